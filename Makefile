@@ -1,0 +1,66 @@
+# Every command works on a fresh checkout with Python 3.11 or later and make: the first one sets up a
+# virtual environment, the next ones find it there. None needs to be active.
+#
+# Another Python, another environment:
+#     make test PYTHON=python3.12 VENV=.venv-next EXTRAS=test,demo,pymc
+
+PYTHON  = python3
+VENV    = .venv
+EXTRAS  = test,demo
+# Test processes side by side. A module stays in one of them, so that what it compiles is compiled once.
+WORKERS = 2
+# More for pytest, e.g. ARGS="-k scan" or ARGS=tests/ir
+ARGS    =
+
+PY     = $(VENV)/bin/python
+PIP    = $(PY) -m pip -qq --disable-pip-version-check
+PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadscope
+# One stamp for each set of extras: asking for another set installs it, a change of pyproject.toml
+# installs it again.
+READY  = $(VENV)/.installed-$(EXTRAS)
+
+.DEFAULT_GOAL = help
+.PHONY: help setup demo test test-all docs-check lint format bench clean
+.DELETE_ON_ERROR:
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: $(READY) ## the virtual environment, with loopax in it
+
+demo: $(READY) ## a PyTensor model turned into a JAX function, with what one can then do
+	$(PY) -m loopax demo
+
+test: $(READY) ## the tests, without the slow ones
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-all: $(READY) ## all tests
+	$(PYTEST) $(ARGS)
+
+docs-check: $(READY) ## run every code block of README.md and docs/
+	$(PYTEST) tests/test_documents.py $(ARGS)
+
+lint: $(VENV)/.installed-lint ## style, format, and the types of ir and lowering
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: $(VENV)/.installed-lint ## put the code into the form that lint asks for
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+bench: $(VENV)/.installed-bench ## loopax beside hand-written JAX, Numba and PyTensor's own modes
+	$(PY) -m benchmarks $(ARGS)
+
+clean: ## remove caches, builds and pictures; the environments stay
+	rm -rf build dist out *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	find . -path './.venv*' -prune -o -name __pycache__ -type d -print | xargs rm -rf
+
+# pip is the last thing that venv puts there, so a set-up that was interrupted is begun again.
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "loopax needs Python 3.11 or later; $(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
+	$(PIP) install --editable '.[$*]'
+	@touch $@

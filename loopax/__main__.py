@@ -1,0 +1,42 @@
+"""`python -m loopax <command>`: the commands, one line each."""
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(argv=None):
+    """Run one command; its exit status."""
+    parser = argparse.ArgumentParser(prog="python -m loopax", description="PyTensor, as JAX.")
+    commands = parser.add_subparsers(required=True, metavar="command")
+    text = "fit a Kalman filter, written in PyTensor, to the flow of the Nile with JAX and SciPy"
+    demo = commands.add_parser("demo", help=text, description=text)
+    demo.add_argument(
+        "--output",
+        type=Path,
+        default=Path("out/nile.png"),
+        metavar="PATH",
+        help="where to write the picture (default: %(default)s)",
+    )
+    demo.set_defaults(run=run_demo)
+    arguments = parser.parse_args(argv)
+    try:
+        return arguments.run(arguments)
+    except KeyboardInterrupt:
+        print("\ninterrupted", file=sys.stderr)
+        return 130
+
+
+def run_demo(arguments):
+    from loopax.demo import DemoError, main
+
+    try:
+        main(arguments.output)
+    except DemoError as error:
+        print(f"python -m loopax demo: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

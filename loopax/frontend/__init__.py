@@ -1,0 +1,20 @@
+"""PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
+
+from loopax.frontend.importer import import_graph
+from loopax.ir.program import REQUIRED, Input, Program, Shared
+from loopax.frontend.read import read_function, read_graph, read_variables
+from loopax.frontend.tracing import Signature, signature, trace
+
+__all__ = [
+    "REQUIRED",
+    "Input",
+    "Program",
+    "Shared",
+    "Signature",
+    "import_graph",
+    "read_function",
+    "read_graph",
+    "read_variables",
+    "signature",
+    "trace",
+]

@@ -1,0 +1,138 @@
+"""Foreign ops -> the IR: everything that holds a graph of its own is opened.
+
+    pytensor.scan's Scan             -> ir.Scan
+    OpFromGraph                      -> its graph, inlined
+    OpFromGraph with its own pullback-> ir.Call
+    Blockwise of one of these        -> Blockwise of ir.Call
+    LazyIfElse                       -> IfElse of the two inlined branches
+    DeepCopyOp                       -> its input (a pure program has no aliases)
+
+Inner graphs are imported before the graph they are in, so that one pass is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.null_type import NullType
+from pytensor.graph.replace import clone_replace
+from pytensor.scan.op import Scan as LegacyScan
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.frontend.legacy_scan import import_scan
+from loopax.ir import Call, UnsupportedOpError
+from loopax.ir.compat import IfElse, LazyIfElse, thaw
+
+
+def import_graph(graph: FunctionGraph) -> None:
+    """Bring ``graph`` to the IR, in place.
+
+    Raises
+    ------
+    UnsupportedOpError
+        With everything in it that has no counterpart in the IR, bodies included.
+    """
+    faults: list[str] = []
+    _Importer(faults, frozenset()).run(graph)
+    if faults:
+        raise UnsupportedOpError("\n".join(faults))
+
+
+class _Importer:
+    """``opening`` are the ops whose pullback is being imported: a pullback may use its own op."""
+
+    def __init__(self, faults: list[str], opening: frozenset[Any]) -> None:
+        self.faults, self.opening = faults, opening
+
+    def run(self, graph: FunctionGraph) -> FunctionGraph:
+        for node in graph.toposort():
+            if node not in graph.apply_nodes:
+                continue  # it only served a node that is gone
+            try:
+                new = self.replacements(graph, node)
+            except UnsupportedOpError as error:
+                self.faults.append(str(error))
+                continue
+            if new:
+                graph.replace_all(list(new.items()), import_missing=True, reason="import")
+        return graph
+
+    def replacements(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
+        op: Any = node.op
+        if isinstance(op, LegacyScan):
+            return import_scan(graph, node, self.run(thaw(op.fgraph)))
+        if isinstance(op, DeepCopyOp):
+            return {node.outputs[0]: node.inputs[0]}
+        if isinstance(op, OpFromGraph):
+            if _has_own_pullback(op) and op not in self.opening:
+                return _zip(node, self.call(op).make_node(*node.inputs).outputs)
+            return _zip(node, self.inlined(op, node.inputs))
+        if isinstance(op, LazyIfElse):
+            condition, *inputs = node.inputs
+            branches = [self.inlined(b, inputs) for b in (op.true_branch, op.false_branch)]
+            return _zip(node, IfElse(len(node.outputs)).make_node(condition, *sum(branches, [])).outputs)
+        if isinstance(op, Blockwise) and hasattr(op.core_op, "fgraph"):
+            core: Any = op.core_op
+            if isinstance(core, Call):
+                return {}
+            call = self.call(core) if isinstance(core, OpFromGraph) else self.core_call(op, node)
+            vectorized = Blockwise(call, signature=op.signature, name=op.name)
+            return _zip(node, vectorized.make_node(*node.inputs).outputs)
+        return {}
+
+    def inlined(self, op: Any, inputs: Any) -> list[Variable]:
+        inner = self.run(thaw(op.fgraph))
+        return clone_replace(
+            inner.outputs, dict(zip(inner.inputs, inputs, strict=True)), rebuild_strict=False
+        )
+
+    def call(self, op: OpFromGraph) -> Call:
+        body = self.run(thaw(op.fgraph)).freeze()
+        name = op.name or type(op).__name__
+        if not _has_own_pullback(op) or op in self.opening:
+            return Call(body, name=name)
+        inside = _Importer(self.faults, self.opening | {op})
+        return Call(body, inside.run(_pullback_graph(op)).freeze(), name=name)
+
+    def core_call(self, op: Blockwise, node: Apply) -> Call:
+        """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row."""
+        core: Any = op._create_dummy_core_node(node.inputs)
+        inputs = [v.type() for v in core.inputs]
+        outputs = core.op.make_node(*inputs).outputs
+        body = self.run(FunctionGraph(inputs, outputs, clone=False))
+        return Call(body.freeze(), name=str(core.op))
+
+
+def _has_own_pullback(op: OpFromGraph) -> bool:
+    return op.pullback_overrides is not None
+
+
+def _pullback_graph(op: OpFromGraph) -> FunctionGraph:
+    """``[*inputs, *outputs, *float cotangents] -> [*cotangents of float inputs]`` of ``op``."""
+    inputs = [v.type() for v in op.inner_inputs]
+    outputs = [v.type() for v in op.inner_outputs]
+    applied = op(*inputs, return_list=True)
+    cotangents = {k: v.type() for k, v in enumerate(outputs) if _is_float(v)}
+    given = [cotangents[k] if k in cotangents else DisconnectedType()() for k in range(len(outputs))]
+    found = op.pullback(inputs, applied, given)
+    wanted = [
+        pt.zeros_like(x) if isinstance(g.type, DisconnectedType | NullType) else x.type.filter_variable(g.astype(x.dtype))
+        for x, g in zip(inputs, found, strict=True)
+        if _is_float(x)
+    ]
+    wanted = clone_replace(wanted, dict(zip(applied, outputs, strict=True)), rebuild_strict=False)
+    return FunctionGraph([*inputs, *outputs, *cotangents.values()], wanted, clone=True)
+
+
+def _is_float(v: Any) -> bool:
+    return getattr(v.type, "dtype", "") in ("float16", "float32", "float64", "complex64", "complex128")
+
+
+def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:
+    return dict(zip(node.outputs, new, strict=True))

@@ -1,0 +1,185 @@
+"""What `jaxify` accepts, read into a `Program`: a compiled function, a graph, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.compile.executor import Function
+from pytensor.compile.io import In
+from pytensor.compile.rebuild import construct_function_ins_and_outs
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+
+from loopax.ir.program import REQUIRED, Input, Program, Shared
+from loopax.frontend.trees import flatten
+from loopax.ir import MissingInputError
+from loopax.ir.compat import thaw
+from loopax.ir.errors import describe
+
+
+def read_function(function: Function) -> Program:
+    """A compiled ``pytensor.function``, as its mode's rewrites left it.
+
+    Not the graph it was made from: rewriting changed that graph's nodes in place.
+    """
+    maker = function.maker
+    graph = thaw(maker.fgraph)
+    n_returned = len(maker.outputs)
+    updated = tuple(_name(spec.variable) for spec in maker.inputs if spec.update is not None)
+    for _ in graph.outputs[n_returned:]:
+        graph.remove_output(n_returned)
+    inputs, shared, order = [], [], []
+    for k, (spec, container) in enumerate(zip(maker.inputs, function.input_storage, strict=True)):
+        variable = graph.inputs[k]
+        if spec.shared:
+            shared.append((k, Shared(variable, container.storage)))
+        else:
+            default = REQUIRED if spec.value is None else container.storage[0]
+            order.append(k)
+            inputs.append(Input(variable, spec.name, default))
+    graph = _reordered(graph, [*order, *[k for k, _ in shared]])
+    if maker.unpack_single:
+        build = _first
+    else:
+        build = None if maker.return_none else _as_list
+    return Program(
+        graph,
+        tuple(inputs),
+        tuple(s for _, s in shared),
+        build or _none,
+        name=function.name or "program",
+        updated=updated,
+    )
+
+
+def read_graph(graph: FunctionGraph) -> Program:
+    """A `FunctionGraph`: one output is one value, more are a list."""
+    copy, memo = graph.clone_get_equiv(check_integrity=False, attach_feature=False)
+    new_inputs = [memo[v] for v in graph.inputs]
+    copy = FunctionGraph(new_inputs, [memo[v] for v in graph.outputs], clone=False)
+    kinds = [isinstance(v, SharedVariable) for v in graph.inputs]
+    order = sorted(range(len(kinds)), key=lambda k: kinds[k])
+    originals = [graph.inputs[k] for k in order]
+    copy = _reordered(copy, order)
+    n = kinds.count(False)
+    return Program(
+        copy,
+        tuple(Input(v, o.name) for v, o in zip(copy.inputs[:n], originals[:n], strict=True)),
+        tuple(Shared(v, o.container.storage) for v, o in zip(copy.inputs[n:], originals[n:], strict=True)),
+        _first if len(graph.outputs) == 1 else _as_list,
+        name=getattr(graph, "name", None) or "program",
+    )
+
+
+def read_variables(
+    inputs: Any, outputs: Any, updates: Any = None, givens: Any = None, name: str | None = None
+) -> Program:
+    """Input variables (or `In`), and a pytree of output variables, as ``pytensor.function`` has them.
+
+    Raises
+    ------
+    MissingInputError
+        The outputs need a variable that is not among the inputs.
+    TypeError
+        Something that should be a variable is not.
+    """
+    given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    specs = [v if isinstance(v, In) else In(v) for v in map(_checked, given)]
+    if len({id(s.variable) for s in specs}) < len(specs):
+        names = [_name(s.variable) for s in specs]
+        raise MissingInputError(f"An input is listed twice among {names}: list each variable once.")
+    leaves, tree = flatten(outputs)
+    leaves = [_as_variable(v) for v in leaves]
+    _refuse_missing(specs, leaves, updates, givens)
+    wrapped, cloned = construct_function_ins_and_outs(
+        specs, leaves, updates=updates, givens=givens, rebuild_strict=False
+    )
+    variables = [w.variable for w in wrapped]
+    graph = FunctionGraph(variables, list(cloned), clone=True)
+    n = len(specs)
+    ins = [
+        Input(v, s.name, REQUIRED if s.value is None else s.value)
+        for v, s in zip(graph.inputs[:n], specs, strict=True)
+    ]
+    shared = [
+        Shared(v, w.variable.container.storage)
+        for v, w in zip(graph.inputs[n:], wrapped[n:], strict=True)
+    ]
+    return Program(
+        graph,
+        tuple(ins),
+        tuple(shared),
+        tree.build,
+        name=name or "program",
+        updated=tuple(_name(w.variable) for w in wrapped if w.update is not None),
+    )
+
+
+def _checked(v: Any) -> Any:
+    variable = v.variable if isinstance(v, In) else v
+    if isinstance(variable, Variable) and not isinstance(variable, Constant):
+        return v
+    raise TypeError(
+        f"jaxify takes input variables, such as pt.vector('x') or In(pt.vector('x'), value=...); got "
+        f"{v!r} of type {type(v).__name__}."
+    )
+
+
+def _as_variable(v: Any) -> Variable:
+    from pytensor.tensor import as_tensor_variable
+
+    if isinstance(v, Variable):
+        return v
+    try:
+        return as_tensor_variable(v)
+    except Exception as error:
+        raise TypeError(
+            f"An output must be a PyTensor variable (or a pytree of them); got {v!r} of type "
+            f"{type(v).__name__}."
+        ) from error
+
+
+def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
+    """Name every missing input at once; PyTensor stops at the first, without the others."""
+    pairs = givens.items() if isinstance(givens, dict) else (givens or ())
+    replaced = {a for a, _ in pairs}
+    more = [u for _, u in (updates.items() if isinstance(updates, dict) else (updates or ()))]
+    blockers = [*(s.variable for s in specs), *replaced]
+    outs = [*leaves, *(v for v in more if isinstance(v, Variable)), *(b for _, b in pairs if isinstance(b, Variable))]
+    missing = [
+        v
+        for v in graph_inputs(outs, blockers=blockers)
+        if v.owner is None and v not in blockers and not isinstance(v, Constant | SharedVariable)
+    ]
+    if missing:
+        listed = "; ".join(describe(v) for v in dict.fromkeys(missing))
+        raise MissingInputError(
+            f"The outputs need variables that are not among the inputs: {listed}. Add them to the "
+            "list of inputs, or give them a value with `givens`."
+        )
+
+
+def _reordered(graph: FunctionGraph, order: list[int]) -> FunctionGraph:
+    return FunctionGraph([graph.inputs[k] for k in order], list(graph.outputs), clone=False) if order != list(range(len(order))) else graph
+
+
+def _name(v: Variable) -> str:
+    return v.name or str(v)
+
+
+def _first(leaves: Any) -> Any:
+    return leaves[0]
+
+
+def _as_list(leaves: Any) -> Any:
+    return list(leaves)
+
+
+def _none(leaves: Any) -> None:
+    return None
+
+
+

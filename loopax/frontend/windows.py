@@ -1,0 +1,114 @@
+"""A moving window of rows, carried through a loop: what taps and MIT-MOT buffers become.
+
+Step ``t`` of a legacy loop sees rows ``t + 0 .. t + C`` of a buffer: ``C`` carried ones and one that
+enters (an incoming row, or the row that the step computes). Then the window moves by one: row 0
+leaves, and rows 1 to ``C`` are carried on.
+
+    carried     row 0  row 1  ...  row C-1
+    enters                                  row C
+    next        row 1  row 2  ...  row C        and row 0 leaves
+
+Two representations, one interface. `Registers` holds each row in a state of its own: no indexing,
+and XLA or Numba keep the rows where they please; each step moves ``C`` rows. `Ring` holds one state
+of ``C`` rows and moves none, at the cost of an indexed read per tap: row ``j`` of step ``t`` lies in
+slot ``(t + j) mod C``, so the slot of the row that leaves, ``t mod C``, is that of the row that
+enters, ``(t + C) mod C``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.subtensor import set_subtensor
+
+WIDEST_REGISTERS = 8  # of 12 rows of 100 floats, moving all of them costs XLA 3 times the ring's write
+
+
+class Window(ABC):
+    """``rows`` are the carried rows at the first step, a tensor with a leading axis of ``size``."""
+
+    def __init__(self, rows: Any, size: int, row_type: Any, i: Variable) -> None:
+        self.size, self.row_type, self.i = size, row_type, i
+        self.inits = self._inits(rows)
+        self.states: list[Any] = self._states()
+
+    @abstractmethod
+    def _inits(self, rows: Any) -> list[Any]: ...
+
+    @abstractmethod
+    def _states(self) -> list[Any]: ...
+
+    @abstractmethod
+    def read(self, j: int) -> Variable:
+        """Row ``j`` of the carried rows, ``0 <= j < size``, inside the body."""
+
+    @abstractmethod
+    def move(self, written: dict[int, Any]) -> list[Any]:
+        """The next states, given the rows this step wrote; row ``size`` must be among them."""
+
+    @abstractmethod
+    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+        """The carried rows after the last step, in order, one by one, from the final states."""
+
+
+class Registers(Window):
+    def _inits(self, rows: Any) -> list[Any]:
+        if self.size == 1 and (row := _unexpanded(rows)) is not None:
+            return [row]
+        return [rows[j] for j in range(self.size)]
+
+    def _states(self) -> list[Any]:
+        return [self.row_type() for _ in range(self.size)]
+
+    def read(self, j: int) -> Variable:
+        return self.states[j]
+
+    def move(self, written: dict[int, Any]) -> list[Any]:
+        return [written.get(j, self.states[j] if j < self.size else None) for j in range(1, self.size + 1)]
+
+    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+        return list(finals)
+
+
+class Ring(Window):
+    def _inits(self, rows: Any) -> list[Any]:
+        return [rows]
+
+    def _states(self) -> list[Any]:
+        return [self.row_type.clone(shape=(self.size, *self.row_type.shape))()]
+
+    def _slot(self, j: int) -> Any:
+        return (self.i + j) % self.size
+
+    def read(self, j: int) -> Variable:
+        return self.states[0][self._slot(j)]
+
+    def move(self, written: dict[int, Any]) -> list[Any]:
+        ring = self.states[0]
+        for j, value in written.items():
+            if j > 0:  # row 0 leaves
+                ring = set_subtensor(ring[self._slot(j)], value)
+        return [ring]
+
+    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+        return [finals[0][(n_steps + j) % self.size] for j in range(self.size)]
+
+
+def window(rows: Any, size: int, row_type: Any, i: Variable) -> Window:
+    """The representation that suits ``size``."""
+    kind = Registers if size <= WIDEST_REGISTERS else Ring
+    return kind(pt.as_tensor(rows), size, row_type, i)
+
+
+def _unexpanded(rows: Any) -> Any:
+    """``x`` where ``rows`` is ``x[None]``, else None."""
+    if rows.owner is not None and isinstance(rows.owner.op, DimShuffle):
+        x = rows.owner.inputs[0]
+        if tuple(rows.owner.op.new_order) == ("x", *range(x.type.ndim)):
+            return x
+    return None

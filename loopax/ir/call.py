@@ -1,0 +1,73 @@
+"""``Call``: a subgraph that is one op, with a pullback of its own.
+
+It is what an OpFromGraph with an overridden gradient becomes, and the core of a Blockwise over a
+graph. Everything else that is only a graph is inlined on the way in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.compile.builders import infer_shape
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FrozenFunctionGraph
+
+from loopax.ir.compat import InnerGraphOp
+from loopax.ir.evaluate import evaluate
+
+
+class Call(InnerGraphOp):
+    """The graph ``body`` as one op.
+
+    Parameters
+    ----------
+    body
+        ``[*inputs] -> [*outputs]``.
+    pullback_body
+        ``[*inputs, *outputs, *cotangents] -> [*cotangents of the inputs]``, or None where the
+        derivative is that of ``body``. Cotangents are given for the float outputs and returned for
+        the float inputs only, in their order.
+    name
+        For printing.
+    """
+
+    def __init__(
+        self,
+        body: FrozenFunctionGraph,
+        pullback_body: FrozenFunctionGraph | None = None,
+        name: str = "call",
+    ) -> None:
+        self.fgraph = body
+        self.pullback_body = pullback_body
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Call)
+            and self.fgraph == other.fgraph
+            and self.pullback_body == other.pullback_body
+        )
+
+    def __hash__(self) -> int:
+        return hash((Call, self.fgraph, self.pullback_body))
+
+    def __str__(self) -> str:
+        return f"Call{{{self.name}}}"
+
+    def make_node(self, *inputs: Any) -> Apply:
+        inner = self.fgraph.inputs
+        given = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
+        return Apply(self, given, [v.type() for v in self.fgraph.outputs])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        for cell, value in zip(output_storage, evaluate(self.fgraph, *inputs), strict=True):
+            cell[0] = value
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        body = self.fgraph.unfreeze()
+        found = infer_shape(body.outputs, body.inputs, shapes)
+        from pytensor.graph.replace import clone_replace
+
+        replace = dict(zip(body.inputs, node.inputs, strict=True))
+        return [None if s is None else tuple(clone_replace(list(s), replace)) for s in found]

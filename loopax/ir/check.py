@@ -1,0 +1,73 @@
+"""``check(graph)``: the rules of the IR, verified. Every pass is run between two checks in tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.basic import Apply, Constant, NominalVariable, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+
+from loopax.ir.call import Call
+from loopax.ir.errors import VerifyError
+from loopax.ir.pformat import pformat
+from loopax.ir.scan import FLAG_TYPE, Scan, stacked
+
+
+def check(graph: AbstractFunctionGraph) -> None:
+    """Raise `VerifyError` where ``graph``, or a body inside it, breaks a rule.
+
+    The rules: every variable is an input, a constant or made by an earlier node; inputs and outputs
+    of each `Scan` and `Call` have the types its body gives them, one by one; a state leaves a body
+    with the type it came in with; a stop flag is a bool scalar; a body depends on nothing but its
+    inputs. The message ends with the graph as text.
+    """
+    for fault in _faults(graph):
+        raise VerifyError(f"{fault}\n\nin\n\n{pformat(graph)}")
+
+
+def _faults(graph: AbstractFunctionGraph) -> Any:
+    known: set[Variable] = set(graph.inputs)
+
+    def unknown(v: Variable) -> bool:
+        return v not in known and not isinstance(v, Constant)
+
+    for node in graph.toposort():
+        for k, v in enumerate(node.inputs):
+            if unknown(v):
+                yield f"input {k} of {node.op}, {v}, is neither an input nor made by an earlier node"
+        known.update(node.outputs)
+        if isinstance(node.op, Scan):
+            yield from _scan_faults(node.op, node)
+        elif isinstance(node.op, Call):
+            yield from _mismatches(node.op, "input", node.op.fgraph.inputs, node.inputs)
+            yield from _mismatches(node.op, "output", node.op.fgraph.outputs, node.outputs)
+            yield from _faults(node.op.fgraph)
+    for k, v in enumerate(graph.outputs):
+        if unknown(v):
+            yield f"output {k}, {v}, is not made by the graph"
+
+
+def _scan_faults(scan: Scan, node: Apply) -> Any:
+    args, inner = scan.split_inputs(node.inputs), scan.args
+    outs, inner_outs = scan.split_outputs(node.outputs), scan.outs
+    yield from _mismatches(scan, "state", inner.states, args.states)
+    yield from _mismatches(scan, "const", inner.consts, args.consts)
+    yield from _mismatches(scan, "next state", inner.states, inner_outs.states)
+    yield from _mismatches(scan, "final state", inner.states, outs.finals)
+    rows = [stacked(r.type)() for r in inner.rows]
+    yield from _mismatches(scan, "sequence", rows, args.sequences)
+    yield from _mismatches(scan, "trace", [stacked(y.type)() for y in inner_outs.ys], outs.traces)
+    if inner_outs.stop is not None and not FLAG_TYPE.is_super(inner_outs.stop.type):
+        yield f"the stop flag of {scan} is {inner_outs.stop.type}, not a bool scalar"
+    if not all(isinstance(v, NominalVariable) for v in scan.fgraph.inputs):
+        yield f"the body of {scan} is not frozen"
+    yield from _faults(scan.fgraph)
+
+
+def _mismatches(op: Any, what: str, declared: Any, given: Any) -> Any:
+    if len(declared) != len(given):
+        yield f"{op} has {len(declared)} {what}s, but {len(given)} are given"
+        return
+    for k, (d, g) in enumerate(zip(declared, given, strict=True)):
+        if not d.type.is_super(g.type):
+            yield f"{what} {k} of {op} is {g.type}, but its body declares {d.type}"

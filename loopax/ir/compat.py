@@ -1,0 +1,91 @@
+"""What differs between the supported PyTensor releases (3.0 to 3.3), and nothing else.
+
+Remove an entry when the oldest supported release no longer needs it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
+
+__all__ = ["AdvancedIncSubtensor1", "AdvancedSubtensor1", "Ger", "IfElse", "InnerGraphOp", "LazyIfElse", "WithShapes", "thaw"]
+
+try:  # 3.3 moved IfElse; its old path warns
+    from pytensor.conditional.op import IfElse, LazyIfElse
+except ImportError:
+    from pytensor.ifelse import IfElse
+
+    class LazyIfElse:  # type: ignore[no-redef]
+        """Stands for the op that 3.0 does not have: nothing is an instance of it."""
+
+
+def _dropped(module: str, name: str) -> Any:
+    """An Op class that only 3.0 has; in its place on 3.3 a class that nothing is an instance of."""
+    return getattr(importlib.import_module(module), name, type(name, (), {}))
+
+
+Ger = _dropped("pytensor.tensor.blas", "Ger")
+AdvancedSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedSubtensor1")
+AdvancedIncSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedIncSubtensor1")
+
+
+_INFER_SHAPE_TAKES_FGRAPH = "fgraph" in inspect.signature(IfElse.infer_shape).parameters
+
+
+class WithShapes:
+    """An Op that writes `shapes_of`: `infer_shape` lost its ``fgraph`` argument between releases."""
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        """Symbolic shapes of the outputs, one tuple (or None) each, given those of the inputs."""
+        raise NotImplementedError(type(self).__name__)
+
+    if _INFER_SHAPE_TAKES_FGRAPH:
+
+        def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+            return self.shapes_of(node, shapes)
+
+    else:
+
+        def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+            return self.shapes_of(node, shapes)
+
+
+class InnerGraphOp(WithShapes, HasInnerGraph, Op):
+    """An Op with one frozen inner graph in ``fgraph``.
+
+    3.0 wants ``fn``, ``inner_inputs``, ``inner_outputs`` and ``clone`` of such an Op, 3.3 only
+    ``fgraph``.
+    """
+
+    fgraph: FrozenFunctionGraph
+
+    @property
+    def fn(self) -> Any:
+        raise AttributeError(f"{type(self).__name__} compiles no inner function of its own")
+
+    @property
+    def inner_inputs(self) -> list[Variable]:
+        return list(self.fgraph.inputs)
+
+    @property
+    def inner_outputs(self) -> list[Variable]:
+        return list(self.fgraph.outputs)
+
+    def clone(self) -> Op:
+        return self  # the inner graph is frozen: there is nothing to copy
+
+
+def thaw(graph: AbstractFunctionGraph) -> FunctionGraph:
+    """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both)."""
+    if isinstance(graph, FrozenFunctionGraph):
+        return graph.unfreeze()
+    copy, memo = graph.clone_get_equiv(attach_feature=False)
+    return FunctionGraph(
+        [memo[v] for v in graph.inputs], [memo[v] for v in graph.outputs], clone=False
+    )

@@ -1,0 +1,62 @@
+"""The error tree. Users get one of these; our own invariants use ``assert``.
+
+A message has four parts: what was found, where (variable, op, source line), why the target cannot
+do it, and a program that works.
+"""
+
+from pytensor.graph.basic import Variable
+
+
+class LoopaxError(Exception):
+    """Base of every error that loopax raises on purpose."""
+
+
+class UnsupportedOpError(LoopaxError, NotImplementedError):
+    """The program has ops that the backend cannot run; the message lists every one of them."""
+
+
+class DynamicShapeError(LoopaxError):
+    """A shape, length or index needs a value that is only known when the program runs."""
+
+
+class LoopTypeError(LoopaxError, TypeError):
+    """A value has another type (dtype, rank, static shape) than the program declares for it."""
+
+
+class StatefulFunctionError(LoopaxError):
+    """A function with updates was called as if it had none."""
+
+
+class MissingInputError(LoopaxError, TypeError):
+    """An input was not given, given twice, or given under a name the function does not have."""
+
+
+class VerifyError(LoopaxError):
+    """`check` found a graph that breaks the IR's rules: a bug in whatever produced it."""
+
+
+def source_line(variable: Variable) -> str:
+    """Where the user wrote ``variable``: ``'file.py:12, in step: y = x + 1'``, or an empty string.
+
+    PyTensor tags variables with the stack of their creation; the innermost frame outside PyTensor
+    and loopax is the user's.
+    """
+    for stack in getattr(variable.tag, "trace", None) or ():
+        for filename, line, function, code in reversed(stack):
+            normal = filename.replace("\\", "/")
+            if "/pytensor/" not in normal and "/loopax/" not in normal:
+                return f"{filename}:{line}, in {function}: {code}"
+    return ""
+
+
+def describe(variable: Variable) -> str:
+    """``variable`` by name or op, with its type and source line, for use inside a message."""
+    owner = variable.owner
+    if variable.name:
+        what = f"'{variable.name}'"
+    elif owner is not None:
+        what = f"an output of {owner.op}"
+    else:
+        what = "an unnamed variable"
+    line = source_line(variable)
+    return f"{what} of type {variable.type}" + (f" ({line})" if line else "")

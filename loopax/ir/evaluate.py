@@ -1,0 +1,103 @@
+"""What a graph means: the reference that every backend is tested against.
+
+`evaluate` runs a graph node by node with each op's own ``perform``; `run_scan` is the meaning of
+`Scan`. Both are written to be read, not to be fast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+
+from loopax.ir.compat import IfElse, LazyIfElse
+
+if TYPE_CHECKING:
+    from loopax.ir.scan import Scan, ScanOuts
+
+
+def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
+    """The values of ``graph``'s outputs for ``inputs`` (NumPy values, one for each graph input).
+
+    >>> import pytensor.tensor as pt
+    >>> from pytensor.graph.fg import FunctionGraph
+    >>> x = pt.dvector("x")
+    >>> evaluate(FunctionGraph([x], [x.sum()]), np.arange(4.0))
+    [array(6.)]
+    """
+    env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
+
+    def read(v: Variable) -> Any:
+        return v.data if isinstance(v, Constant) else env[v]
+
+    for node in graph.toposort():
+        env.update(zip(node.outputs, apply(node, [read(v) for v in node.inputs]), strict=True))
+    return [read(v) for v in graph.outputs]
+
+
+def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of one node. ``inputs`` are left as they are, also where the op destroys them."""
+    op: Any = node.op
+    if isinstance(op, IfElse):  # it has no perform: linkers treat it apart
+        return list(inputs[1 : 1 + op.n_outs] if inputs[0] else inputs[1 + op.n_outs :])
+    if isinstance(op, LazyIfElse):
+        branch = op.true_branch if inputs[0] else op.false_branch
+        return evaluate(branch.fgraph, *inputs[1:])
+    if (inner := getattr(op, "fgraph", None)) is not None and _is_call(op):
+        return evaluate(inner, *inputs)
+    destroyed = {i for positions in op.destroy_map.values() for i in positions}
+    given = [deepcopy(x) if i in destroyed else x for i, x in enumerate(inputs)]
+    storage: list[list[Any]] = [[None] for _ in node.outputs]
+    op.prepare_node(node, storage_map={}, compute_map={}, impl="py")
+    op.perform(node, given, storage)
+    return [
+        # a ufunc on 0-d arrays gives a NumPy scalar, not the array that the type asks for
+        v.type.filter(cell[0], allow_downcast=True)
+        for v, cell in zip(node.outputs, storage, strict=True)
+    ]
+
+
+def _is_call(op: Any) -> bool:
+    """Whether ``op`` is its inner graph, as OpFromGraph and `Call` are."""
+    from pytensor.compile.builders import OpFromGraph
+
+    from loopax.ir.call import Call
+
+    return isinstance(op, OpFromGraph | Call)
+
+
+def run_scan(scan: Scan, step: Callable[..., Sequence[Any]], inputs: Sequence[Any]) -> ScanOuts:
+    """The meaning of `Scan`: ``step`` is its body, ``inputs`` its inputs, in order.
+
+    The step that raises ``stop`` is counted and its rows are kept.
+    """
+    from loopax.ir.scan import ScanOuts, empty_traces
+
+    args = scan.split_inputs(inputs)
+    check_lengths(scan, args.n_steps, args.sequences)
+    states, rows, i, stop = list(args.states), [], 0, False
+    while i < args.n_steps and not stop:
+        slices = [x[i] for x in args.sequences]
+        outs = scan.split_body_outputs(step(np.int64(i), *slices, *states, *args.consts))
+        states, stop = list(outs.states), bool(outs.stop)
+        rows.append(outs.ys)
+        i += 1
+    traces = [np.stack(ys) for ys in zip(*rows, strict=True)] if rows else empty_traces(scan, args)
+    ended = (np.asarray(i), np.asarray(stop)) if scan.stops else ()
+    return ScanOuts([deepcopy(s) for s in states], traces, *ended)
+
+
+def check_lengths(scan: Scan, n_steps: Any, sequences: Sequence[Any]) -> None:
+    """Raise ValueError unless ``n_steps >= 0`` and every sequence has that many rows."""
+    if n_steps < 0:
+        raise ValueError(f"{scan} was asked for {n_steps} steps: a loop takes 0 or more.")
+    for k, x in enumerate(sequences):
+        if x.shape[0] != n_steps:
+            raise ValueError(
+                f"{scan} takes {n_steps} steps, but its sequence {k} has {x.shape[0]} rows. "
+                "Slice the sequence, or lower n_steps."
+            )

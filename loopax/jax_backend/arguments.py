@@ -1,0 +1,178 @@
+"""The front door of a callable: binding names, checking types, converting values."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import keyword
+from collections import Counter
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.errors import LoopTypeError, MissingInputError, UnsupportedOpError
+from loopax.ir.program import REQUIRED, Input, Program
+from loopax.jax_backend.x64 import narrowed
+
+_ARRAY = type(jnp.zeros(()))
+
+
+class Arguments:
+    """Binds a call's arguments to a program's inputs.
+
+    Raises
+    ------
+    MissingInputError
+        An input is missing, given twice or misnamed.
+    LoopTypeError
+        A value has another rank or static shape, or a dtype that the input's cannot hold.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.name = program.name
+        self.inputs = program.inputs
+        for spec in [*program.inputs, *program.shared]:
+            if not isinstance(spec.variable.type, TensorType):
+                raise UnsupportedOpError(
+                    f"Input {spec.variable} has the type {spec.variable.type}, which does not cross to "
+                    "JAX yet: inputs and shared variables must be tensors."
+                )
+        self.types = [(np.dtype(i.variable.type.dtype), i.variable.type.ndim) for i in self.inputs]
+        self.any_static_shape = any(n is not None for i in self.inputs for n in i.variable.type.shape)
+        self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
+        self.names += [str(s.variable) for s in program.shared]
+        self.positions = _by_keyword(self.inputs)
+        self.signature = self._signature()
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The values of all inputs, in order: JAX arrays, or NumPy arrays that fit."""
+        if kwargs or len(args) != len(self.inputs):
+            args = self._by_name(args, kwargs)
+        if not self.any_static_shape:  # the fast path: arrays that are already what they should be
+            for x, (dtype, ndim) in zip(args, self.types, strict=True):
+                if type(x) is not _ARRAY or x.dtype != dtype or x.ndim != ndim:
+                    break
+            else:
+                return args
+        return tuple(accept(x, i, k) for k, (x, i) in enumerate(zip(args, self.inputs, strict=True)))
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        if len(args) > len(self.inputs):
+            raise MissingInputError(
+                f"{self.name} takes {len(self.inputs)} inputs, but {len(args)} were given. It is "
+                f"{self.name}{self.signature}."
+            )
+        values = [*args, *(i.default for i in self.inputs[len(args) :])]
+        for name, value in kwargs.items():
+            k = self.positions.get(name)
+            if k is None:
+                near = difflib.get_close_matches(name, self.positions, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise MissingInputError(
+                    f"{self.name} has no input named {name!r}.{hint} It is {self.name}{self.signature}."
+                )
+            if k < len(args):
+                raise MissingInputError(
+                    f"Input {name!r} of {self.name} is given twice, by position and by name."
+                )
+            values[k] = value
+        missing = [self.names[k] for k, x in enumerate(values) if x is REQUIRED]
+        if missing:
+            raise MissingInputError(
+                f"{self.name} was called without {', '.join(missing)}. It is {self.name}{self.signature}."
+            )
+        return tuple(values)
+
+    def _signature(self) -> inspect.Signature:
+        unnamed = [k for k in range(len(self.inputs)) if k not in self.positions.values()]
+        last_unnamed = max(unnamed, default=-1)
+        names = {k: name for name, k in self.positions.items()}
+        parameters: list[inspect.Parameter] = []
+        defaulted = False
+        for k, spec in enumerate(self.inputs):
+            required = spec.default is REQUIRED
+            if k <= last_unnamed:
+                kind: Any = inspect.Parameter.POSITIONAL_ONLY
+            elif (required and defaulted) or (parameters and parameters[-1].kind is inspect.Parameter.KEYWORD_ONLY):
+                kind = inspect.Parameter.KEYWORD_ONLY  # Python has no required one behind a default
+            else:
+                kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+            # Before a nameless input a default cannot be left out by position.
+            default = inspect.Parameter.empty if required or k < last_unnamed else spec.default
+            defaulted = defaulted or default is not inspect.Parameter.empty
+            parameters.append(inspect.Parameter(names.get(k, f"_{k}"), kind, default=default))
+        return inspect.Signature(parameters)
+
+
+def accept(x: Any, spec: Input, k: int) -> Any:
+    """``x`` as a value for input ``k``: an array of its dtype and rank."""
+    expected: Any = spec.variable.type
+    what = f"Input {spec.name!r} (argument {k})" if spec.name else f"Argument {k}"
+    if isinstance(x, Variable):
+        raise LoopTypeError(
+            f"{what} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
+            "graph, call the PyTensor function that it was made from."
+        )
+    if isinstance(x, jax.Array):
+        return _accept_jax(x, expected, what)
+    try:
+        # PyTensor's own rules: no rank is added, no precision lost, Python numbers fit any float.
+        value = expected.filter(x, strict=False, allow_downcast=None)
+    except (TypeError, ValueError) as error:
+        found = f"{np.asarray(x).dtype}, shape {np.shape(x)}" if _is_arraylike(x) else type(x).__name__
+        raise LoopTypeError(
+            f"{what} must be {_describe(expected)}, but {found} was given. Convert it, for instance "
+            f"with np.asarray(x, dtype={expected.dtype!r}), or give the input another type."
+        ) from error
+    if narrowed(value):
+        raise LoopTypeError(
+            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
+            "Call jax.config.update('jax_enable_x64', True) first."
+        )
+    return value
+
+
+def _accept_jax(x: Any, expected: Any, what: str) -> Any:
+    fits = x.ndim == expected.ndim and all(
+        n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
+    )
+    dtype = str(x.dtype)
+    if fits and dtype != expected.dtype:
+        weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind
+        narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
+        fits = weak or narrow or (dtype in ps.basic.all_types_names and ps.upcast(dtype, expected.dtype) == expected.dtype)
+        if fits and not narrow:
+            x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
+    if not fits:
+        raise LoopTypeError(
+            f"{what} must be {_describe(expected)}, but {dtype}, shape {x.shape} was given. Convert it "
+            f"with x.astype({expected.dtype!r}), or give the input another type."
+        )
+    return x
+
+
+def _describe(expected: Any) -> str:
+    shape = ", ".join("?" if n is None else str(n) for n in expected.shape)
+    return f"{expected.dtype} of rank {expected.ndim}, shape ({shape})"
+
+
+def _is_arraylike(x: Any) -> bool:
+    try:
+        return np.asarray(x).dtype.kind != "O"
+    except Exception:
+        return False
+
+
+def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:
+    """Which inputs can be given by name: those with a name of their own that is an identifier."""
+    counts = Counter(i.name for i in inputs)
+    return {
+        i.name: k
+        for k, i in enumerate(inputs)
+        if i.name and counts[i.name] == 1 and i.name.isidentifier() and not keyword.iskeyword(i.name)
+    }

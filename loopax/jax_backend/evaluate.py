@@ -1,0 +1,195 @@
+"""Two-stage evaluation of a graph under a JAX trace.
+
+What is known while JAX traces (a constant, a shape, a static argument, and whatever follows from
+those alone) is a NumPy value, computed by each Op's own ``perform``. Only the rest is traced. So
+``x.shape[0]`` is a number, and an ``arange``, ``alloc``, ``reshape``, slice or ``n_steps`` that
+depends on it just works. Loop bodies, calls and branches are evaluated by the same few lines, each
+in a `Frame` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.jax_backend.leaf import convert_leaf
+from loopax.jax_backend.registry import find_rule
+from loopax.jax_backend.static import fold, is_traced
+from loopax.jax_backend.x64 import as_declared
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph ready to run: its nodes in order, each with which of its outputs are read."""
+
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...] = ()
+    steps: tuple[tuple[Apply, tuple[bool, ...]], ...] = ()
+    read: frozenset[Variable] = frozenset()
+
+
+def plan(graph: AbstractFunctionGraph) -> Plan:
+    """The nodes of ``graph`` that its outputs need."""
+    read: set[Variable] = set(graph.outputs)
+    steps = []
+    for node in reversed(list(graph.toposort())):
+        used = tuple(v in read for v in node.outputs)
+        if any(used):
+            read.update(node.inputs)
+            steps.append((node, used))
+    return Plan(tuple(graph.inputs), tuple(graph.outputs), tuple(reversed(steps)), frozenset(read))
+
+
+@dataclass
+class Context:
+    """What a whole evaluation shares: options, and the plans of the graphs seen so far."""
+
+    on_missing: str = "callback"
+    plans: dict[int, tuple[Any, Plan]] = field(default_factory=dict)
+    warned: set[str] = field(default_factory=set)
+
+    def plan(self, graph: Any) -> Plan:
+        if id(graph) not in self.plans:
+            self.plans[id(graph)] = (graph, plan(graph))  # the graph too: it keeps its id taken
+        return self.plans[id(graph)][1]
+
+
+class NeedsStatic(Exception):
+    """The values of program inputs (by position) must be static; ``reason`` is for the user."""
+
+    def __init__(self, positions: frozenset[int], reason: str) -> None:
+        super().__init__(reason)
+        self.positions, self.reason = positions, reason
+
+
+@dataclass
+class Frame:
+    """One graph being evaluated: its values, and where those of its inputs come from.
+
+    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a number for an input
+    of the program, or a word for what changes from step to step.
+    """
+
+    context: Context
+    plan: Plan
+    values: dict[Variable, Any]
+    origins: Sequence[Any]
+    parent: Frame | None = None
+
+    def read(self, v: Variable) -> Any:
+        return v.data if isinstance(v, Constant) else self.values[v]
+
+    def static_value(self, v: Variable, needed_by: Apply) -> Any:
+        """The value of ``v`` as NumPy.
+
+        Raises
+        ------
+        NeedsStatic
+            It is traced, but follows from program inputs that could be static.
+        DynamicShapeError
+            It is traced, and changes from step to step of a loop.
+        """
+        x = self.read(v)
+        if not is_traced(x):
+            return np.asarray(x) if isinstance(x, jax.Array) else x
+        positions: set[int] = set()
+        changing = self._blame(v, positions)
+        reason = f"{needed_by.op} needs the value of {describe(v)} while JAX traces"
+        if changing:
+            raise DynamicShapeError(
+                f"{reason}: a shape, length or index that follows from it must be known then. It "
+                f"follows from {', '.join(sorted(changing))} of a loop, which changes from step to "
+                "step. Use an array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0)"
+                ", or make the value an input of the program that does not change in the loop."
+            )
+        raise NeedsStatic(frozenset(positions), reason)
+
+    def _blame(self, v: Variable, positions: set[int]) -> set[str]:
+        """Collect the program inputs that the traced ``v`` follows from; what changes, by word."""
+        changing: set[str] = set()
+        stack, seen = [v], {v}
+        while stack:
+            v = stack.pop()
+            if v.owner is None:
+                origin = self.origins[self.plan.inputs.index(v)]
+                if isinstance(origin, int):
+                    positions.add(origin)
+                elif isinstance(origin, Variable):
+                    assert self.parent is not None
+                    changing |= self.parent._blame(origin, positions)
+                else:
+                    changing.add(origin)
+                continue
+            for u in v.owner.inputs:
+                if u not in seen and not isinstance(u, Constant) and is_traced(self.read(u)):
+                    seen.add(u)
+                    stack.append(u)
+        return changing
+
+
+@dataclass(frozen=True)
+class Site:
+    """One node being converted: what a rule sees."""
+
+    node: Apply
+    used: tuple[bool, ...]
+    frame: Frame
+
+    @property
+    def op(self) -> Any:
+        return self.node.op
+
+    @property
+    def context(self) -> Context:
+        return self.frame.context
+
+    @property
+    def out(self) -> Any:
+        """The first output variable."""
+        return self.node.outputs[0]
+
+    def static(self, k: int) -> Any:
+        """Input ``k`` as a NumPy value; see `Frame.static_value`."""
+        return self.frame.static_value(self.node.inputs[k], self.node)
+
+    def run(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> list[Any]:
+        """Evaluate an inner graph; ``origins`` as in `Frame`."""
+        return run(self.context, graph, inputs, origins, self.frame)
+
+
+def run(
+    context: Context,
+    graph: AbstractFunctionGraph,
+    inputs: Sequence[Any],
+    origins: Sequence[Any],
+    parent: Frame | None = None,
+) -> list[Any]:
+    """The outputs of ``graph``: NumPy where they are static, JAX where they are traced."""
+    steps = context.plan(graph)
+    frame = Frame(context, steps, dict(zip(steps.inputs, inputs, strict=True)), origins, parent)
+    for node, used in steps.steps:
+        values = [frame.read(v) for v in node.inputs]
+        outs = fold(node, values)
+        if outs is None:
+            outs = convert(Site(node, used, frame), values)
+        frame.values.update(zip(node.outputs, outs, strict=True))
+    return [frame.read(v) for v in steps.outputs]
+
+
+def convert(site: Site, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a node that is not static, each with the dtype its variable declares."""
+    op_rule = find_rule(site.op)
+    outs = convert_leaf(site, values) if op_rule is None else op_rule(site, *values)
+    if not isinstance(outs, tuple | list):
+        outs = [outs]
+    return [
+        as_declared(x, v) if used else x
+        for x, v, used in zip(outs, site.node.outputs, site.used, strict=True)
+    ]

@@ -1,0 +1,97 @@
+"""``Scan`` -> ``lax.scan``, or ``lax.fori_loop`` where the number of steps is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.ir import Scan, UnsupportedOpError
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.evaluate import check_lengths
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.x64 import as_declared
+
+
+@rule(Scan)
+def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
+    op: Scan = site.op
+    if op.stops:
+        raise UnsupportedOpError(f"{op}, for {describe(site.out)}: loops that stop early are not converted yet")
+    args = op.split_inputs(values)
+    used = op.split_outputs(site.used)
+    if is_traced(args.n_steps) and (any(used.traces) or args.sequences):
+        # A trace has n_steps rows, and JAX must know how many while it traces.
+        n_steps = int(site.static(0))
+    else:
+        n_steps = args.n_steps if is_traced(args.n_steps) else int(args.n_steps)
+    sequences = [jnp.asarray(x) for x in args.sequences]
+    init = tuple(
+        as_declared(jnp.asarray(x), v) if hasattr(v.type, "dtype") else x
+        for x, v in zip(args.states, op.args.states, strict=True)
+    )
+    step = _step(site, args.consts)
+    if is_traced(n_steps):
+        finals = jax.lax.fori_loop(0, n_steps, lambda i, states: step(i, (), states, ())[0], init)
+        return (*finals, *[None] * op.n_ys)
+    check_lengths(op, n_steps, sequences)
+    kept = tuple(k for k, u in enumerate(used.traces) if u)
+    if op.args.i in site.context.plan(op.fgraph).read:
+        index = np.arange(n_steps, dtype=np.int64)
+        finals, ys = jax.lax.scan(
+            lambda states, x: step(x[0], x[1], states, kept), init, (index, sequences), length=n_steps
+        )
+    else:
+        finals, ys = jax.lax.scan(
+            lambda states, x: step(None, x, states, kept), init, sequences, length=n_steps
+        )
+    traces: list[Any] = [None] * op.n_ys
+    for k, y in zip(kept, ys, strict=True):
+        traces[k] = y
+    return (*finals, *traces)
+
+
+def _step(site: Site, consts: Any) -> Any:
+    """``step(i, rows, states, kept) -> (next states, the ys at kept)``."""
+    op: Scan = site.op
+    inner = op.args
+    outer = op.split_inputs(site.node.inputs)
+    origins = [
+        "the index of the step",
+        *["a sequence"] * op.n_seqs,
+        *["a state"] * op.n_states,
+        *outer.consts,
+    ]
+
+    def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
+        given = [
+            as_declared(x, v) if hasattr(v.type, "dtype") and x is not None else x
+            for x, v in zip([i, *rows, *states, *consts], op.fgraph.inputs, strict=True)
+        ]
+        outs = op.split_body_outputs(site.run(op.fgraph, given, origins))
+        nexts = [
+            _as_state(x, before, v)
+            for x, before, v in zip(outs.states, states, inner.states, strict=True)
+        ]
+        ys = [as_declared(jnp.asarray(outs.ys[k]), op.outs.ys[k]) for k in kept]
+        return tuple(nexts), tuple(ys)
+
+    return step
+
+
+def _as_state(x: Any, before: Any, v: Any) -> Any:
+    """A next state with the dtype of its variable; its shape must be that of the state before."""
+    if not hasattr(v.type, "dtype"):
+        return x
+    x = as_declared(jnp.asarray(x), v)
+    if x.shape != before.shape:
+        raise LoopTypeError(
+            f"A state of a loop changes its shape from {before.shape} to {x.shape}, for {describe(v)}: "
+            "every step must return a state of the shape it got. Give the initial state the shape of "
+            "the step's result, for instance pt.zeros(shape)."
+        )
+    return x

@@ -1,0 +1,14 @@
+"""Conversions of ours, one file for each family of ops. Importing this registers them all."""
+
+from loopax.jax_backend.ops import (
+    blas,
+    checks,
+    elementwise,
+    indexing,
+    reductions,
+    shapes,
+    sorting,
+    stacking,
+)
+
+__all__ = ["blas", "checks", "elementwise", "indexing", "reductions", "shapes", "sorting", "stacking"]

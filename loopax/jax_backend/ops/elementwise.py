@@ -1,0 +1,156 @@
+"""Elementwise ops: scalar ops broadcast over arrays, and the fused `Composite` of them.
+
+The scalar functions themselves come from PyTensor's registry. What is done here is PyTensor's
+arithmetic around them: its dtypes and its broadcasting rules, which differ from JAX's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import Composite, ScalarOp
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import discrete_dtypes
+
+from loopax.ir.errors import describe
+from loopax.jax_backend.callback import call_back
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.ops.scalar_loop import ScalarLoop, scalar_loop
+from loopax.jax_backend.ops.scalars import scalar_function
+from loopax.jax_backend.registry import rule
+
+_CLIPS = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
+
+
+@rule(Elemwise)
+def elemwise(site: Site, *values: Any) -> Any:
+    _check_broadcast(site, values)
+    scalar_op = site.op.scalar_op
+    if isinstance(scalar_op, _CLIPS):
+        values = tuple(_behind_barrier(x, v) for x, v in zip(values, site.node.inputs, strict=True))
+    try:
+        outs = apply_scalar(site, scalar_op, site.node, values)
+    except NotImplementedError:
+        return call_back(site, values)
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
+    # A function that does not use all of its inputs has not broadcast to the shape of all of them.
+    return tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
+
+
+@rule(ScalarOp)
+def scalar(site: Site, *values: Any) -> Any:
+    """A scalar op outside of an Elemwise: on the scalars that ``ScalarFromTensor`` makes."""
+    return tuple(apply_scalar(site, site.op, site.node, values))
+
+
+def apply_scalar(site: Site, op: Any, node: Apply, values: Any) -> list[Any]:
+    """``op`` elementwise on arrays; ``node`` has its types."""
+    if isinstance(op, Composite):
+        return _composite(site, op, values)
+    if isinstance(op, ScalarLoop):
+        return scalar_loop(site, op, values, apply_scalar)
+    given = _promoted(op, node, values)
+    function = scalar_function(site, op, node)
+    out = function(*given)
+    return list(out) if isinstance(out, tuple | list) else [out]
+
+
+def _composite(site: Site, op: Composite, values: Any) -> list[Any]:
+    env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, values, strict=True))
+
+    def read(v: Any) -> Any:
+        return np.asarray(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
+
+    for node in op.fgraph.toposort():
+        outs = apply_scalar(site, node.op, node, [read(v) for v in node.inputs])
+        for v, x in zip(node.outputs, outs, strict=True):
+            env[v] = x if x.dtype == v.type.dtype else jnp.asarray(x).astype(v.type.dtype)
+    return [read(v) for v in op.fgraph.outputs]
+
+
+def _promoted(op: Any, node: Apply, values: Any) -> Any:
+    """The inputs in the dtype that PyTensor computes in, where JAX would choose a narrower one.
+
+    JAX keeps ``float32 * int64`` at float32; PyTensor and NumPy compute it in float64. Likewise
+    ``int8 / int8`` and ``exp(int8)``, which PyTensor computes in the dtype of its result.
+    """
+    if isinstance(op, ps.Cast | ps.Identity | ps.Second):
+        return values
+    first = 1 if isinstance(op, ps.Switch) else 0  # a Switch's condition takes no part
+    dtypes = [v.type.dtype for v in node.inputs[first:]]
+    out = node.outputs[0].type.dtype
+    common = ps.upcast(*dtypes)
+    if common in discrete_dtypes and out not in discrete_dtypes:
+        common = out
+    if isinstance(op, ps.Pow) and dtypes[1] in discrete_dtypes and dtypes[0] not in discrete_dtypes:
+        # An integer power stays one: exact, and differentiable at 0.
+        return [_cast(values[0], common), values[1]]
+    return [*values[:first], *(_cast(x, common) for x in values[first:])]
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    if not isinstance(x, jax.Array):
+        return np.asarray(x, dtype=dtype)
+    return x if x.dtype == dtype else jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+
+
+def _check_broadcast(site: Site, values: Any) -> None:
+    """PyTensor broadcasts an axis only where its *type* says that it has length 1."""
+    shapes = {jnp.shape(x) for x in values}
+    if len(shapes) <= 1:
+        return
+    for axis in range(site.out.type.ndim):
+        lengths = {s[axis] for s in shapes}
+        if len(lengths) == 1:
+            continue
+        for x, v in zip(values, site.node.inputs, strict=True):
+            if jnp.shape(x)[axis] == 1 and not v.type.broadcastable[axis]:
+                raise ValueError(
+                    f"Axis {axis} of {describe(v)} has length 1 and would be broadcast in {site.op}, but "
+                    "its type does not say that it is broadcastable. PyTensor refuses that. Declare it, "
+                    "with pt.specify_broadcastable(x, axis) or an input of static shape 1."
+                )
+        if len(lengths - {1}) > 1:
+            raise ValueError(
+                f"{site.op} got inputs of the lengths {sorted(lengths)} along axis {axis}, for "
+                f"{describe(site.out)}."
+            )
+
+
+def _behind_barrier(x: Any, v: Variable) -> Any:
+    """Keep XLA from computing a clipped distance twice, with different roundings.
+
+    A squared distance ``|a|^2 + |b|^2 - 2 a.b`` is 0 or a rounding error on the diagonal. XLA on CPU
+    recomputes it in the backward pass with other roundings than in the forward one, so that the mask
+    of ``clip(d, 0)`` and what it masks disagree: gradients of Gaussian-process kernels came out
+    wrong by three orders of magnitude. Behind a barrier it is computed once.
+    """
+    if not isinstance(x, jax.Array) or x.ndim < 2 or not _is_distance(v):
+        return x
+    return jax.lax.optimization_barrier(x)
+
+
+def _is_distance(v: Variable) -> bool:
+    """Whether ``v`` is a sum with a matrix product among its terms."""
+    stack = [v]
+    for _ in range(16):
+        if not stack:
+            return False
+        node = stack.pop().owner
+        if node is None:
+            continue
+        op: Any = node.op
+        if isinstance(op, Dot) or "Dot" in type(op).__name__ or "Gemm" in type(op).__name__:
+            return True
+        if isinstance(op, DimShuffle | Elemwise) or "Matmul" in str(op):
+            if "Matmul" in str(op):
+                return True
+            stack += node.inputs
+    return False
+

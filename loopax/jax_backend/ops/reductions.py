@@ -1,0 +1,46 @@
+"""Reductions: sums, products, extrema, and the like along axes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytensor.scalar as ps
+from pytensor.tensor.elemwise import CAReduce
+
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.leaf import convert_leaf
+from loopax.jax_backend.registry import rule
+
+_REDUCERS: dict[type, Any] = {
+    ps.Add: jnp.sum,
+    ps.Mul: jnp.prod,
+    ps.ScalarMaximum: jnp.max,
+    ps.ScalarMinimum: jnp.min,
+    ps.AND: jnp.all,
+    ps.OR: jnp.any,
+}
+
+
+@rule(CAReduce)
+def reduce(site: Site, x: Any) -> Any:
+    """In the accumulator's dtype from the start: ``int8`` sums do not wrap in PyTensor."""
+    op = site.op
+    reducer = _REDUCERS.get(type(op.scalar_op))
+    x = jnp.asarray(x)
+    if reducer is None or (reducer in (jnp.all, jnp.any) and x.dtype != bool):
+        return _bitwise(op, x) if isinstance(op.scalar_op, ps.AND | ps.OR) else convert_leaf(site, [x])
+    axis = None if op.axis is None else tuple(int(a) for a in op.axis)
+    if axis == ():
+        return x
+    dtype = getattr(op, "acc_dtype", None) or site.out.type.dtype
+    if reducer in (jnp.sum, jnp.prod) and x.dtype != dtype:
+        x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+    return reducer(x, axis=axis)
+
+
+def _bitwise(op: Any, x: Any) -> Any:
+    function, start = (jax.lax.bitwise_and, -1) if isinstance(op.scalar_op, ps.AND) else (jax.lax.bitwise_or, 0)
+    axes = tuple(range(x.ndim)) if op.axis is None else tuple(int(a) for a in op.axis)
+    return jax.lax.reduce(x, jnp.asarray(start).astype(x.dtype), function, axes)

@@ -1,0 +1,61 @@
+"""``ScalarLoop``: the small loop inside derivatives of special functions, over whole arrays.
+
+PyTensor writes the derivatives of ``gammainc``, ``betainc`` and ``hyp2f1`` as series summed inside
+one scalar op. Here every element keeps its own state, and stops on its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar.loop import ScalarLoop
+
+from loopax.jax_backend.evaluate import Site
+
+
+def scalar_loop(site: Site, op: ScalarLoop, values: Any, apply_scalar: Callable[..., Any]) -> list[Any]:
+    """The final states, and whether each element's ``until`` came true if the loop has one."""
+    n_updates = len(op.outputs) - int(op.is_while)
+    dtypes = [v.type.dtype for v in op.fgraph.inputs]
+    n_steps, *rest = jnp.broadcast_arrays(*values)
+    given = [jnp.asarray(x, dtype=d) for x, d in zip(rest, dtypes, strict=True)]
+    carry, constants = given[:n_updates], given[n_updates:]
+
+    def update(states: Any) -> list[Any]:
+        env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, [*states, *constants], strict=True))
+        for node in op.fgraph.toposort():
+            inputs = [
+                np.asarray(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
+                for v in node.inputs
+            ]
+            outs = apply_scalar(site, node.op, node, inputs)
+            for v, x in zip(node.outputs, outs, strict=True):
+                env[v] = jnp.asarray(x).astype(v.type.dtype)
+        return [
+            jnp.asarray(v.data, dtype=v.type.dtype) if isinstance(v, Constant) else env[v]
+            for v in op.fgraph.outputs
+        ]
+
+    def going(state: Any) -> Any:
+        i, _, done = state
+        return jnp.any(~done & (i < n_steps))
+
+    def step(state: Any) -> Any:
+        i, states, done = state
+        outs = update(states)
+        live = ~done & (i < n_steps)
+        nexts = [jnp.where(live, a, b) for a, b in zip(outs[:n_updates], states, strict=True)]
+        return i + 1, nexts, done | (live & outs[-1]) if op.is_while else done
+
+    # A loop of no steps did not fail: `until` counts as reached.
+    done = jnp.zeros(n_steps.shape, dtype=bool)
+    _, finals, reached = jax.lax.while_loop(going, step, (jnp.asarray(0, n_steps.dtype), carry, done))
+    return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)
+
+
+__all__ = ["ScalarLoop", "scalar_loop"]

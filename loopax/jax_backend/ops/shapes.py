@@ -1,0 +1,147 @@
+"""Shapes, and ops whose result has a shape given by values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ARange,
+    Eye,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.extra_ops import Repeat, UnravelIndex
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+
+from loopax.ir import FitRows
+from loopax.ir.errors import describe
+from loopax.ir.rows import fit_rows
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+from loopax.jax_backend.static import is_traced
+
+
+def _dims(site: Site, first: int, count: int) -> tuple[int, ...]:
+    return tuple(int(site.static(first + k)) for k in range(count))
+
+
+@rule(Shape)
+def shape(site: Site, x: Any) -> Any:
+    return np.array(jnp.shape(x), dtype=np.int64)
+
+
+@rule(Shape_i)
+def shape_i(site: Site, x: Any) -> Any:
+    return np.array(jnp.shape(x)[site.op.i], dtype=np.int64)
+
+
+@rule(SpecifyShape)
+def specify_shape(site: Site, x: Any, *dims: Any) -> Any:
+    for axis, (n, dim) in enumerate(zip(jnp.shape(x), dims, strict=True)):
+        if dim is not None and int(site.static(1 + axis)) != n:
+            raise ValueError(
+                f"Axis {axis} of {describe(site.node.inputs[0])} has length {n}, but the program "
+                f"declares {int(site.static(1 + axis))}."
+            )
+    return x
+
+
+@rule(Reshape)
+def reshape(site: Site, x: Any, dims: Any) -> Any:
+    return jnp.reshape(x, tuple(int(n) for n in site.static(1)))
+
+
+@rule(JoinDims)
+def join_dims(site: Site, x: Any, *axis: Any) -> Any:
+    # 3.0 keeps the first axis as a property, with the number of axes; so does 3.3.
+    start, n = site.op.start_axis, site.op.n_axes
+    s = x.shape
+    return jnp.reshape(x, (*s[:start], int(np.prod(s[start : start + n])), *s[start + n :]))
+
+
+@rule(SplitDims)
+def split_dims(site: Site, x: Any, dims: Any) -> Any:
+    axis = site.op.axis
+    new = tuple(int(n) for n in np.atleast_1d(site.static(1)))
+    return jnp.reshape(x, (*x.shape[:axis], *new, *x.shape[axis + 1 :]))
+
+
+@rule(Alloc)
+def alloc(site: Site, x: Any, *dims: Any) -> Any:
+    shape = _dims(site, 1, len(dims))
+    x = jnp.asarray(x)
+    declared = site.node.inputs[0].type.broadcastable
+    for axis in range(-x.ndim, 0):
+        if x.shape[axis] == 1 and shape[axis] != 1 and not declared[axis]:
+            raise ValueError(
+                f"Axis {axis} of {describe(site.node.inputs[0])} has length 1 and would be broadcast to "
+                f"{shape[axis]}, but its type does not say that it is broadcastable. Use "
+                "pt.specify_broadcastable."
+            )
+    return jnp.broadcast_to(x, shape)
+
+
+@rule(AllocEmpty)
+def alloc_empty(site: Site, *dims: Any) -> Any:
+    # Zeros, not garbage: reading what nobody wrote must not differ from run to run.
+    return jnp.zeros(_dims(site, 0, len(dims)), dtype=site.op.dtype)
+
+
+@rule(ARange)
+def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
+    return jnp.arange(site.static(0), site.static(1), site.static(2), dtype=site.op.dtype)
+
+
+@rule(Eye)
+def eye(site: Site, n: Any, m: Any, k: Any) -> Any:
+    rows, columns = _dims(site, 0, 2)
+    if is_traced(k):
+        return jnp.equal(jnp.arange(columns)[None, :] - jnp.arange(rows)[:, None], k)
+    return jnp.eye(rows, columns, int(k), dtype=site.op.dtype)
+
+
+@rule(MakeVector)
+def make_vector(site: Site, *xs: Any) -> Any:
+    return jnp.stack([jnp.asarray(x, dtype=site.out.type.dtype) for x in xs])
+
+
+@rule(TensorFromScalar)
+def tensor_from_scalar(site: Site, x: Any) -> Any:
+    return x
+
+
+@rule(ScalarFromTensor)
+def scalar_from_tensor(site: Site, x: Any) -> Any:
+    return x
+
+
+@rule(Repeat)
+def repeat(site: Site, x: Any, repeats: Any) -> Any:
+    counts = np.asarray(site.static(1))
+    axis = site.op.axis
+    size = np.prod(x.shape, dtype=int) if axis is None else x.shape[axis]
+    total = int(counts.sum()) if counts.ndim else int(counts) * int(size)
+    if counts.ndim and counts.size not in (1, size):
+        raise ValueError(f"repeat got {counts.size} counts for an axis of length {size}.")
+    if counts.ndim and counts.size == 1:
+        total = int(counts[0]) * int(size)
+    return jnp.repeat(jnp.asarray(x), counts, axis=axis, total_repeat_length=total)
+
+
+@rule(UnravelIndex)
+def unravel_index(site: Site, indices: Any, dims: Any) -> Any:
+    shape = tuple(int(n) for n in site.static(1))
+    if site.op.order == "F":
+        return tuple(jnp.unravel_index(indices, shape[::-1])[::-1])
+    return tuple(jnp.unravel_index(indices, shape))
+
+
+@rule(FitRows)
+def fit(site: Site, rows: Any, length: Any) -> Any:
+    return fit_rows(jnp.asarray(rows), int(site.static(1)), jnp)

@@ -1,0 +1,55 @@
+"""Sorting and searching."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from pytensor.tensor.extra_ops import SearchsortedOp, Unique
+from pytensor.tensor.sort import ArgSortOp, SortOp
+
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+
+
+def _axis(site: Site) -> int | None:
+    """3.3 made the axis a property; 3.0 has it as the second input."""
+    if len(site.node.inputs) == 1:
+        axis = site.op.axis
+        return None if axis is None else int(axis)
+    axis = site.static(1)
+    return None if axis is None else int(axis)
+
+
+@rule(SortOp)
+def sort(site: Site, x: Any, *axis: Any) -> Any:
+    return jnp.sort(x, axis=_axis(site), stable=site.op.kind == "stable")
+
+
+@rule(ArgSortOp)
+def argsort(site: Site, x: Any, *axis: Any) -> Any:
+    return jnp.argsort(x, axis=_axis(site), stable=site.op.kind == "stable")
+
+
+@rule(SearchsortedOp)
+def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
+    a, v = jnp.asarray(a), jnp.asarray(v)
+    if a.dtype != v.dtype:
+        common = jnp.promote_types(a.dtype, v.dtype)
+        a, v = a.astype(common), v.astype(common)
+    order = sorter[0] if sorter else None
+    return jnp.searchsorted(a, v, side=site.op.side, sorter=order)
+
+
+@rule(Unique)
+def unique(site: Site, x: Any, *axis: Any) -> Any:
+    """How many there are hangs on the values, so they must be static."""
+    op = site.op
+    site.static(0)
+    return jnp.unique(
+        x,
+        return_index=op.return_index,
+        return_inverse=op.return_inverse,
+        return_counts=op.return_counts,
+        axis=op.axis,
+    )

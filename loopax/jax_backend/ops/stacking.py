@@ -1,0 +1,35 @@
+"""Joining and splitting along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.basic import Join, Split
+
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+
+
+@rule(Join)
+def join(site: Site, *values: Any) -> Any:
+    # 3.3 made the axis a property; 3.0 has it as the first input.
+    axis = getattr(site.op, "axis", None)
+    if axis is None:
+        axis, values = int(site.static(0)), values[1:]
+    return jnp.concatenate([jnp.asarray(x, site.out.type.dtype) for x in values], axis=int(axis))
+
+
+@rule(Split)
+def split(site: Site, x: Any, *rest: Any) -> Any:
+    axis = getattr(site.op, "axis", None)
+    axis = int(site.static(1)) if axis is None else int(axis)
+    sizes = np.asarray(site.static(len(rest)))
+    if (sizes < 0).any():
+        raise ValueError(f"Split got the negative size in {sizes.tolist()}.")
+    if sizes.sum() != x.shape[axis]:
+        raise ValueError(
+            f"Split sizes {sizes.tolist()} do not add up to {x.shape[axis]}, the length of axis {axis}."
+        )
+    return tuple(jnp.split(x, np.cumsum(sizes[:-1]), axis=axis))

@@ -1,0 +1,50 @@
+"""Where conversions are registered and found.
+
+A conversion is a *rule*, registered on an Op class with `rule`. It takes a `Site` and the values of
+the node's inputs, and returns the output, or a tuple of them. An input is *static* where it is a
+NumPy value, known while JAX traces, and *traced* where it is a JAX array. A rule that must know a
+value asks for it with ``site.static(k)``.
+
+An Op without a rule of ours is converted by PyTensor's registry, ``jax_funcify``, so what a user
+registered there works here too. There is a rule of ours only where PyTensor's is wrong, missing, or
+does not use static values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loopax.jax_backend.evaluate import Site
+
+Rule = Callable[..., Any]
+_RULES: dict[type, Rule] = {}
+
+
+def rule(*op_classes: type) -> Callable[[Rule], Rule]:
+    """Register a rule for Op classes, subclasses included. A second rule for a class is an error."""
+
+    def register(function: Rule) -> Rule:
+        for cls in op_classes:
+            assert cls not in _RULES, f"{cls.__name__} already has a rule: {_RULES[cls]}"
+            _RULES[cls] = function
+        return function
+
+    return register
+
+
+def find_rule(op: Any) -> Rule | None:
+    """The rule of the nearest class that ``op`` is an instance of."""
+    for cls in type(op).__mro__:
+        if cls in _RULES:
+            return _RULES[cls]
+    return None
+
+
+def converted_ops() -> tuple[type, ...]:
+    """The Op classes that have a rule of ours."""
+    return tuple(_RULES)
+
+
+__all__ = ["Rule", "Site", "converted_ops", "find_rule", "rule"]

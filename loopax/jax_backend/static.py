@@ -1,0 +1,74 @@
+"""The static stage: what is known while JAX traces, computed by each Op's own ``perform``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply
+from pytensor.printing import Print
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.math import Dot
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.typed_list.basic import TypedListType
+
+from loopax.ir import Call, FitRows, Scan
+from loopax.ir.compat import IfElse
+from loopax.ir.evaluate import apply
+
+FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
+
+# Random draws and prints are effects; loops and calls are worth tracing; what makes an array larger
+# than its inputs is left to XLA, as is memory that nobody has written yet.
+_NEVER = (RandomVariable, Print, Scan, Call, OpFromGraph, Blockwise, IfElse, AllocEmpty, Repeat, Dot, FitRows)
+
+
+def is_traced(x: Any) -> bool:
+    """Whether ``x`` is only known when the program runs."""
+    if isinstance(x, jax.Array):
+        return isinstance(x, jax.core.Tracer)
+    if isinstance(x, np.ndarray | np.generic):
+        return False
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
+
+
+def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
+    """The outputs of ``node`` where all of ``values`` are static and little is built; else None."""
+    for x in values:
+        if not isinstance(x, np.ndarray):
+            if isinstance(x, jax.Array) or not _plain(x):
+                return None
+        elif x.size > FOLD_CAP:
+            return None
+    if isinstance(node.op, _NEVER) or not type(node.op).__module__.startswith("pytensor."):
+        return None  # a foreign Op may have effects: it runs when the program does
+    if any(isinstance(v.type, TypedListType) for v in node.outputs):
+        return None
+    if _elements(node.op, values) > FOLD_CAP:
+        return None
+    return apply(node, values)
+
+
+def _plain(x: Any) -> bool:
+    return x is None or isinstance(x, bool | int | float | complex | np.generic | slice)
+
+
+def _elements(op: Any, values: Sequence[Any]) -> float:
+    """How many elements the largest output has, at most."""
+    if isinstance(op, Alloc):
+        return float(np.prod([float(n) for n in values[1:]]))
+    if isinstance(op, Eye):
+        return float(values[0]) * float(values[1])
+    if isinstance(op, ARange):
+        start, stop, step = map(float, values)
+        return (stop - start) / step if step else 0.0
+    try:  # elementwise, or smaller than its inputs
+        shape = np.broadcast_shapes(*(np.shape(x) for x in values))
+    except ValueError:
+        return 0.0
+    return float(np.prod(shape, dtype=np.float64))

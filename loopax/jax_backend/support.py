@@ -1,0 +1,56 @@
+"""Which ops of a program JAX cannot run, found before anything is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import TensorType
+
+from loopax.ir import Call, Scan
+from loopax.jax_backend.callback import refusal, unsupported
+from loopax.jax_backend.leaf import has_conversion
+from loopax.jax_backend.registry import find_rule
+
+
+def refuse_unsupported(graph: AbstractFunctionGraph, on_missing: str) -> None:
+    """Raise one `UnsupportedOpError` that lists every op of ``graph`` that cannot run.
+
+    With ``on_missing="callback"`` an op on tensors can: on the host.
+    """
+    lines = [
+        unsupported(node)
+        for node in _nodes(graph)
+        if not _converted(node.op) and (on_missing == "raise" or not _on_tensors(node))
+    ]
+    if lines:
+        raise refusal(list(dict.fromkeys(lines)))
+
+
+def _nodes(graph: AbstractFunctionGraph) -> Any:
+    for node in graph.toposort():
+        yield node
+        op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        if isinstance(op, Scan | Call):
+            yield from _nodes(op.fgraph)
+
+
+def _converted(op: Any) -> bool:
+    if isinstance(op, Blockwise):
+        return _converted(op.core_op)
+    if isinstance(op, Elemwise):
+        return _has_scalar_function(op)
+    return find_rule(op) is not None or has_conversion(op)
+
+
+def _has_scalar_function(op: Elemwise) -> bool:
+    from loopax.jax_backend.ops.scalars import has_function
+
+    return has_function(op.scalar_op)
+
+
+def _on_tensors(node: Apply) -> bool:
+    return all(isinstance(v.type, TensorType) for v in [*node.inputs, *node.outputs])

@@ -1,0 +1,77 @@
+"""JAX's 32-bit and 64-bit modes, and the one piece of global state that importing loopax touches.
+
+PyTensor's own JAX mode turns ``jax_enable_x64`` on when its ``floatX`` is float64, and *off* when it
+is not. loopax turns it on in the same case, never off, and never against a setting that the user
+made: an environment variable, or a value that differs from JAX's default.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Variable
+
+from loopax.ir.errors import LoopTypeError, describe
+
+_WIDE = {"float64": "float32", "complex128": "complex64"}
+
+
+def import_dispatch() -> None:
+    """Import PyTensor's JAX registry without its side effect on ``jax_enable_x64``."""
+    before = jax.config.jax_enable_x64
+    import pytensor.link.jax.dispatch  # noqa: F401
+
+    if jax.config.jax_enable_x64 != before:
+        jax.config.update("jax_enable_x64", before)
+
+
+def set_default_precision() -> None:
+    """Turn x64 on where ``floatX`` is float64 and nobody has said otherwise.
+
+    An explicit ``jax.config.update("jax_enable_x64", False)`` looks like JAX's default and cannot
+    be told from it; ``JAX_ENABLE_X64=0`` in the environment can, and is respected.
+    """
+    if config.floatX == "float64" and "JAX_ENABLE_X64" not in os.environ:
+        jax.config.update("jax_enable_x64", True)
+
+
+def as_declared(x: Any, variable: Variable) -> Any:
+    """``x`` with the dtype that ``variable`` declares, and no weak type.
+
+    Raises
+    ------
+    LoopTypeError
+        The dtype has 64 bits and JAX is in 32-bit mode: the result would be silently narrower.
+    """
+    dtype = getattr(variable.type, "dtype", None)
+    if dtype is None or not isinstance(x, jax.Array | np.ndarray | np.generic | int | float | complex):
+        return x
+    if not isinstance(x, jax.Array):
+        return x if isinstance(x, np.ndarray) and x.dtype == dtype else np.asarray(x, dtype=dtype)
+    if dtype in _WIDE and not jax.config.jax_enable_x64:
+        raise LoopTypeError(
+            f"The program computes in {dtype} ({describe(variable)}), but JAX is in 32-bit mode, "
+            f"where it would run in {_WIDE[dtype]}. Call jax.config.update('jax_enable_x64', True) "
+            "first, or build the program with PyTensor's floatX=float32."
+        )
+    if x.dtype != dtype or x.aval.weak_type:
+        target = jax.dtypes.canonicalize_dtype(dtype)
+        if x.dtype != target or x.aval.weak_type:
+            return jax.lax.convert_element_type(x, target)
+    return x
+
+
+def narrowed(value: Any) -> bool:
+    """Whether ``value``, a NumPy integer array, does not fit the 32 bits JAX would give it."""
+    if jax.config.jax_enable_x64 or value.dtype.name not in ("int64", "uint64") or not value.size:
+        return False
+    info = np.iinfo(np.int32 if value.dtype.name == "int64" else np.uint32)
+    return bool(value.min() < info.min or value.max() > info.max)
+
+
+__all__ = ["as_declared", "import_dispatch", "jnp", "narrowed", "set_default_precision"]

@@ -1,0 +1,82 @@
+"""Pass 0: PyTensor's own canonicalize, stabilize and specialize, on a graph and on its bodies.
+
+``log(sum(exp(x)))`` -> ``max(x) + log(sum(exp(x - max(x))))``, ``log(1 - exp(x))`` -> ``log1mexp(x)``,
+and some hundreds more. PyTensor's users rely on them: without this pass ``log(sigmoid(-800))`` is
+minus infinity where PyTensor gives -800. It runs before any derivative of ours is taken, so that
+what is differentiated is the stable form.
+
+Left out are the rewrites that belong to another target (in-place, fusion, BLAS), those that may
+change which error is raised (`shape_unsafe`), PyTensor's scan rewrites (there is no legacy Scan
+here), and the two that turn shapes into tuples for PyTensor's JAX mode: the JAX backend knows the
+values of shapes.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from pytensor.compile.mode import optdb
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+
+from loopax.ir import Call, Scan
+
+_EXCLUDED = (
+    "inplace",
+    "fusion",
+    "BlasOpt",
+    "scan",
+    "shape_unsafe",
+    "jax_shape_parameter_as_tuple",
+    "jax_size_parameter_as_tuple",
+    "introduce_lazy_ifelse",
+)
+
+
+@cache
+def _rewriter() -> GraphRewriter:
+    """Made once: assembling it from the database takes as long as rewriting a small graph."""
+    return optdb.query(RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=_EXCLUDED))
+
+
+def stabilize(graph: FunctionGraph) -> None:
+    """Rewrite ``graph`` and every body in it, in place.
+
+    An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
+    with PyTensor's own report of it.
+    """
+    _rewriter().rewrite(graph)
+    map_bodies(graph, _stabilized)
+
+
+def _stabilized(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
+    graph = body.unfreeze()
+    stabilize(graph)
+    return graph.freeze()
+
+
+def map_bodies(graph: FunctionGraph, change: Any) -> None:
+    """Put ``change(body)`` in the place of each body of ``graph``'s loops and calls."""
+    for node in graph.toposort():
+        new = _with_body(node, change)
+        if new is not None:
+            graph.replace_all(
+                list(zip(node.outputs, new.outputs, strict=True)), reason="map_bodies"
+            )
+
+
+def _with_body(node: Apply, change: Any) -> Apply | None:
+    op: Any = node.op
+    if isinstance(op, Scan):
+        body = change(op.fgraph)
+        if body == op.fgraph:
+            return None
+        return Scan(body, op.n_seqs, op.n_states, op.n_ys, op.stops, op.name).make_node(*node.inputs)
+    if isinstance(op, Call):
+        pullback = None if op.pullback_body is None else change(op.pullback_body)
+        return Call(change(op.fgraph), pullback, op.name).make_node(*node.inputs)
+    return None

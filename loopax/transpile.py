@@ -1,0 +1,131 @@
+"""`jaxify`: front end, passes and backend, joined. The only file that knows all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import RLock
+from typing import Any
+
+from pytensor.compile.executor import Function
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import frontend
+from loopax.ir.program import Program
+from loopax.jax_backend import JaxFunction
+from loopax.lowering import lower
+
+_BACKENDS = ("jax",)
+
+
+def jaxify(
+    fn: Any,
+    outputs: Any = None,
+    *,
+    updates: Any = None,
+    givens: Any = None,
+    backend: str = "jax",
+    jit: bool = True,
+    on_missing: str = "callback",
+    name: str | None = None,
+) -> Any:
+    """Turn a PyTensor program into a pure JAX callable.
+
+    Parameters
+    ----------
+    fn
+        One of: a list of input variables (or ``In``), followed by ``outputs``; a plain Python
+        function of PyTensor variables, traced on its first call for each structure, dtype and rank; a
+        compiled ``pytensor.function``, read as its mode's rewrites left it; a ``FunctionGraph``.
+    outputs
+        With a list of inputs: one variable, or a list, tuple or dict of them, nested as you like. The
+        callable returns arrays in the same structure.
+    updates, givens
+        As ``pytensor.function`` takes them, with a list of inputs.
+    backend
+        ``"jax"``.
+    jit
+        Whether a direct call is compiled. Inside a ``jax.jit`` of yours it makes no difference.
+    on_missing
+        ``"callback"`` runs an Op without a JAX conversion on the host through its ``perform``, with
+        one warning; ``"raise"`` refuses it.
+    name
+        The ``__name__`` of the callable.
+
+    Raises
+    ------
+    UnsupportedOpError
+        The program has ops that cannot run in JAX; all of them are listed.
+    MissingInputError
+        The outputs need variables that are not inputs.
+    TypeError
+        ``fn`` is none of the above.
+
+    Examples
+    --------
+    >>> import jax, pytensor.tensor as pt
+    >>> from loopax import jaxify
+    >>> x = pt.dvector("x")
+    >>> f = jaxify([x], (x**2).sum())
+    >>> f([1.0, 2.0]), jax.grad(f)(jax.numpy.array([1.0, 2.0]))
+    (Array(5., dtype=float64), Array([2., 4.], dtype=float64))
+    """
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend must be one of {_BACKENDS}, got {backend!r}")
+
+    def build(program: Program) -> JaxFunction:
+        frontend.import_graph(program.graph)
+        lower(program.graph)
+        return JaxFunction(program, jit=jit, on_missing=on_missing)
+
+    if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):
+        if outputs is not None or updates is not None or givens is not None:
+            raise TypeError(
+                "outputs, updates and givens go with a list of input variables: jaxify([x], y). "
+                f"A {type(fn).__name__} has its own."
+            )
+        if isinstance(fn, Function | FunctionGraph):
+            read = frontend.read_function if isinstance(fn, Function) else frontend.read_graph
+            program = read(fn)
+            program.name = name or program.name
+            return build(program)
+        return TracedFunction(fn, build, name)
+    if outputs is None and updates is None:
+        raise TypeError(
+            f"jaxify takes a list of inputs followed by outputs, a function, a compiled "
+            f"pytensor.function or a FunctionGraph; got {fn!r} of type {type(fn).__name__} without outputs."
+        )
+    return build(frontend.read_variables(fn, outputs, updates, givens, name))
+
+
+class TracedFunction:
+    """A plain Python function of PyTensor variables, as a JAX callable.
+
+    It is traced once for each signature (see `loopax.frontend.tracing`) and then behaves as the
+    `JaxFunction` of that trace.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], build: Callable[[Program], JaxFunction], name: str | None
+    ) -> None:
+        self._fn, self._build = fn, build
+        self._lock = RLock()
+        self._traced: dict[frontend.Signature, JaxFunction] = {}
+        self.__wrapped__ = fn  # inspect.signature follows it
+        self.__name__ = self.__qualname__ = name or getattr(fn, "__name__", "program")
+        self.__doc__ = getattr(fn, "__doc__", None)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        at, leaves = frontend.signature(args, kwargs)
+        return self.trace(at)(*leaves)
+
+    def trace(self, at: frontend.Signature) -> JaxFunction:
+        """The callable for one signature, of the leaves of its arguments."""
+        with self._lock:
+            if at not in self._traced:
+                program = frontend.trace(self._fn, at)
+                program.name = self.__name__
+                self._traced[at] = self._build(program)
+            return self._traced[at]
+
+    def __repr__(self) -> str:
+        return f"<TracedFunction {self.__name__}>"

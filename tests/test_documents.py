@@ -1,0 +1,170 @@
+"""Every code block of README.md and docs/ runs, so that what is shown is what happens.
+
+The blocks of one file run in order in one namespace, in a process of their own: a reader has a
+fresh Python too, without the strictness that our tests switch on, and what a document sets globally
+stays in it. A ```python block must run through. A ```pycon block shows what comes back, an error
+for instance, and is compared as doctest compares, with `...` for what is left out; of an error only
+the class counts, because messages have tests of their own.
+
+To run one document by hand: python tests/test_documents.py docs/scan.md
+"""
+
+import doctest
+import os
+import re
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+# An opening fence (it may be indented, in a list), its language, what follows up to the same fence.
+FENCE = re.compile(
+    r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<language>[\w-]*)[^\n]*\n"
+    r"(?P<code>.*?)"
+    r"^(?P=indent)(?P=fence) *$",
+    re.MULTILINE | re.DOTALL,
+)
+DOCTEST_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE | doctest.IGNORE_EXCEPTION_DETAIL
+
+
+class Block(NamedTuple):
+    language: str
+    line: int  # the number of lines before the code
+    code: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    """The python and pycon blocks of a Markdown text, in order.
+
+    Other blocks are matched too, and left out afterwards: otherwise the end of one would open the
+    next.
+    """
+    found = []
+    for match in FENCE.finditer(text):
+        if match["language"] in ("python", "pycon"):
+            indent = re.compile(f"^{match['indent']}", re.MULTILINE)
+            line = text.count("\n", 0, match.start("code"))
+            found.append(Block(match["language"], line, indent.sub("", match["code"])))
+    return found
+
+
+def run_document(path: Path) -> None:
+    # A module of its own, findable by name: dataclasses and pickle look a class's module up.
+    module = types.ModuleType("document")
+    sys.modules[module.__name__] = module
+    for block in blocks_of(path.read_text(encoding="utf-8")):
+        if block.language == "python":
+            # The empty lines give tracebacks, and what quotes source lines, the document's own.
+            source = "\n" * block.line + block.code
+            exec(compile(source, str(path), "exec"), module.__dict__)
+        else:
+            parsed = doctest.DocTestParser().get_doctest(
+                block.code, module.__dict__, path.name, str(path), block.line
+            )
+            parsed.globs = module.__dict__  # not the copy that get_doctest made
+            runner = doctest.DocTestRunner(optionflags=DOCTEST_FLAGS)
+            if runner.run(parsed, clear_globs=False).failed:
+                raise SystemExit(f"{path}: the block at line {block.line} shows something else")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_blocks_run(path: Path, tmp_path: Path) -> None:
+    if not blocks_of(path.read_text(encoding="utf-8")):
+        return
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
+            os.pathsep
+        ),
+        "MPLBACKEND": "Agg",  # a picture that is shown would wait for someone to close it
+    }
+    # What is about to disappear from PyTensor or JAX does not belong in a document. -P: the folder
+    # of this file is not where a document's imports are looked for.
+    options = ["-P", "-W", "error::DeprecationWarning", "-W", "error::FutureWarning"]
+    done = subprocess.run(
+        [sys.executable, *options, __file__, str(path)],
+        cwd=tmp_path,  # what a block writes stays out of the checkout
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+TEXT = """\
+A text.
+
+```python
+x = 1
+```
+
+~~~sh
+make test
+~~~
+
+- In a list:
+
+  ```python
+  def f():
+      return x
+  ```
+
+```pycon
+>>> y = f()
+>>> y + 1
+2
+>>> f(1)
+Traceback (most recent call last):
+    ...
+TypeError: f() takes no argument
+```
+
+```python
+assert y == 1
+```
+"""
+
+
+def test_blocks_are_found() -> None:
+    assert [(block.language, block.line) for block in blocks_of(TEXT)] == [
+        ("python", 3),
+        ("python", 13),
+        ("pycon", 18),
+        ("python", 28),
+    ]
+    assert blocks_of(TEXT)[1].code == "def f():\n    return x\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("", "", None),
+        ("y == 1", "y == 2", "AssertionError"),
+        (">>> y + 1\n2", ">>> y + 1\n3", "Expected:\n *3"),
+        ("TypeError", "ValueError", "line 18 shows something else"),
+    ],
+)
+def test_a_wrong_block_fails(tmp_path: Path, old: str, new: str, match: str | None) -> None:
+    document = tmp_path / "document.md"
+    document.write_text(TEXT.replace(old, new) if old else TEXT, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-P", __file__, str(document)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    if match is None:
+        assert done.returncode == 0, done.stdout + done.stderr
+    else:
+        assert done.returncode != 0
+        assert re.search(match, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    run_document(Path(sys.argv[1]))

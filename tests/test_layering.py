@@ -1,0 +1,197 @@
+"""The folders are the pipeline, and what each may import is what makes them one.
+
+    ir  <-  frontend, lowering        (of loopax: themselves and ir)
+    ir, lowering  <-  *_backend       (themselves, ir and lowering; never each other)
+
+jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
+that each backend can be read, and can break with a release of its target, alone. The files are
+parsed, not imported: an import inside a function or under TYPE_CHECKING counts like any other.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What the modules of a folder may import of loopax. TOP may import all of it: the modules beside
+# the folders (__init__, transpile, __main__), and the demo, which is written as a user's program.
+LAYERS = {
+    "ir": {"ir"},
+    "frontend": {"frontend", "ir"},
+    "lowering": {"lowering", "ir"},
+    "jax_backend": {"jax_backend", "lowering", "ir"},
+    "numba_backend": {"numba_backend", "lowering", "ir"},
+}
+TOP = {"", "demo"}
+
+# Who may import a target. pytensor.link.<target> imports the target, so it counts as one.
+TARGETS = {
+    "jax": {"loopax.jax_backend", "loopax.frontend.trees", "loopax.demo"},
+    "jaxlib": {"loopax.jax_backend"},
+    "pytensor.link.jax": {"loopax.jax_backend"},
+    "numba": {"loopax.numba_backend", "loopax.demo"},
+    "llvmlite": {"loopax.numba_backend"},
+    "pytensor.link.numba": {"loopax.numba_backend"},
+}
+
+# A name that says nothing about what is in the file collects everything.
+NAMELESS = {"utils", "util", "helpers", "helper", "misc", "common"}
+
+
+def python_files(*folders: str) -> list[Path]:
+    return sorted(f for folder in folders for f in (ROOT / folder).rglob("*.py"))
+
+
+PACKAGE = python_files("loopax")
+ALL = python_files("loopax", "tests", "benchmarks", "examples")
+# tests/ mirrors the package, whose folders already say what they are for.
+CODE_FOLDERS = sorted({f.parent for f in python_files("loopax", "benchmarks", "examples")})
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def module_of(path: Path) -> str:
+    """The dotted name: loopax/ir/scan.py -> loopax.ir.scan, loopax/ir/__init__.py -> loopax.ir."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
+    """Each (line, absolute dotted name) that the source of a module in `package` imports.
+
+    `from a import b` is given as a.b: whether b is a module cannot be seen from here, and the rules
+    below ask only for what a name starts with.
+    """
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Import(names=names):
+                yield from ((node.lineno, alias.name) for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                base = package.split(".")[: len(package.split(".")) - level + 1] if level else []
+                base += [module] if module else []
+                yield from ((node.lineno, ".".join([*base, alias.name])) for alias in names)
+            # importlib.import_module("a.b"), import_module("a.b"), __import__("a.b")
+            case ast.Call(
+                func=ast.Attribute(attr="import_module")
+                | ast.Name(id="import_module" | "__import__"),
+                args=[ast.Constant(value=str(name)), *_],
+            ):
+                yield node.lineno, name
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def layer_of(module: str) -> str:
+    """The folder of loopax that a module, or a name in it, belongs to; "" for those beside them."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 and parts[1] in LAYERS.keys() | TOP else ""
+
+
+def violations(module: str, package: str, source: str) -> Iterator[str]:
+    layer = layer_of(module)
+    for line, name in imports_of(source, package):
+        if within(name, "loopax") and layer not in TOP and layer_of(name) not in LAYERS[layer]:
+            may = ", ".join(f"loopax.{one}" for one in sorted(LAYERS[layer]))
+            yield f"line {line}: imports {name}; of loopax, {layer} imports only {may}"
+        for target, users in TARGETS.items():
+            if within(name, target) and not any(within(module, user) for user in users):
+                yield f"line {line}: imports {name}; only {', '.join(sorted(users))} may"
+
+
+@pytest.mark.parametrize("path", PACKAGE, ids=name_of)
+def test_imports_keep_to_the_layers(path: Path) -> None:
+    module = module_of(path)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    found = list(violations(module, package, path.read_text(encoding="utf-8")))
+    assert not found, "\n".join([name_of(path), *found])
+
+
+def test_every_folder_has_a_layer() -> None:
+    folders = {
+        path.relative_to(ROOT / "loopax").parts[0]
+        for path in PACKAGE
+        if path.parent != ROOT / "loopax"
+    }
+    assert folders <= LAYERS.keys() | TOP, "a new folder needs a line in LAYERS"
+
+
+@pytest.mark.parametrize("path", ALL, ids=name_of)
+def test_file_names_say_what_is_inside(path: Path) -> None:
+    words = {part.strip("_") for part in path.relative_to(ROOT).with_suffix("").parts}
+    assert not words & NAMELESS, f"{name_of(path)}: name it for the one thing it does"
+
+
+@pytest.mark.parametrize("folder", CODE_FOLDERS, ids=name_of)
+def test_every_code_folder_has_a_readme(folder: Path) -> None:
+    readme = folder / "README.md"
+    assert readme.is_file(), (
+        f"{name_of(readme)}: what problem, which invariants, in what order to read"
+    )
+    lines = len(readme.read_text(encoding="utf-8").splitlines())
+    assert 10 <= lines <= 30, f"{name_of(readme)} has {lines} lines; 10 to 30 is what gets read"
+
+
+# The rules above pass on an empty list of imports, so here is that the list is not empty.
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("import a.b as c", "a.b"),
+        ("from a import b", "a.b"),
+        ("from . import b", "loopax.ir.b"),
+        ("from .a import b", "loopax.ir.a.b"),
+        ("from .. import frontend", "loopax.frontend"),
+        ("from ..frontend.trees import flatten", "loopax.frontend.trees.flatten"),
+        ("def f():\n    import a", "a"),
+        ("if TYPE_CHECKING:\n    from a import B", "a.B"),
+        ("importlib.import_module('a.b')", "a.b"),
+    ],
+)
+def test_imports_are_found(source: str, name: str) -> None:
+    assert [found for _, found in imports_of(source, "loopax.ir")] == [name]
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("loopax.ir.scan", "from loopax import jaxify"),
+        ("loopax.ir.scan", "import loopax.lowering.order"),
+        ("loopax.ir.scan", "from ..lowering import order"),
+        ("loopax.ir.scan", "import jax"),
+        ("loopax.frontend.trace", "import jax.numpy as jnp"),
+        ("loopax.frontend.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
+        ("loopax.lowering.order", "from loopax.frontend import scan"),
+        ("loopax.jax_backend.call", "from loopax.numba_backend import call"),
+        ("loopax.jax_backend.call", "from pytensor.link.numba import dispatch"),
+        ("loopax.numba_backend.call", "from loopax.jax_backend import call"),
+        ("loopax.numba_backend.call", "from jax import lax"),
+        ("loopax.transpile", "import numba"),
+    ],
+)
+def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
+    assert len(list(violations(module, module.rpartition(".")[0], source))) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("loopax.ir.scan", "from loopax.ir import check"),
+        ("loopax.ir.scan", "import jaxtyping"),
+        ("loopax.frontend.trees", "import jax"),
+        ("loopax.lowering.order", "from . import hoist"),
+        ("loopax.jax_backend.ops.linalg", "from pytensor.link.jax.dispatch import jax_funcify"),
+        ("loopax.numba_backend.call", "from loopax.lowering import lower"),
+        ("loopax.transpile", "from loopax.numba_backend import compile"),
+        ("loopax.demo.garch", "import jax, loopax"),
+    ],
+)
+def test_an_allowed_import_is_let_through(module: str, source: str) -> None:
+    assert not list(violations(module, module.rpartition(".")[0], source))
