@@ -48,8 +48,8 @@ def main(output):
     check_writable(output)
     progress = Progress(steps=6)
     try:
-        # Already on, unless the user's floatX is float32; then it is turned on for here only.
-        with jax.enable_x64(True):
+        # Both are so already, unless the user's floatX is float32: in double precision here only.
+        with jax.enable_x64(True), pytensor.config.change_flags(floatX="float64"):
             result = fit_and_draw(output, progress)
     finally:
         progress.clear()

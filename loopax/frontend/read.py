@@ -94,11 +94,17 @@ def read_variables(
     leaves, tree = flatten(outputs)
     leaves = [_as_variable(v) for v in leaves]
     _refuse_missing(specs, leaves, updates, givens)
-    wrapped, cloned = construct_function_ins_and_outs(
-        specs, leaves, updates=updates, givens=givens, rebuild_strict=False
-    )
-    variables = [w.variable for w in wrapped]
-    graph = FunctionGraph(variables, list(cloned), clone=True)
+    if updates or givens or any(s.update is not None for s in specs) or _default_updates(leaves):
+        # PyTensor's own reading of givens and updates. It clones node by node, which takes as long
+        # as lowering does: only where there is something for it to do.
+        wrapped, leaves = construct_function_ins_and_outs(
+            specs, leaves, updates=updates, givens=givens, rebuild_strict=False
+        )
+    else:
+        known = {s.variable for s in specs}
+        roots = graph_inputs(leaves, blockers=known)
+        wrapped = [*specs, *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in known)]
+    graph = FunctionGraph([w.variable for w in wrapped], list(leaves), clone=True)
     n = len(specs)
     ins = [
         Input(v, s.name, REQUIRED if s.value is None else s.value)
@@ -116,6 +122,15 @@ def read_variables(
         name=name or "program",
         updated=tuple(_name(w.variable) for w in wrapped if w.update is not None),
     )
+
+
+def _is_shared(v: Any) -> bool:
+    return isinstance(v, SharedVariable)
+
+
+def _default_updates(leaves: Any) -> bool:
+    """Whether a shared variable in the graph updates itself, as the generators of RandomStream do."""
+    return any(_is_shared(v) and v.default_update is not None for v in graph_inputs(leaves))
 
 
 def _checked(v: Any) -> Any:

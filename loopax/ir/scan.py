@@ -239,6 +239,13 @@ class Scan(InnerGraphOp):
         A state keeps its shape, so the shapes in the body follow from those of the first step. A
         shape that depends on a *value* inside the body is not known from outside.
         """
+        found = [_known_shape(self, y, shapes) for y in self.outs.ys]
+        if any(f is _ASK for f in found):
+            inferred = self._inferred_shapes(outer, shapes)
+            found = [i if f is _ASK else f for f, i in zip(found, inferred, strict=True)]
+        return found
+
+    def _inferred_shapes(self, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
         body = self.fgraph.unfreeze()
         inner = self.split_body_inputs(body.inputs)
         inner_shapes = BodyArgs(
@@ -252,6 +259,19 @@ class Scan(InnerGraphOp):
         consts = dict(zip(inner.consts, outer.consts, strict=True))
         dummies = {*inner.flat()} - {*inner.consts}
         return [_outside(shape, consts, dummies) for shape in found]
+
+
+_ASK = object()
+
+
+def _known_shape(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
+    """The shape of ``y`` where no inference is needed: it is static, or ``y`` is a next state."""
+    if None not in y.type.shape:
+        return tuple(pt.constant(n, dtype="int64") for n in y.type.shape)
+    for k, state in enumerate(scan.outs.states):
+        if y is state:
+            return shapes.states[k]
+    return _ASK
 
 
 def stacked(row: Any) -> TensorType:

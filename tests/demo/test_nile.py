@@ -91,7 +91,7 @@ def test_filter_is_the_books_recursion(model, flow):
 def test_estimates_are_the_published_ones(estimate, log_likelihood, flow):
     observation, level = estimate.variances
     assert round(observation) == 15099
-    # The book's search stopped 5e-5 short of the maximum: 1469.18 here, 1469.1 there.
+    # 1469.18 here, 1469.1 in the book: the likelihood cannot tell them apart, see below.
     assert level == pytest.approx(1469.1, abs=0.1)
     at_published = log_likelihood(np.log(nile.PUBLISHED_VARIANCES), flow)
     assert 0 <= estimate.log_likelihood - float(at_published) < 1e-7

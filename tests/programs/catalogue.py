@@ -62,14 +62,14 @@ NOW = 2
 
 def due(issue: int = NOW) -> list[Program]:
     """What must run once `issue` is closed."""
-    return [p for p in PROGRAMS if isinstance(p.issue, int) and p.issue <= issue]
+    return [p for p in PROGRAMS if p.issue <= issue and not p.error]
+
+
+def raising(issue: int = NOW) -> list[Program]:
+    """What can never run, and must say why."""
+    return [p for p in PROGRAMS if p.issue <= issue and p.error]
 
 
 def not_yet(issue: int = NOW) -> list[Program]:
     """What belongs to a later issue."""
-    return [p for p in PROGRAMS if isinstance(p.issue, int) and p.issue > issue]
-
-
-def raising() -> list[Program]:
-    """What can never run, and must say why."""
-    return [p for p in PROGRAMS if p.issue == "error"]
+    return [p for p in PROGRAMS if p.issue > issue]

@@ -66,7 +66,13 @@ def adstock_by_padding():
 @program(X5, M23, thread="aesara 79", grad_wrt=("x", "m"))
 def cumulative():
     x, m = pt.vector("x"), pt.matrix("m")
-    return [x, m], [pt.cumsum(x), pt.cumprod(x), pt.cumsum(m, axis=1), pt.cumsum(m), pt.cumprod(m, 0)]
+    return [x, m], [
+        pt.cumsum(x),
+        pt.cumprod(x),
+        pt.cumsum(m, axis=1),
+        pt.cumsum(m),
+        pt.cumprod(m, 0),
+    ]
 
 
 @program(X5, M23, thread="pytensor 651", grad_wrt=("x", "m"))

@@ -73,8 +73,9 @@ def output_without_a_state():
     return [x, limit], [trace.mean(), trace.max()]
 
 
-@program(X6[:3], thread="pytensor 1425", issue=5, pytensor_fails="all: no mode runs it", expected=lambda a: np.sqrt(a))
+@program(X6[:3], thread="pytensor 1425", issue=5, expected=np.sqrt)
 def vectorized_newton():
+    """Rows that stop at different steps: no mode of PyTensor runs it."""
     a, rows = pt.scalar("a"), pt.vector("rows")
 
     def step(x, a):

@@ -1,7 +1,7 @@
 """How many of the programs one of PyTensor's own modes runs, value for value.
 
-    python -m tests.programs.measure JAX
-    python -m tests.programs.measure CVM scans      only the themes or names with that in them
+python -m tests.programs.measure JAX
+python -m tests.programs.measure CVM scans      only those with that in their theme or name
 """
 
 import sys
@@ -40,7 +40,8 @@ def main(mode: str, only: str = "") -> None:
         start = time.perf_counter()
         said = verdict(program, mode)
         passed += said == "ok"
-        print(f"{str(program):60} {program.issue!s:6} {time.perf_counter() - start:5.1f}s {said}", flush=True)
+        seconds = time.perf_counter() - start
+        print(f"{str(program):60} {program.issue} {seconds:5.1f}s {said}", flush=True)
     print(f"{mode}: {passed} of {len(chosen)}")
 
 

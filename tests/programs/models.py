@@ -159,7 +159,9 @@ def matern_kernel():
     return [x, length], ((1.0 + r) * pt.exp(-r)).sum(axis=0)
 
 
-@program(XS, [0.3, -0.4], 0.1, [0, 1, 1, 0, 1], thread="pymc 4142", grad_wrt=("w", "b"), hessian_wrt="w")
+@program(
+    XS, [0.3, -0.4], 0.1, [0, 1, 1, 0, 1], thread="pymc 4142", grad_wrt=("w", "b"), hessian_wrt="w"
+)
 def logistic_regression():
     x, w, b, y = pt.matrix("x"), pt.vector("w"), pt.scalar("b"), pt.lvector("y")
     eta = x @ w + b
@@ -195,7 +197,9 @@ def packed_triangle():
 def lag_matrix():
     y, lags = pt.vector("y"), pt.lscalar("lags")
     rows = y.shape[0] - lags
-    columns = scan(lambda k, y, rows: y[k + pt.arange(rows)], pt.arange(lags), non_sequences=[y, rows])
+    columns = scan(
+        lambda k, y, rows: y[k + pt.arange(rows)], pt.arange(lags), non_sequences=[y, rows]
+    )
     return [y, lags], columns.T @ columns
 
 

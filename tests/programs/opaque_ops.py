@@ -1,4 +1,4 @@
-"""Ops that JAX knows nothing of: only `perform`, an overridden gradient, a conversion of the user's."""
+"""Ops that JAX knows nothing of: only `perform`, an overridden gradient, a user's conversion."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -145,7 +145,9 @@ def overridden_gradient_taken_by_pytensor():
 @program(X4, thread="pytensor 1375", grad_wrt=("x",))
 def graph_as_an_op_with_shapes_inside():
     a = pt.vector("a")
-    op = OpFromGraph([a], [a.reshape((a.shape[0] // 2, 2)) @ pt.eye(2) + pt.arange(a.shape[0] // 2)[:, None]])
+    op = OpFromGraph(
+        [a], [a.reshape((a.shape[0] // 2, 2)) @ pt.eye(2) + pt.arange(a.shape[0] // 2)[:, None]]
+    )
     x = pt.vector("x")
     return [x], op(x)
 
@@ -153,6 +155,8 @@ def graph_as_an_op_with_shapes_inside():
 @program(X4, thread="pytensor 1375", grad_wrt=("x",))
 def graph_as_an_op_around_a_loop():
     a = pt.vector("a")
-    op = OpFromGraph([a], [scan(lambda e, s: pt.sin(s) + e, sequences=a, outputs_info=pt.zeros(()))])
+    op = OpFromGraph(
+        [a], [scan(lambda e, s: pt.sin(s) + e, sequences=a, outputs_info=pt.zeros(()))]
+    )
     x = pt.vector("x")
     return [x], scan(lambda e, x: op(x * e).sum(), sequences=x, non_sequences=x)

@@ -1,4 +1,4 @@
-"""Random draws: explicit generators, generators in loops, streams. Issue 4. Only shapes can agree."""
+"""Random draws: explicit generators, ones in loops, streams. Issue 4. Only shapes can agree."""
 
 import numpy as np
 import pytensor

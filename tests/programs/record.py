@@ -1,4 +1,4 @@
-"""The record that every program of the corpus is, and the two names that differ between releases."""
+"""The record that every program of the corpus is, and what differs between releases."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ class Program:
     thread: str
     build: Callable[[], tuple]
     values: tuple
-    # 2: must run now. 3 front end, 4 random and sparse, 5 early stop: a later issue's.
-    # "error": must raise the error named below.
-    issue: int | str = 2
+    # The issue that must make it run: 2 now, 3 front end, 4 random and sparse, 5 early stop.
+    issue: int = 2
     # Inputs after which jax.grad is compared with pytensor.grad.
     grad_wrt: tuple[str, ...] = ()
     # Inputs whose value makes a shape: closed over under somebody else's jit.
@@ -53,9 +52,8 @@ class Program:
     grad_rtol: float = 1e-8
     # False where only dtypes and shapes can agree: random draws.
     values_match: bool = True
+    # What it must raise instead: the name of a class, or what the message says.
     error: str | None = None
-    # Modes of PyTensor that cannot evaluate it: "" none, else "release: mode: why".
-    pytensor_fails: str = ""
 
     def __str__(self) -> str:
         return f"{self.theme}-{self.name}"

@@ -13,7 +13,11 @@ W33 = np.array([[0.2, -0.1, 0.3], [0.0, 0.4, -0.2], [0.1, 0.1, 0.5]])
 
 def _rnn(x, w, h0, **kwargs):
     return scan(
-        lambda x_t, h, w: pt.tanh(x_t + h @ w), sequences=x, outputs_info=h0, non_sequences=w, **kwargs
+        lambda x_t, h, w: pt.tanh(x_t + h @ w),
+        sequences=x,
+        outputs_info=h0,
+        non_sequences=w,
+        **kwargs,
     )
 
 

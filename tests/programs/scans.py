@@ -1,4 +1,4 @@
-"""pytensor.scan as users write it: lengths, taps, orders of arguments, kinds of states and outputs."""
+"""pytensor.scan as users write it: lengths, taps, orders of arguments, kinds of states."""
 
 import numpy as np
 import pytensor
@@ -148,7 +148,9 @@ def nested():
     m, k = pt.matrix("m"), pt.lscalar("k")
 
     def row_step(row, k):
-        return scan(lambda s, row: s * row, outputs_info=pt.ones_like(row), non_sequences=row, n_steps=k)[-1]
+        return scan(
+            lambda s, row: s * row, outputs_info=pt.ones_like(row), non_sequences=row, n_steps=k
+        )[-1]
 
     return [m, k], scan(row_step, sequences=m, non_sequences=k)
 
@@ -208,7 +210,9 @@ def integer_states():
 def matrix_state():
     m = pt.matrix("m")
     square = m.T @ m
-    return [m], scan(lambda s, a: s @ a / 2.0, outputs_info=pt.eye(3), non_sequences=square, n_steps=3)
+    return [m], scan(
+        lambda s, a: s @ a / 2.0, outputs_info=pt.eye(3), non_sequences=square, n_steps=3
+    )
 
 
 @program(np.linspace(-1, 1, 24).reshape(4, 2, 3), thread="pytensor 287", grad_wrt=("t",))
@@ -304,7 +308,9 @@ def state_with_an_axis_of_one():
     row = pt.tensor("row", shape=(1, None))
     m = pt.matrix("m")
     return [row, m], scan(
-        lambda x_t, s: s * 0.5 + x_t[None, :], sequences=m, outputs_info=pt.specify_shape(row, (1, 3))
+        lambda x_t, s: s * 0.5 + x_t[None, :],
+        sequences=m,
+        outputs_info=pt.specify_shape(row, (1, 3)),
     )
 
 

@@ -184,7 +184,7 @@ def diagonal_of_a_computed_block():
     return [m], pt.diag(pt.diagonal(m[:k, :k])) + pt.eye(k)
 
 
-@program(X4, 3, thread="pytensor 853", issue="error", error="DynamicShapeError")
+@program(X4, 3, thread="pytensor 853", error="DynamicShapeError")
 def length_from_the_data():
     """The length depends on what an array holds: no static argument helps a caller's jit."""
     x, n = pt.vector("x"), pt.lscalar("n")

@@ -69,6 +69,9 @@ def list_of_unequal_lengths_reversed():
 def list_read_in_a_loop():
     xs = tl.TypedListType(pt.dvector)("xs")
     first = scan(
-        lambda i, s, x: s + x[i], sequences=pt.arange(3), outputs_info=pt.zeros(()), non_sequences=[xs[1]]
+        lambda i, s, x: s + x[i],
+        sequences=pt.arange(3),
+        outputs_info=pt.zeros(()),
+        non_sequences=[xs[1]],
     )
     return [xs], first[-1] + xs[2].sum()

@@ -30,7 +30,8 @@ def echoed_input_beside_a_state():
 def equal_loops():
     x = pt.vector("x")
     outs = [
-        scan(lambda x_t, s: pt.tanh(s) + x_t, sequences=x, outputs_info=pt.zeros(())) for _ in range(2)
+        scan(lambda x_t, s: pt.tanh(s) + x_t, sequences=x, outputs_info=pt.zeros(()))
+        for _ in range(2)
     ]
     return [x], [outs[0][-1], (outs[1] ** 2).sum()]
 
@@ -39,7 +40,8 @@ def equal_loops():
 def equal_steps_of_different_lengths():
     x = pt.vector("x")
     outs = [
-        scan(lambda s: s * 0.5 + 1.0, outputs_info=x, n_steps=n) for n in (x.shape[0], x.shape[0] - 1)
+        scan(lambda s: s * 0.5 + 1.0, outputs_info=x, n_steps=n)
+        for n in (x.shape[0], x.shape[0] - 1)
     ]
     return [x], [out.sum(axis=0) for out in outs]
 

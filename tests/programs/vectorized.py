@@ -1,4 +1,4 @@
-"""Graphs turned into batches: vectorize_graph and pt.vectorize over loops and over Blockwise ops."""
+"""Graphs turned into batches: vectorize_graph and pt.vectorize, over loops and Blockwise ops."""
 
 import numpy as np
 import pytensor

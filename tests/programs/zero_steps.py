@@ -69,12 +69,12 @@ def sequence_of_no_rows():
 @program([], thread="aesara 659", grad_wrt=("x",))
 def empty_vector():
     x = pt.vector("x")
-    return [x], scan(lambda e, s: s + e, sequences=x, outputs_info=pt.constant(10.0, dtype="float64"))
+    return [x], scan(
+        lambda e, s: s + e, sequences=x, outputs_info=pt.constant(10.0, dtype="float64")
+    )
 
 
-@program(
-    EMPTY, X3, thread="pytensor 1878", expected=lambda m, x0: [np.zeros((0, 3)), 2.0 * x0]
-)
+@program(EMPTY, X3, thread="pytensor 1878", expected=lambda m, x0: [np.zeros((0, 3)), 2.0 * x0])
 def gradient_of_a_sequence_of_no_rows():
     m, x0 = pt.matrix("m"), pt.vector("x0")
     trace = scan(lambda row, s: pt.tanh(s) * row, sequences=m, outputs_info=x0)
@@ -82,9 +82,7 @@ def gradient_of_a_sequence_of_no_rows():
     return [m, x0], pt.grad((last**2).sum(), [m, x0])
 
 
-@program(
-    EMPTY, thread="pytensor 2040", expected=lambda m: [np.zeros(0), np.zeros((0, 3, 3))]
-)
+@program(EMPTY, thread="pytensor 2040", expected=lambda m: [np.zeros(0), np.zeros((0, 3, 3))])
 def outputs_without_a_state():
     """A map over no rows: the shape of an element is known all the same."""
     m = pt.matrix("m")
@@ -112,4 +110,10 @@ def two_taps_of_no_steps():
 @program(EMPTY, thread="pytensor 1902", grad_wrt=("m",))
 def reductions_of_no_rows():
     m = pt.matrix("m")
-    return [m], [m.sum(axis=0), m.prod(axis=0), m.T @ m, pt.cumsum(m, axis=0), m[::-1].reshape((-1,))]
+    return [m], [
+        m.sum(axis=0),
+        m.prod(axis=0),
+        m.T @ m,
+        pt.cumsum(m, axis=0),
+        m[::-1].reshape((-1,)),
+    ]

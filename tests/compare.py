@@ -1,0 +1,178 @@
+"""The one comparison: a program's values in JAX against PyTensor and against the IR's own meaning.
+
+`assert_agrees` compares values, dtypes, shapes and structure. What a test adds is the program, and
+what the result is *made* of: `imported` gives the graph in the IR, `primitives` counts what JAX runs.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+from jax.extend.core import ClosedJaxpr, Jaxpr
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply, Variable
+
+from loopax import jaxify
+from loopax.frontend import import_graph, read_variables
+from loopax.ir import Call, Scan, check, evaluate
+from loopax.ir.program import Program
+from loopax.lowering import lower
+
+# The default mode is Numba's on both releases, and compiles for seconds: it has tests of its own.
+FAST_RUN = Mode(linker="cvm", optimizer="fast_run")
+MODES = ("FAST_COMPILE", FAST_RUN)
+
+
+def assert_agrees(
+    inputs: Sequence[Any],
+    outputs: Any,
+    values: Sequence[Any],
+    *,
+    rtol: float = 1e-10,
+    atol: float = 1e-12,
+    grad_wrt: Sequence[Any] = (),
+    vmap: Sequence[int] = (),
+    static: Sequence[int] = (),
+    modes: Sequence[Any] = MODES,
+) -> Any:
+    """Assert that ``jaxify(inputs, outputs)`` is the program ``outputs``; return its values.
+
+    Against PyTensor in ``modes``, and against `evaluate` of the graph in the IR, before and after
+    the passes, with `check` around them; called directly, and under ``jax.jit``.
+
+    Parameters
+    ----------
+    grad_wrt
+        Of these inputs, ``jax.grad`` of the sum of squares of the float outputs, against
+        ``pytensor.grad`` of it, compiled by PyTensor and transpiled; the latter agrees in all of the
+        above too.
+    vmap
+        Positions of inputs to batch: ``jax.vmap`` against a loop over the rows.
+    static
+        Positions of inputs whose values make shapes: Python values under ``jax.jit``.
+    """
+    leaves, tree = jax.tree.flatten(outputs, is_leaf=is_variable)
+
+    def agrees(found: Any, expected: Any) -> None:
+        chex.assert_trees_all_equal_structs(found, expected)
+        for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            a, b = np.asarray(a), np.asarray(b)
+            assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        chex.assert_trees_all_close(found, expected, rtol=rtol, atol=atol)
+
+    expected = None
+    for mode in modes:
+        run = pytensor.function(inputs, leaves, mode=mode, on_unused_input="ignore")
+        found = [np.asarray(x) for x in run(*values)]
+        if expected is None:
+            expected = found
+            for x, v in zip(found, leaves, strict=True):
+                assert x.dtype == v.type.dtype
+        agrees(found, expected)
+
+    program = imported(inputs, outputs)
+    given = [v.type.filter(x, allow_downcast=True) for v, x in zip(inputs, values, strict=True)]
+    given += [s.value for s in program.shared]
+    agrees([np.asarray(x) for x in evaluate(program.graph, *given)], expected)
+    lower(program.graph)
+    check(program.graph)
+    agrees([np.asarray(x) for x in evaluate(program.graph, *given)], expected)
+
+    expected = jax.tree.unflatten(tree, expected)
+    f = jaxify(inputs, outputs)
+    found = f(*values)
+    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(found))
+    agrees(found, expected)
+    agrees(jax.jit(f, static_argnums=tuple(static))(*values), expected)
+    if vmap:
+        _agrees_batched(f, values, vmap, agrees)
+    if grad_wrt:
+        floats = [k for k, v in enumerate(leaves) if v.type.dtype.startswith("float")]
+        cost = sum((leaves[k] ** 2).sum() for k in floats)
+        gradients = pytensor.grad(cost, list(grad_wrt))
+        by_pytensor = assert_agrees(
+            inputs, gradients, values, rtol=rtol, atol=atol, vmap=vmap, static=static, modes=modes[:1]
+        )
+
+        def squares(*xs: Any) -> Any:
+            outs = jax.tree.leaves(f(*xs))
+            return sum(jnp.sum(outs[k] ** 2) for k in floats)
+
+        positions = [list(inputs).index(x) for x in grad_wrt]
+        by_jax = gradient(squares, positions, values)
+        agrees(by_jax, by_pytensor)
+    return found
+
+
+def gradient(function: Callable[..., Any], positions: Sequence[int], values: Sequence[Any]) -> Any:
+    """``jax.grad`` with respect to some inputs; the others, which may make shapes, stay as they are."""
+
+    def of(*some: Any) -> Any:
+        everything = list(values)
+        for k, x in zip(positions, some, strict=True):
+            everything[k] = x
+        return function(*everything)
+
+    some = [jnp.asarray(values[k]) for k in positions]
+    return list(jax.grad(of, argnums=tuple(range(len(some))))(*some))
+
+
+def _agrees_batched(f: Any, values: Sequence[Any], batched: Sequence[int], agrees: Any) -> None:
+    def row(r: int) -> list[Any]:
+        return [x * (1 - 0.25 * r) if k in batched else x for k, x in enumerate(values)]
+
+    rows = [row(r) for r in range(3)]
+    stacked = [np.stack([r[k] for r in rows]) if k in batched else x for k, x in enumerate(values)]
+
+    def of(*some: Any) -> Any:
+        everything = list(values)
+        for k, x in zip(batched, some, strict=True):
+            everything[k] = x
+        return f(*everything)
+
+    found = jax.jit(jax.vmap(of))(*[stacked[k] for k in batched])
+    agrees(found, jax.tree.map(lambda *xs: jnp.stack(xs), *[f(*r) for r in rows]))
+
+
+def is_variable(x: Any) -> bool:
+    return isinstance(x, Variable)
+
+
+def imported(inputs: Sequence[Any], outputs: Any) -> Program:
+    """The program in the IR, checked, not yet lowered."""
+    program = read_variables(inputs, outputs)
+    import_graph(program.graph)
+    check(program.graph)
+    return program
+
+
+def loops(graph: Any) -> list[Apply]:
+    """The `Scan` nodes of a graph, those in bodies behind the one they are in."""
+    found = []
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            found += [node, *loops(node.op.fgraph)]
+        elif isinstance(node.op, Call):
+            found += loops(node.op.fgraph)
+    return found
+
+
+def primitives(jaxpr: Any) -> Counter[str]:
+    """How often each primitive occurs in a jaxpr, those inside of loops and calls included."""
+    counts: Counter[str] = Counter()
+    if isinstance(jaxpr, ClosedJaxpr):
+        jaxpr = jaxpr.jaxpr
+    for equation in jaxpr.eqns:
+        counts[equation.primitive.name] += 1
+        inner = jax.tree.leaves(
+            equation.params, is_leaf=lambda x: isinstance(x, Jaxpr | ClosedJaxpr)
+        )
+        for one in inner:
+            if isinstance(one, Jaxpr | ClosedJaxpr):
+                counts += primitives(one)
+    return counts
