@@ -14,16 +14,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.gradient import DisconnectedType
+from pytensor.gradient import DisconnectedType, NullTypeGradError
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.errors import DynamicShapeError, UnsupportedOpError, describe
+from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.evaluate import apply
 from loopax.jax_backend.custom import floats, with_pullback
+from loopax.jax_backend.host_shapes import output_shapes
+from loopax.jax_backend.registry import has_conversion
 
 if TYPE_CHECKING:
     from loopax.jax_backend.evaluate import Site
@@ -58,7 +60,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
             stacklevel=2,
         )
     given = [jnp.asarray(x) for x in values]
-    shapes = _output_shapes(site, given)
+    shapes = output_shapes(site, given)
 
     def on_host(*inputs: Any) -> tuple[Any, ...]:
         arrays = [np.asarray(x, dtype=v.type.dtype) for x, v in zip(inputs, node.inputs, strict=True)]
@@ -74,22 +76,40 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     def value(*inputs: Any) -> tuple[Any, ...]:
         return tuple(jax.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential"))
 
-    function = with_pullback(value, _PullbackOf(site), floats(node.inputs), floats(node.outputs))
+    try:
+        pullback = _pullback_graph(node)
+    except (NotImplementedError, AttributeError, NullTypeGradError) as error:
+        return _without_derivative(value, node, error)(*given)
+
+    def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        everything = [*inputs, *outputs, *cotangents]
+        return site.run(pullback, everything, ["an input of an op's pullback"] * len(everything))
+
+    function = with_pullback(
+        value,
+        pulled_back,
+        floats(node.inputs),
+        floats(node.outputs),
+        transposable=all(has_conversion(n.op) for n in pullback.apply_nodes),
+    )
     return function(*given)
 
 
-class _PullbackOf:
-    """The op's own pullback as a function, its graph built when a derivative is first taken."""
+def _without_derivative(value: Any, node: Apply, cause: Exception) -> Any:
+    """``value``, with an error of ours where a derivative is taken."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.graph: FunctionGraph | None = None
+    @jax.custom_jvp
+    def function(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(value(*inputs))
 
-    def __call__(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        if self.graph is None:
-            self.graph = _pullback_graph(self.site.node)
-        given = [*inputs, *outputs, *cotangents]
-        return self.site.run(self.graph, given, ["an input of an op's pullback"] * len(given))
+    @function.defjvp
+    def function_jvp(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedOpError(
+            f"{unsupported(node)}, has no `pullback`, so it cannot be differentiated. Write one, or "
+            "keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
+        ) from cause
+
+    return function
 
 
 def _pullback_graph(node: Apply) -> FunctionGraph:
@@ -100,13 +120,7 @@ def _pullback_graph(node: Apply) -> FunctionGraph:
     applied = op.make_node(*inputs).outputs
     given = {k: outputs[k].type() for k in floats(outputs)}
     cotangents: list[Variable] = [given.get(k, DisconnectedType()()) for k in range(len(outputs))]
-    try:
-        found = op.pullback(inputs, applied, cotangents)
-    except (NotImplementedError, AttributeError) as error:
-        raise UnsupportedOpError(
-            f"{unsupported(node)}, has no `pullback`, so it cannot be differentiated. Write one, or "
-            "keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
-        ) from error
+    found = op.pullback(inputs, applied, cotangents)
     wanted = []
     for k in floats(inputs):
         x, g = inputs[k], found[k]
@@ -114,31 +128,3 @@ def _pullback_graph(node: Apply) -> FunctionGraph:
         wanted.append(x.zeros_like() if absent else x.type.filter_variable(g.astype(x.type.dtype)))
     wanted = clone_replace(wanted, dict(zip(applied, outputs, strict=True)), rebuild_strict=False)
     return FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=True)
-
-
-def _output_shapes(site: Site, values: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    """The outputs' shapes, from their types or the op's ``infer_shape``: JAX must know them now."""
-    from pytensor.compile.builders import infer_shape
-
-    node = site.node
-    found = []
-    for v in node.outputs:
-        shape: Any = v.type.shape
-        if None in shape:
-            inputs = [u.type() for u in node.inputs]
-            applied = node.op.make_node(*inputs).outputs[node.outputs.index(v)]
-            dims = infer_shape([applied], inputs, [tuple(x.shape[k] for k in range(x.ndim)) for x in inputs])[0]
-            try:
-                graph = FunctionGraph(inputs, list(dims), clone=True)
-                if any(n.op == node.op for n in graph.apply_nodes):
-                    raise ValueError("its shape is only known by running it")
-                computed = site.run(graph, values, ["an input"] * len(values))
-                shape = tuple(int(d) for d in computed)
-            except Exception as error:
-                raise DynamicShapeError(
-                    f"{unsupported(node)}, runs on the host, and JAX must know the shape of what it "
-                    "returns while it traces. Give the Op an `infer_shape` that uses only its inputs' "
-                    "shapes, or an output type with a static shape."
-                ) from error
-        found.append(jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(v.type.dtype)))
-    return found

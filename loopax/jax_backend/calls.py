@@ -11,7 +11,6 @@ from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir import Call
 from loopax.ir.compat import IfElse
-from loopax.ir.errors import LoopTypeError, describe
 from loopax.jax_backend.custom import floats, with_pullback
 from loopax.jax_backend.evaluate import Frame, Plan, Site, convert
 from loopax.jax_backend.registry import rule
@@ -47,15 +46,18 @@ def call_rule(site: Site, *values: Any) -> Any:
 
 @rule(Blockwise)
 def blockwise_rule(site: Site, *values: Any) -> Any:
-    """``jnp.vectorize`` of the core op's own conversion; static inputs without batch stay static."""
+    """``jnp.vectorize`` of the core op's own conversion.
+
+    A static input that is the same in every batch row, a number of steps say, stays static.
+    """
     op: Blockwise = site.op
     op._check_runtime_broadcast(site.node, values)
     core_node = op._create_dummy_core_node(site.node.inputs, propagate_unbatched_core_inputs=True)
     batch_ndim = op.batch_ndim(site.node)
     static = {
-        k: x.reshape(x.shape[batch_ndim:])
+        k: row
         for k, x in enumerate(values)
-        if isinstance(x, np.ndarray) and all(n == 1 for n in x.shape[:batch_ndim])
+        if isinstance(x, np.ndarray) and (row := _same_row(x, batch_ndim)) is not None
     }
     frame = Frame(site.context, Plan(tuple(core_node.inputs)), {}, site.node.inputs, site.frame)
     core_site = Site(core_node, site.used, frame)
@@ -69,6 +71,12 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     return jnp.vectorize(core, signature=op.signature)(*map(jnp.asarray, values))
 
 
+def _same_row(x: Any, batch_ndim: int) -> Any:
+    """The row that ``x`` repeats along all of its batch axes, or None."""
+    rows = x.reshape(-1, *x.shape[batch_ndim:])
+    return rows[0] if len(rows) and (rows == rows[:1]).all() else None
+
+
 @rule(IfElse)
 def if_else_rule(site: Site, condition: Any, *values: Any) -> Any:
     n = site.op.n_outs
@@ -76,11 +84,7 @@ def if_else_rule(site: Site, condition: Any, *values: Any) -> Any:
     if not is_traced(condition):
         return tuple(then if condition else otherwise)
     then, otherwise = [tuple(map(jnp.asarray, branch)) for branch in (then, otherwise)]
-    for a, b, v in zip(then, otherwise, site.node.outputs, strict=True):
-        if a.shape != b.shape:
-            raise LoopTypeError(
-                f"The branches of an ifelse have the shapes {a.shape} and {b.shape}, for {describe(v)}: "
-                "JAX must know the shape of the result, whichever branch is taken. Pad one of them, "
-                "or make the condition static."
-            )
+    if any(a.shape != b.shape for a, b in zip(then, otherwise, strict=True)):
+        # The shape of the result hangs on the condition, which must then be known.
+        return tuple(then if site.static(0) else otherwise)
     return jax.lax.cond(condition, lambda: then, lambda: otherwise)

@@ -21,12 +21,17 @@ def with_pullback(
     pullback: Callable[[Any, Any, Any], Any],
     float_ins: Sequence[int],
     float_outs: Sequence[int],
+    *,
+    transposable: bool = True,
 ) -> Callable[..., tuple[Any, ...]]:
     """``value``, differentiated by ``pullback(inputs, outputs, cotangents)``.
 
     ``cotangents`` are those of the outputs at ``float_outs``, and it returns those of the inputs at
-    ``float_ins``, both in order.
+    ``float_ins``, both in order. With ``transposable=False``, where the pullback itself calls the
+    host and so has no transpose, there is reverse mode only.
     """
+    if not transposable:
+        return _reverse_only(value, pullback, float_ins, float_outs)
 
     @jax.custom_jvp
     def function(*inputs: Any) -> tuple[Any, ...]:
@@ -50,6 +55,27 @@ def with_pullback(
             out_tangents[k] = t
         return outputs, tuple(out_tangents)
 
+    return function
+
+
+def _reverse_only(value: Any, pullback: Any, float_ins: Any, float_outs: Any) -> Any:
+    @jax.custom_vjp
+    def function(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(jnp.asarray(x) for x in value(*inputs))
+
+    def forward(*inputs: Any) -> Any:
+        outputs = function(*inputs)
+        return outputs, (inputs, outputs)
+
+    def backward(residuals: Any, cotangents: Any) -> Any:
+        inputs, outputs = residuals
+        found = iter(pullback(inputs, outputs, [cotangents[k] for k in float_outs]))
+        return tuple(
+            jnp.asarray(next(found), x.dtype) if k in float_ins else np.zeros(x.shape, jax.dtypes.float0)
+            for k, x in enumerate(inputs)
+        )
+
+    function.defvjp(forward, backward)
     return function
 
 

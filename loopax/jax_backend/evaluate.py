@@ -61,6 +61,10 @@ class Context:
         return self.plans[id(graph)][1]
 
 
+class ChangesInLoop(DynamicShapeError):
+    """A shape hangs on what changes from step to step of a loop."""
+
+
 class NeedsStatic(Exception):
     """The values of program inputs (by position) must be static; ``reason`` is for the user."""
 
@@ -103,11 +107,16 @@ class Frame:
         changing = self._blame(v, positions)
         reason = f"{needed_by.op} needs the value of {describe(v)} while JAX traces"
         if changing:
-            raise DynamicShapeError(
+            raise ChangesInLoop(
                 f"{reason}: a shape, length or index that follows from it must be known then. It "
                 f"follows from {', '.join(sorted(changing))} of a loop, which changes from step to "
                 "step. Use an array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0)"
                 ", or make the value an input of the program that does not change in the loop."
+            )
+        if not positions:
+            raise DynamicShapeError(
+                f"{reason}, and it differs from row to row of a batch: all rows of an array have one "
+                "shape. Make it the same for all rows, or pad and mask."
             )
         raise NeedsStatic(frozenset(positions), reason)
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir.errors import DynamicShapeError, StatefulFunctionError
 from loopax.ir.program import Program
@@ -59,6 +60,11 @@ class JaxFunction:
         self._arguments = Arguments(self.program)
         self._context = Context(on_missing=self._on_missing)
         self._static: frozenset[int] = frozenset()
+        self._counts = [
+            k
+            for k, i in enumerate(self.program.inputs)
+            if i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes
+        ]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
         self._compiled = self._variant(())
         self.__name__ = self.__qualname__ = self.program.name
@@ -85,13 +91,19 @@ class JaxFunction:
         given = self._arguments.bind(args, kwargs)
         if self.program.shared:
             given = (*given, *self._shared_values(given))
+        static = self._static
+        if any(isinstance(x, jax.core.Tracer) for x in given):
+            # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
+            # known number of steps can be differentiated.
+            static = static | {k for k in self._counts if not isinstance(given[k], jax.core.Tracer)}
         while True:
             try:
-                if not self._static:
+                if not static:
                     return self._compiled(*given)
-                return self._call_static(given)
+                return self._call_static(given, static)
             except NeedsStatic as need:
                 self._make_static(need, given)
+                static = static | self._static
 
     def _shared_values(self, given: Any) -> list[Any]:
         values = [s.value for s in self.program.shared]
@@ -116,13 +128,13 @@ class JaxFunction:
             ) from None
         self._static |= new
 
-    def _call_static(self, given: Any) -> Any:
-        traced = [k for k in sorted(self._static) if isinstance(given[k], jax.core.Tracer)]
+    def _call_static(self, given: Any, static: frozenset[int]) -> Any:
+        traced = [k for k in sorted(static) if isinstance(given[k], jax.core.Tracer)]
         if traced:
             self._make_static(
                 NeedsStatic(frozenset(traced), f"{self.program.name} makes a shape of an input"), given
             )
-        values = {k: np.asarray(given[k]) for k in sorted(self._static)}
+        values = {k: np.asarray(given[k]) for k in sorted(static)}
         key = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in values.items())
         with _TRACING:
             if key not in self._variants:
@@ -131,7 +143,7 @@ class JaxFunction:
                     self._variants.popitem(last=False)
             self._variants.move_to_end(key)
             compiled = self._variants[key]
-        return compiled(*[x for k, x in enumerate(given) if k not in self._static])
+        return compiled(*[x for k, x in enumerate(given) if k not in static])
 
     def _variant(self, static: tuple[tuple[int, Any], ...]) -> Any:
         """The program for given values of its static inputs, as a function of the others."""

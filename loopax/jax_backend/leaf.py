@@ -18,18 +18,13 @@ from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.tensor.type import TensorType
 
 from loopax.jax_backend.callback import call_back
+from loopax.jax_backend.registry import has_conversion
 from loopax.jax_backend.static import is_traced
 
 if TYPE_CHECKING:
     from loopax.jax_backend.evaluate import Site
 
-_UNREGISTERED = jax_funcify.dispatch(object)
 _MAX_CONSTANT = 4096  # elements of a static input that is worth a Constant
-
-
-def has_conversion(op: Any) -> bool:
-    """Whether PyTensor's registry has an entry for ``op``'s class."""
-    return jax_funcify.dispatch(type(op)) is not _UNREGISTERED
 
 
 def convert_leaf(site: Site, values: Sequence[Any]) -> Any:

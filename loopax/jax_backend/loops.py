@@ -1,4 +1,9 @@
-"""``Scan`` -> ``lax.scan``, or ``lax.fori_loop`` where the number of steps is traced."""
+"""``Scan`` -> ``lax.scan``.
+
+Where the number of steps is traced and only final states are read it is a ``lax.fori_loop``. Where a
+shape *inside* the step hangs on the step's index, a row or a state that are themselves static, the
+loop is unrolled, if it is short: each step is then traced with its own shapes.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +16,12 @@ import numpy as np
 from loopax.ir import Scan, UnsupportedOpError
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.evaluate import check_lengths
-from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.evaluate import ChangesInLoop, Site
 from loopax.jax_backend.registry import rule
 from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.x64 import as_declared
+
+_UNROLLED = 64  # steps; a longer loop is not traced step by step
 
 
 @rule(Scan)
@@ -40,19 +47,49 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
         return (*finals, *[None] * op.n_ys)
     check_lengths(op, n_steps, sequences)
     kept = tuple(k for k, u in enumerate(used.traces) if u)
-    if op.args.i in site.context.plan(op.fgraph).read:
-        index = np.arange(n_steps, dtype=np.int64)
-        finals, ys = jax.lax.scan(
-            lambda states, x: step(x[0], x[1], states, kept), init, (index, sequences), length=n_steps
-        )
-    else:
-        finals, ys = jax.lax.scan(
-            lambda states, x: step(None, x, states, kept), init, sequences, length=n_steps
-        )
+    try:
+        finals, ys = _scan(site, step, init, sequences, n_steps, kept)
+    except ChangesInLoop as error:
+        if n_steps > _UNROLLED or all(is_traced(x) for x in [*args.states, *args.sequences, 0]):
+            raise
+        try:
+            finals, ys = _unroll(step, args, n_steps, kept, op)
+        except ChangesInLoop:
+            raise error from None
     traces: list[Any] = [None] * op.n_ys
     for k, y in zip(kept, ys, strict=True):
         traces[k] = y
     return (*finals, *traces)
+
+
+def _scan(site: Site, step: Any, init: Any, sequences: Any, n_steps: int, kept: Any) -> Any:
+    if site.op.args.i in site.context.plan(site.op.fgraph).read:
+        index = np.arange(n_steps, dtype=np.int64)
+        return jax.lax.scan(
+            lambda states, x: step(x[0], x[1], states, kept), init, (index, sequences), length=n_steps
+        )
+    return jax.lax.scan(
+        lambda states, x: step(None, x, states, kept), init, sequences, length=n_steps
+    )
+
+
+def _unroll(step: Any, args: Any, n_steps: int, kept: Any, op: Scan) -> Any:
+    """The loop step by step, each with the values that are static at that step."""
+    states = tuple(args.states)
+    rows = []
+    for i in range(n_steps):
+        states, ys = step(np.asarray(i), [x[i] for x in args.sequences], states, kept)
+        rows.append(ys)
+    if not rows:
+        raise AssertionError("a loop of no steps has nothing that changes")
+    try:
+        return states, [jnp.stack(ys) for ys in zip(*rows, strict=True)]
+    except ValueError as error:
+        shapes = [tuple(y.shape for y in ys) for ys in zip(*rows, strict=True)]
+        raise LoopTypeError(
+            f"The rows of a trace of {op} have the shapes {shapes}: they cannot be stacked. Pad them "
+            "to one length."
+        ) from error
 
 
 def _step(site: Site, consts: Any) -> Any:
@@ -77,8 +114,7 @@ def _step(site: Site, consts: Any) -> Any:
             _as_state(x, before, v)
             for x, before, v in zip(outs.states, states, inner.states, strict=True)
         ]
-        ys = [as_declared(jnp.asarray(outs.ys[k]), op.outs.ys[k]) for k in kept]
-        return tuple(nexts), tuple(ys)
+        return tuple(nexts), tuple(as_declared(outs.ys[k], op.outs.ys[k]) for k in kept)
 
     return step
 
@@ -87,7 +123,7 @@ def _as_state(x: Any, before: Any, v: Any) -> Any:
     """A next state with the dtype of its variable; its shape must be that of the state before."""
     if not hasattr(v.type, "dtype"):
         return x
-    x = as_declared(jnp.asarray(x), v)
+    x = as_declared(x, v)
     if x.shape != before.shape:
         raise LoopTypeError(
             f"A state of a loop changes its shape from {before.shape} to {x.shape}, for {describe(v)}: "

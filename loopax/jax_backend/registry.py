@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pytensor.link.jax.dispatch import jax_funcify
+
 if TYPE_CHECKING:
     from loopax.jax_backend.evaluate import Site
 
@@ -42,9 +44,15 @@ def find_rule(op: Any) -> Rule | None:
     return None
 
 
+def has_conversion(op: Any) -> bool:
+    """Whether ``op`` has a rule of ours or an entry in PyTensor's registry."""
+    unregistered = jax_funcify.dispatch(object)
+    return find_rule(op) is not None or jax_funcify.dispatch(type(op)) is not unregistered
+
+
 def converted_ops() -> tuple[type, ...]:
     """The Op classes that have a rule of ours."""
     return tuple(_RULES)
 
 
-__all__ = ["Rule", "Site", "converted_ops", "find_rule", "rule"]
+__all__ = ["Rule", "Site", "converted_ops", "find_rule", "has_conversion", "rule"]

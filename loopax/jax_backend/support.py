@@ -12,8 +12,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir import Call, Scan
 from loopax.jax_backend.callback import refusal, unsupported
-from loopax.jax_backend.leaf import has_conversion
-from loopax.jax_backend.registry import find_rule
+from loopax.jax_backend.registry import has_conversion
 
 
 def refuse_unsupported(graph: AbstractFunctionGraph, on_missing: str) -> None:
@@ -43,7 +42,7 @@ def _converted(op: Any) -> bool:
         return _converted(op.core_op)
     if isinstance(op, Elemwise):
         return _has_scalar_function(op)
-    return find_rule(op) is not None or has_conversion(op)
+    return has_conversion(op)
 
 
 def _has_scalar_function(op: Elemwise) -> bool:

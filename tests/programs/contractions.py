@@ -95,7 +95,7 @@ def extremes():
         m.max(axis=0),
         m.min(),
         pt.argmin(m, axis=1),
-        pt.maximum(x[:3], m),
+        pt.maximum(x[1:4], m),
         pt.median(x),
         pt.ptp(x),
     ]

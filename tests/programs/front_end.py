@@ -1,4 +1,4 @@
-"""What `pytensor.function` takes besides inputs and outputs. Issue 3."""
+"""What `pytensor.function` takes besides inputs and outputs; updates are issue 3's."""
 
 import numpy as np
 import pytensor
@@ -10,26 +10,26 @@ from .record import program, scan
 X3 = np.array([0.5, -1.0, 2.0])
 
 
-@program(X3, thread="aesara 1385", issue=3, grad_wrt=("x",))
+@program(X3, thread="aesara 1385", grad_wrt=("x",))
 def a_dict_of_outputs():
     x = pt.vector("x")
     return [x], {"total": x.sum(), "scaled": x * 2.0}
 
 
-@program(X3, thread="pymc 4142", issue=3)
+@program(X3, thread="pymc 4142")
 def a_replaced_input():
     x, y = pt.vector("x"), pt.vector("y")
     return [x], (y**2).sum(), {"givens": {y: x * 2.0}}
 
 
-@program(X3, thread="pymc-extras 468", issue=3)
+@program(X3, thread="pymc-extras 468")
 def a_replaced_shared_value():
     w = pytensor.shared(np.ones(3), name="w")
     x = pt.vector("x")
     return [x], x * w, {"givens": {w: pt.exp(x)}}
 
 
-@program(X3, 2.0, thread="aesara 1194", issue=3)
+@program(X3, 2.0, thread="aesara 1194")
 def inputs_with_other_names():
     x, c = pt.vector("x"), pt.scalar("c")
     return [In(x, name="data"), In(c, name="scale", allow_downcast=True)], x * c
@@ -51,7 +51,7 @@ def a_step_of_descent():
     return [x], loss, {"updates": [(w, w - 0.1 * pt.grad(loss, w))]}
 
 
-@program(X3, thread="aesara 500", issue=3, expected=lambda x: np.cumsum(x))
+@program(X3, thread="aesara 500", expected=lambda x: np.cumsum(x))
 def initial_state_of_a_narrow_constant():
     """pt.constant(0.0) is a float32: pytensor.scan refuses it where the step gives float64."""
     x = pt.vector("x")

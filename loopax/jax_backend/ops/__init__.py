@@ -5,10 +5,11 @@ from loopax.jax_backend.ops import (
     checks,
     elementwise,
     indexing,
+    linalg,
     reductions,
     shapes,
     sorting,
     stacking,
 )
 
-__all__ = ["blas", "checks", "elementwise", "indexing", "reductions", "shapes", "sorting", "stacking"]
+__all__ = ["blas", "checks", "elementwise", "indexing", "linalg", "reductions", "shapes", "sorting", "stacking"]

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import checkify
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.raise_op import CheckAndRaise
@@ -21,7 +22,7 @@ def check_and_raise(site: Site, x: Any, *conditions: Any) -> Any:
     op = site.op
     for condition in conditions:
         if not is_traced(condition):
-            if not bool(jnp.all(jnp.asarray(condition))):
+            if not bool(np.all(np.asarray(condition))):
                 raise op.exc_type(op.msg)
             continue
         # A no-op unless the caller wraps the function in checkify.checkify.

@@ -21,6 +21,7 @@ from pytensor.tensor.type import discrete_dtypes
 from loopax.ir.errors import describe
 from loopax.jax_backend.callback import call_back
 from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import ScalarLoop, scalar_loop
 from loopax.jax_backend.ops.scalars import scalar_function
 from loopax.jax_backend.registry import rule
@@ -34,6 +35,8 @@ def elemwise(site: Site, *values: Any) -> Any:
     scalar_op = site.op.scalar_op
     if isinstance(scalar_op, _CLIPS):
         values = tuple(_behind_barrier(x, v) for x, v in zip(values, site.node.inputs, strict=True))
+    if isinstance(scalar_op, ps.Switch):
+        values = guarded(site, *values)
     try:
         outs = apply_scalar(site, scalar_op, site.node, values)
     except NotImplementedError:

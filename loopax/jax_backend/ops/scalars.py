@@ -7,9 +7,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.jax_backend.evaluate import Site
@@ -24,7 +26,12 @@ def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
         Neither this file nor PyTensor's registry has one.
     """
     ours = _FUNCTIONS.get(type(op))
-    return ours if ours is not None else jax_funcify(op, node=node)
+    if ours is not None:
+        return ours
+    try:
+        return jax_funcify(op, node=node)
+    except AttributeError as error:  # PyTensor looks up its NumPy or SciPy name in JAX
+        raise NotImplementedError(f"JAX has no {op}") from error
 
 
 def _int_div(x: Any, y: Any) -> Any:
@@ -50,6 +57,22 @@ def _second(x: Any, y: Any) -> Any:
 
 def _switch(condition: Any, x: Any, y: Any) -> Any:
     return jnp.where(jnp.asarray(condition).astype(bool), x, y)
+
+
+def _softplus(x: Any) -> Any:
+    # PyTensor's is a chain of `where` whose unused branches overflow: the derivative is NaN.
+    return jnp.logaddexp(x, 0)
+
+
+def _log1mexp(x: Any) -> Any:
+    """log(1 - exp(x)) for x < 0, by Maechler (2012), "Accurately computing log(1 - exp(-|a|))".
+
+    Each branch sees a harmless value where the other one is used, so that derivatives stay finite.
+    """
+    small = x > -np.log(2.0)
+    near = jnp.log(-jnp.expm1(jnp.where(small, x, -0.5)))
+    far = jnp.log1p(-jnp.exp(jnp.where(small, -1.0, x)))
+    return jnp.where(small, near, far)
 
 
 def _mul_without_zeros(x: Any, y: Any) -> Any:
@@ -80,6 +103,8 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Second: _second,
     ps.Switch: _switch,
     ps.Complex: jax.lax.complex,
+    Softplus: _softplus,
+    Log1mexp: _log1mexp,
     MulWithoutZeros: _mul_without_zeros,
 }
 

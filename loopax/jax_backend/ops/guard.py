@@ -1,0 +1,88 @@
+"""Branches of a ``switch`` whose derivative is finite where they are not taken.
+
+``switch(z > 0, sqrt(z), 0)`` at 0, and ``switch(isinf(m), exp(m), exp(x - m))`` at 1000, have the
+right values; but JAX multiplies the zero cotangent of the branch that is not taken by that branch's
+derivative, which is infinite, and 0 times infinity is NaN. PyTensor's own gradients give 0 there. So
+a branch that ends in such a function is computed again, with a harmless argument in the elements
+that take the other branch. Values stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.ops.scalars import scalar_function
+from loopax.jax_backend.static import is_traced
+
+_DEPTH = 6  # of the chain of sums, products and casts that is searched for a singular function
+_HARMLESS = 0.5  # in the domain of all of them, with a finite derivative
+_SINGULAR = (
+    ps.Exp,
+    ps.Exp2,
+    ps.Expm1,
+    ps.Log,
+    ps.Log2,
+    ps.Log10,
+    ps.Log1p,
+    ps.Sqrt,
+    ps.Reciprocal,
+    ps.ArcSin,
+    ps.ArcCos,
+    ps.ArcTanh,
+    ps.Cosh,
+    ps.Sinh,
+)
+_TRANSPARENT = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Cast, ps.TrueDiv, ps.Pow)
+
+
+def guarded(site: Site, condition: Any, then: Any, otherwise: Any) -> tuple[Any, Any, Any]:
+    """The inputs of a switch, its branches replaced where they could spoil a derivative."""
+    if not is_traced(condition):
+        return condition, then, otherwise
+    mask = jnp.asarray(condition).astype(bool)
+    _, a, b = site.node.inputs
+    safe_then = _guard(site, a, mask, _DEPTH)
+    safe_otherwise = _guard(site, b, ~mask, _DEPTH)
+    return (
+        condition,
+        then if safe_then is None else safe_then,
+        otherwise if safe_otherwise is None else safe_otherwise,
+    )
+
+
+def _guard(site: Site, v: Variable, mask: Any, depth: int) -> Any:
+    """``v`` computed again with harmless arguments outside ``mask``; None where there is no need."""
+    node = v.owner
+    if node is None or depth == 0 or not isinstance(node.op, Elemwise):
+        return None
+    values = [site.frame.read(u) for u in node.inputs]
+    op = node.op.scalar_op
+    if not any(map(is_traced, values)) or not jnp.issubdtype(jnp.asarray(values[0]).dtype, jnp.floating):
+        return None
+    new: list[Any] = [None] * len(values)
+    if isinstance(op, _SINGULAR):
+        new[0] = _harmless(mask, values[0])
+    elif isinstance(op, ps.TrueDiv) and is_traced(values[1]):
+        new[1] = _harmless(mask, values[1])
+    elif isinstance(op, ps.Pow):
+        new[0] = _harmless(mask, values[0])
+    if isinstance(op, _TRANSPARENT):
+        for k, u in enumerate(node.inputs):
+            if new[k] is None:
+                new[k] = _guard(site, u, mask, depth - 1)
+    if all(x is None for x in new):
+        return None
+    given = [x if n is None else n for x, n in zip(values, new, strict=True)]
+    out = scalar_function(site, op, node)(*given)
+    return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
+
+
+def _harmless(mask: Any, x: Any) -> Any:
+    return jnp.where(mask, x, jnp.asarray(_HARMLESS, dtype=jnp.asarray(x).dtype))

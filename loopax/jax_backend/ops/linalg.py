@@ -1,0 +1,25 @@
+"""Linear algebra that JAX lacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from pytensor.tensor.linalg.solvers.linear_control import TRSYL
+
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+
+
+@rule(TRSYL)
+def triangular_sylvester(site: Site, a: Any, b: Any, c: Any) -> Any:
+    """Solve ``a x + x b = c`` as one linear system in the rows of ``x``, laid end to end.
+
+    With row-major ``vec``, ``vec(a x) = (a (x) I) vec(x)`` and ``vec(x b) = (I (x) b^T) vec(x)``
+    (Horn and Johnson, Topics in Matrix Analysis, 1991, section 4.3). It costs ``(m n)^3`` where
+    LAPACK's recurrence costs ``m n (m + n)``: meant for the state spaces of control, some tens wide.
+    """
+    a, b, c = jnp.asarray(a), jnp.asarray(b), jnp.asarray(c)
+    m, n = c.shape
+    system = jnp.kron(a, jnp.eye(n, dtype=a.dtype)) + jnp.kron(jnp.eye(m, dtype=b.dtype), b.T)
+    return jnp.linalg.solve(system, c.reshape(-1)).reshape(m, n)
