@@ -48,7 +48,7 @@ def set_under_a_matrix_mask():
     return [m], pt.set_subtensor(m[m < 0], -1.0)
 
 
-@program(X5, X5 * 2.0, thread="aesara 1338", grad_wrt=("x", "y"))
+@program(X5, X5 * 2.0, thread="aesara 1338", issue=5, grad_wrt=("x", "y"))
 def other_reductions_under_a_mask():
     x, y = pt.vector("x"), pt.vector("y")
     kept = x > 0

@@ -1,5 +1,7 @@
 """What steps hold: loops, shared and outer variables, integer and matrix states, branches."""
 
+import warnings
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -127,7 +129,9 @@ def closed_over():
 @program(X5, thread="pytensor 1704")
 def the_old_call_with_updates():
     x = pt.vector("x")
-    trace, updates = legacy_scan(lambda x_t, s: s + x_t, sequences=x, outputs_info=pt.zeros(()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of the pair that it returns
+        trace, updates = legacy_scan(lambda x_t, s: s + x_t, sequences=x, outputs_info=pt.zeros(()))
     assert not updates
     return [x], trace
 

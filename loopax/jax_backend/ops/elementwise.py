@@ -32,16 +32,17 @@ _CLIPS = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 @rule(Elemwise)
 def elemwise(site: Site, *values: Any) -> Any:
     _check_broadcast(site, values)
+    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
+    given = tuple(map(_as_number, values))
     scalar_op = site.op.scalar_op
     if isinstance(scalar_op, _CLIPS):
-        values = tuple(_behind_barrier(x, v) for x, v in zip(values, site.node.inputs, strict=True))
-    if isinstance(scalar_op, ps.Switch):
-        values = guarded(site, *values)
+        given = tuple(_behind_barrier(x, v) for x, v in zip(given, site.node.inputs, strict=True))
+    elif isinstance(scalar_op, ps.Switch):
+        given = guarded(site, *given)
     try:
-        outs = apply_scalar(site, scalar_op, site.node, values)
+        outs = apply_scalar(site, scalar_op, site.node, given)
     except NotImplementedError:
         return call_back(site, values)
-    shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
     # A function that does not use all of its inputs has not broadcast to the shape of all of them.
     return tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
 
@@ -95,6 +96,11 @@ def _promoted(op: Any, node: Apply, values: Any) -> Any:
         # An integer power stays one: exact, and differentiable at 0.
         return [_cast(values[0], common), values[1]]
     return [*values[:first], *(_cast(x, common) for x in values[first:])]
+
+
+def _as_number(x: Any) -> Any:
+    """A static array of one element as a number: a literal in the program, not a constant array."""
+    return x.reshape(()) if isinstance(x, np.ndarray) and x.size == 1 else x
 
 
 def _cast(x: Any, dtype: str) -> Any:

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
-from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.basic import Alloc, Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -27,6 +27,7 @@ from pytensor.tensor.subtensor import (
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.errors import describe
 from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.ops.slices import is_basic, write_slices
 from loopax.jax_backend.registry import rule
 from loopax.jax_backend.static import is_traced
 
@@ -49,14 +50,40 @@ def read(site: Site, x: Any, *values: Any) -> Any:
 def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     x = jnp.asarray(x)
     y = jnp.asarray(y).astype(x.dtype)
-    index, _ = _index(site, x, 2, values)
-    if site.op.set_instead_of_inc:
-        if _is_whole(index, x):
-            return jnp.broadcast_to(y, x.shape)
-        if _is_row(index) and is_traced(index[0]) and _in_bounds(site, 2, x.shape[0]):
-            return jax.lax.dynamic_update_index_in_dim(x, jnp.broadcast_to(y, x.shape[1:]), index[0], 0)
-        return x.at[index].set(y)
-    return x + y if _is_whole(index, x) else x.at[index].add(y)
+    index, dynamic = _index(site, x, 2, values)
+    sets = site.op.set_instead_of_inc
+    if _is_whole(index, x):
+        return jnp.broadcast_to(y, x.shape) if sets else x + y
+    if not dynamic and is_basic(index):
+        return write_slices(x, y, index, sets, from_zero=_is_zero(site, site.node.inputs[0]))
+    if sets and _is_row(index) and is_traced(index[0]) and _in_bounds(site, 2, x.shape[0]):
+        return jax.lax.dynamic_update_index_in_dim(x, jnp.broadcast_to(y, x.shape[1:]), index[0], 0)
+    return x.at[index].set(y) if sets else x.at[index].add(y)
+
+
+def _is_zero(site: Site, v: Variable) -> bool:
+    """Whether ``v`` is an array of zeros, as gradients begin with."""
+    for _ in range(3):
+        if isinstance(v, Constant):
+            return not np.any(v.data)
+        node = v.owner
+        if node is None:
+            return False
+        if isinstance(node.op, Alloc):
+            v = node.inputs[0]
+        elif isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second):
+            v = node.inputs[1]
+        elif isinstance(node.op, DimShuffle):
+            v = node.inputs[0]
+        else:
+            return False
+    return False
+
+
+@rule(Nonzero)
+def nonzero(site: Site, x: Any) -> Any:
+    """How many there are hangs on the values, so they must be static."""
+    return tuple(np.nonzero(site.static(0)))
 
 
 def _index(site: Site, x: Any, first: int, values: Any) -> tuple[tuple[Any, ...], bool]:

@@ -1,0 +1,70 @@
+"""Writing to a static slice without a scatter.
+
+``x.at[1:].add(y)`` is a scatter in JAX, which XLA on CPU expands into a loop: it is slower to compile,
+and to run, than what it stands for. Here it is a pad, ``x + pad(y)``, or an update in place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_SMALL = 4  # an update of less than 1/4 of the array is written in place, not added as a whole
+
+
+def is_basic(index: Any) -> bool:
+    """Whether ``index`` has static integers and slices only."""
+    return all(isinstance(k, slice | int | np.integer) and not isinstance(k, bool) for k in index)
+
+
+def write_slices(x: Any, y: Any, index: Any, sets: bool, from_zero: bool) -> Any:
+    """``x`` with ``y`` set or added at a basic ``index``.
+
+    ``from_zero`` says that ``x`` is known to be zero, so that adding is padding.
+    """
+    starts, lengths, steps, kept = _extent(x, index)
+    y = jnp.broadcast_to(y, tuple(lengths[k] for k in kept))
+    y = y.reshape(lengths)
+    flipped = [k for k, s in enumerate(steps) if s < 0]
+    if flipped:
+        y = jax.lax.rev(y, flipped)
+        starts = [a + (n - 1) * s if s < 0 and n else a for a, n, s in zip(starts, lengths, steps, strict=True)]
+    strides = [abs(s) for s in steps]
+    if 0 in lengths:
+        return x
+    dense = all(s == 1 or n == 1 for s, n in zip(strides, lengths, strict=True))
+    if dense and (sets or (not from_zero and y.size * _SMALL < x.size)):
+        if not sets:
+            y = y + jax.lax.slice(x, starts, [a + n for a, n in zip(starts, lengths, strict=True)])
+        return jax.lax.dynamic_update_slice(x, y, starts)
+    config = [
+        (a, size - a - (n - 1) * s - 1, s - 1)
+        for a, n, s, size in zip(starts, lengths, strides, x.shape, strict=True)
+    ]
+    padded = jax.lax.pad(y, jnp.zeros((), dtype=y.dtype), config)
+    if sets:
+        there = np.zeros(x.shape, dtype=bool)
+        there[tuple(index)] = True
+        return jnp.where(there, padded, x)
+    return padded if from_zero else x + padded
+
+
+def _extent(x: Any, index: Any) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Per axis of ``x``: first position, number of positions, step; and which axes ``x[index]`` keeps."""
+    starts, lengths, steps, kept = [], [], [], []
+    for axis, size in enumerate(x.shape):
+        k = index[axis] if axis < len(index) else slice(None)
+        if isinstance(k, slice):
+            start, stop, step = k.indices(size)
+            starts.append(start)
+            lengths.append(len(range(start, stop, step)))
+            steps.append(step)
+            kept.append(axis)
+        else:
+            starts.append(int(k) % size)
+            lengths.append(1)
+            steps.append(1)
+    return starts, lengths, steps, kept
