@@ -1,9 +1,9 @@
 """PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
 
 from loopax.frontend.importer import import_graph
-from loopax.ir.program import REQUIRED, Input, Program, Shared
 from loopax.frontend.read import read_function, read_graph, read_variables
 from loopax.frontend.tracing import Signature, signature, trace
+from loopax.ir.program import REQUIRED, Input, Program, Shared
 
 __all__ = [
     "REQUIRED",

@@ -58,7 +58,14 @@ class Loop:
 
 
 def answer_sot(
-    fgraph: FunctionGraph, loop: Loop, out: Any, w: Window, at: slice, y: Any, buffer: Any, start: Any
+    fgraph: FunctionGraph,
+    loop: Loop,
+    out: Any,
+    w: Window,
+    at: slice,
+    y: Any,
+    buffer: Any,
+    start: Any,
 ) -> list[Answer]:
     """Reads of a recurrent output: ``w.size`` initial rows ``start``, then those the steps made.
 
@@ -101,7 +108,9 @@ def answer_sot(
     return answers
 
 
-def answer_nit_sot(fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, length: Any) -> list[Answer]:
+def answer_nit_sot(
+    fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, length: Any
+) -> list[Answer]:
     """Reads of a mapped output, kept in a buffer of ``length`` rows."""
     if not fgraph.clients.get(out):
         return []

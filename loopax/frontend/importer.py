@@ -76,7 +76,9 @@ class _Importer:
         if isinstance(op, LazyIfElse):
             condition, *inputs = node.inputs
             branches = [self.inlined(b, inputs) for b in (op.true_branch, op.false_branch)]
-            return _zip(node, IfElse(len(node.outputs)).make_node(condition, *sum(branches, [])).outputs)
+            return _zip(
+                node, IfElse(len(node.outputs)).make_node(condition, *sum(branches, [])).outputs
+            )
         if isinstance(op, Blockwise) and hasattr(op.core_op, "fgraph"):
             core: Any = op.core_op
             if isinstance(core, Call):
@@ -119,10 +121,14 @@ def _pullback_graph(op: OpFromGraph) -> FunctionGraph:
     outputs = [v.type() for v in op.inner_outputs]
     applied = op(*inputs, return_list=True)
     cotangents = {k: v.type() for k, v in enumerate(outputs) if _is_float(v)}
-    given = [cotangents[k] if k in cotangents else DisconnectedType()() for k in range(len(outputs))]
+    given = [
+        cotangents[k] if k in cotangents else DisconnectedType()() for k in range(len(outputs))
+    ]
     found = op.pullback(inputs, applied, given)
     wanted = [
-        pt.zeros_like(x) if isinstance(g.type, DisconnectedType | NullType) else x.type.filter_variable(g.astype(x.dtype))
+        pt.zeros_like(x)
+        if isinstance(g.type, DisconnectedType | NullType)
+        else x.type.filter_variable(g.astype(x.dtype))
         for x, g in zip(inputs, found, strict=True)
         if _is_float(x)
     ]
@@ -131,7 +137,13 @@ def _pullback_graph(op: OpFromGraph) -> FunctionGraph:
 
 
 def _is_float(v: Any) -> bool:
-    return getattr(v.type, "dtype", "") in ("float16", "float32", "float64", "complex64", "complex128")
+    return getattr(v.type, "dtype", "") in (
+        "float16",
+        "float32",
+        "float64",
+        "complex64",
+        "complex128",
+    )
 
 
 def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:

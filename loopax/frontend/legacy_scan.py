@@ -62,7 +62,13 @@ class _Importer:
             loop.rows.append((var, seq[: loop.n_steps]))
         outputs = iter(self.node.outputs)
         answers: list[Answer] = []
-        for plan in (self._mit_mots, self._mit_sots, self._sit_sots, self._nit_sots, self._untraced):
+        for plan in (
+            self._mit_mots,
+            self._mit_sots,
+            self._sit_sots,
+            self._nit_sots,
+            self._untraced,
+        ):
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
         finals, traces = self._build()
@@ -80,7 +86,9 @@ class _Importer:
         scan = Scan.from_body(
             BodyArgs(loop.i, rows, states, consts), BodyOuts(nexts, outs[n:]), name=op.name
         )
-        bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, op.outer_non_seqs(self.node.inputs)))
+        bound = scan.bind(
+            ScanArgs(loop.n_steps, sequences, inits, op.outer_non_seqs(self.node.inputs))
+        )
         result = scan.split_outputs(bound)
         return result.finals, result.traces
 

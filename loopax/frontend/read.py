@@ -13,11 +13,11 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 
-from loopax.ir.program import REQUIRED, Input, Program, Shared
 from loopax.frontend.trees import flatten
 from loopax.ir import MissingInputError
 from loopax.ir.compat import thaw
 from loopax.ir.errors import describe
+from loopax.ir.program import REQUIRED, Input, Program, Shared
 
 
 def read_function(function: Function) -> Program:
@@ -68,7 +68,10 @@ def read_graph(graph: FunctionGraph) -> Program:
     return Program(
         copy,
         tuple(Input(v, o.name) for v, o in zip(copy.inputs[:n], originals[:n], strict=True)),
-        tuple(Shared(v, o.container.storage) for v, o in zip(copy.inputs[n:], originals[n:], strict=True)),
+        tuple(
+            Shared(v, o.container.storage)
+            for v, o in zip(copy.inputs[n:], originals[n:], strict=True)
+        ),
         _first if len(graph.outputs) == 1 else _as_list,
         name=getattr(graph, "name", None) or "program",
     )
@@ -103,7 +106,10 @@ def read_variables(
     else:
         known = {s.variable for s in specs}
         roots = graph_inputs(leaves, blockers=known)
-        wrapped = [*specs, *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in known)]
+        wrapped = [
+            *specs,
+            *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in known),
+        ]
     graph = FunctionGraph([w.variable for w in wrapped], list(leaves), clone=True)
     n = len(specs)
     ins = [
@@ -163,7 +169,11 @@ def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
     replaced = {a for a, _ in pairs}
     more = [u for _, u in (updates.items() if isinstance(updates, dict) else (updates or ()))]
     blockers = [*(s.variable for s in specs), *replaced]
-    outs = [*leaves, *(v for v in more if isinstance(v, Variable)), *(b for _, b in pairs if isinstance(b, Variable))]
+    outs = [
+        *leaves,
+        *(v for v in more if isinstance(v, Variable)),
+        *(b for _, b in pairs if isinstance(b, Variable)),
+    ]
     missing = [
         v
         for v in graph_inputs(outs, blockers=blockers)
@@ -178,7 +188,11 @@ def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
 
 
 def _reordered(graph: FunctionGraph, order: list[int]) -> FunctionGraph:
-    return FunctionGraph([graph.inputs[k] for k in order], list(graph.outputs), clone=False) if order != list(range(len(order))) else graph
+    return (
+        FunctionGraph([graph.inputs[k] for k in order], list(graph.outputs), clone=False)
+        if order != list(range(len(order)))
+        else graph
+    )
 
 
 def _name(v: Variable) -> str:
@@ -195,6 +209,3 @@ def _as_list(leaves: Any) -> Any:
 
 def _none(leaves: Any) -> None:
     return None
-
-
-

@@ -15,10 +15,10 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.program import Program
 from loopax.frontend.read import read_variables
 from loopax.frontend.trees import Tree, flatten, leaf_names
 from loopax.ir import LoopTypeError
+from loopax.ir.program import Program
 
 
 class Signature(NamedTuple):
@@ -37,14 +37,17 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature,
         A leaf is not a number or an array.
     """
     leaves, tree = flatten((args, kwargs))
-    return Signature(tree, tuple(_leaf_type(x, k, (args, kwargs)) for k, x in enumerate(leaves))), leaves
+    return Signature(
+        tree, tuple(_leaf_type(x, k, (args, kwargs)) for k, x in enumerate(leaves))
+    ), leaves
 
 
 def trace(fn: Callable[..., Any], at: Signature) -> Program:
     """Run ``fn`` on symbols of the types in ``at``."""
     names = leaf_names(at.tree.build(list(range(len(at.leaves)))))
     symbols = [
-        TensorType(dtype, shape)(name=_plain(name)) for (dtype, shape), name in zip(at.leaves, names, strict=True)
+        TensorType(dtype, shape)(name=_plain(name))
+        for (dtype, shape), name in zip(at.leaves, names, strict=True)
     ]
     args, kwargs = at.tree.build(symbols)
     outputs = fn(*args, **kwargs)

@@ -26,7 +26,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import set_subtensor
 
-WIDEST_REGISTERS = 8  # of 12 rows of 100 floats, moving all of them costs XLA 3 times the ring's write
+WIDEST_REGISTERS = (
+    8  # of 12 rows of 100 floats, moving all of them costs XLA 3 times the ring's write
+)
 
 
 class Window(ABC):
@@ -69,7 +71,10 @@ class Registers(Window):
         return self.states[j]
 
     def move(self, written: dict[int, Any]) -> list[Any]:
-        return [written.get(j, self.states[j] if j < self.size else None) for j in range(1, self.size + 1)]
+        return [
+            written.get(j, self.states[j] if j < self.size else None)
+            for j in range(1, self.size + 1)
+        ]
 
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
         return list(finals)

@@ -14,7 +14,16 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 
-__all__ = ["AdvancedIncSubtensor1", "AdvancedSubtensor1", "Ger", "IfElse", "InnerGraphOp", "LazyIfElse", "WithShapes", "thaw"]
+__all__ = [
+    "AdvancedIncSubtensor1",
+    "AdvancedSubtensor1",
+    "Ger",
+    "IfElse",
+    "InnerGraphOp",
+    "LazyIfElse",
+    "WithShapes",
+    "thaw",
+]
 
 try:  # 3.3 moved IfElse; its old path warns
     from pytensor.conditional.op import IfElse, LazyIfElse
@@ -52,7 +61,9 @@ class WithShapes:
 
     else:
 
-        def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        def infer_shape(  # type: ignore[misc]  # one of the two is defined
+            self, node: Apply, shapes: Sequence[Any]
+        ) -> list[Any]:
             return self.shapes_of(node, shapes)
 
 
@@ -81,7 +92,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen: there is nothing to copy
 
 
-def thaw(graph: AbstractFunctionGraph) -> FunctionGraph:
+def thaw(graph: Any) -> FunctionGraph:
     """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both)."""
     if isinstance(graph, FrozenFunctionGraph):
         return graph.unfreeze()

@@ -1,11 +1,11 @@
 """Programs as text: one line a node, loop bodies indented under their loop.
 
-    program(xs: float64[?])
-      a: float64[] = Scan{loop} n_steps=b xs=(xs) init=(0.0) consts=()
-        step(i: int64[], x0: float64[], s0: float64[])
-          a: float64[] = add(s0, x0)
-          return a | a
-      return a
+program(xs: float64[?])
+  a: float64[] = Scan{loop} n_steps=b xs=(xs) init=(0.0) consts=()
+    step(i: int64[], x0: float64[], s0: float64[])
+      a: float64[] = add(s0, x0)
+      return a | a
+  return a
 """
 
 from __future__ import annotations
@@ -48,15 +48,19 @@ def _graph(graph: AbstractFunctionGraph, title: str, input_names: Any) -> Iterat
         made = ", ".join(typed(v) for v in node.outputs)
         if isinstance(node.op, Scan):
             a = node.op.split_inputs(node.inputs)
-            groups = [f"{k}=({', '.join(map(name, vs))})" for k, vs in
-                      [("xs", a.sequences), ("init", a.states), ("consts", a.consts)]]
+            groups = [
+                f"{k}=({', '.join(map(name, vs))})"
+                for k, vs in [("xs", a.sequences), ("init", a.states), ("consts", a.consts)]
+            ]
             yield f"  {made} = {node.op} n_steps={name(a.n_steps)} {' '.join(groups)}"
             yield from ("    " + line for line in _body(node.op))
         else:
             yield f"  {made} = {_op(node.op)}({', '.join(map(name, node.inputs))})"
             if isinstance(node.op, Call):
                 inner = node.op.fgraph
-                yield from ("    " + line for line in _graph(inner, "body", [None] * len(inner.inputs)))
+                yield from (
+                    "    " + line for line in _graph(inner, "body", [None] * len(inner.inputs))
+                )
     if title == "step":
         return
     yield f"  return {', '.join(map(name, graph.outputs))}"

@@ -45,8 +45,13 @@ class FitRows(WithShapes, Op):
         (rows, length), (dy,) = inputs, cotangents
         n = rows.shape[0]
         kept = dy[: pt.minimum(n, length)]
-        before = pt.zeros((pt.maximum(n - length, 0), *[rows.shape[k] for k in range(1, rows.ndim)]))
-        return [pt.concatenate([before.astype(dy.dtype), kept]), pt.zeros_like(length, dtype="float64")]
+        before = pt.zeros(
+            (pt.maximum(n - length, 0), *[rows.shape[k] for k in range(1, rows.ndim)])
+        )
+        return [
+            pt.concatenate([before.astype(dy.dtype), kept]),
+            pt.zeros_like(length, dtype="float64"),
+        ]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[True], [False]]

@@ -198,7 +198,10 @@ class Scan(InnerGraphOp):
             raise TypeError(f"n_steps must be an integer scalar, got {n_steps.type}")
         converted = ScanArgs(
             n_steps.astype("int64"),
-            [stacked(r.type).filter_variable(x) for r, x in zip(inner.rows, given.sequences, strict=True)],
+            [
+                stacked(r.type).filter_variable(x)
+                for r, x in zip(inner.rows, given.sequences, strict=True)
+            ],
             [s.type.filter_variable(x) for s, x in zip(inner.states, given.states, strict=True)],
             [c.type.filter_variable(x) for c, x in zip(inner.consts, given.consts, strict=True)],
         )
@@ -308,9 +311,16 @@ def empty_traces(scan: Scan, args: ScanArgs) -> list[np.ndarray[Any, Any]]:
     for y, dims in zip(scan.outs.ys, scan.y_shapes(outer, shapes), strict=True):
         if dims is None:  # it hangs on a value inside the body: what is static, and zero elsewhere
             dims = [0 if d is None else d for d in y.type.shape]
-        needed = {v: values[v] for v in graph_inputs([d for d in dims if isinstance(d, Variable)])
-                  if v in values}
-        shape = [int(d.eval(needed, mode="FAST_COMPILE", on_unused_input="ignore"))
-                 if isinstance(d, Variable) else d for d in dims]
+        needed: dict[Any, Any] = {
+            v: values[v]
+            for v in graph_inputs([d for d in dims if isinstance(d, Variable)])
+            if v in values
+        }
+        shape = [
+            int(d.eval(needed, mode="FAST_COMPILE", on_unused_input="ignore"))
+            if isinstance(d, Variable)
+            else d
+            for d in dims
+        ]
         traces.append(np.empty((0, *shape), dtype=y.type.dtype))
     return traces

@@ -43,7 +43,9 @@ class Arguments:
                     "JAX yet: inputs and shared variables must be tensors."
                 )
         self.types = [(np.dtype(i.variable.type.dtype), i.variable.type.ndim) for i in self.inputs]
-        self.any_static_shape = any(n is not None for i in self.inputs for n in i.variable.type.shape)
+        self.any_static_shape = any(
+            n is not None for i in self.inputs for n in i.variable.type.shape
+        )
         self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
         self.names += [str(s.variable) for s in program.shared]
         self.positions = _by_keyword(self.inputs)
@@ -59,7 +61,9 @@ class Arguments:
                     break
             else:
                 return args
-        return tuple(accept(x, i, k) for k, (x, i) in enumerate(zip(args, self.inputs, strict=True)))
+        return tuple(
+            accept(x, i, k) for k, (x, i) in enumerate(zip(args, self.inputs, strict=True))
+        )
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > len(self.inputs):
@@ -98,7 +102,9 @@ class Arguments:
             required = spec.default is REQUIRED
             if k <= last_unnamed:
                 kind: Any = inspect.Parameter.POSITIONAL_ONLY
-            elif (required and defaulted) or (parameters and parameters[-1].kind is inspect.Parameter.KEYWORD_ONLY):
+            elif (required and defaulted) or (
+                parameters and parameters[-1].kind is inspect.Parameter.KEYWORD_ONLY
+            ):
                 kind = inspect.Parameter.KEYWORD_ONLY  # Python has no required one behind a default
             else:
                 kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
@@ -124,7 +130,9 @@ def accept(x: Any, spec: Input, k: int) -> Any:
         # PyTensor's own rules: no rank is added, no precision lost, Python numbers fit any float.
         value = expected.filter(x, strict=False, allow_downcast=None)
     except (TypeError, ValueError) as error:
-        found = f"{np.asarray(x).dtype}, shape {np.shape(x)}" if _is_arraylike(x) else type(x).__name__
+        found = (
+            f"{np.asarray(x).dtype}, shape {np.shape(x)}" if _is_arraylike(x) else type(x).__name__
+        )
         raise LoopTypeError(
             f"{what} must be {_describe(expected)}, but {found} was given. Convert it, for instance "
             f"with np.asarray(x, dtype={expected.dtype!r}), or give the input another type."
@@ -145,7 +153,14 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
     if fits and dtype != expected.dtype:
         weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind
         narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
-        fits = weak or narrow or (dtype in ps.basic.all_types_names and ps.upcast(dtype, expected.dtype) == expected.dtype)
+        fits = (
+            weak
+            or narrow
+            or (
+                dtype in ps.basic.all_types_names
+                and ps.upcast(dtype, expected.dtype) == expected.dtype
+            )
+        )
         if fits and not narrow:
             x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
     if not fits:
@@ -174,5 +189,8 @@ def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:
     return {
         i.name: k
         for k, i in enumerate(inputs)
-        if i.name and counts[i.name] == 1 and i.name.isidentifier() and not keyword.iskeyword(i.name)
+        if i.name
+        and counts[i.name] == 1
+        and i.name.isidentifier()
+        and not keyword.iskeyword(i.name)
     }

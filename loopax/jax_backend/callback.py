@@ -63,7 +63,9 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     shapes = output_shapes(site, given)
 
     def on_host(*inputs: Any) -> tuple[Any, ...]:
-        arrays = [np.asarray(x, dtype=v.type.dtype) for x, v in zip(inputs, node.inputs, strict=True)]
+        arrays = [
+            np.asarray(x, dtype=v.type.dtype) for x, v in zip(inputs, node.inputs, strict=True)
+        ]
         outs = apply(node, arrays)
         for out, declared, v in zip(outs, shapes, node.outputs, strict=True):
             if out.shape != declared.shape:

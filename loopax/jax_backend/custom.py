@@ -71,7 +71,9 @@ def _reverse_only(value: Any, pullback: Any, float_ins: Any, float_outs: Any) ->
         inputs, outputs = residuals
         found = iter(pullback(inputs, outputs, [cotangents[k] for k in float_outs]))
         return tuple(
-            jnp.asarray(next(found), x.dtype) if k in float_ins else np.zeros(x.shape, jax.dtypes.float0)
+            jnp.asarray(next(found), x.dtype)
+            if k in float_ins
+            else np.zeros(x.shape, jax.dtypes.float0)
             for k, x in enumerate(inputs)
         )
 
@@ -84,5 +86,6 @@ def floats(variables: Sequence[Any]) -> list[int]:
     return [
         k
         for k, v in enumerate(variables)
-        if getattr(v.type, "dtype", "") in ("float16", "float32", "float64", "complex64", "complex128")
+        if getattr(v.type, "dtype", "")
+        in ("float16", "float32", "float64", "complex64", "complex128")
     ]

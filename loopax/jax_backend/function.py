@@ -118,7 +118,9 @@ class JaxFunction:
         names = self._arguments.names
         traced = sorted(k for k in need.positions if isinstance(given[k], jax.core.Tracer))
         if traced or not new:
-            listed = ", ".join(f"{names[k]!r} (argument {k})" for k in traced or sorted(need.positions))
+            listed = ", ".join(
+                f"{names[k]!r} (argument {k})" for k in traced or sorted(need.positions)
+            )
             numbers = tuple(traced or sorted(need.positions))
             raise DynamicShapeError(
                 f"{need.reason}. That value follows from {listed}, of which only a tracer arrives "
@@ -132,7 +134,8 @@ class JaxFunction:
         traced = [k for k in sorted(static) if isinstance(given[k], jax.core.Tracer)]
         if traced:
             self._make_static(
-                NeedsStatic(frozenset(traced), f"{self.program.name} makes a shape of an input"), given
+                NeedsStatic(frozenset(traced), f"{self.program.name} makes a shape of an input"),
+                given,
             )
         values = {k: np.asarray(given[k]) for k in sorted(static)}
         key = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in values.items())

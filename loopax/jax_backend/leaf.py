@@ -50,9 +50,7 @@ def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
         if isinstance(v, Constant) or is_traced(x) or not isinstance(v.type, TensorType):
             continue
         if isinstance(x, np.ndarray) and x.size <= _MAX_CONSTANT:
-            inputs[k] = v.type.clone(shape=x.shape).constant_type(
-                v.type.clone(shape=x.shape), x
-            )
+            inputs[k] = v.type.clone(shape=x.shape).constant_type(v.type.clone(shape=x.shape), x)
     if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
         return node
     return node.op.make_node(*inputs)

@@ -28,7 +28,9 @@ _UNROLLED = 64  # steps; a longer loop is not traced step by step
 def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     op: Scan = site.op
     if op.stops:
-        raise UnsupportedOpError(f"{op}, for {describe(site.out)}: loops that stop early are not converted yet")
+        raise UnsupportedOpError(
+            f"{op}, for {describe(site.out)}: loops that stop early are not converted yet"
+        )
     args = op.split_inputs(values)
     used = op.split_outputs(site.used)
     if is_traced(args.n_steps) and (any(used.traces) or args.sequences):
@@ -66,7 +68,10 @@ def _scan(site: Site, step: Any, init: Any, sequences: Any, n_steps: int, kept: 
     if site.op.args.i in site.context.plan(site.op.fgraph).read:
         index = np.arange(n_steps, dtype=np.int64)
         return jax.lax.scan(
-            lambda states, x: step(x[0], x[1], states, kept), init, (index, sequences), length=n_steps
+            lambda states, x: step(x[0], x[1], states, kept),
+            init,
+            (index, sequences),
+            length=n_steps,
         )
     return jax.lax.scan(
         lambda states, x: step(None, x, states, kept), init, sequences, length=n_steps

@@ -25,7 +25,19 @@ FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large c
 
 # Random draws and prints are effects; loops and calls are worth tracing; what makes an array larger
 # than its inputs is left to XLA, as is memory that nobody has written yet.
-_NEVER = (RandomVariable, Print, Scan, Call, OpFromGraph, Blockwise, IfElse, AllocEmpty, Repeat, Dot, FitRows)
+_NEVER = (
+    RandomVariable,
+    Print,
+    Scan,
+    Call,
+    OpFromGraph,
+    Blockwise,
+    IfElse,
+    AllocEmpty,
+    Repeat,
+    Dot,
+    FitRows,
+)
 
 
 def is_traced(x: Any) -> bool:

@@ -49,7 +49,9 @@ def as_declared(x: Any, variable: Variable) -> Any:
         The dtype has 64 bits and JAX is in 32-bit mode: the result would be silently narrower.
     """
     dtype = getattr(variable.type, "dtype", None)
-    if dtype is None or not isinstance(x, jax.Array | np.ndarray | np.generic | int | float | complex):
+    if dtype is None or not isinstance(
+        x, jax.Array | np.ndarray | np.generic | int | float | complex
+    ):
         return x
     if not isinstance(x, jax.Array):
         return x if isinstance(x, np.ndarray) and x.dtype == dtype else np.asarray(x, dtype=dtype)

@@ -59,7 +59,9 @@ def stabilize(graph: FunctionGraph) -> None:
     An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
     with PyTensor's own report of it.
     """
-    with config.change_flags(traceback__limit=0):  # rewrites copy the user's lines; theirs cost 20 %
+    with config.change_flags(
+        traceback__limit=0
+    ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter().rewrite(graph)
     map_bodies(graph, _stabilized)
 
@@ -86,7 +88,9 @@ def _with_body(node: Apply, change: Any) -> Apply | None:
         body = change(op.fgraph)
         if body == op.fgraph:
             return None
-        return Scan(body, op.n_seqs, op.n_states, op.n_ys, op.stops, op.name).make_node(*node.inputs)
+        return Scan(body, op.n_seqs, op.n_states, op.n_ys, op.stops, op.name).make_node(
+            *node.inputs
+        )
     if isinstance(op, Call):
         pullback = None if op.pullback_body is None else change(op.pullback_body)
         return Call(change(op.fgraph), pullback, op.name).make_node(*node.inputs)

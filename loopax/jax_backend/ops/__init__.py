@@ -12,4 +12,14 @@ from loopax.jax_backend.ops import (
     stacking,
 )
 
-__all__ = ["blas", "checks", "elementwise", "indexing", "linalg", "reductions", "shapes", "sorting", "stacking"]
+__all__ = [
+    "blas",
+    "checks",
+    "elementwise",
+    "indexing",
+    "linalg",
+    "reductions",
+    "shapes",
+    "sorting",
+    "stacking",
+]

@@ -106,7 +106,11 @@ def _as_number(x: Any) -> Any:
 def _cast(x: Any, dtype: str) -> Any:
     if not isinstance(x, jax.Array):
         return np.asarray(x, dtype=dtype)
-    return x if x.dtype == dtype else jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+    return (
+        x
+        if x.dtype == dtype
+        else jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+    )
 
 
 def _check_broadcast(site: Site, values: Any) -> None:
@@ -162,4 +166,3 @@ def _is_distance(v: Variable) -> bool:
                 return True
             stack += node.inputs
     return False
-

@@ -64,7 +64,9 @@ def _guard(site: Site, v: Variable, mask: Any, depth: int) -> Any:
         return None
     values = [site.frame.read(u) for u in node.inputs]
     op = node.op.scalar_op
-    if not any(map(is_traced, values)) or not jnp.issubdtype(jnp.asarray(values[0]).dtype, jnp.floating):
+    if not any(map(is_traced, values)) or not jnp.issubdtype(
+        jnp.asarray(values[0]).dtype, jnp.floating
+    ):
         return None
     new: list[Any] = [None] * len(values)
     if isinstance(op, _SINGULAR):

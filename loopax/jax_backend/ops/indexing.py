@@ -120,7 +120,7 @@ def _idx_list(site: Site) -> Any:
 def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, int]:
     """An integer, index array or mask along ``axis``; how many axes it takes."""
     dtype = getattr(value, "dtype", None)
-    if dtype == bool:
+    if getattr(dtype, "kind", "") == "b":
         # How many elements a mask selects hangs on its values.
         mask = np.asarray(site.static(k))
         if mask.shape != tuple(shape[axis : axis + mask.ndim]):
@@ -199,14 +199,21 @@ def _in_bounds(site: Site, k: int, length: int) -> bool:
         if isinstance(op, ps.Mod):
             m = site.frame.read(node.inputs[1])
             return not is_traced(m) and 0 < int(m) <= length
-        if not isinstance(node.op, ScalarFromTensor | TensorFromScalar) and not isinstance(op, ps.Cast):
+        if not isinstance(node.op, ScalarFromTensor | TensorFromScalar) and not isinstance(
+            op, ps.Cast
+        ):
             return False
         v = node.inputs[0]
     return False
 
 
 def _is_row(index: Any) -> bool:
-    return len(index) == 1 and not isinstance(index[0], slice) and jnp.ndim(index[0]) == 0 and index[0] is not None
+    return (
+        len(index) == 1
+        and not isinstance(index[0], slice)
+        and jnp.ndim(index[0]) == 0
+        and index[0] is not None
+    )
 
 
 def _is_whole(index: Any, x: Any) -> bool:

@@ -30,7 +30,9 @@ def reduce(site: Site, x: Any) -> Any:
     reducer = _REDUCERS.get(type(op.scalar_op))
     x = jnp.asarray(x)
     if reducer is None or (reducer in (jnp.all, jnp.any) and x.dtype != bool):
-        return _bitwise(op, x) if isinstance(op.scalar_op, ps.AND | ps.OR) else convert_leaf(site, [x])
+        return (
+            _bitwise(op, x) if isinstance(op.scalar_op, ps.AND | ps.OR) else convert_leaf(site, [x])
+        )
     axis = None if op.axis is None else tuple(int(a) for a in op.axis)
     if axis == ():
         return x
@@ -41,6 +43,8 @@ def reduce(site: Site, x: Any) -> Any:
 
 
 def _bitwise(op: Any, x: Any) -> Any:
-    function, start = (jax.lax.bitwise_and, -1) if isinstance(op.scalar_op, ps.AND) else (jax.lax.bitwise_or, 0)
+    function, start = (
+        (jax.lax.bitwise_and, -1) if isinstance(op.scalar_op, ps.AND) else (jax.lax.bitwise_or, 0)
+    )
     axes = tuple(range(x.ndim)) if op.axis is None else tuple(int(a) for a in op.axis)
     return jax.lax.reduce(x, jnp.asarray(start).astype(x.dtype), function, axes)

@@ -18,7 +18,9 @@ from pytensor.scalar.loop import ScalarLoop
 from loopax.jax_backend.evaluate import Site
 
 
-def scalar_loop(site: Site, op: ScalarLoop, values: Any, apply_scalar: Callable[..., Any]) -> list[Any]:
+def scalar_loop(
+    site: Site, op: ScalarLoop, values: Any, apply_scalar: Callable[..., Any]
+) -> list[Any]:
     """The final states, and whether each element's ``until`` came true if the loop has one."""
     n_updates = len(op.outputs) - int(op.is_while)
     dtypes = [v.type.dtype for v in op.fgraph.inputs]
@@ -54,7 +56,9 @@ def scalar_loop(site: Site, op: ScalarLoop, values: Any, apply_scalar: Callable[
 
     # A loop of no steps did not fail: `until` counts as reached.
     done = jnp.zeros(n_steps.shape, dtype=bool)
-    _, finals, reached = jax.lax.while_loop(going, step, (jnp.asarray(0, n_steps.dtype), carry, done))
+    _, finals, reached = jax.lax.while_loop(
+        going, step, (jnp.asarray(0, n_steps.dtype), carry, done)
+    )
     return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)
 
 

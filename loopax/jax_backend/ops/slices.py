@@ -31,7 +31,10 @@ def write_slices(x: Any, y: Any, index: Any, sets: bool, from_zero: bool) -> Any
     flipped = [k for k, s in enumerate(steps) if s < 0]
     if flipped:
         y = jax.lax.rev(y, flipped)
-        starts = [a + (n - 1) * s if s < 0 and n else a for a, n, s in zip(starts, lengths, steps, strict=True)]
+        starts = [
+            a + (n - 1) * s if s < 0 and n else a
+            for a, n, s in zip(starts, lengths, steps, strict=True)
+        ]
     strides = [abs(s) for s in steps]
     if 0 in lengths:
         return x

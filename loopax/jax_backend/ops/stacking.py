@@ -20,7 +20,9 @@ def join(site: Site, *values: Any) -> Any:
         axis, values = int(site.static(0)), values[1:]
     arrays = [jnp.asarray(x, site.out.type.dtype) for x in values]
     some = [x for x in arrays if x.shape[axis]] or arrays[:1]
-    if len(some) < len(arrays):  # all but the length along the axis must fit, for the empty ones too
+    if len(some) < len(
+        arrays
+    ):  # all but the length along the axis must fit, for the empty ones too
         jnp.broadcast_shapes(*(x.shape[:axis] + x.shape[axis + 1 :] for x in arrays))
     return jnp.concatenate(some, axis=int(axis)) if len(some) > 1 else some[0]
 
