@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 
 __all__ = [

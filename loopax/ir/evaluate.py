@@ -75,7 +75,8 @@ def run_scan(scan: Scan, step: Callable[..., Sequence[Any]], inputs: Sequence[An
 
     The step that raises ``stop`` is counted and its rows are kept.
     """
-    from loopax.ir.scan import ScanOuts, empty_traces
+    from loopax.ir.scan import ScanOuts
+    from loopax.ir.shapes import empty_traces
 
     args = scan.split_inputs(inputs)
     check_lengths(scan, args.n_steps, args.sequences)

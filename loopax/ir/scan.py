@@ -18,18 +18,15 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import InnerGraphOp
 from loopax.ir.evaluate import run_scan
+from loopax.ir.shapes import trace_shapes
 
 INDEX_TYPE = TensorType("int64", ())
 FLAG_TYPE = TensorType("bool", ())
@@ -232,95 +229,11 @@ class Scan(InnerGraphOp):
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         given = self.split_inputs(shapes)
         n_done = node.outputs[-2] if self.stops else node.inputs[0]
-        trailing = self.y_shapes(self.split_inputs(node.inputs), given)
+        trailing = trace_shapes(self, self.split_inputs(node.inputs), given)
         traces = [None if t is None else (n_done, *t) for t in trailing]
         return [*given.states, *traces, *([(), ()] if self.stops else [])]
-
-    def y_shapes(self, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
-        """The trailing shape of each trace, as PyTensor scalars over ``outer``; None if unknown.
-
-        A state keeps its shape, so the shapes in the body follow from those of the first step. A
-        shape that depends on a *value* inside the body is not known from outside.
-        """
-        found = [_known_shape(self, y, shapes) for y in self.outs.ys]
-        if any(f is _ASK for f in found):
-            inferred = self._inferred_shapes(outer, shapes)
-            found = [i if f is _ASK else f for f, i in zip(found, inferred, strict=True)]
-        return found
-
-    def _inferred_shapes(self, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
-        body = self.fgraph.unfreeze()
-        inner = self.split_body_inputs(body.inputs)
-        inner_shapes = BodyArgs(
-            (),
-            [None if s is None else tuple(s[1:]) for s in shapes.sequences],
-            shapes.states,
-            shapes.consts,
-        )
-        ys = self.split_body_outputs(body.outputs).ys
-        found = infer_shape(ys, body.inputs, inner_shapes.flat())
-        consts = dict(zip(inner.consts, outer.consts, strict=True))
-        dummies = {*inner.flat()} - {*inner.consts}
-        return [_outside(shape, consts, dummies) for shape in found]
-
-
-_ASK = object()
-
-
-def _known_shape(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
-    """The shape of ``y`` where no inference is needed: it is static, or ``y`` is a next state."""
-    if None not in y.type.shape:
-        return tuple(pt.constant(n, dtype="int64") for n in y.type.shape)
-    for k, state in enumerate(scan.outs.states):
-        if y is state:
-            return shapes.states[k]
-    return _ASK
 
 
 def stacked(row: Any) -> TensorType:
     """The type of a stack of rows of type ``row``, its length unknown."""
     return TensorType(row.dtype, (None, *row.shape))
-
-
-def _outside(shape: Any, consts: dict[Any, Any], dummies: set[Any]) -> Any:
-    """``shape`` with the body's constants replaced by the outer ones, None if it needs more."""
-    if shape is None:
-        return None
-    dims = [pt.as_tensor(d) for d in shape]
-    if any(v in dummies for v in ancestors(dims)):
-        return None
-    return tuple(clone_replace(dims, replace=consts)) if dims else ()
-
-
-def empty_traces(scan: Scan, args: ScanArgs) -> list[np.ndarray[Any, Any]]:
-    """The traces of a loop that took no step: zero rows of the trailing shape the body implies."""
-    outer = ScanArgs(
-        pt.constant(0, dtype="int64"),
-        [stacked(r.type)() for r in scan.args.rows],
-        [s.type() for s in scan.args.states],
-        [c.type() for c in scan.args.consts],
-    )
-    values = dict(zip(outer.flat()[1:], args.flat()[1:], strict=True))
-
-    def constant_shape(x: Any) -> Any:
-        dims = getattr(x, "shape", None)
-        return None if dims is None else tuple(pt.constant(d, dtype="int64") for d in dims)
-
-    shapes = ScanArgs((), *([constant_shape(x) for x in group] for group in args[1:]))
-    traces = []
-    for y, dims in zip(scan.outs.ys, scan.y_shapes(outer, shapes), strict=True):
-        if dims is None:  # it hangs on a value inside the body: what is static, and zero elsewhere
-            dims = [0 if d is None else d for d in y.type.shape]
-        needed: dict[Any, Any] = {
-            v: values[v]
-            for v in graph_inputs([d for d in dims if isinstance(d, Variable)])
-            if v in values
-        }
-        shape = [
-            int(d.eval(needed, mode="FAST_COMPILE", on_unused_input="ignore"))
-            if isinstance(d, Variable)
-            else d
-            for d in dims
-        ]
-        traces.append(np.empty((0, *shape), dtype=y.type.dtype))
-    return traces

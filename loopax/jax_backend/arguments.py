@@ -51,8 +51,11 @@ class Arguments:
         self.positions = _by_keyword(self.inputs)
         self.signature = self._signature()
 
-    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-        """The values of all inputs, in order: JAX arrays, or NumPy arrays that fit."""
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], bool]:
+        """The values of all inputs, in order, and whether all of them are concrete.
+
+        The values are JAX arrays or tracers, or NumPy arrays that fit.
+        """
         if kwargs or len(args) != len(self.inputs):
             args = self._by_name(args, kwargs)
         if not self.any_static_shape:  # the fast path: arrays that are already what they should be
@@ -60,10 +63,11 @@ class Arguments:
                 if type(x) is not _ARRAY or x.dtype != dtype or x.ndim != ndim:
                     break
             else:
-                return args
-        return tuple(
+                return args, True
+        values = tuple(
             accept(x, i, k) for k, (x, i) in enumerate(zip(args, self.inputs, strict=True))
         )
+        return values, not any(isinstance(x, jax.core.Tracer) for x in values)
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > len(self.inputs):
@@ -93,9 +97,13 @@ class Arguments:
         return tuple(values)
 
     def _signature(self) -> inspect.Signature:
-        unnamed = [k for k in range(len(self.inputs)) if k not in self.positions.values()]
+        names = {
+            k: name
+            for name, k in self.positions.items()
+            if name.isidentifier() and not keyword.iskeyword(name)
+        }
+        unnamed = [k for k in range(len(self.inputs)) if k not in names]
         last_unnamed = max(unnamed, default=-1)
-        names = {k: name for name, k in self.positions.items()}
         parameters: list[inspect.Parameter] = []
         defaulted = False
         for k, spec in enumerate(self.inputs):
@@ -184,13 +192,10 @@ def _is_arraylike(x: Any) -> bool:
 
 
 def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:
-    """Which inputs can be given by name: those with a name of their own that is an identifier."""
+    """Which inputs can be given by name: those with a name that no other one has.
+
+    A name that is no identifier can still be given as ``f(**{"sigma-log": x})``, which is how models
+    pass a point.
+    """
     counts = Counter(i.name for i in inputs)
-    return {
-        i.name: k
-        for k, i in enumerate(inputs)
-        if i.name
-        and counts[i.name] == 1
-        and i.name.isidentifier()
-        and not keyword.iskeyword(i.name)
-    }
+    return {i.name: k for k, i in enumerate(inputs) if i.name and counts[i.name] == 1}

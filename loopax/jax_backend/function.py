@@ -88,11 +88,11 @@ class JaxFunction:
                 "pure function cannot. Return the new values as outputs, "
                 "jaxify(inputs, [*outputs, *updates.values()]), and pass them back in as inputs."
             )
-        given = self._arguments.bind(args, kwargs)
+        given, concrete = self._arguments.bind(args, kwargs)
         if self.program.shared:
-            given = (*given, *self._shared_values(given))
+            given = (*given, *self._shared_values(concrete))
         static = self._static
-        if any(isinstance(x, jax.core.Tracer) for x in given):
+        if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
             # known number of steps can be differentiated.
             static = static | {k for k in self._counts if not isinstance(given[k], jax.core.Tracer)}
@@ -105,9 +105,9 @@ class JaxFunction:
                 self._make_static(need, given)
                 static = static | self._static
 
-    def _shared_values(self, given: Any) -> list[Any]:
+    def _shared_values(self, concrete: bool) -> list[Any]:
         values = [s.value for s in self.program.shared]
-        if any(isinstance(x, jax.core.Tracer) for x in given):
+        if not concrete:
             # A trace of the caller's keeps what it captures; PyTensor changes these arrays in place.
             return [np.array(x) for x in values]
         return values

@@ -90,9 +90,7 @@ def test_index_as_a_sequence():
 # -- states ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "taps", [[-1], [-1, -2], [-2], [-1, -3], [-2, -5], [-1, -12]], ids=str
-)
+@pytest.mark.parametrize("taps", [[-1], [-1, -2], [-2], [-1, -3], [-2, -5], [-1, -12]], ids=str)
 def test_state_taps(taps):
     size, rank = -min(taps), len(taps) - 1
     init = pt.tensor("init", dtype="float64", shape=(None,) * (1 + rank))
@@ -189,7 +187,9 @@ def test_integer_and_bool_states():
 
 def test_float32_stays_float32():
     x = pt.fvector("x")
-    out = scan(lambda x, s: s * np.float32(0.5) + x, sequences=[x], outputs_info=[pt.zeros((), "float32")])
+    out = scan(
+        lambda x, s: s * np.float32(0.5) + x, sequences=[x], outputs_info=[pt.zeros((), "float32")]
+    )
     found = assert_agrees([x], out, [XS.astype("float32")], rtol=1e-6, grad_wrt=[x])
     assert found.dtype == "float32"
 

@@ -38,7 +38,12 @@ def bound(scan=None):
 
 
 def values(n=4, rows=None):
-    return [np.asarray(n), XS[: n if rows is None else rows], np.asarray(1.0), np.array([1.0, 10.0])]
+    return [
+        np.asarray(n),
+        XS[: n if rows is None else rows],
+        np.asarray(1.0),
+        np.array([1.0, 10.0]),
+    ]
 
 
 # -- meaning ---------------------------------------------------------------------------------------
@@ -64,7 +69,7 @@ def test_a_loop_means_its_recurrence(n, mode):
 def test_the_index_counts_steps():
     i, s = pt.lscalar("i"), pt.lscalar("s")
     scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([s + i], [i * i]))
-    final, trace = scan.bind(ScanArgs(5, [], [pt.constant(100)], []))
+    final, trace = scan.bind(ScanArgs(5, [], [pt.constant(100, dtype="int64")], []))
     graph = FunctionGraph([], [final, trace], clone=True)
     assert [x.tolist() for x in evaluate(graph)] == [110, [0, 1, 4, 9, 16]]
 
@@ -210,7 +215,9 @@ def test_a_wrong_number_of_inputs():
         running_sum().make_node(pt.lscalar(), pt.dvector(), pt.dscalar())
 
 
-@pytest.mark.parametrize("n", [pt.dscalar("n"), 2.0, pt.lvector("n"), pt.constant(True, dtype="bool")])
+@pytest.mark.parametrize(
+    "n", [pt.dscalar("n"), 2.0, pt.lvector("n"), pt.constant(True, dtype="bool")]
+)
 def test_n_steps_must_be_an_integer_scalar(n):
     with pytest.raises(TypeError, match="n_steps must be an integer scalar, got"):
         running_sum().bind(ScanArgs(n, [pt.dvector()], [pt.dscalar()], [pt.dvector()]))

@@ -1,0 +1,1 @@
+"""loopax beside hand-written JAX, in one process. `python -m benchmarks`."""

@@ -1,0 +1,107 @@
+"""The trailing shapes of a loop's traces, which an empty trace must have too.
+
+A state keeps its shape, so every shape in the body follows from those of the first step. What hangs
+on a *value* inside the body is not known from outside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.builders import infer_shape
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors, graph_inputs
+
+if TYPE_CHECKING:
+    from loopax.ir.scan import Scan, ScanArgs
+
+_ASK = object()
+
+
+def trace_shapes(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
+    """The trailing shape of each trace, as scalars over ``outer``; None where it is not known.
+
+    ``shapes`` are those of ``outer``, one tuple of scalars (or None) for each.
+    """
+    found = [_without_inference(scan, y, shapes) for y in scan.outs.ys]
+    if any(f is _ASK for f in found):  # the body is only unfrozen where it has to be
+        inferred = _inferred(scan, outer, shapes)
+        found = [i if f is _ASK else f for f, i in zip(found, inferred, strict=True)]
+    return found
+
+
+def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
+    """The shape of ``y`` where it is static, or that of a state."""
+    if None not in y.type.shape:
+        return tuple(pt.constant(n, dtype="int64") for n in y.type.shape)
+    for k, state in enumerate(scan.outs.states):
+        if y is state:
+            return shapes.states[k]
+    return _ASK
+
+
+def _inferred(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
+    body = scan.fgraph.unfreeze()
+    inner = scan.split_body_inputs(body.inputs)
+    inner_shapes = inner._replace(
+        i=(),
+        rows=[None if s is None else tuple(s[1:]) for s in shapes.sequences],
+        states=shapes.states,
+        consts=shapes.consts,
+    )
+    found = infer_shape(scan.split_body_outputs(body.outputs).ys, body.inputs, inner_shapes.flat())
+    consts = dict(zip(inner.consts, outer.consts, strict=True))
+    dummies = {*inner.flat()} - {*inner.consts}
+    return [_outside(shape, consts, dummies) for shape in found]
+
+
+def _outside(shape: Any, consts: dict[Any, Any], dummies: set[Any]) -> Any:
+    """``shape`` with the body's constants replaced by the outer ones, None if it needs more."""
+    if shape is None:
+        return None
+    dims = [pt.as_tensor(d) for d in shape]
+    if any(v in dummies for v in ancestors(dims)):
+        return None
+    return tuple(clone_replace(dims, replace=consts)) if dims else ()
+
+
+def empty_traces(scan: Scan, args: ScanArgs) -> list[np.ndarray[Any, Any]]:
+    """The traces of a loop that took no step: zero rows of the trailing shape the body implies.
+
+    ``args`` are values. A dimension that hangs on a value inside the body has length 0.
+    """
+    rows = [x.type.clone(shape=(None, *x.type.shape))() for x in scan.args.rows]
+    outer = args._replace(
+        n_steps=pt.constant(0, dtype="int64"),
+        sequences=rows,
+        states=[s.type() for s in scan.args.states],
+        consts=[c.type() for c in scan.args.consts],
+    )
+    values = dict(zip(outer.flat()[1:], args.flat()[1:], strict=True))
+    shapes = args._replace(
+        n_steps=(),
+        sequences=[_constant_shape(x) for x in args.sequences],
+        states=[_constant_shape(x) for x in args.states],
+        consts=[_constant_shape(x) for x in args.consts],
+    )
+    traces = []
+    for y, dims in zip(scan.outs.ys, trace_shapes(scan, outer, shapes), strict=True):
+        if dims is None:
+            shape = [0 if n is None else n for n in y.type.shape]
+        else:
+            shape = [_number(d, values) for d in dims]
+        traces.append(np.empty((0, *shape), dtype=y.type.dtype))
+    return traces
+
+
+def _constant_shape(x: Any) -> Any:
+    dims = getattr(x, "shape", None)
+    return None if dims is None else tuple(pt.constant(n, dtype="int64") for n in dims)
+
+
+def _number(dim: Variable, values: dict[Any, Any]) -> int:
+    needed: dict[Any, Any] = {v: values[v] for v in graph_inputs([dim]) if v in values}
+    return int(dim.eval(needed, mode="FAST_COMPILE", on_unused_input="ignore"))
