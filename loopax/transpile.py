@@ -10,8 +10,9 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
+from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.program import Program
-from loopax.jax_backend import JaxFunction
+from loopax.jax_backend import JaxFunction, refusal, unsupported_ops
 from loopax.lowering import lower
 
 _BACKENDS = ("jax",)
@@ -73,7 +74,10 @@ def jaxify(
         raise ValueError(f"backend must be one of {_BACKENDS}, got {backend!r}")
 
     def build(program: Program) -> JaxFunction:
-        frontend.import_graph(program.graph)
+        try:
+            frontend.import_graph(program.graph)
+        except UnsupportedOpError as error:  # all that is unsupported, in one message
+            raise refusal([*error.ops, *unsupported_ops(program.graph, on_missing)]) from None
         lower(program.graph)
         return JaxFunction(program, jit=jit, on_missing=on_missing)
 

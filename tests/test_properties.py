@@ -28,8 +28,8 @@ from tests.compare import FAST_COMPILE, gradient, imported
 
 scan = partial(pytensor.scan, return_updates=False)
 
-# The same programs in every run: a failure is one that a change has made. Others are one flag away:
-# pytest tests/test_properties.py --hypothesis-seed=random -p no:randomly
+# The same programs in every run, so that a failure is one that a change has made;
+# to look for more, set derandomize=False and raise max_examples.
 LOOPS = settings(
     max_examples=25,
     derandomize=True,
@@ -213,7 +213,7 @@ def test_vmap_is_a_loop_over_rows(recipe):
     close(found, [np.stack(xs) for xs in zip(*[one(*row) for row in rows], strict=True)])
 
 
-@LOOPS
+@settings(LOOPS, max_examples=12)
 @given(recipes())
 def test_gradients(recipe):
     inputs, outputs, values = program(recipe)

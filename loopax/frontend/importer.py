@@ -41,7 +41,7 @@ def import_graph(graph: FunctionGraph) -> None:
     faults: list[str] = []
     _Importer(faults, frozenset()).run(graph)
     if faults:
-        raise UnsupportedOpError("\n".join(faults))
+        raise UnsupportedOpError("\n".join(faults), faults)
 
 
 class _Importer:

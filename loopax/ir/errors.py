@@ -4,6 +4,8 @@ A message has four parts: what was found, where (variable, op, source line), why
 do it, and a program that works.
 """
 
+from collections.abc import Sequence
+
 from pytensor.graph.basic import Variable
 
 
@@ -12,7 +14,14 @@ class LoopaxError(Exception):
 
 
 class UnsupportedOpError(LoopaxError, NotImplementedError):
-    """The program has ops that the backend cannot run; the message lists every one of them."""
+    """The program has ops that the backend cannot run; the message lists every one of them.
+
+    ``ops`` has one line for each.
+    """
+
+    def __init__(self, message: str, ops: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.ops = tuple(ops) or (message,)
 
 
 class DynamicShapeError(LoopaxError):

@@ -5,6 +5,16 @@ from loopax.jax_backend.x64 import import_dispatch, set_default_precision
 import_dispatch()  # before anything below imports PyTensor's registry, which changes JAX's precision
 
 from loopax.jax_backend import calls, loops, ops  # noqa: E402  (they register their rules)
+from loopax.jax_backend.callback import refusal  # noqa: E402
 from loopax.jax_backend.function import JaxFunction  # noqa: E402
+from loopax.jax_backend.support import unsupported_ops  # noqa: E402
 
-__all__ = ["JaxFunction", "calls", "loops", "ops", "set_default_precision"]
+__all__ = [
+    "JaxFunction",
+    "calls",
+    "loops",
+    "ops",
+    "refusal",
+    "set_default_precision",
+    "unsupported_ops",
+]

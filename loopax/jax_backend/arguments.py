@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import LoopTypeError, MissingInputError, UnsupportedOpError
 from loopax.ir.program import REQUIRED, Input, Program
@@ -37,7 +37,7 @@ class Arguments:
         self.name = program.name
         self.inputs = program.inputs
         for spec in [*program.inputs, *program.shared]:
-            if not isinstance(spec.variable.type, TensorType):
+            if not isinstance(spec.variable.type, DenseTensorType):
                 raise UnsupportedOpError(
                     f"Input {spec.variable} has the type {spec.variable.type}, which does not cross to "
                     "JAX yet: inputs and shared variables must be tensors."

@@ -19,7 +19,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.evaluate import apply
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 def unsupported(node: Apply) -> str:
     """One line about an op that has no conversion."""
-    return f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[0])}"
+    why = "; random draws are not converted yet" if isinstance(node.op, RandomVariable) else ""
+    return f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])}{why}"
 
 
 def refusal(lines: Sequence[str]) -> UnsupportedOpError:
@@ -42,7 +44,8 @@ def refusal(lines: Sequence[str]) -> UnsupportedOpError:
         "These ops have no JAX conversion:\n  - "
         + "\n  - ".join(lines)
         + "\nRegister one with `pytensor.link.jax.dispatch.jax_funcify.register(OpClass)`, or let them "
-        "run on the host through their `perform` with jaxify(..., on_missing='callback')."
+        "run on the host through their `perform` with jaxify(..., on_missing='callback').",
+        lines,
     )
 
 
@@ -50,7 +53,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     """The outputs of a node by its ``perform``, on the host."""
     node, context = site.node, site.context
     line = unsupported(node)
-    tensors = all(isinstance(v.type, TensorType) for v in [*node.inputs, *node.outputs])
+    tensors = all(isinstance(v.type, DenseTensorType) for v in [*node.inputs, *node.outputs])
     if context.on_missing == "raise" or not tensors:
         raise refusal([line])
     if line not in context.warned:

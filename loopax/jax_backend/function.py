@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import OrderedDict
 from threading import RLock
 from typing import Any
@@ -14,8 +15,9 @@ from pytensor.tensor.type import integer_dtypes
 from loopax.ir.errors import DynamicShapeError, StatefulFunctionError
 from loopax.ir.program import Program
 from loopax.jax_backend.arguments import Arguments
+from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.evaluate import Context, NeedsStatic, run
-from loopax.jax_backend.support import refuse_unsupported
+from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
 
 _TRACING = RLock()  # PyTensor's configuration is global, and its rewriters are not reentrant
@@ -50,7 +52,8 @@ class JaxFunction:
     def __init__(self, program: Program, *, jit: bool = True, on_missing: str = "callback") -> None:
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
-        refuse_unsupported(program.graph, on_missing)
+        if lines := unsupported_ops(program.graph, on_missing):
+            raise refusal(lines)
         self.program = program
         self._jit = jit
         self._on_missing = on_missing
@@ -66,7 +69,8 @@ class JaxFunction:
             if i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes
         ]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
-        self._compiled = self._variant(())
+        self._compiled = self._variants[()] = self._variant(())
+        self._warned = False
         self.__name__ = self.__qualname__ = self.program.name
         self.__doc__ = self.program.doc or f"{self.program.name}{self._arguments.signature}"
         self.__signature__ = self._arguments.signature
@@ -141,12 +145,26 @@ class JaxFunction:
         key = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in values.items())
         with _TRACING:
             if key not in self._variants:
+                self._warn_of_recompiling(values)
                 self._variants[key] = self._variant(tuple(values.items()))
                 if len(self._variants) > _MOST_VARIANTS:
                     self._variants.popitem(last=False)
             self._variants.move_to_end(key)
             compiled = self._variants[key]
         return compiled(*[x for k, x in enumerate(given) if k not in static])
+
+    def _warn_of_recompiling(self, values: dict[int, Any]) -> None:
+        """Say once that an array of numbers is static, when it has changed for the first time."""
+        arrays = [k for k, x in values.items() if x.dtype.kind in "fc" and x.size > 1]
+        if arrays and len(self._variants) > 1 and not self._warned:
+            self._warned = True
+            names = ", ".join(repr(self._arguments.names[k]) for k in arrays)
+            warnings.warn(
+                f"{self.program.name} makes a shape of the values of {names}, with a mask or nonzero for "
+                "instance, so it is compiled again for each new value. Use pt.where(mask, x, 0) or an "
+                "array of fixed length.",
+                stacklevel=4,
+            )
 
     def _variant(self, static: tuple[tuple[int, Any], ...]) -> Any:
         """The program for given values of its static inputs, as a function of the others."""

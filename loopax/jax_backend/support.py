@@ -8,15 +8,16 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Call, Scan
-from loopax.jax_backend.callback import refusal, unsupported
+from loopax.jax_backend.callback import unsupported
 from loopax.jax_backend.registry import has_conversion
 
 
-def refuse_unsupported(graph: AbstractFunctionGraph, on_missing: str) -> None:
-    """Raise one `UnsupportedOpError` that lists every op of ``graph`` that cannot run.
+def unsupported_ops(graph: AbstractFunctionGraph, on_missing: str) -> list[str]:
+    """One line for each op of ``graph``, bodies included, that cannot run.
 
     With ``on_missing="callback"`` an op on tensors can: on the host.
     """
@@ -25,8 +26,7 @@ def refuse_unsupported(graph: AbstractFunctionGraph, on_missing: str) -> None:
         for node in _nodes(graph)
         if not _converted(node.op) and (on_missing == "raise" or not _on_tensors(node))
     ]
-    if lines:
-        raise refusal(list(dict.fromkeys(lines)))
+    return list(dict.fromkeys(lines))
 
 
 def _nodes(graph: AbstractFunctionGraph) -> Any:
@@ -38,6 +38,10 @@ def _nodes(graph: AbstractFunctionGraph) -> Any:
 
 
 def _converted(op: Any) -> bool:
+    if isinstance(op, RandomVariable):
+        return (
+            False  # PyTensor's conversion draws from a state that it changes: not a pure function
+        )
     if isinstance(op, Blockwise):
         return _converted(op.core_op)
     if isinstance(op, Elemwise):
@@ -52,4 +56,4 @@ def _has_scalar_function(op: Elemwise) -> bool:
 
 
 def _on_tensors(node: Apply) -> bool:
-    return all(isinstance(v.type, TensorType) for v in [*node.inputs, *node.outputs])
+    return all(isinstance(v.type, DenseTensorType) for v in [*node.inputs, *node.outputs])
