@@ -7,11 +7,12 @@ from pathlib import Path
 
 import jax
 
-from benchmarks import calls, comparisons, report
+from benchmarks.calls import COUNTS, LIMIT, call_overhead
+from benchmarks.comparisons import COMPARISONS, CONTROL, compare
 from benchmarks.programs import PROGRAMS
+from benchmarks.report import ENOUGH, OVERHEAD, Figure, as_json, environment, table
 
-NAMES = dict(zip(("garch", "ar2", "kalman"), PROGRAMS, strict=True))
-CHOICES = (*NAMES, "calls")
+CHOICES = (*PROGRAMS, "calls")
 
 
 def main(argv=None):
@@ -20,14 +21,14 @@ def main(argv=None):
         prog="python -m benchmarks", description="loopax beside hand-written JAX, in one process."
     )
     parser.add_argument(
-        "which", nargs="*", metavar="which", help=f"of {', '.join(CHOICES)} (default: all)"
+        "which", nargs="*", metavar="WHICH", help=f"of {', '.join(CHOICES)} (default: all)"
     )
     parser.add_argument(
         "--pairs",
         type=int,
         default=15,
         metavar="N",
-        help=f"timed pairs for each figure; {report.ENOUGH} or more to count (default: %(default)s)",
+        help=f"timed pairs for each figure; {ENOUGH} or more to count (default: %(default)s)",
     )
     parser.add_argument(
         "--control", action="store_true", help="hand-written JAX beside itself, for the noise"
@@ -43,31 +44,28 @@ def main(argv=None):
     jax.config.update("jax_enable_x64", True)
     # A compilation cache on disk, where the user has one, would hide what compiling costs.
     jax.config.update("jax_enable_compilation_cache", False)
-    about = report.environment() | {"pairs": arguments.pairs}
+    about = environment() | {"pairs": arguments.pairs}
     figures = list(measure(arguments.which or CHOICES, arguments.pairs, arguments.control))
-    print(report.table(figures, about))
+    print(table(figures, about))
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
-        arguments.json.write_text(json.dumps(report.as_json(figures, about), indent=1) + "\n")
+        arguments.json.write_text(json.dumps(as_json(figures, about), indent=1) + "\n")
     return 0
 
 
 def measure(which, pairs, control):
     """The figures, one after the other."""
-    for program in [NAMES[name] for name in NAMES if name in which]:
-        for comparison in (*comparisons.COMPARISONS, *([comparisons.CONTROL] * control)):
-            say(f"{program.name}: {comparison.name}")
-            call, first = comparisons.compare(program, comparison, pairs)
-            names = program.name, comparison.name
-            yield report.Figure(*names, "call", comparison.limit, call)
-            yield report.Figure(*names, "first result", comparisons.LIMIT_FIRST, first)
-    if "calls" in which:
-        for count in calls.COUNTS:
-            say(f"direct call, {count} arguments")
-            name = f"{count} scalar{'s' * (count > 1)}"
-            yield report.Figure(
-                name, "direct call", "call overhead", calls.LIMIT, calls.call_overhead(count)
-            )
+    for name in (name for name in PROGRAMS if name in which):
+        for comparison in (*COMPARISONS, *([CONTROL] * control)):
+            say(f"{name}, {comparison.name}")
+            call, first = compare(PROGRAMS[name], comparison, pairs)
+            title = PROGRAMS[name].title, comparison.name
+            yield Figure(*title, "one call", comparison.limit_call, call)
+            yield Figure(*title, "first result", comparison.limit_first, first)
+    for count in COUNTS if "calls" in which else ():
+        name = f"{count} scalar argument{'s' * (count > 1)}"
+        say(f"direct call, {name}")
+        yield Figure(name, "jax.jit", OVERHEAD, LIMIT, call_overhead(count, pairs))
 
 
 def say(text):

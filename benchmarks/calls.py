@@ -4,25 +4,28 @@ The arguments are scalars on the device and the program is their sum, so that ne
 the call itself.
 """
 
+from collections.abc import Callable
+
 import jax
 import numpy as np
 import pytensor.tensor as pt
 
-from benchmarks.measure import Pairs, repeated
+from benchmarks.measure import Pairs, repeated_calls
 from loopax import jaxify
 
 COUNTS = (1, 2, 4, 8)  # of arguments
 LIMIT = 10e-6  # seconds more than jax.jit
-# Batches of about a millisecond: short, so that most are undisturbed, and many.
-BATCHES, CALLS = 301, 100
 
 
-def call_overhead(count: int) -> Pairs:
+def call_overhead(count: int, pairs: int) -> Pairs:
     """Timings of one call with `count` arguments, ours and under `jax.jit`."""
-    variables = [pt.dscalar(f"x{k}") for k in range(count)]
-    f = jaxify(variables, pt.add(*variables) if count > 1 else -variables[0])
     args = [jax.device_put(np.float64(k + 1)) for k in range(count)]
-    plain = jax.jit(f)
-    expected = count * (count + 1) / 2 if count > 1 else -1.0
-    assert f(*args) == plain(*args) == expected
-    return repeated(f, plain, args, BATCHES, CALLS)
+
+    def make() -> tuple[Callable, Callable]:
+        variables = [pt.dscalar(f"x{k}") for k in range(count)]
+        f = jaxify(variables, sum(variables, start=pt.constant(np.float64(0))))
+        return f, jax.jit(f)
+
+    f, plain = make()
+    assert f(*args) == plain(*args) == count * (count + 1) / 2
+    return repeated_calls(make, args, pairs)

@@ -13,7 +13,7 @@ from jax import lax
 class Program(NamedTuple):
     """One scalar function, twice."""
 
-    name: str
+    title: str  # with the number of steps
     graph: Callable[[], tuple[list, Any]]  # builds the PyTensor graph: its inputs and its output
     hand: Callable[..., Any]  # the same function in JAX, of the same inputs in the same order
     values: Callable[[], list[np.ndarray]]  # one float64 array for each input
@@ -131,8 +131,8 @@ def kalman_values():
     return [T, Z, 0.1 * np.eye(3), np.float64(0.3), np.zeros(3), np.eye(3), y]
 
 
-PROGRAMS = (
-    Program("GARCH(1,1), 2000 steps", garch_graph, garch_hand, garch_values),
-    Program("AR(2), 1000 steps", ar2_graph, ar2_hand, ar2_values),
-    Program("Kalman, 3 states, 200", kalman_graph, kalman_hand, kalman_values),
-)
+PROGRAMS = {
+    "garch": Program("GARCH 2000", garch_graph, garch_hand, garch_values),
+    "ar2": Program("AR(2) 1000", ar2_graph, ar2_hand, ar2_values),
+    "kalman": Program("Kalman 200", kalman_graph, kalman_hand, kalman_values),
+}

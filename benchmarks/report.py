@@ -3,109 +3,108 @@
 import os
 import platform
 from importlib.metadata import version
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
-from benchmarks import calls
 from benchmarks.measure import Estimate, Pairs
 
 ENOUGH = 9  # pairs; fewer show that it runs, not how fast
+OVERHEAD = "direct call"
 
 
 class Figure(NamedTuple):
-    """One thing measured. What is compared with the limit is a ratio, or seconds (`calls`)."""
+    """One thing measured. What a limit is set to is a ratio, or seconds for `OVERHEAD`."""
 
     program: str
     comparison: str
-    measured: str  # "call", "first result" or "call overhead"
-    limit: float
+    measured: str  # "one call", "first result" or OVERHEAD
+    limit: float | None
     pairs: Pairs
 
     @property
     def estimate(self) -> Estimate:
-        overhead = self.measured == "call overhead"
-        return self.pairs.difference if overhead else self.pairs.ratio
+        return self.pairs.difference if self.measured == OVERHEAD else self.pairs.ratio
 
     @property
     def holds(self) -> str:
         """yes or no, by the median; with a question mark where the limit lies in the interval."""
+        if self.limit is None:
+            return ""
         if len(self.pairs.ours) < ENOUGH:
             return "-"
-        if self.comparison == "control":
-            return ""
         median, low, high = self.estimate
         return ("yes" if median <= self.limit else "no") + ("?" if low <= self.limit < high else "")
 
 
 def environment() -> dict[str, Any]:
-    packages = {name: version(name) for name in ("loopax", "pytensor", "jax", "jaxlib", "numpy")}
-    device = jax.devices()[0]
+    packages = ("loopax", "pytensor", "jax", "jaxlib", "numpy")
     return {
         "python": platform.python_version(),
-        **packages,
-        "device": device.device_kind,
+        **{name: version(name) for name in packages},
+        "device": jax.devices()[0].device_kind,
         "cores": os.cpu_count(),
-        "load": round(os.getloadavg()[0], 2),
+        "load": round(os.getloadavg()[0], 1),
     }
+
+
+HEAD = f"{'ratio':<5} {'interval':^12} {'limit':>5} {'holds':<5} {'hand':>7}"
 
 
 def table(figures: list[Figure], about: dict[str, Any]) -> str:
     """One line for each program and comparison, then one for each number of arguments."""
-    by_row: dict[tuple[str, str], list[Figure]] = {}
-    for figure in figures:
-        by_row.setdefault((figure.program, figure.comparison), []).append(figure)
     lines = [
         "loopax {loopax}, PyTensor {pytensor}, JAX {jax}, Python {python}; {device}, {cores} cores, "
-        "load {load} at the start".format(**about)
+        "load {load} at the start; {pairs} pairs".format(**about)
     ]
-    loops = [row for row in by_row.values() if row[0].measured != "call overhead"]
+    loops = [figure for figure in figures if figure.measured != OVERHEAD]
     if loops:
-        lines += ["", loop_line("", "", ["one call", "first result"]), loop_line("", "", [TITLE] * 2)]
-    last = None
-    for row in loops:
-        first = row[0]
-        name = "" if first.program == last else first.program
-        last = first.program
-        lines.append(loop_line(name, first.comparison, [cell(figure) for figure in row]))
-    overheads = [figure for figure in figures if figure.measured == "call overhead"]
+        titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
+        lines += ["", line("", "", titles), line("", "", [HEAD, HEAD])]
+    for program, group in groupby(loops, lambda figure: figure.program):
+        for comparison, row in groupby(group, lambda figure: figure.comparison):
+            lines.append(line(program, comparison, [cell(figure) for figure in row]))
+            program = ""  # once is enough
+    overheads = [figure for figure in figures if figure.measured == OVERHEAD]
     if overheads:
-        lines += ["", "direct call, beside jax.jit of the same function"]
+        lines += ["", "a direct call beside jax.jit of the same function: us more, and the ratio"]
         lines += [overhead_line(figure) for figure in overheads]
     return "\n".join(line.rstrip() for line in lines)
 
 
-TITLE = f"{'ratio':>5} {'interval':^12}  {'limit':>5} {'holds':<5} {'hand':>7}"
-
-
-def loop_line(program: str, comparison: str, cells: list[str]) -> str:
-    return f"{program:<23}{comparison:<14}" + " | ".join(f"{one:<{len(TITLE)}}" for one in cells)
+def line(program: str, comparison: str, cells: list[str]) -> str:
+    return f"{program:<11}{comparison:<14}" + " | ".join(cells)
 
 
 def cell(figure: Figure) -> str:
     median, low, high = figure.estimate
-    limit = "" if figure.comparison == "control" else f"{figure.limit:g}"
-    hand = seconds(figure.pairs.theirs)
+    limit = "" if figure.limit is None else f"{figure.limit:g}"
     interval = f"[{low:.2f}, {high:.2f}]"
-    return f"{median:>5.2f} {interval:<12}  {limit:>5} {figure.holds:<5} {hand:>7}"
+    return f"{median:<5.2f} {interval:<12} {limit:>5} {figure.holds:<5} {hand(figure):>7}"
 
 
 def overhead_line(figure: Figure) -> str:
-    more = [f"{x * 1e6:.1f}" for x in figure.estimate]
-    jit, ratio = seconds(figure.pairs.theirs), figure.pairs.ratio
-    return (
-        f"{figure.program:<37}{more[0]:>5} us more [{more[1]}, {more[2]}]  limit {calls.LIMIT * 1e6:g} us "
-        f" {figure.holds:<4}  jax.jit {jit}, ratio {ratio.median:.2f} [{ratio.low:.2f}, {ratio.high:.2f}]"
-    )
+    median, low, high = (f"{1e6 * x:.1f}" for x in figure.estimate)
+    limit = f"limit {1e6 * figure.limit:g} us  {figure.holds:<4}"
+    ratio = "{:.2f} [{:.2f}, {:.2f}]".format(*figure.pairs.ratio)
+    more = f"+{median} us [{low}, {high}]"
+    return f"{figure.program:<25}{more:<22} {limit} ratio {ratio} of {hand(figure)}"
 
 
-def seconds(times: Any) -> str:
-    median = sorted(times)[len(times) // 2]
-    return f"{median * 1e3:.0f} ms" if median > 0.01 else f"{median * 1e6:.3g} us"
+def hand(figure: Figure) -> str:
+    """The median time of the other side, in three digits."""
+    seconds = float(np.median(figure.pairs.theirs))
+    for unit, size in (("us", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        if seconds < 999 * size or unit == "s":
+            break
+    number = seconds / size
+    return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
 
 
 def as_json(figures: list[Figure], about: dict[str, Any]) -> dict[str, Any]:
-    """Everything, every pair included: [ours, theirs] in seconds."""
+    """Everything, each pair included: [ours, theirs] in seconds."""
     return {
         "environment": about,
         "figures": [
@@ -117,7 +116,7 @@ def as_json(figures: list[Figure], about: dict[str, Any]) -> dict[str, Any]:
                 "ratio": figure.pairs.ratio._asdict(),
                 "limit": figure.limit,
                 "holds": figure.holds,
-                "pairs": [list(map(float, pair)) for pair in zip(*figure.pairs, strict=True)],
+                "pairs": np.transpose(figure.pairs).tolist(),
             }
             for figure in figures
         ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import RLock
 from typing import Any
 
@@ -73,14 +74,7 @@ def jaxify(
     if backend not in _BACKENDS:
         raise ValueError(f"backend must be one of {_BACKENDS}, got {backend!r}")
 
-    def build(program: Program) -> JaxFunction:
-        try:
-            frontend.import_graph(program.graph)
-        except UnsupportedOpError as error:  # all that is unsupported, in one message
-            raise refusal([*error.ops, *unsupported_ops(program.graph, on_missing)]) from None
-        lower(program.graph)
-        return JaxFunction(program, jit=jit, on_missing=on_missing)
-
+    build = Builder(jit=jit, on_missing=on_missing)
     if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):
         if outputs is not None or updates is not None or givens is not None:
             raise TypeError(
@@ -101,6 +95,22 @@ def jaxify(
     return build(frontend.read_variables(fn, outputs, updates, givens, name))
 
 
+@dataclass(frozen=True)
+class Builder:
+    """From a `Program` as the front end read it to a callable, with the options of `jaxify`."""
+
+    jit: bool
+    on_missing: str
+
+    def __call__(self, program: Program) -> JaxFunction:
+        try:
+            frontend.import_graph(program.graph)
+        except UnsupportedOpError as error:  # all that is unsupported, in one message
+            raise refusal([*error.ops, *unsupported_ops(program.graph, self.on_missing)]) from None
+        lower(program.graph)
+        return JaxFunction(program, jit=self.jit, on_missing=self.on_missing)
+
+
 class TracedFunction:
     """A plain Python function of PyTensor variables, as a JAX callable.
 
@@ -108,15 +118,23 @@ class TracedFunction:
     `JaxFunction` of that trace.
     """
 
-    def __init__(
-        self, fn: Callable[..., Any], build: Callable[[Program], JaxFunction], name: str | None
-    ) -> None:
-        self._fn, self._build = fn, build
-        self._lock = RLock()
-        self._traced: dict[frontend.Signature, JaxFunction] = {}
+    def __init__(self, fn: Callable[..., Any], build: Builder, name: str | None) -> None:
         self.__wrapped__ = fn  # inspect.signature follows it
         self.__name__ = self.__qualname__ = name or getattr(fn, "__name__", "program")
         self.__doc__ = getattr(fn, "__doc__", None)
+        self._build = build
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._lock = RLock()
+        self._traced: dict[frontend.Signature, JaxFunction] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_traced")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         at, leaves = frontend.signature(args, kwargs)
@@ -126,7 +144,7 @@ class TracedFunction:
         """The callable for one signature, of the leaves of its arguments."""
         with self._lock:
             if at not in self._traced:
-                program = frontend.trace(self._fn, at)
+                program = frontend.trace(self.__wrapped__, at)
                 program.name = self.__name__
                 self._traced[at] = self._build(program)
             return self._traced[at]

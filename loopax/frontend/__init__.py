@@ -3,10 +3,9 @@
 from loopax.frontend.importer import import_graph
 from loopax.frontend.read import read_function, read_graph, read_variables
 from loopax.frontend.tracing import Signature, signature, trace
-from loopax.ir.program import REQUIRED, Input, Program, Shared
+from loopax.ir.program import Input, Program, Shared
 
 __all__ = [
-    "REQUIRED",
     "Input",
     "Program",
     "Shared",

@@ -17,7 +17,7 @@ from loopax.frontend.trees import flatten
 from loopax.ir import MissingInputError
 from loopax.ir.compat import thaw
 from loopax.ir.errors import describe
-from loopax.ir.program import REQUIRED, Input, Program, Shared
+from loopax.ir.program import Input, Program, Shared
 
 
 def read_function(function: Function) -> Program:
@@ -34,12 +34,12 @@ def read_function(function: Function) -> Program:
     inputs, shared, order = [], [], []
     for k, (spec, container) in enumerate(zip(maker.inputs, function.input_storage, strict=True)):
         variable = graph.inputs[k]
-        if spec.shared:
+        if spec.shared or spec.implicit or spec.value is not None:
+            # Also `In(v, value=shared)`: PyTensor reads the shared variable, and takes no argument.
             shared.append((k, Shared(variable, container.storage)))
         else:
-            default = REQUIRED if spec.value is None else container.storage[0]
             order.append(k)
-            inputs.append(Input(variable, spec.name, default))
+            inputs.append(Input(variable, spec.name))
     graph = _reordered(graph, [*order, *[k for k, _ in shared]])
     if maker.unpack_single:
         build = _first
@@ -110,16 +110,12 @@ def read_variables(
             *specs,
             *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in known),
         ]
-    graph = FunctionGraph([w.variable for w in wrapped], list(leaves), clone=True)
-    n = len(specs)
-    ins = [
-        Input(v, s.name, REQUIRED if s.value is None else s.value)
-        for v, s in zip(graph.inputs[:n], specs, strict=True)
-    ]
-    shared = [
-        Shared(v, w.variable.container.storage)
-        for v, w in zip(graph.inputs[n:], wrapped[n:], strict=True)
-    ]
+    given = [w for w in wrapped if not _reads_shared(w)]
+    live = [w for w in wrapped if _reads_shared(w)]
+    graph = FunctionGraph([w.variable for w in [*given, *live]], list(leaves), clone=True)
+    n = len(given)
+    ins = [Input(v, w.name) for v, w in zip(graph.inputs[:n], given, strict=True)]
+    shared = [Shared(v, _container(w).storage) for v, w in zip(graph.inputs[n:], live, strict=True)]
     return Program(
         graph,
         tuple(ins),
@@ -128,6 +124,16 @@ def read_variables(
         name=name or "program",
         updated=tuple(_name(w.variable) for w in wrapped if w.update is not None),
     )
+
+
+def _reads_shared(spec: In) -> bool:
+    """Whether an input is a shared variable, or `In(v, value=shared)`, which stands for one."""
+    return _is_shared(spec.variable) or spec.value is not None
+
+
+def _container(spec: In) -> Any:
+    source = spec.variable if _is_shared(spec.variable) else spec.value
+    return getattr(source, "container", source)
 
 
 def _is_shared(v: Any) -> bool:
@@ -144,7 +150,7 @@ def _checked(v: Any) -> Any:
     if isinstance(variable, Variable) and not isinstance(variable, Constant):
         return v
     raise TypeError(
-        f"jaxify takes input variables, such as pt.vector('x') or In(pt.vector('x'), value=...); got "
+        f"jaxify takes input variables, such as pt.vector('x') or In(pt.vector('x')); got "
         f"{v!r} of type {type(v).__name__}."
     )
 

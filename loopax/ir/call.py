@@ -13,7 +13,7 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FrozenFunctionGraph
 
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.compat import InnerGraphOp, thaw
 from loopax.ir.evaluate import evaluate
 
 
@@ -65,7 +65,7 @@ class Call(InnerGraphOp):
             cell[0] = value
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        body = self.fgraph.unfreeze()
+        body = thaw(self.fgraph)
         found = infer_shape(body.outputs, body.inputs, shapes)
         from pytensor.graph.replace import clone_replace
 

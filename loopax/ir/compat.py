@@ -93,10 +93,20 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
 
 
 def thaw(graph: Any) -> FunctionGraph:
-    """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both)."""
-    if isinstance(graph, FrozenFunctionGraph):
-        return graph.unfreeze()
-    copy, memo = graph.clone_get_equiv(attach_feature=False)
+    """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both).
+
+    A frozen graph's own ``unfreeze`` fails on 3.0 where an output is a constant that no node uses.
+    """
+    if not isinstance(graph, FrozenFunctionGraph):
+        copy, memo = graph.clone_get_equiv(attach_feature=False)
+        inputs, outputs = [memo[v] for v in graph.inputs], [memo[v] for v in graph.outputs]
+        return FunctionGraph(inputs, outputs, clone=False)
+    new: dict[Variable, Variable] = {v: v.type() for v in graph.inputs}
+    for node in graph.toposort():
+        made = Apply(
+            node.op, [new.get(v, v) for v in node.inputs], [v.type() for v in node.outputs]
+        )
+        new.update(zip(node.outputs, made.outputs, strict=True))
     return FunctionGraph(
-        [memo[v] for v in graph.inputs], [memo[v] for v in graph.outputs], clone=False
+        [new[v] for v in graph.inputs], [new.get(v, v) for v in graph.outputs], clone=False
     )

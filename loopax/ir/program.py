@@ -13,26 +13,12 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 
-class _Required:
-    """Stands where an input has no default, so that None can be one."""
-
-    def __repr__(self) -> str:
-        return "REQUIRED"
-
-    def __reduce__(self) -> str:
-        return "REQUIRED"
-
-
-REQUIRED = _Required()
-
-
 @dataclass(frozen=True)
 class Input:
     """One argument of the callable."""
 
     variable: Variable
     name: str | None
-    default: Any = REQUIRED
 
 
 @dataclass(frozen=True)

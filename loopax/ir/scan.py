@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.compat import InnerGraphOp, thaw
 from loopax.ir.evaluate import run_scan
 from loopax.ir.shapes import trace_shapes
 
@@ -212,10 +214,9 @@ class Scan(InnerGraphOp):
     @cached_property
     def step(self) -> Any:
         """The compiled body: ``step(i, *rows, *states, *consts) -> [*next states, *ys, (stop)]``."""
-        body = self.fgraph.unfreeze()
-        return pytensor.function(
-            body.inputs, body.outputs, mode="FAST_COMPILE", on_unused_input="ignore"
-        )
+        body = thaw(self.fgraph)
+        as_it_is = Mode("vm", RewriteDatabaseQuery(include=[None]))  # no rewrites
+        return pytensor.function(body.inputs, body.outputs, mode=as_it_is, on_unused_input="ignore")
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "step"}

@@ -15,6 +15,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 
+from loopax.ir.compat import thaw
+
 if TYPE_CHECKING:
     from loopax.ir.scan import Scan, ScanArgs
 
@@ -44,7 +46,7 @@ def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
 
 
 def _inferred(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
-    body = scan.fgraph.unfreeze()
+    body = thaw(scan.fgraph)
     inner = scan.split_body_inputs(body.inputs)
     inner_shapes = inner._replace(
         i=(),

@@ -16,10 +16,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import LoopTypeError, MissingInputError, UnsupportedOpError
-from loopax.ir.program import REQUIRED, Input, Program
+from loopax.ir.program import Input, Program
 from loopax.jax_backend.x64 import narrowed
 
 _ARRAY = type(jnp.zeros(()))
+_MISSING = object()
 
 
 class Arguments:
@@ -75,7 +76,7 @@ class Arguments:
                 f"{self.name} takes {len(self.inputs)} inputs, but {len(args)} were given. It is "
                 f"{self.name}{self.signature}."
             )
-        values = [*args, *(i.default for i in self.inputs[len(args) :])]
+        values = [*args, *[_MISSING] * (len(self.inputs) - len(args))]
         for name, value in kwargs.items():
             k = self.positions.get(name)
             if k is None:
@@ -89,7 +90,7 @@ class Arguments:
                     f"Input {name!r} of {self.name} is given twice, by position and by name."
                 )
             values[k] = value
-        missing = [self.names[k] for k, x in enumerate(values) if x is REQUIRED]
+        missing = [self.names[k] for k, x in enumerate(values) if x is _MISSING]
         if missing:
             raise MissingInputError(
                 f"{self.name} was called without {', '.join(missing)}. It is {self.name}{self.signature}."
@@ -104,22 +105,16 @@ class Arguments:
         }
         unnamed = [k for k in range(len(self.inputs)) if k not in names]
         last_unnamed = max(unnamed, default=-1)
-        parameters: list[inspect.Parameter] = []
-        defaulted = False
-        for k, spec in enumerate(self.inputs):
-            required = spec.default is REQUIRED
-            if k <= last_unnamed:
-                kind: Any = inspect.Parameter.POSITIONAL_ONLY
-            elif (required and defaulted) or (
-                parameters and parameters[-1].kind is inspect.Parameter.KEYWORD_ONLY
-            ):
-                kind = inspect.Parameter.KEYWORD_ONLY  # Python has no required one behind a default
-            else:
-                kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-            # Before a nameless input a default cannot be left out by position.
-            default = inspect.Parameter.empty if required or k < last_unnamed else spec.default
-            defaulted = defaulted or default is not inspect.Parameter.empty
-            parameters.append(inspect.Parameter(names.get(k, f"_{k}"), kind, default=default))
+        by_position, by_either = (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
+        parameters = [
+            inspect.Parameter(
+                names.get(k, f"_{k}"), by_position if k <= last_unnamed else by_either
+            )
+            for k in range(len(self.inputs))
+        ]
         return inspect.Signature(parameters)
 
 
@@ -161,14 +156,7 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
     if fits and dtype != expected.dtype:
         weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind
         narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
-        fits = (
-            weak
-            or narrow
-            or (
-                dtype in ps.basic.all_types_names
-                and ps.upcast(dtype, expected.dtype) == expected.dtype
-            )
-        )
+        fits = weak or narrow or _widens(dtype, expected.dtype)
         if fits and not narrow:
             x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
     if not fits:
@@ -177,6 +165,11 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
             f"with x.astype({expected.dtype!r}), or give the input another type."
         )
     return x
+
+
+def _widens(dtype: str, to: str) -> bool:
+    """Whether PyTensor would cast ``dtype`` to ``to`` by itself: nothing is lost."""
+    return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
 
 
 def _describe(expected: Any) -> str:

@@ -1,8 +1,8 @@
 """Reading and writing parts of arrays: slices, integers, index arrays and masks.
 
 Static indices are checked against the shape, as NumPy and PyTensor do. A traced index cannot be: JAX
-would clamp it and return a wrong element, so that out-of-range reads here give NaN (for integers,
-the smallest value) instead. A traced slice works where its *length* is static: ``x[i : i + 3]``.
+would clamp a read and drop a write, so that what is out of range gives NaN here (for integers, the
+smallest value) instead. A traced slice works where its *length* is static: ``x[i : i + 3]``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,39 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
         return write_slices(x, y, index, sets, from_zero=_is_zero(site, site.node.inputs[0]))
     if sets and _is_row(index) and is_traced(index[0]) and _in_bounds(site, 2, x.shape[0]):
         return jax.lax.dynamic_update_index_in_dim(x, jnp.broadcast_to(y, x.shape[1:]), index[0], 0)
+    if dynamic and all(_is_position(k) for k in index):
+        index, y = _poisoned(x, y, index, sets)
     return x.at[index].set(y) if sets else x.at[index].add(y)
+
+
+def _is_position(k: Any) -> bool:
+    """Whether ``k`` is an integer or an array of them: not a slice, a mask or a new axis."""
+    return isinstance(k, int) or (hasattr(k, "dtype") and k.dtype.kind in "iu")
+
+
+def _poisoned(x: Any, y: Any, index: Any, sets: bool) -> tuple[Any, Any]:
+    """The index moved into range, and ``y`` made NaN (or the smallest integer) where it was not.
+
+    JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
+    """
+    # An unsigned index would turn -n into a large number, and static ones were checked before.
+    index = [k.astype(int) if is_traced(k) else k for k in index]
+    ok = jnp.ones(jnp.broadcast_shapes(*(jnp.shape(k) for k in index)), dtype=bool)
+    for k, n in zip(index, x.shape, strict=False):
+        if is_traced(k):
+            ok = ok & (k >= -n) & (k < n)
+    trailing = x.shape[len(index) :]
+    y = jnp.broadcast_to(y, ok.shape + trailing)
+    bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else _smallest(x.dtype)
+    y = jnp.where(ok.reshape(ok.shape + (1,) * len(trailing)), y, jnp.asarray(bad, dtype=x.dtype))
+    inside = tuple(
+        jnp.clip(k, -n, n - 1) if is_traced(k) else k for k, n in zip(index, x.shape, strict=False)
+    )
+    return inside, y
+
+
+def _smallest(dtype: Any) -> Any:
+    return False if dtype.kind == "b" else jnp.iinfo(dtype).min
 
 
 def _is_zero(site: Site, v: Variable) -> bool:

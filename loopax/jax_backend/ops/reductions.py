@@ -7,10 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce
 
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.leaf import convert_leaf
+from loopax.jax_backend.ops.elementwise import apply_scalar
 from loopax.jax_backend.registry import rule
 
 _REDUCERS: dict[type, Any] = {
@@ -27,12 +30,13 @@ _REDUCERS: dict[type, Any] = {
 def reduce(site: Site, x: Any) -> Any:
     """In the accumulator's dtype from the start: ``int8`` sums do not wrap in PyTensor."""
     op = site.op
-    reducer = _REDUCERS.get(type(op.scalar_op))
     x = jnp.asarray(x)
+    scalar_op = op.scalar_op
+    if isinstance(scalar_op, Composite):
+        scalar_op, x = _fused(site, scalar_op, x)
+    reducer = _REDUCERS.get(type(scalar_op))
     if reducer is None or (reducer in (jnp.all, jnp.any) and x.dtype != bool):
-        return (
-            _bitwise(op, x) if isinstance(op.scalar_op, ps.AND | ps.OR) else convert_leaf(site, [x])
-        )
+        return _bitwise(op, x) if isinstance(scalar_op, ps.AND | ps.OR) else convert_leaf(site, [x])
     axis = None if op.axis is None else tuple(int(a) for a in op.axis)
     if axis == ():
         return x
@@ -40,6 +44,22 @@ def reduce(site: Site, x: Any) -> Any:
     if reducer in (jnp.sum, jnp.prod) and x.dtype != dtype:
         x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
     return reducer(x, axis=axis)
+
+
+def _fused(site: Site, composite: Composite, x: Any) -> tuple[Any, Any]:
+    """C's fused reduction ``accumulator + f(x)``: the reducing op, and ``f(x)`` elementwise."""
+    last = composite.fgraph.outputs[0].owner
+    accumulator, element = composite.fgraph.inputs
+    (argument,) = [v for v in last.inputs if v is not accumulator]
+    if argument is element:
+        return last.op, x
+    graph = composite.fgraph
+    env: dict[Any, Any] = {element: x}
+    for node in graph.toposort():
+        if node is not last:
+            values = [v.data if isinstance(v, Constant) else env[v] for v in node.inputs]
+            env.update(zip(node.outputs, apply_scalar(site, node.op, node, values), strict=True))
+    return last.op, jnp.asarray(env[argument])
 
 
 def _bitwise(op: Any, x: Any) -> Any:
