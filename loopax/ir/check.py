@@ -10,7 +10,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from loopax.ir.call import Call
 from loopax.ir.errors import VerifyError
 from loopax.ir.pformat import pformat
-from loopax.ir.scan import FLAG_TYPE, Scan, stacked
+from loopax.ir.scan import FLAG_TYPE, INDEX_TYPE, Scan, stacked
 
 
 def check(graph: AbstractFunctionGraph) -> None:
@@ -48,15 +48,20 @@ def _faults(graph: AbstractFunctionGraph) -> Any:
 
 
 def _scan_faults(scan: Scan, node: Apply) -> Any:
-    args, inner = scan.split_inputs(node.inputs), scan.args
-    outs, inner_outs = scan.split_outputs(node.outputs), scan.outs
+    args, inner, inner_outs = scan.split_inputs(node.inputs), scan.args, scan.outs
+    k, y = scan.n_states, scan.n_states + scan.n_ys
+    finals, traces, closing = node.outputs[:k], node.outputs[k:y], node.outputs[y:]
+    if not INDEX_TYPE.is_super(args.n_steps.type):
+        yield f"n_steps of {scan} is {args.n_steps.type}, not an int64 scalar"
+    ended = [INDEX_TYPE(), FLAG_TYPE()] if scan.stops else []
+    yield from _mismatches(scan, "closing output", ended, closing)
     yield from _mismatches(scan, "state", inner.states, args.states)
     yield from _mismatches(scan, "const", inner.consts, args.consts)
     yield from _mismatches(scan, "next state", inner.states, inner_outs.states)
-    yield from _mismatches(scan, "final state", inner.states, outs.finals)
+    yield from _mismatches(scan, "final state", inner.states, finals)
     rows = [stacked(r.type)() for r in inner.rows]
     yield from _mismatches(scan, "sequence", rows, args.sequences)
-    yield from _mismatches(scan, "trace", [stacked(y.type)() for y in inner_outs.ys], outs.traces)
+    yield from _mismatches(scan, "trace", [stacked(y.type)() for y in inner_outs.ys], traces)
     if inner_outs.stop is not None and not FLAG_TYPE.is_super(inner_outs.stop.type):
         yield f"the stop flag of {scan} is {inner_outs.stop.type}, not a bool scalar"
     if not all(isinstance(v, NominalVariable) for v in scan.fgraph.inputs):

@@ -10,12 +10,14 @@ program(xs: float64[?])
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.call import Call
 from loopax.ir.scan import Scan
@@ -23,66 +25,70 @@ from loopax.ir.scan import Scan
 
 def pformat(graph: AbstractFunctionGraph, name: str = "program") -> str:
     """``graph`` as text, its loops and calls included. Equal graphs give equal text."""
-    return "\n".join(_graph(graph, name, [v.name for v in graph.inputs]))
+    names = [v.name for v in graph.inputs]
+    return "\n".join(_graph(graph, name, names, lambda outs: [outs]))
 
 
-def _graph(graph: AbstractFunctionGraph, title: str, input_names: Any) -> Iterator[str]:
+def _graph(
+    graph: AbstractFunctionGraph, title: str, input_names: Any, groups: Any
+) -> Iterator[str]:
+    """Lines for one graph; ``groups`` divides its outputs into what ``|`` keeps apart."""
     names: dict[Variable, str] = {}
-    fresh = _letters()
-    for v, given in zip(graph.inputs, input_names, strict=True):
-        names[v] = given or next(fresh)
-    taken = set(names.values())
+    given = Counter(input_names)
+    # A name that two inputs have would say nothing: both get letters, as the nameless do.
+    taken = {n for n in given if n and given[n] == 1}
+    fresh = (letter for letter in _letters() if letter not in taken)
 
     def name(v: Variable) -> str:
         if isinstance(v, Constant):
             return _constant(v)
         if v not in names:
-            names[v] = next(n for n in fresh if n not in taken)
+            names[v] = next(fresh)
         return names[v]
 
     def typed(v: Variable) -> str:
         return f"{name(v)}: {_type(v.type)}"
 
+    def listed(vs: Any) -> str:
+        return ", ".join(map(name, vs))
+
+    for v, wanted in zip(graph.inputs, input_names, strict=True):
+        names[v] = wanted if wanted in taken else next(fresh)
     yield f"{title}({', '.join(typed(v) for v in graph.inputs)})"
     for node in graph.toposort():
         made = ", ".join(typed(v) for v in node.outputs)
-        if isinstance(node.op, Scan):
-            a = node.op.split_inputs(node.inputs)
-            groups = [
-                f"{k}=({', '.join(map(name, vs))})"
-                for k, vs in [("xs", a.sequences), ("init", a.states), ("consts", a.consts)]
-            ]
-            yield f"  {made} = {node.op} n_steps={name(a.n_steps)} {' '.join(groups)}"
-            yield from ("    " + line for line in _body(node.op))
+        op: Any = node.op
+        if isinstance(op, Scan):
+            a = op.split_inputs(node.inputs)
+            fields = (
+                f"xs=({listed(a.sequences)}) init=({listed(a.states)}) consts=({listed(a.consts)})"
+            )
+            yield f"  {made} = {op} n_steps={name(a.n_steps)} {fields}"
+            yield from ("    " + line for line in _step(op))
         else:
-            yield f"  {made} = {_op(node.op)}({', '.join(map(name, node.inputs))})"
-            if isinstance(node.op, Call):
-                inner = node.op.fgraph
-                yield from (
-                    "    " + line for line in _graph(inner, "body", [None] * len(inner.inputs))
+            yield f"  {made} = {_op(op)}({listed(node.inputs)})"
+            if isinstance(op, Call):
+                body = _graph(
+                    op.fgraph, "body", [None] * len(op.fgraph.inputs), lambda outs: [outs]
                 )
-    if title == "step":
-        return
-    yield f"  return {', '.join(map(name, graph.outputs))}"
+                yield from ("    " + line for line in body)
+    yield f"  return {' | '.join(listed(group) for group in groups(graph.outputs))}"
 
 
-def _body(scan: Scan) -> Iterator[str]:
-    args = scan.args
+def _step(scan: Scan) -> Iterator[str]:
     names = ["i"]
-    for letter, group in zip("xsc", [args.rows, args.states, args.consts], strict=True):
+    for letter, group in zip("xsc", scan.args[1:], strict=True):
         names += [f"{letter}{k}" for k in range(len(group))]
-    lines = list(_graph(scan.fgraph, "step", names))
-    # The return line shows the three kinds apart: states | ys | stop.
-    text = list(_graph(scan.fgraph, "body", names))[-1].removeprefix("  return ").split(", ")
-    outs = scan.split_body_outputs(text)
-    groups = [", ".join(outs.states), ", ".join(outs.ys)] + ([outs.stop] if scan.stops else [])
-    yield from lines
-    yield f"  return {' | '.join(groups)}"
+
+    def groups(outputs: Any) -> list[Any]:
+        outs = scan.split_body_outputs(outputs)
+        return [outs.states, outs.ys, *([] if outs.stop is None else [[outs.stop]])]
+
+    return _graph(scan.fgraph, "step", names, groups)
 
 
 def _op(op: Any) -> str:
-    inner = getattr(op, "scalar_op", None)
-    return str(inner) if inner is not None and type(op).__name__ == "Elemwise" else str(op)
+    return str(op.scalar_op) if isinstance(op, Elemwise) else str(op)
 
 
 def _type(t: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -40,18 +41,14 @@ class FitRows(WithShapes, Op):
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        # The adjoint of "keep the last, pad behind" on n rows, by the two cases of its definition:
-        # the cut rows get zeros *before*, so flip, fit, flip; padded rows are dropped behind.
+        # Two cases. Rows that were cut off, before, get zeros; rows that were put behind are dropped.
         (rows, length), (dy,) = inputs, cotangents
         n = rows.shape[0]
-        kept = dy[: pt.minimum(n, length)]
-        before = pt.zeros(
-            (pt.maximum(n - length, 0), *[rows.shape[k] for k in range(1, rows.ndim)])
-        )
-        return [
-            pt.concatenate([before.astype(dy.dtype), kept]),
-            pt.zeros_like(length, dtype="float64"),
-        ]
+        trailing = [rows.shape[k] for k in range(1, rows.type.ndim)]
+        cut = pt.zeros((pt.maximum(n - length, 0), *trailing), dtype=dy.dtype)
+        found = pt.concatenate([cut, dy[: pt.minimum(n, length)]])
+        shape = (None, *rows.type.shape[1:])
+        return [found.type.clone(shape=shape).filter_variable(found), disconnected_type()]
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return [[True], [False]]

@@ -216,7 +216,7 @@ def by_definition(ins, outs, step, buffer, n_steps):
         ((0, 11), (11,), lambda a, b: [a + 2 * b]),
         ((0, 5, 12), (5, 0), lambda a, b, c: [a + 2 * b, c - a]),
     ],
-    ids=str,
+    ids=lambda v: getattr(v, "__name__", str(v)).strip("<>"),
 )
 def test_one_common_offset(ins, outs, step, extra_rows):
     n_steps = 3

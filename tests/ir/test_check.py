@@ -69,7 +69,6 @@ WRONG_INPUTS = {
     "const 0 of Scan{loop} is Scalar(float64": [N, XS, S0, S0],
     "sequence 0 of Scan{loop} is Matrix(float64": [N, MATRIX, S0, C],
     "sequence 0 of Scan{loop} is Scalar(float64": [N, S0, S0, C],
-    "n_steps of Scan{loop} is Scalar(float64": [S0, XS, S0, C],
     "Scan{loop} has 1 consts, but 2 are given": [N, XS, S0, C, C],
     "Scan{loop} has 1 consts, but 0 are given": [N, XS, S0],
     "Scan{loop} has 1 states, but 0 are given": [N, XS],
@@ -82,6 +81,13 @@ def test_inputs_of_another_type_than_the_body_declares(fault):
     with pytest.raises(VerifyError) as caught:
         check(graph_of(node.outputs, dict.fromkeys([N, XS, S0, C, *node.inputs])))
     assert str(caught.value).startswith(fault)
+
+
+@pytest.mark.parametrize("n", [S0, C.astype("int64"), pt.bscalar("n")])
+def test_n_steps_is_an_int64_scalar(n):
+    node = by_hand(inputs=[n, XS, S0, C])
+    with pytest.raises(VerifyError, match=r"n_steps.*Scan\{loop\} is "):
+        check(graph_of(node.outputs, dict.fromkeys([XS, S0, C, n.owner.inputs[0] if n.owner else n])))
 
 
 WRONG_OUTPUTS = {
