@@ -132,7 +132,7 @@ def accept(x: Any, spec: Input, k: int) -> Any:
     try:
         # PyTensor's own rules: no rank is added, no precision lost, Python numbers fit any float.
         value = expected.filter(x, strict=False, allow_downcast=None)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         found = (
             f"{np.asarray(x).dtype}, shape {np.shape(x)}" if _is_arraylike(x) else type(x).__name__
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.gradient import DisconnectedType, NullTypeGradError
+from pytensor.gradient import DisconnectedGrad, DisconnectedType, NullTypeGradError, ZeroGrad
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
@@ -84,6 +84,8 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     try:
         pullback = _pullback_graph(node)
     except (NotImplementedError, AttributeError, NullTypeGradError) as error:
+        if _is_detached(site):
+            return value(*map(jax.lax.stop_gradient, given))
         return _without_derivative(value, node, error)(*given)
 
     def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
@@ -98,6 +100,14 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         transposable=all(has_conversion(n.op) for n in pullback.apply_nodes),
     )
     return function(*given)
+
+
+def _is_detached(site: Site) -> bool:
+    """Whether every read of the node's outputs is through ``disconnected_grad`` or ``zero_grad``."""
+    plan, made = site.frame.plan, set(site.node.outputs)
+    readers = [n.op for n, _ in plan.steps if not made.isdisjoint(n.inputs)]
+    detached = all(isinstance(op, DisconnectedGrad | ZeroGrad) for op in readers)
+    return detached and made.isdisjoint(plan.outputs)
 
 
 def _without_derivative(value: Any, node: Apply, cause: Exception) -> Any:

@@ -128,6 +128,8 @@ class Frame:
             v = stack.pop()
             if v.owner is None:
                 origin = self.origins[self.plan.inputs.index(v)]
+                if not is_traced(self.values[v]):
+                    continue  # static here; what varies is the batch row taken from it
                 if isinstance(origin, int):
                     positions.add(origin)
                 elif isinstance(origin, Variable):

@@ -106,8 +106,8 @@ class JaxFunction:
                     return self._compiled(*given)
                 return self._call_static(given, static)
             except NeedsStatic as need:
-                self._make_static(need, given)
-                static = static | self._static
+                self._make_static(need, given, static)
+                static = static | need.positions
 
     def _shared_values(self, concrete: bool) -> list[Any]:
         values = [s.value for s in self.program.shared]
@@ -116,9 +116,12 @@ class JaxFunction:
             return [np.array(x) for x in values]
         return values
 
-    def _make_static(self, need: NeedsStatic, given: Any) -> None:
-        """Add inputs to the static ones; refuse where there is no value to use."""
-        new = need.positions - self._static
+    def _make_static(self, need: NeedsStatic, given: Any, static: frozenset[int]) -> None:
+        """Add inputs to the static ones; refuse where there is no value to use.
+
+        ``static`` are those of this call: another thread may have added more meanwhile.
+        """
+        new = need.positions - static
         names = self._arguments.names
         traced = sorted(k for k in need.positions if isinstance(given[k], jax.core.Tracer))
         if traced or not new:
@@ -132,7 +135,8 @@ class JaxFunction:
                 f"loopax makes such inputs static by itself; under one, pass them as Python values: "
                 f"jax.jit(f, static_argnums={numbers}), or functools.partial(f, {names[numbers[0]]}=...)."
             ) from None
-        self._static |= new
+        with _TRACING:
+            self._static |= new
 
     def _call_static(self, given: Any, static: frozenset[int]) -> Any:
         traced = [k for k in sorted(static) if isinstance(given[k], jax.core.Tracer)]
@@ -140,6 +144,7 @@ class JaxFunction:
             self._make_static(
                 NeedsStatic(frozenset(traced), f"{self.program.name} makes a shape of an input"),
                 given,
+                static,
             )
         values = {k: np.asarray(given[k]) for k in sorted(static)}
         key = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in values.items())

@@ -46,7 +46,7 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     step = _step(site, args.consts)
     if is_traced(n_steps):
         finals = jax.lax.fori_loop(0, n_steps, lambda i, states: step(i, (), states, ())[0], init)
-        return (*finals, *[None] * op.n_ys)
+        return (*(_or_nan(n_steps >= 0, x) for x in finals), *[None] * op.n_ys)
     check_lengths(op, n_steps, sequences)
     kept = tuple(k for k, u in enumerate(used.traces) if u)
     try:
@@ -62,6 +62,11 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     for k, y in zip(kept, ys, strict=True):
         traces[k] = y
     return (*finals, *traces)
+
+
+def _or_nan(ok: Any, x: Any) -> Any:
+    """``x``, NaN where a traced number of steps is negative: that cannot raise while it runs."""
+    return jnp.where(ok, x, jnp.nan) if jnp.issubdtype(x.dtype, jnp.floating) else x
 
 
 def _scan(site: Site, step: Any, init: Any, sequences: Any, n_steps: int, kept: Any) -> Any:

@@ -80,12 +80,16 @@ def _poisoned(x: Any, y: Any, index: Any, sets: bool) -> tuple[Any, Any]:
         if is_traced(k):
             ok = ok & (k >= -n) & (k < n)
     trailing = x.shape[len(index) :]
-    y = jnp.broadcast_to(y, ok.shape + trailing)
-    bad = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else _smallest(x.dtype)
-    y = jnp.where(ok.reshape(ok.shape + (1,) * len(trailing)), y, jnp.asarray(bad, dtype=x.dtype))
     inside = tuple(
         jnp.clip(k, -n, n - 1) if is_traced(k) else k for k, n in zip(index, x.shape, strict=False)
     )
+    y = jnp.broadcast_to(y, ok.shape + trailing)
+    if jnp.issubdtype(x.dtype, jnp.inexact):
+        bad = jnp.asarray(jnp.nan, dtype=x.dtype)
+    else:
+        bad = jnp.asarray(_smallest(x.dtype), dtype=x.dtype)
+        bad = bad if sets or x.dtype.kind == "b" else bad - x[inside]  # so that the sum is it
+    y = jnp.where(ok.reshape(ok.shape + (1,) * len(trailing)), y, bad)
     return inside, y
 
 

@@ -10,11 +10,19 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.leaf import convert_leaf
 from loopax.jax_backend.ops.elementwise import apply_scalar
 from loopax.jax_backend.registry import rule
+
+
+def _product_of_nonzero(x: Any, axis: Any) -> Any:
+    """The product of what is not 0; 0 where all is 0, as PyTensor has it."""
+    there = x != 0
+    return jnp.where(there.any(axis), jnp.prod(jnp.where(there, x, 1), axis=axis), 0)
+
 
 _REDUCERS: dict[type, Any] = {
     ps.Add: jnp.sum,
@@ -23,6 +31,7 @@ _REDUCERS: dict[type, Any] = {
     ps.ScalarMinimum: jnp.min,
     ps.AND: jnp.all,
     ps.OR: jnp.any,
+    MulWithoutZeros: _product_of_nonzero,
 }
 
 
@@ -41,7 +50,7 @@ def reduce(site: Site, x: Any) -> Any:
     if axis == ():
         return x
     dtype = getattr(op, "acc_dtype", None) or site.out.type.dtype
-    if reducer in (jnp.sum, jnp.prod) and x.dtype != dtype:
+    if reducer in (jnp.sum, jnp.prod, _product_of_nonzero) and x.dtype != dtype:
         x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
     return reducer(x, axis=axis)
 

@@ -1,0 +1,66 @@
+"""Ops that change a derivative and nothing else: ``pytensor.gradient.disconnected_grad`` and its kin.
+
+PyTensor's rewrites remove them once its gradient is taken. Here they stay, because the derivative may
+be taken by JAX later.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, UndefinedGrad, ZeroGrad
+
+from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+
+
+@rule(DisconnectedGrad, ZeroGrad)
+def stop(site: Site, x: Any) -> Any:
+    return jax.lax.stop_gradient(x)
+
+
+@rule(UndefinedGrad)
+def undefined(site: Site, x: Any) -> Any:
+    """The value; an error where it is differentiated, as in PyTensor."""
+
+    @jax.custom_jvp
+    def function(x: Any) -> Any:
+        return x
+
+    @function.defjvp
+    def function_jvp(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedOpError(
+            f"The gradient of {describe(site.out)} is declared undefined, by undefined_grad. Keep it out "
+            "of what is differentiated with `pytensor.gradient.disconnected_grad`."
+        )
+
+    return function(x)
+
+
+@rule(GradClip)
+def clip(site: Site, x: Any) -> Any:
+    """Clipping a cotangent is not linear, so that there is no forward mode."""
+    low, high = site.op.clip_lower_bound, site.op.clip_upper_bound
+
+    @jax.custom_vjp
+    def function(x: Any) -> Any:
+        return x
+
+    function.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, low, high),))
+    return function(x)
+
+
+@rule(GradScale)
+def scale(site: Site, x: Any) -> Any:
+    @jax.custom_jvp
+    def function(x: Any) -> Any:
+        return x
+
+    @function.defjvp
+    def function_jvp(primals: Any, tangents: Any) -> Any:
+        return function(*primals), site.op.multiplier * tangents[0]
+
+    return function(x)

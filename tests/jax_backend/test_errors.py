@@ -1,0 +1,394 @@
+"""Bad input never gives a wrong number: what is refused, and what the message says."""
+
+from functools import partial
+
+import jax
+import jax.experimental.checkify as checkify
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.sparse
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.raise_op import Assert
+from pytensor.scan.utils import until
+
+from loopax import (
+    DynamicShapeError,
+    LoopaxError,
+    LoopTypeError,
+    MissingInputError,
+    StatefulFunctionError,
+    UnsupportedOpError,
+    jaxify,
+)
+from tests.compare import FAST_COMPILE
+
+scan = partial(pytensor.scan, return_updates=False)
+
+A, N, X, Y, M = pt.dscalar("a"), pt.lscalar("n"), pt.dvector("x"), pt.dvector("y"), pt.dmatrix("m")
+
+
+class Strange(Op):
+    """Takes and returns lists: nothing that could cross to JAX."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        return Apply(self, [x], [pytensor.typed_list.TypedListType(x.type)()])
+
+    def perform(self, node, inputs, storage):
+        storage[0][0] = [inputs[0]]
+
+
+def test_errors_are_one_tree_and_what_users_expect_of_them():
+    for error, builtin in [
+        (UnsupportedOpError, NotImplementedError),
+        (LoopTypeError, TypeError),
+        (MissingInputError, TypeError),
+        (DynamicShapeError, LoopaxError),
+        (StatefulFunctionError, LoopaxError),
+    ]:
+        assert issubclass(error, LoopaxError) and issubclass(error, builtin)
+
+
+# -- ops that JAX cannot run -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("on_missing", ["callback", "raise"])
+def test_all_that_is_unsupported_is_in_one_message(on_missing):
+    strange = pytensor.typed_list.length(Strange()(X))
+    generator = pytensor.shared(np.random.default_rng(1))
+    draw = pt.random.normal.make_node(generator, None, 0.0, 1.0).outputs[1]
+    looped = scan(lambda x, s: (s + x, until(s > 2)), X, outputs_info=pt.zeros(()))[-1]
+    with pytest.raises(UnsupportedOpError) as caught:
+        jaxify([X], strange + draw + looped, on_missing=on_missing)
+    message = str(caught.value)
+    for part in (
+        "These ops have no JAX conversion:\n  - ",
+        "class Strange",
+        "stops early (it has an `until` condition)",
+        "pt.switch(done, x, step(x))",
+        "normal_rv",
+        "random draws are not converted yet",
+        "jax_funcify.register(OpClass)",
+        "on_missing='callback'",
+    ):
+        assert part in message, part
+    assert len(caught.value.ops) >= 3
+    assert message.count("\n  - ") == len(caught.value.ops)
+
+
+def test_what_is_unsupported_inside_a_body_is_found_and_said_once():
+    def step(x):
+        return x + pytensor.typed_list.length(Strange()(X)) + pytensor.typed_list.length(Strange()(X))
+
+    with pytest.raises(UnsupportedOpError, match="class Strange") as caught:
+        jaxify([X], scan(step, X))
+    assert sum("class Strange" in line for line in caught.value.ops) == 1
+    inner = scan(lambda x, s: (s + x, until(s > 2)), X, outputs_info=pt.zeros(()))[-1]
+    with pytest.raises(UnsupportedOpError, match="stops early"):
+        jaxify([X], scan(lambda a: a * inner + scan(lambda b: (b, until(b > a)), X)[-1], X))
+
+
+def test_the_users_line_is_named():
+    with pytest.raises(UnsupportedOpError, match=r"test_errors\.py:\d+, in "):
+        jaxify([X], pytensor.typed_list.length(Strange()(X)))
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [pytensor.sparse.csr_matrix("s"), pt.random.type.random_generator_type("rng")],
+    ids=["sparse", "generator"],
+)
+def test_inputs_that_are_no_tensors(variable):
+    with pytest.raises(UnsupportedOpError, match="does not cross to JAX yet: inputs and shared"):
+        jaxify([variable, X], X)
+
+
+# -- what jaxify is given ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([X],), "jaxify takes a list of inputs followed by outputs.* without outputs"),
+        ((3,), "got 3 of type int without outputs"),
+        (([X, 3], X), "jaxify takes input variables, such as .* got 3 of type int"),
+        (([X, pt.constant(1.0)], X), "jaxify takes input variables"),
+        (([X], object()), "An output must be a PyTensor variable .*got <object.* of type object"),
+    ],
+)
+def test_what_is_no_program(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        jaxify(*arguments)
+
+
+def test_outputs_do_not_go_with_a_function_that_has_its_own():
+    compiled = pytensor.function([X], X, mode=FAST_COMPILE)
+    for fn in (compiled, pytensor.graph.fg.FunctionGraph([X], [X + 1], clone=True)):
+        with pytest.raises(TypeError, match="go with a list of input variables.* has its own"):
+            jaxify(fn, X)
+    with pytest.raises(TypeError, match="go with a list of input variables"):
+        jaxify(lambda x: x, givens={X: Y})
+
+
+def test_missing_inputs_are_all_named():
+    z = pt.dvector("z")
+    with pytest.raises(MissingInputError, match="not among the inputs: .*; .*givens") as caught:
+        jaxify([X], X + Y + z)
+    assert "'y' of type" in str(caught.value) and "'z' of type" in str(caught.value)
+    with pytest.raises(MissingInputError, match="An input is listed twice among .'x', 'y', 'x'."):
+        jaxify([X, Y, X], X)
+
+
+# -- calls ---------------------------------------------------------------------------------------------------
+
+
+def power(**options):
+    return jaxify([X, A], (X**2).sum() * A, name="power", **options)
+
+
+XS = np.array([1.0, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((), {}, r"power was called without x, a. It is power\(x, a\)"),
+        ((XS,), {}, "power was called without a"),
+        ((XS, 1.0, 2.0), {}, r"power takes 2 inputs, but 3 were given. It is power\(x, a\)"),
+        ((XS,), {"b": 1.0}, r"has no input named 'b'.* It is power\(x, a\)"),
+        ((), {"xx": XS, "a": 1.0}, "has no input named 'xx'. Did you mean 'x'?"),
+        ((XS, 1.0), {"a": 1.0}, "Input 'a' of power is given twice, by position and by name"),
+    ],
+)
+def test_missing_misnamed_doubled_and_too_many(args, kwargs, message):
+    with pytest.raises(MissingInputError, match=message):
+        power()(*args, **kwargs)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, jnp.asarray], ids=["numpy", "jax"])
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        (np.ones((2, 2)), r"float64, shape \(2, 2\) was given"),
+        (np.asarray(1.0), r"float64, shape \(\) was given"),
+        (np.array([1 + 2j]), r"complex128, shape \(1,\) was given"),
+    ],
+)
+def test_a_wrong_rank_or_dtype(convert, value, found):
+    expected = rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {found}. Conv"
+    with pytest.raises(LoopTypeError, match=expected):
+        power()(convert(value), 1.0)
+    with pytest.raises(LoopTypeError, match=expected):
+        jax.jit(power())(jnp.asarray(value), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        (pt.lscalar("n"), 2.5, "must be int64 of rank 0.* but float64"),
+        (pt.lscalar("n"), jnp.asarray(2.5), "must be int64 of rank 0.* but float64"),
+        (pt.bscalar("n"), 1000, "must be int8 of rank 0"),
+        (pt.fvector("v"), np.ones(2), "must be float32 of rank 1.* but float64, shape .2,. was"),
+        (pt.fvector("v"), jnp.ones(2), "must be float32 of rank 1.* but float64, shape .2,. was"),
+        (pt.scalar("b", dtype="bool"), 2, "must be bool of rank 0"),
+        (pt.scalar("b", dtype="bool"), jnp.asarray(2), "must be bool of rank 0"),
+        (pt.lvector("k"), jnp.array([1.0]), "must be int64 of rank 1"),
+        (pt.vector("u", dtype="uint8"), np.array([-1]), "must be uint8 of rank 1"),
+        (pt.dvector("x"), "text", "must be float64 of rank 1"),
+        (pt.dvector("x"), [[1.0], [1.0, 2.0]], "must be float64 of rank 1"),
+        (pt.dvector("x"), None, "must be float64 of rank 1"),
+        (pt.dvector("x", shape=(3,)), np.ones(2), r"must be .*shape \(3\), but .*shape \(2,\)"),
+        (pt.dvector("x", shape=(3,)), jnp.ones(2), r"must be .*shape \(3\), but .*shape \(2,\)"),
+        (pt.drow("r"), jnp.ones((2, 2)), r"must be .*shape \(1, \?\), but .*shape \(2, 2\)"),
+        (pt.dvector("x"), X, "is the PyTensor variable x: a jaxified function takes arrays"),
+        (pt.dvector(), np.ones(()), "^Argument 0 must be float64 of rank 1"),
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit_an_input(variable, value, message):
+    with pytest.raises(LoopTypeError, match=message):
+        jaxify([variable], variable)(value)
+
+
+def test_a_function_with_updates_is_not_called():
+    w = pytensor.shared(np.asarray(1.0), name="w")
+    f = jaxify([A], A * w, updates={w: w + A})
+    for call in (f, jax.jit(f), jax.grad(f)):
+        with pytest.raises(StatefulFunctionError, match=r"updates the shared variables w: .*updates\."):
+            call(1.0)
+
+
+# -- precision -------------------------------------------------------------------------------------------
+
+
+def enable_x64(value):
+    """The context manager: JAX has moved it."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(value)
+    return jax.experimental.enable_x64(value)
+
+
+def test_a_64_bit_program_is_refused_in_32_bit_mode():
+    f = jaxify([X], pt.exp(X).sum())
+    assert f(XS).dtype == "float64"
+    with enable_x64(False):
+        x = jnp.asarray(XS, dtype="float32")
+        for call, at in [(f, x), (jax.jit(f), x), (jax.grad(f), x), (jax.vmap(f), x[None])]:
+            with pytest.raises(LoopTypeError, match="computes in float64 .*JAX is in 32-bit mode"):
+                call(at)
+        with pytest.raises(LoopTypeError, match="Call jax.config.update.'jax_enable_x64', True"):
+            f(XS)
+    assert f(XS).dtype == "float64"
+    z = pt.zvector("z")
+    with enable_x64(False), pytest.raises(LoopTypeError, match="complex128.*run in complex64"):
+        jaxify([z], z * 2)(np.ones(2, dtype="complex128"))
+
+
+def test_a_32_bit_program_runs_in_32_bit_mode():
+    x, k = pt.fvector("x"), pt.lvector("k")
+    f = jaxify([x], (x * 2).sum())
+    g = jaxify([k], k * 2)
+    with enable_x64(False):
+        assert f(np.ones(2, dtype="float32")).dtype == "float32"
+        assert g(np.array([3])).tolist() == [6]
+
+
+def test_integers_that_would_wrap_are_refused_in_32_bit_mode():
+    k = pt.lvector("k")
+    f = jaxify([k], k * 2)
+    with enable_x64(False):
+        for value in ([2**31], [-(2**31) - 1], [2**40]):
+            with pytest.raises(LoopTypeError, match="holds integers beyond 32 bits.*would wrap"):
+                f(np.array(value))
+    assert f(np.array([2**40])).tolist() == [2**41]
+
+
+# -- shapes ------------------------------------------------------------------------------------------------
+
+
+def test_a_length_of_one_is_not_broadcast_at_run_time():
+    f = jaxify([X, Y], X + Y)
+    with pytest.raises(ValueError, match="Axis 0 of 'y' .*has length 1 .*PyTensor refuses .*specify_bro"):
+        f(np.ones(3), np.ones(1))
+    with pytest.raises(ValueError, match="Axis 0 of 'x'"):
+        f(np.ones(1), np.ones(3))
+    with pytest.raises(ValueError, match=r"lengths \[2, 3\] along axis 0"):
+        f(np.ones(3), np.ones(2))
+    assert f(np.ones(1), np.ones(1)).tolist() == [2]
+    assert jaxify([X, Y], X + pt.specify_broadcastable(Y, 0))(np.ones(3), np.ones(1)).shape == (3,)
+
+
+def test_other_shapes_that_do_not_fit():
+    cases = [
+        ([X], pt.specify_shape(X, (3,)) * 2, [np.ones(2)], "length 2, but the program declares 3"),
+        ([X, N], pt.alloc(X, N), [np.ones(1), 3], "would be broadcast to 3, but its type does not"),
+        ([X], pt.split(X, [1, 1], n_splits=2), [np.ones(3)], r"sizes \[1, 1\] do not add up to 3"),
+        (
+            [X, pt.lvector("k")],
+            None,
+            [np.ones(3), np.array([4, -1])],
+            r"Split got the negative size in \[4, -1\]",
+        ),
+        ([X], pt.repeat(X, [1, 2]), [np.ones(3)], "repeat got 2 counts for an axis of length 3"),
+    ]
+    for inputs, output, values, message in cases:
+        if output is None:
+            output = pt.split(X, inputs[1], n_splits=2)
+        with pytest.raises(ValueError, match=message):
+            jaxify(inputs, output)(*values)
+
+
+INDEXED = {
+    "Index 5 is out of bounds for axis 0 of length 3": X[5],
+    "Index -4 is out of bounds for axis 0 of length 3": X[-4],
+    "Index 3 is out of bounds for axis 0 of length 3, in": X[[0, 3]],
+    "Index 7 is out of bounds for axis 0 of length 3": pt.set_subtensor(X[7], 1.0),
+    "Index 9 is out of bounds for axis 0 of length 3": pt.inc_subtensor(X[[1, 9]], 1.0),
+    r"A mask of shape \(2,\) does not fit axes 0 to 0 of shape \(3,\)": X[np.array([True, False])],
+}
+
+
+@pytest.mark.parametrize("message", INDEXED)
+def test_static_indices_are_checked(message):
+    with pytest.raises(IndexError, match=message):
+        jaxify([X], INDEXED[message])(np.ones(3))
+
+
+# -- loops -------------------------------------------------------------------------------------------------
+
+
+def test_negative_steps_and_short_sequences():
+    f = jaxify([X, N], scan(lambda x, s: s + x, X, outputs_info=pt.zeros(()), n_steps=N))
+    with pytest.raises(ValueError, match="takes 4 steps, but its sequence 0 has 3 rows. Slice the"):
+        f(np.ones(3), 4)
+    with pytest.raises(ValueError, match="was asked for -2 steps: a loop takes 0 or more"):
+        f(np.ones(3), -2)
+    assert f(np.ones(3), 2).tolist() == [1, 2]
+
+
+def test_negative_steps_of_a_loop_whose_final_state_is_read():
+    f = jaxify([A, N], scan(lambda s: s * 2, outputs_info=A, n_steps=N)[-1])
+    assert float(f(3.0, 2)) == 12.0
+    with pytest.raises(ValueError, match="was asked for -2 steps"):
+        jax.grad(f)(3.0, -2)
+    # Where the number of steps is only known when the program runs, there is no error to raise.
+    assert np.isnan(jax.jit(f)(3.0, -2))
+    assert np.isnan(f(3.0, -2))
+
+
+def test_a_state_that_changes_its_shape():
+    f = jaxify([X], scan(lambda s: pt.concatenate([s, s[:1]]), outputs_info=X, n_steps=3)[-1])
+    with pytest.raises(LoopTypeError, match=r"changes its shape from \(2,\) to \(3,\).*pt.zeros"):
+        f(XS)
+
+
+def test_rows_of_different_shapes():
+    k = pt.lvector("k")
+    f = jaxify([X], scan(lambda i: X[:i], pt.arange(1, 4)))
+    with pytest.raises(LoopTypeError, match=r"The rows of a trace .* they cannot be stacked. Pad"):
+        f(np.ones(4))
+    f = jaxify([X, k], scan(lambda i: X[:i], k))
+    with pytest.raises(DynamicShapeError, match="a sequence of a loop, which changes from step to st"):
+        f(np.ones(4), np.array([1, 2]))
+
+
+def test_a_shape_that_follows_from_a_state():
+    f = jaxify([X, N], scan(lambda s: s + X[:s].sum().astype("int64"), outputs_info=N, n_steps=3)[-1])
+    with pytest.raises(DynamicShapeError, match="follows from a state of a loop.*pt.where"):
+        jax.jit(f)(np.ones(9), 1)
+
+
+def test_a_shape_that_differs_from_row_to_row_of_a_batch():
+    core = pytensor.compile.builders.OpFromGraph([N], [pt.ones((N,)).cumsum()[-1]])
+    from pytensor.tensor.blockwise import Blockwise
+
+    k = pt.lvector("k")
+    f = jaxify([k], Blockwise(core, signature="()->()")(k))
+    with pytest.raises(DynamicShapeError, match="differs from row to row of a batch"):
+        f(np.array([1, 2]))
+
+
+# -- assertions --------------------------------------------------------------------------------------------
+
+
+def test_an_assertion_about_shapes_is_checked():
+    f = jaxify([X], Assert("two rows, please")(X, pt.eq(X.shape[0], 2)))
+    assert f(XS).tolist() == XS.tolist()
+    with pytest.raises(AssertionError, match="two rows, please"):
+        f(np.ones(3))
+
+
+def test_an_assertion_about_values_is_said_to_be_skipped_once():
+    f = jaxify([X], Assert("positive, please")(X, pt.all(pt.gt(X, 0))) * 2)
+    with pytest.warns(UserWarning, match="'positive, please' depends on traced values.*checkify"):
+        assert f(XS).tolist() == [2, 4]
+    assert f(np.ones(3)).tolist() == [2, 2, 2]
+    checked = checkify.checkify(f, errors=checkify.all_checks)
+    error, _ = jax.jit(checked)(jnp.asarray(-XS))
+    with pytest.raises(Exception, match="AssertionError: positive, please"):
+        error.throw()

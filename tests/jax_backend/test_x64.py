@@ -1,0 +1,61 @@
+"""What importing loopax does to JAX's precision: each case in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+REPORT = "print(jax.config.jax_enable_x64, jax.numpy.ones(()).dtype)"
+
+
+def run(code, **environment):
+    """What ``code`` prints, in a fresh interpreter."""
+    inherited = {k: v for k, v in os.environ.items() if k not in ("JAX_ENABLE_X64", "PYTENSOR_FLAGS")}
+    flags = "blas__ldflags="
+    if more := environment.pop("PYTENSOR_FLAGS", None):
+        flags += f",{more}"
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=inherited | environment | {"PYTENSOR_FLAGS": flags},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+ON, OFF = "jax.config.update('jax_enable_x64', True)", "jax.config.update('jax_enable_x64', False)"
+CASES = {
+    "importing turns it on": (f"import jax, loopax; {REPORT}", {}, ["True", "float64"]),
+    "the environment is respected": (
+        f"import jax, loopax; {REPORT}",
+        {"JAX_ENABLE_X64": "0"},
+        ["False", "float32"],
+    ),
+    "a setting made later is respected": (
+        f"import jax, loopax; {OFF}; "
+        "import pytensor.tensor as pt; x = pt.fvector('x'); loopax.jaxify([x], x * 2)([1.0]); "
+        + REPORT,
+        {},
+        ["False", "float32"],
+    ),
+    "floatX=float32 does not turn it on": (
+        f"import jax, loopax; {REPORT}",
+        {"PYTENSOR_FLAGS": "floatX=float32"},
+        ["False", "float32"],
+    ),
+    "floatX=float32 does not turn a user's off": (
+        f"import jax; {ON}; import loopax; {REPORT}",
+        {"PYTENSOR_FLAGS": "floatX=float32"},
+        ["True", "float64"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_precision(case):
+    code, environment, expected = CASES[case]
+    assert run(code, **environment) == expected
