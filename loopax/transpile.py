@@ -13,7 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import frontend
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.program import Program
-from loopax.jax_backend import JaxFunction, refusal, unsupported_ops
+from loopax.jax_backend import JaxFunction, Stages, refusal, unsupported_ops
 from loopax.lowering import lower
 
 _BACKENDS = ("jax",)
@@ -111,7 +111,7 @@ class Builder:
         return JaxFunction(program, jit=self.jit, on_missing=self.on_missing)
 
 
-class TracedFunction:
+class TracedFunction(Stages):
     """A plain Python function of PyTensor variables, as a JAX callable.
 
     It is traced once for each signature (see `loopax.frontend.tracing`) and then behaves as the

@@ -7,10 +7,12 @@ import_dispatch()  # before anything below imports PyTensor's registry, which ch
 from loopax.jax_backend import calls, loops, ops  # noqa: E402  (they register their rules)
 from loopax.jax_backend.callback import refusal  # noqa: E402
 from loopax.jax_backend.function import JaxFunction  # noqa: E402
+from loopax.jax_backend.stages import Stages  # noqa: E402
 from loopax.jax_backend.support import unsupported_ops  # noqa: E402
 
 __all__ = [
     "JaxFunction",
+    "Stages",
     "calls",
     "loops",
     "ops",

@@ -17,6 +17,7 @@ from loopax.ir.program import Program
 from loopax.jax_backend.arguments import Arguments
 from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.evaluate import Context, NeedsStatic, run
+from loopax.jax_backend.stages import Stages
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
 
@@ -24,7 +25,7 @@ _TRACING = RLock()  # PyTensor's configuration is global, and its rewriters are 
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
 
-class JaxFunction:
+class JaxFunction(Stages):
     """A pure function of JAX arrays, made by `loopax.jaxify`.
 
     It takes the program's inputs by position or by name and returns what the program returns, in its
@@ -186,7 +187,7 @@ class JaxFunction:
             return build([_as_output(x, v) for x, v in zip(outs, graph.outputs, strict=True)])
 
         program.__name__ = program.__qualname__ = self.program.name
-        # Inlined under the caller's own jit: their jaxpr shows the program itself, not a call of it.
+        # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         return jax.jit(program, inline=True) if self._jit else program
 
 

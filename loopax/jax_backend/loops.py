@@ -18,7 +18,7 @@ from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.evaluate import check_lengths
 from loopax.jax_backend.evaluate import ChangesInLoop, Site
 from loopax.jax_backend.registry import rule
-from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.static import is_traced, no_number
 from loopax.jax_backend.x64 import as_declared
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
@@ -46,7 +46,7 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     step = _step(site, args.consts)
     if is_traced(n_steps):
         finals = jax.lax.fori_loop(0, n_steps, lambda i, states: step(i, (), states, ())[0], init)
-        return (*(_or_nan(n_steps >= 0, x) for x in finals), *[None] * op.n_ys)
+        return (*(_if_legal(n_steps >= 0, x) for x in finals), *[None] * op.n_ys)
     check_lengths(op, n_steps, sequences)
     kept = tuple(k for k, u in enumerate(used.traces) if u)
     try:
@@ -64,9 +64,9 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     return (*finals, *traces)
 
 
-def _or_nan(ok: Any, x: Any) -> Any:
-    """``x``, NaN where a traced number of steps is negative: that cannot raise while it runs."""
-    return jnp.where(ok, x, jnp.nan) if jnp.issubdtype(x.dtype, jnp.floating) else x
+def _if_legal(ok: Any, x: Any) -> Any:
+    """``x``, but no number where a traced ``n_steps`` is negative: that cannot raise while it runs."""
+    return jnp.where(ok, x, no_number(x.dtype)) if hasattr(x, "dtype") else x
 
 
 def _scan(site: Site, step: Any, init: Any, sequences: Any, n_steps: int, kept: Any) -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
@@ -47,6 +48,13 @@ def is_traced(x: Any) -> bool:
     if isinstance(x, np.ndarray | np.generic):
         return False
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
+
+
+def no_number(dtype: Any) -> Any:
+    """What stands for an error that cannot be raised while a program runs: NaN, or the least integer."""
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.asarray(jnp.nan, dtype=dtype)
+    return jnp.asarray(False if dtype.kind == "b" else jnp.iinfo(dtype).min, dtype=dtype)
 
 
 def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:

@@ -66,4 +66,6 @@ def test_a_row_that_was_only_expanded_is_taken_as_it_is():
 
 def test_a_window_of_no_rows_has_no_state():
     w = window(pt.dmatrix(), 0, ROW, pt.lscalar())
-    assert w.states == w.inits == [] and w.move({0: pt.dvector()}) == [] and w.rows_after([], 3) == []
+    assert (
+        w.states == w.inits == [] and w.move({0: pt.dvector()}) == [] and w.rows_after([], 3) == []
+    )

@@ -87,7 +87,9 @@ def test_inputs_of_another_type_than_the_body_declares(fault):
 def test_n_steps_is_an_int64_scalar(n):
     node = by_hand(inputs=[n, XS, S0, C])
     with pytest.raises(VerifyError, match=r"n_steps.*Scan\{loop\} is "):
-        check(graph_of(node.outputs, dict.fromkeys([XS, S0, C, n.owner.inputs[0] if n.owner else n])))
+        check(
+            graph_of(node.outputs, dict.fromkeys([XS, S0, C, n.owner.inputs[0] if n.owner else n]))
+        )
 
 
 WRONG_OUTPUTS = {
@@ -129,7 +131,9 @@ def test_a_state_leaves_the_body_with_the_type_it_came_in_with(new):
     i, s = pt.lscalar("i"), pt.dscalar("s")
     scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([new(s)], []))
     outputs = scan.bind(ScanArgs(N, [], [S0], []))
-    with pytest.raises(VerifyError, match=r"next state 0 of Scan\{loop\} is .* but its body declares"):
+    with pytest.raises(
+        VerifyError, match=r"next state 0 of Scan\{loop\} is .* but its body declares"
+    ):
         check(graph_of(outputs))
 
 
@@ -156,7 +160,9 @@ def test_a_body_depends_on_nothing_but_its_inputs():
     body = FunctionGraph([x, y], [x + y], clone=False)
     body.inputs.remove(y)
     outputs = Apply(Call(body), [S0], [pt.dscalar()]).outputs
-    with pytest.raises(VerifyError, match="input 1 of .*, y, is neither an input nor made by an ear"):
+    with pytest.raises(
+        VerifyError, match="input 1 of .*, y, is neither an input nor made by an ear"
+    ):
         check(graph_of(outputs))
 
 
@@ -209,5 +215,9 @@ def test_a_fault_inside_a_body_is_found():
 
 def test_the_message_ends_with_the_graph_as_text():
     with pytest.raises(VerifyError, match=r"(?s)\n\nin\n\nprogram\(.*\n  return ") as caught:
-        check(graph_of(by_hand(inputs=WRONG_INPUTS["state 0 of Scan{loop} is Vector(float64"]).outputs))
+        check(
+            graph_of(
+                by_hand(inputs=WRONG_INPUTS["state 0 of Scan{loop} is Vector(float64"]).outputs
+            )
+        )
     assert "Scan{loop} n_steps=n xs=(xs) init=(c) consts=(c)" in str(caught.value)

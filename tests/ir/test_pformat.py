@@ -8,7 +8,7 @@ from loopax.ir import BodyArgs, BodyOuts, Call, Scan, ScanArgs, pformat
 
 # Constants with the dtype they have in a loop: a bare 0.0 is a float32 to PyTensor.
 ZERO, FOUR = pt.constant(0.0, dtype="float64"), pt.constant(4, dtype="int64")
-I, X, S, C = pt.lscalar("i"), pt.dscalar("x"), pt.dscalar("s"), pt.dvector("c")
+INDEX, X, S, C = pt.lscalar("i"), pt.dscalar("x"), pt.dscalar("s"), pt.dvector("c")
 
 
 def text(inputs, outputs, **options):
@@ -16,7 +16,9 @@ def text(inputs, outputs, **options):
 
 
 def test_a_loop_is_printed_with_its_step():
-    scan = Scan.from_body(BodyArgs(I, [X], [S], [C]), BodyOuts([S + X], [S - X, I]), name="sum")
+    scan = Scan.from_body(
+        BodyArgs(INDEX, [X], [S], [C]), BodyOuts([S + X], [S - X, INDEX]), name="sum"
+    )
     n, xs, c = pt.lscalar("n"), pt.dvector("xs"), pt.dvector("c", shape=(2,))
     outputs = scan.bind(ScanArgs(n, [xs], [ZERO], [c]))
     found = text([n, xs, c], outputs, name="demo")
@@ -35,7 +37,7 @@ def test_a_loop_is_printed_with_its_step():
 
 def test_the_example_at_the_top_of_the_file():
     new = S + X
-    scan = Scan.from_body(BodyArgs(I, [X], [S], []), BodyOuts([new], [new]))
+    scan = Scan.from_body(BodyArgs(INDEX, [X], [S], []), BodyOuts([new], [new]))
     xs = pt.dvector("xs")
     final, _ = scan.bind(ScanArgs(xs.shape[0], [xs], [ZERO], []))
     body = [line for line in text([xs], [final]).splitlines() if line.startswith("    ")]
@@ -47,7 +49,7 @@ def test_the_example_at_the_top_of_the_file():
 
 
 def test_a_loop_that_stops_shows_its_flag_apart():
-    scan = Scan.from_body(BodyArgs(I, [], [S], []), BodyOuts([S], [I], pt.gt(S, 3.0)))
+    scan = Scan.from_body(BodyArgs(INDEX, [], [S], []), BodyOuts([S], [INDEX], pt.gt(S, 3.0)))
     found = text([S], scan.bind(ScanArgs(FOUR, [], [S], [])))
     assert "Scan{loop, stops} n_steps=4 xs=() init=(s) consts=()" in found
     assert "      return s0 | i | a" in found
@@ -55,7 +57,9 @@ def test_a_loop_that_stops_shows_its_flag_apart():
 
 def test_vectors_among_what_a_step_returns():
     constant = pt.constant(np.array([1.0, 2.0]))
-    scan = Scan.from_body(BodyArgs(I, [], [S], []), BodyOuts([S], [constant, I], pt.gt(S, 3.0)))
+    scan = Scan.from_body(
+        BodyArgs(INDEX, [], [S], []), BodyOuts([S], [constant, INDEX], pt.gt(S, 3.0))
+    )
     found = text([S], scan.bind(ScanArgs(FOUR, [], [S], [])))
     assert "      return s0 | [1.0, 2.0], i | a" in found
 
@@ -69,9 +73,11 @@ def test_a_call_is_printed_with_its_body():
 
 
 def test_loops_in_loops_are_indented_under_their_loop():
-    inner = Scan.from_body(BodyArgs(I, [], [S], []), BodyOuts([S + I], []), name="inner")
+    inner = Scan.from_body(BodyArgs(INDEX, [], [S], []), BodyOuts([S + INDEX], []), name="inner")
     outer = Scan.from_body(
-        BodyArgs(I, [], [S], []), BodyOuts(inner.bind(ScanArgs(2, [], [S], [])), []), name="outer"
+        BodyArgs(INDEX, [], [S], []),
+        BodyOuts(inner.bind(ScanArgs(2, [], [S], [])), []),
+        name="outer",
     )
     lines = text([S], outer.bind(ScanArgs(3, [], [S], []))).splitlines()
     depth = {line.strip(): len(line) - len(line.lstrip()) for line in lines}
@@ -118,7 +124,7 @@ def test_types_without_a_shape():
 def test_equal_graphs_give_equal_text():
     def program():
         x = pt.dvector("x")
-        scan = Scan.from_body(BodyArgs(I, [X], [S], []), BodyOuts([S * X], [S]))
+        scan = Scan.from_body(BodyArgs(INDEX, [X], [S], []), BodyOuts([S * X], [S]))
         return text([x], scan.bind(ScanArgs(x.shape[0], [x], [ZERO], [])))
 
     assert program() == program()

@@ -126,7 +126,9 @@ def test_values_and_one_warning_that_names_it(op):
     name = type(op).__name__
     assert f"class {name}" in str(warning.message) and "jax.pure_callback" in str(warning.message)
     assert "has no JAX conversion: it runs on the host" in str(warning.message)
-    assert float(f(XS[:2])) == (XS[:2] ** 2).sum()  # compiled again, and silent: warnings are errors
+    assert (
+        float(f(XS[:2])) == (XS[:2] ** 2).sum()
+    )  # compiled again, and silent: warnings are errors
     assert float(jax.jit(f)(jnp.asarray(XS))) == (XS**2).sum()
 
 
@@ -191,7 +193,9 @@ def test_an_op_without_a_pullback_is_refused_where_it_is_differentiated(op):
         lambda: jax.grad(f)(jnp.asarray(XS)),
         lambda: jax.jvp(f, (jnp.asarray(XS),), (jnp.ones(3),)),
     ):
-        with pytest.raises(UnsupportedOpError, match="has no `pullback`, so it cannot be diff") as e:
+        with pytest.raises(
+            UnsupportedOpError, match="has no `pullback`, so it cannot be diff"
+        ) as e:
             derivative()
         assert "disconnected_grad" in str(e.value) and str(y.owner.op) in str(e.value)
 
@@ -232,14 +236,18 @@ def test_another_shape_than_expected_is_an_error():
     x = pt.dvector("x")
     f = jaxify([x], KeepPositive()(x))
     assert quiet(f, np.ones(3)).tolist() == [1, 1, 1]
-    with pytest.raises(Exception, match=r"the shape \(2,\); from its static type .* expected \(3,\)"):
+    with pytest.raises(
+        Exception, match=r"the shape \(2,\); from its static type .* expected \(3,\)"
+    ):
         jax.block_until_ready(f(XS))
 
 
 def test_an_output_shape_that_nothing_says():
     x = pt.dvector("x")
     f = jaxify([x], Refusing()(x))
-    with pytest.raises(DynamicShapeError, match="a run on ones failed .not on ones.. Give the Op an"):
+    with pytest.raises(
+        DynamicShapeError, match="a run on ones failed .not on ones.. Give the Op an"
+    ):
         quiet(f, XS)
 
 
@@ -251,7 +259,9 @@ def test_on_missing_raise_refuses_before_anything_is_traced():
     with pytest.raises(UnsupportedOpError, match="on_missing='callback'") as caught:
         jaxify([x], PerformOnly()(x) + Square()(x), on_missing="raise")
     assert "class PerformOnly" in str(caught.value) and "class Square" in str(caught.value)
-    assert len(caught.value.ops) == 2 and isinstance(caught.value, LoopaxError | NotImplementedError)
+    assert len(caught.value.ops) == 2 and isinstance(
+        caught.value, LoopaxError | NotImplementedError
+    )
     assert float(jaxify([x], x.sum(), on_missing="raise")(XS)) == XS.sum()
 
 

@@ -83,7 +83,9 @@ def test_all_that_is_unsupported_is_in_one_message(on_missing):
 
 def test_what_is_unsupported_inside_a_body_is_found_and_said_once():
     def step(x):
-        return x + pytensor.typed_list.length(Strange()(X)) + pytensor.typed_list.length(Strange()(X))
+        return (
+            x + pytensor.typed_list.length(Strange()(X)) + pytensor.typed_list.length(Strange()(X))
+        )
 
     with pytest.raises(UnsupportedOpError, match="class Strange") as caught:
         jaxify([X], scan(step, X))
@@ -144,7 +146,7 @@ def test_missing_inputs_are_all_named():
         jaxify([X, Y, X], X)
 
 
-# -- calls ---------------------------------------------------------------------------------------------------
+# -- calls --------------------------------------------------------------------------------------------
 
 
 def power(**options):
@@ -180,7 +182,9 @@ def test_missing_misnamed_doubled_and_too_many(args, kwargs, message):
     ],
 )
 def test_a_wrong_rank_or_dtype(convert, value, found):
-    expected = rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {found}. Conv"
+    expected = (
+        rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {found}. Conv"
+    )
     with pytest.raises(LoopTypeError, match=expected):
         power()(convert(value), 1.0)
     with pytest.raises(LoopTypeError, match=expected):
@@ -219,7 +223,9 @@ def test_a_function_with_updates_is_not_called():
     w = pytensor.shared(np.asarray(1.0), name="w")
     f = jaxify([A], A * w, updates={w: w + A})
     for call in (f, jax.jit(f), jax.grad(f)):
-        with pytest.raises(StatefulFunctionError, match=r"updates the shared variables w: .*updates\."):
+        with pytest.raises(
+            StatefulFunctionError, match=r"updates the shared variables w: .*updates\."
+        ):
             call(1.0)
 
 
@@ -273,7 +279,9 @@ def test_integers_that_would_wrap_are_refused_in_32_bit_mode():
 
 def test_a_length_of_one_is_not_broadcast_at_run_time():
     f = jaxify([X, Y], X + Y)
-    with pytest.raises(ValueError, match="Axis 0 of 'y' .*has length 1 .*PyTensor refuses .*specify_bro"):
+    with pytest.raises(
+        ValueError, match="Axis 0 of 'y' .*has length 1 .*PyTensor refuses .*specify_bro"
+    ):
         f(np.ones(3), np.ones(1))
     with pytest.raises(ValueError, match="Axis 0 of 'x'"):
         f(np.ones(1), np.ones(3))
@@ -353,12 +361,16 @@ def test_rows_of_different_shapes():
     with pytest.raises(LoopTypeError, match=r"The rows of a trace .* they cannot be stacked. Pad"):
         f(np.ones(4))
     f = jaxify([X, k], scan(lambda i: X[:i], k))
-    with pytest.raises(DynamicShapeError, match="a sequence of a loop, which changes from step to st"):
+    with pytest.raises(
+        DynamicShapeError, match="a sequence of a loop, which changes from step to st"
+    ):
         f(np.ones(4), np.array([1, 2]))
 
 
 def test_a_shape_that_follows_from_a_state():
-    f = jaxify([X, N], scan(lambda s: s + X[:s].sum().astype("int64"), outputs_info=N, n_steps=3)[-1])
+    f = jaxify(
+        [X, N], scan(lambda s: s + X[:s].sum().astype("int64"), outputs_info=N, n_steps=3)[-1]
+    )
     with pytest.raises(DynamicShapeError, match="follows from a state of a loop.*pt.where"):
         jax.jit(f)(np.ones(9), 1)
 

@@ -336,7 +336,9 @@ def test_a_mask_recompiles_for_each_value_and_says_so_once():
     x = pt.dvector("x")
     f = jaxify([x], x[pt.gt(x, 0)] * 2)
     assert f([1.0, -1.0, 3.0]).tolist() == [2, 6]
-    with pytest.warns(UserWarning, match="makes a shape of the values of 'x'.*compiled again for each"):
+    with pytest.warns(
+        UserWarning, match="makes a shape of the values of 'x'.*compiled again for each"
+    ):
         assert f([-1.0, -1.0, 3.0]).tolist() == [6]
     assert f([4.0, 5.0, 6.0]).tolist() == [8, 10, 12]
 
@@ -384,7 +386,9 @@ def test_a_tracer_is_refused_also_where_the_input_is_known_to_be_static(known):
 def test_several_tracers_are_named():
     n, m = pt.lscalar("n"), pt.lscalar("m")
     f = jaxify([n, m], pt.zeros((n + m,)))
-    with pytest.raises(DynamicShapeError, match=r"'n' \(argument 0\), 'm' \(argument 1\).*\(0, 1\)"):
+    with pytest.raises(
+        DynamicShapeError, match=r"'n' \(argument 0\), 'm' \(argument 1\).*\(0, 1\)"
+    ):
         jax.jit(f)(1, 2)
     with pytest.raises(DynamicShapeError, match=r"follows from 'm' \(argument 1\), of which"):
         jax.jit(lambda m: f(1, m))(2)

@@ -11,7 +11,9 @@ REPORT = "print(jax.config.jax_enable_x64, jax.numpy.ones(()).dtype)"
 
 def run(code, **environment):
     """What ``code`` prints, in a fresh interpreter."""
-    inherited = {k: v for k, v in os.environ.items() if k not in ("JAX_ENABLE_X64", "PYTENSOR_FLAGS")}
+    inherited = {
+        k: v for k, v in os.environ.items() if k not in ("JAX_ENABLE_X64", "PYTENSOR_FLAGS")
+    }
     flags = "blas__ldflags="
     if more := environment.pop("PYTENSOR_FLAGS", None):
         flags += f",{more}"

@@ -120,7 +120,11 @@ def test_a_gradient_that_reads_the_last_row_and_all_rows(n):
 
 
 def plain(x):
-    return [pt.log(pt.sum(pt.exp(x))), pt.set_subtensor(x[1:3], x[:2] * 2) + x.mean(), x.shape[0] * 2]
+    return [
+        pt.log(pt.sum(pt.exp(x))),
+        pt.set_subtensor(x[1:3], x[:2] * 2) + x.mean(),
+        x.shape[0] * 2,
+    ]
 
 
 def mapped(x):
@@ -128,7 +132,9 @@ def mapped(x):
 
 
 def gradient(x):
-    out = scan(lambda a, s, t: pt.tanh(a * s + t), x, outputs_info=[{"initial": x[:2], "taps": [-1, -2]}])
+    out = scan(
+        lambda a, s, t: pt.tanh(a * s + t), x, outputs_info=[{"initial": x[:2], "taps": [-1, -2]}]
+    )
     return [pytensor.grad(out.sum() + out[-1], x)]
 
 

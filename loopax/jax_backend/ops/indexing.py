@@ -7,6 +7,7 @@ smallest value) instead. A traced slice works where its *length* is static: ``x[
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -25,76 +26,94 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.ir.errors import describe
+from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.ops.slices import is_basic, write_slices
 from loopax.jax_backend.registry import rule
-from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.static import is_traced, no_number
 
 
 @rule(Subtensor, AdvancedSubtensor, AdvancedSubtensor1)
 def read(site: Site, x: Any, *values: Any) -> Any:
-    index, dynamic = _index(site, x, 1, values)
+    index = _index(site, x, 1, values)
     if _is_whole(index, x):
         return x
-    if not dynamic:
-        return x[index] if isinstance(x, np.ndarray) else jnp.asarray(x)[index]
+    if not index.dynamic:
+        return (x if isinstance(x, np.ndarray) else jnp.asarray(x))[index.entries]
     x = jnp.asarray(x)
-    if _is_row(index) and _in_bounds(site, 1, x.shape[0]):
-        return jax.lax.dynamic_index_in_dim(x, index[0], keepdims=False)
+    if index.row is not None and _in_bounds(site, 1, x.shape[0]):
+        return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
     fill = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else None
-    return x.at[index].get(mode="fill", fill_value=fill)
+    entries = list(index.entries)
+    for axis, k in index.slices.items():  # one after the other: together they would be paired up
+        whole = (slice(None),) * axis
+        x = x.at[(*whole, entries[k])].get(mode="fill", fill_value=fill)
+        entries[k] = slice(None)
+    return x.at[tuple(entries)].get(mode="fill", fill_value=fill)
 
 
 @rule(IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
 def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     x = jnp.asarray(x)
     y = jnp.asarray(y).astype(x.dtype)
-    index, dynamic = _index(site, x, 2, values)
+    index = _index(site, x, 2, values)
     sets = site.op.set_instead_of_inc
     if _is_whole(index, x):
         return jnp.broadcast_to(y, x.shape) if sets else x + y
-    if not dynamic and is_basic(index):
-        return write_slices(x, y, index, sets, from_zero=_is_zero(site, site.node.inputs[0]))
-    if sets and _is_row(index) and is_traced(index[0]) and _in_bounds(site, 2, x.shape[0]):
-        return jax.lax.dynamic_update_index_in_dim(x, jnp.broadcast_to(y, x.shape[1:]), index[0], 0)
-    if dynamic and all(_is_position(k) for k in index):
-        index, y = _poisoned(x, y, index, sets)
-    return x.at[index].set(y) if sets else x.at[index].add(y)
+    if not index.dynamic:
+        if is_basic(index.entries):
+            zero = _is_zero(site, site.node.inputs[0])
+            return write_slices(x, y, index.entries, sets, from_zero=zero)
+        return x.at[index.entries].set(y) if sets else x.at[index.entries].add(y)
+    if sets and index.row is not None and _in_bounds(site, 2, x.shape[0]):
+        row = jnp.broadcast_to(y, x.shape[1:])
+        return jax.lax.dynamic_update_index_in_dim(x, row, index.row, 0)
+    entries, ok = _inside(index, x)
+    if index.slices:
+        entries = _mesh(site, entries, index.slices, x.shape)
+    # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
+    bad = no_number(x.dtype) if sets or x.dtype.kind == "b" else no_number(x.dtype) - x[entries]
+    y = jnp.where(ok, y, bad)
+    return x.at[entries].set(y) if sets else x.at[entries].add(y)
 
 
-def _is_position(k: Any) -> bool:
-    """Whether ``k`` is an integer or an array of them: not a slice, a mask or a new axis."""
-    return isinstance(k, int) or (hasattr(k, "dtype") and k.dtype.kind in "iu")
+def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:
+    """The index with what is traced moved into range, and whether all of it was there before."""
+    entries, ok = list(index.entries), jnp.asarray(True)
+    for axis, k in index.axes.items():
+        if is_traced(entries[k]):
+            n = x.shape[axis]
+            at = entries[k].astype(int)  # -n of an unsigned integer is a large number
+            ok = ok & jnp.all((at >= -n) & (at < n))
+            entries[k] = jnp.clip(at, -n, n - 1)
+    return tuple(entries), ok
 
 
-def _poisoned(x: Any, y: Any, index: Any, sets: bool) -> tuple[Any, Any]:
-    """The index moved into range, and ``y`` made NaN (or the smallest integer) where it was not.
-
-    JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
-    """
-    # An unsigned index would turn -n into a large number, and static ones were checked before.
-    index = [k.astype(int) if is_traced(k) else k for k in index]
-    ok = jnp.ones(jnp.broadcast_shapes(*(jnp.shape(k) for k in index)), dtype=bool)
-    for k, n in zip(index, x.shape, strict=False):
-        if is_traced(k):
-            ok = ok & (k >= -n) & (k < n)
-    trailing = x.shape[len(index) :]
-    inside = tuple(
-        jnp.clip(k, -n, n - 1) if is_traced(k) else k for k, n in zip(index, x.shape, strict=False)
+def _mesh(site: Site, entries: Any, slices: dict[int, int], shape: Any) -> tuple[Any, ...]:
+    """Slices as arrays of positions, each along an axis of its own, so that they are not paired up."""
+    kinds = [
+        "slice" if isinstance(e, slice) or k in slices.values() else jnp.ndim(e)
+        for k, e in enumerate(entries)
+    ]
+    arrays = [k for k, kind in enumerate(kinds) if kind not in ("slice", 0)]
+    if (
+        len(arrays) > 1
+        or (arrays and (0 in kinds or kinds[arrays[0]] != 1))
+        or any(e is None for e in entries)
+    ):
+        raise UnsupportedOpError(
+            f"{site.op}, for {describe(site.out)}, writes to a slice with a traced bound and to arrays "
+            "of indices at once. Write to one after the other."
+        )
+    ranged = [
+        np.arange(*e.indices(n)) if isinstance(e, slice) else e
+        for e, n in zip(entries, shape, strict=False)
+    ]
+    wide = [k for k, kind in enumerate(kinds) if kind != 0]
+    return tuple(
+        e.reshape([-1 if j == k else 1 for j in wide]) if k in wide else e
+        for k, e in enumerate(ranged)
     )
-    y = jnp.broadcast_to(y, ok.shape + trailing)
-    if jnp.issubdtype(x.dtype, jnp.inexact):
-        bad = jnp.asarray(jnp.nan, dtype=x.dtype)
-    else:
-        bad = jnp.asarray(_smallest(x.dtype), dtype=x.dtype)
-        bad = bad if sets or x.dtype.kind == "b" else bad - x[inside]  # so that the sum is it
-    y = jnp.where(ok.reshape(ok.shape + (1,) * len(trailing)), y, bad)
-    return inside, y
-
-
-def _smallest(dtype: Any) -> Any:
-    return False if dtype.kind == "b" else jnp.iinfo(dtype).min
 
 
 def _is_zero(site: Site, v: Variable) -> bool:
@@ -122,30 +141,50 @@ def nonzero(site: Site, x: Any) -> Any:
     return tuple(np.nonzero(site.static(0)))
 
 
-def _index(site: Site, x: Any, first: int, values: Any) -> tuple[tuple[Any, ...], bool]:
-    """The index as JAX takes it, and whether anything in it is traced.
+@dataclass(frozen=True)
+class Index:
+    """An index as JAX takes it.
 
-    ``values`` are the inputs of the node from position ``first`` on, which ``idx_list`` refers to.
+    ``axes`` says which entry indexes an axis of the array, where it takes that axis alone;
+    ``slices`` which of them are slices with traced bounds, as arrays of positions.
     """
-    positions = indices_from_subtensor(range(len(values)), _idx_list(site))
-    index: list[Any] = []
-    dynamic = False
+
+    entries: tuple[Any, ...]
+    axes: dict[int, int]
+    slices: dict[int, int]
+
+    @property
+    def dynamic(self) -> bool:
+        return any(map(is_traced, self.entries))
+
+    @property
+    def row(self) -> Any:
+        """The traced integer that is the whole index, or None."""
+        if len(self.entries) == 1 and not self.slices and jnp.ndim(self.entries[0]) == 0:
+            return self.entries[0]
+        return None
+
+
+def _index(site: Site, x: Any, first: int, values: Any) -> Index:
+    """The index of a node; ``values`` are its inputs from position ``first`` on."""
+    entries: list[Any] = []
+    axes: dict[int, int] = {}
+    slices: dict[int, int] = {}
     axis = 0
-    for entry in positions:
-        length = jnp.shape(x)[axis] if axis < jnp.ndim(x) else 1
+    for entry in indices_from_subtensor(range(len(values)), _idx_list(site)):
         if isinstance(entry, slice):
-            found = _slice(site, entry, first, values, length)
-            axis += 1
+            found, taken = _slice(site, entry, first, values, jnp.shape(x)[axis]), 1
+            if not isinstance(found, slice):
+                slices[axis] = len(entries)
+        elif entry is None or values[entry] is None:  # np.newaxis
+            found, taken = None, 0
         else:
-            found = values[entry] if entry is not None else None
-            if found is None:  # np.newaxis
-                index.append(None)
-                continue
-            found, taken = _entry(site, found, first + entry, axis, jnp.shape(x))
-            axis += taken
-        dynamic = dynamic or is_traced(found)
-        index.append(found)
-    return tuple(index), dynamic
+            found, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
+        if taken == 1:
+            axes[axis] = len(entries)
+        entries.append(found)
+        axis += taken
+    return Index(tuple(entries), axes, slices)
 
 
 def _idx_list(site: Site) -> Any:
@@ -243,18 +282,9 @@ def _in_bounds(site: Site, k: int, length: int) -> bool:
     return False
 
 
-def _is_row(index: Any) -> bool:
-    return (
-        len(index) == 1
-        and not isinstance(index[0], slice)
-        and jnp.ndim(index[0]) == 0
-        and index[0] is not None
-    )
-
-
-def _is_whole(index: Any, x: Any) -> bool:
+def _is_whole(index: Index, x: Any) -> bool:
     """Whether the index selects all of ``x``, in order."""
-    return all(
+    return len(index.entries) <= jnp.ndim(x) and all(
         isinstance(s, slice) and s.indices(n) == (0, n, 1)
-        for s, n in zip(index, jnp.shape(x), strict=False)
-    ) and len(index) <= jnp.ndim(x)
+        for s, n in zip(index.entries, jnp.shape(x), strict=False)
+    )

@@ -36,13 +36,13 @@ def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
 
 def _int_div(x: Any, y: Any) -> Any:
     # NumPy, and so PyTensor, defines integer division by 0 as 0; XLA gives -1.
-    if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
+    if jnp.result_type(x, y).kind in "biu":
         return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
     return jnp.floor_divide(x, y)
 
 
 def _mod(x: Any, y: Any) -> Any:
-    if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
+    if jnp.result_type(x, y).kind in "biu":
         return jnp.where(y == 0, 0, jnp.mod(x, jnp.where(y == 0, 1, y)))
     return jnp.mod(x, y)
 

@@ -1,0 +1,23 @@
+"""The stages of a jitted function, which ``jax.export.export`` asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+
+class Stages:
+    """Gives a callable ``trace``, ``lower`` and ``eval_shape``, as ``jax.jit`` gives its result."""
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``jax.jit(self).trace``."""
+        return jax.jit(self).trace(*args, **kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``jax.jit(self).lower``."""
+        return jax.jit(self).lower(*args, **kwargs)
+
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """As ``jax.eval_shape(self, ...)``."""
+        return jax.eval_shape(self, *args, **kwargs)
