@@ -138,9 +138,9 @@ class TracedFunction(Stages):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         at, leaves = frontend.signature(args, kwargs)
-        return self.trace(at)(*leaves)
+        return self.specialize(at)(*leaves)
 
-    def trace(self, at: frontend.Signature) -> JaxFunction:
+    def specialize(self, at: frontend.Signature) -> JaxFunction:
         """The callable for one signature, of the leaves of its arguments."""
         with self._lock:
             if at not in self._traced:
