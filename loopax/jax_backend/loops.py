@@ -18,6 +18,7 @@ from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.evaluate import check_lengths
 from loopax.jax_backend.evaluate import ChangesInLoop, Site
 from loopax.jax_backend.registry import rule
+from loopax.jax_backend.reverse import unflipped
 from loopax.jax_backend.static import is_traced, no_number
 from loopax.jax_backend.x64 import as_declared
 
@@ -52,7 +53,7 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     try:
         finals, ys = _scan(site, step, init, sequences, n_steps, kept)
     except ChangesInLoop as error:
-        if n_steps > _UNROLLED or all(is_traced(x) for x in [*args.states, *args.sequences, 0]):
+        if not 0 < n_steps <= _UNROLLED:
             raise
         try:
             finals, ys = _unroll(step, args, n_steps, kept, op)
@@ -70,17 +71,23 @@ def _if_legal(ok: Any, x: Any) -> Any:
 
 
 def _scan(site: Site, step: Any, init: Any, sequences: Any, n_steps: int, kept: Any) -> Any:
-    if site.op.args.i in site.context.plan(site.op.fgraph).read:
-        index = np.arange(n_steps, dtype=np.int64)
-        return jax.lax.scan(
-            lambda states, x: step(x[0], x[1], states, kept),
-            init,
-            (index, sequences),
-            length=n_steps,
-        )
-    return jax.lax.scan(
-        lambda states, x: step(None, x, states, kept), init, sequences, length=n_steps
+    op: Scan = site.op
+    backwards = unflipped(site, op.split_inputs(site.node.inputs).sequences, n_steps)
+    index = (
+        np.arange(n_steps, dtype=np.int64)
+        if op.args.i in site.context.plan(op.fgraph).read
+        else None
     )
+    if backwards is not None:
+        sequences, index = backwards, None if index is None else index[::-1]
+    finals, ys = jax.lax.scan(
+        lambda states, x: step(x[0], x[1], states, kept),
+        init,
+        (index, sequences),
+        length=n_steps,
+        reverse=backwards is not None,
+    )
+    return finals, ys if backwards is None else [jnp.flip(y, 0) for y in ys]
 
 
 def _unroll(step: Any, args: Any, n_steps: int, kept: Any, op: Scan) -> Any:
@@ -90,8 +97,6 @@ def _unroll(step: Any, args: Any, n_steps: int, kept: Any, op: Scan) -> Any:
     for i in range(n_steps):
         states, ys = step(np.asarray(i), [x[i] for x in args.sequences], states, kept)
         rows.append(ys)
-    if not rows:
-        raise AssertionError("a loop of no steps has nothing that changes")
     try:
         return states, [jnp.stack(ys) for ys in zip(*rows, strict=True)]
     except ValueError as error:
