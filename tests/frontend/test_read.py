@@ -365,3 +365,10 @@ def test_a_python_function_refuses_what_is_no_array():
         f("text")
     with pytest.raises(LoopTypeError, match="is a PyTensor variable"):
         f(X)
+
+
+def test_a_shared_variable_is_no_input():
+    x, s = pt.dvector("x"), pytensor.shared(np.ones(2), name="s")
+    with pytest.raises(TypeError, match="shared variable s is listed as an input.*givens"):
+        jaxify([s], s * 2)
+    np.testing.assert_array_equal(jaxify([x], s * 2, givens={s: x})([3.0, 4.0]), [6.0, 8.0])
