@@ -367,7 +367,7 @@ def test_a_python_function_refuses_what_is_no_array():
         f(X)
 
 
-def test_a_shared_variable_is_no_input():
+def test_a_shared_variable_listed_as_an_input_is_refused():
     x, s = pt.dvector("x"), pytensor.shared(np.ones(2), name="s")
     with pytest.raises(TypeError, match="shared variable s is listed as an input.*givens"):
         jaxify([s], s * 2)
