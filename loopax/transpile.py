@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from threading import RLock
 from typing import Any
 
 from pytensor.compile.executor import Function
@@ -12,6 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
 from loopax.ir.errors import UnsupportedOpError
+from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend import JaxFunction, Stages, refusal, unsupported_ops
 from loopax.lowering import lower
@@ -103,12 +103,14 @@ class Builder:
     on_missing: str
 
     def __call__(self, program: Program) -> JaxFunction:
-        try:
-            frontend.import_graph(program.graph)
-        except UnsupportedOpError as error:  # all that is unsupported, in one message
-            raise refusal([*error.ops, *unsupported_ops(program.graph, self.on_missing)]) from None
-        lower(program.graph)
-        return JaxFunction(program, jit=self.jit, on_missing=self.on_missing)
+        with TRACING:
+            try:
+                frontend.import_graph(program.graph)
+            except UnsupportedOpError as error:  # all that is unsupported, in one message
+                lines = [*error.ops, *unsupported_ops(program.graph, self.on_missing)]
+                raise refusal(lines) from None
+            lower(program.graph)
+            return JaxFunction(program, jit=self.jit, on_missing=self.on_missing)
 
 
 class TracedFunction(Stages):
@@ -123,18 +125,10 @@ class TracedFunction(Stages):
         self.__name__ = self.__qualname__ = name or getattr(fn, "__name__", "program")
         self.__doc__ = getattr(fn, "__doc__", None)
         self._build = build
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._lock = RLock()
         self._traced: dict[frontend.Signature, JaxFunction] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_lock", "_traced")}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._prepare()
+        return {**self.__dict__, "_traced": {}}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         at, leaves = frontend.signature(args, kwargs)
@@ -142,7 +136,7 @@ class TracedFunction(Stages):
 
     def specialize(self, at: frontend.Signature) -> JaxFunction:
         """The callable for one signature, of the leaves of its arguments."""
-        with self._lock:
+        with TRACING:
             if at not in self._traced:
                 program = frontend.trace(self.__wrapped__, at)
                 program.name = self.__name__

@@ -154,7 +154,8 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
     )
     dtype = str(x.dtype)
     if fits and dtype != expected.dtype:
-        weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind
+        # A weak float stands for a Python number; a weak integer may be too large to narrow.
+        weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind == "f"
         narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
         fits = weak or narrow or _widens(dtype, expected.dtype)
         if fits and not narrow:

@@ -19,6 +19,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
+from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
@@ -53,7 +54,9 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     """The outputs of a node by its ``perform``, on the host."""
     node, context = site.node, site.context
     line = unsupported(node)
-    tensors = all(isinstance(v.type, DenseTensorType) for v in [*node.inputs, *node.outputs])
+    tensors = all(
+        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
+    )
     if context.on_missing == "raise" or not tensors:
         raise refusal([line])
     if line not in context.warned:
@@ -63,7 +66,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
             stacklevel=2,
         )
     given = [jnp.asarray(x) for x in values]
-    shapes = output_shapes(site, given)
+    shapes = output_shapes(site, values)
 
     def on_host(*inputs: Any) -> tuple[Any, ...]:
         arrays = [

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -52,13 +53,13 @@ class Context:
     """What a whole evaluation shares: options, and the plans of the graphs seen so far."""
 
     on_missing: str = "callback"
-    plans: dict[int, tuple[Any, Plan]] = field(default_factory=dict)
+    plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
     warned: set[str] = field(default_factory=set)
 
     def plan(self, graph: Any) -> Plan:
-        if id(graph) not in self.plans:
-            self.plans[id(graph)] = (graph, plan(graph))  # the graph too: it keeps its id taken
-        return self.plans[id(graph)][1]
+        if graph not in self.plans:
+            self.plans[graph] = plan(graph)
+        return self.plans[graph]
 
 
 class ChangesInLoop(DynamicShapeError):

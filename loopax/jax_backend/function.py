@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from threading import RLock
 from typing import Any
 
 import jax
@@ -13,6 +12,7 @@ import numpy as np
 from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir.errors import DynamicShapeError, StatefulFunctionError
+from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.arguments import Arguments
 from loopax.jax_backend.callback import refusal
@@ -21,7 +21,6 @@ from loopax.jax_backend.stages import Stages
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
 
-_TRACING = RLock()  # PyTensor's configuration is global, and its rewriters are not reentrant
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
 
@@ -136,7 +135,7 @@ class JaxFunction(Stages):
                 f"loopax makes such inputs static by itself; under one, pass them as Python values: "
                 f"jax.jit(f, static_argnums={numbers}), or functools.partial(f, {names[numbers[0]]}=...)."
             ) from None
-        with _TRACING:
+        with TRACING:
             self._static |= new
 
     def _call_static(self, given: Any, static: frozenset[int]) -> Any:
@@ -149,7 +148,7 @@ class JaxFunction(Stages):
             )
         values = {k: np.asarray(given[k]) for k in sorted(static)}
         key = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in values.items())
-        with _TRACING:
+        with TRACING:
             if key not in self._variants:
                 self._warn_of_recompiling(values)
                 self._variants[key] = self._variant(tuple(values.items()))
@@ -182,7 +181,7 @@ class JaxFunction(Stages):
             given: list[Any] = [positions.get(k) for k in range(len(graph.inputs))]
             for k, x in zip(rest, traced, strict=True):
                 given[k] = as_declared(x, graph.inputs[k])
-            with _TRACING:
+            with TRACING:
                 outs = run(context, graph, given, range(len(given)))
             return build([_as_output(x, v) for x, v in zip(outs, graph.outputs, strict=True)])
 

@@ -1,8 +1,8 @@
 """The shapes of what an op returns when it runs on the host: JAX must know them while it traces.
 
 In order: the static shape of the output's type; the op's own ``infer_shape``; and, where both leave
-it open, one run of the op on ones of the inputs' shapes. A run that returns another shape later is an
-error, never a wrong result.
+it open, one run of the op, on ones where an input is not known. A run that returns another shape
+later is an error, never a wrong result.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Variable
@@ -54,9 +55,12 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
 
 def _by_running(site: Site, values: Sequence[Any]) -> list[tuple[int, ...]]:
     node = site.node
-    ones = [np.ones(x.shape, dtype=v.type.dtype) for x, v in zip(values, node.inputs, strict=True)]
+    known = [
+        np.ones(jnp.shape(x), dtype=v.type.dtype) if isinstance(x, jax.Array) else x
+        for x, v in zip(values, node.inputs, strict=True)
+    ]
     try:
-        return [out.shape for out in apply(node, ones)]
+        return [out.shape for out in apply(node, known)]
     except Exception as error:
         raise DynamicShapeError(
             f"{node.op}, for {describe(node.outputs[0])}, runs on the host, and JAX must know the shape "

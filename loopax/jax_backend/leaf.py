@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply, Constant
 from pytensor.link.jax.dispatch import jax_funcify, jax_typify
+from pytensor.scalar.basic import ScalarConstant, ScalarType
 from pytensor.tensor.type import TensorType
 
 from loopax.jax_backend.callback import call_back
@@ -47,7 +48,11 @@ def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
     """``node`` with its static inputs as Constants; itself where there is nothing to change."""
     inputs = list(node.inputs)
     for k, (v, x) in enumerate(zip(node.inputs, values, strict=True)):
-        if isinstance(v, Constant) or is_traced(x) or not isinstance(v.type, TensorType):
+        if isinstance(v, Constant) or is_traced(x):
+            continue
+        if isinstance(v.type, ScalarType) and _plain(x):
+            inputs[k] = ScalarConstant(v.type, v.type.filter(x))
+        if not isinstance(v.type, TensorType):
             continue
         if isinstance(x, np.ndarray) and x.size <= _MAX_CONSTANT:
             inputs[k] = v.type.clone(shape=x.shape).constant_type(v.type.clone(shape=x.shape), x)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.ir import Scan, UnsupportedOpError
-from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.ir.evaluate import check_lengths
 from loopax.jax_backend.evaluate import ChangesInLoop, Site
 from loopax.jax_backend.registry import rule
@@ -54,7 +54,8 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
         finals, ys = _scan(site, step, init, sequences, n_steps, kept)
     except ChangesInLoop as error:
         if not 0 < n_steps <= _UNROLLED:
-            raise
+            limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n_steps}.)"
+            raise DynamicShapeError(str(error) + limit) from None
         try:
             finals, ys = _unroll(step, args, n_steps, kept, op)
         except ChangesInLoop:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pytensor.link.jax.dispatch import jax_funcify
 
 if TYPE_CHECKING:
-    from loopax.jax_backend.evaluate import Site
+    pass
 
 Rule = Callable[..., Any]
 _RULES: dict[type, Rule] = {}
@@ -55,4 +55,4 @@ def converted_ops() -> tuple[type, ...]:
     return tuple(_RULES)
 
 
-__all__ = ["Rule", "Site", "converted_ops", "find_rule", "has_conversion", "rule"]
+__all__ = ["Rule", "converted_ops", "find_rule", "has_conversion", "rule"]

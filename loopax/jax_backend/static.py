@@ -51,10 +51,16 @@ def is_traced(x: Any) -> bool:
 
 
 def no_number(dtype: Any) -> Any:
-    """What stands for an error that cannot be raised while a program runs: NaN, or the least integer."""
+    """What stands for an error that cannot be raised while a program runs.
+
+    NaN; the least integer, or the largest of an unsigned type, where the least is a plausible 0.
+    """
     if jnp.issubdtype(dtype, jnp.inexact):
-        return jnp.asarray(jnp.nan, dtype=dtype)
-    return jnp.asarray(False if dtype.kind == "b" else jnp.iinfo(dtype).min, dtype=dtype)
+        return np.asarray(np.nan, dtype=dtype)
+    if dtype.kind == "b":
+        return np.asarray(False)
+    limits = jnp.iinfo(dtype)
+    return np.asarray(limits.max if dtype.kind == "u" else limits.min, dtype=dtype)
 
 
 def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
@@ -56,4 +57,6 @@ def _has_scalar_function(op: Elemwise) -> bool:
 
 
 def _on_tensors(node: Apply) -> bool:
-    return all(isinstance(v.type, DenseTensorType) for v in [*node.inputs, *node.outputs])
+    return all(
+        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
+    )

@@ -11,7 +11,6 @@ import os
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
@@ -76,4 +75,4 @@ def narrowed(value: Any) -> bool:
     return bool(value.min() < info.min or value.max() > info.max)
 
 
-__all__ = ["as_declared", "import_dispatch", "jnp", "narrowed", "set_default_precision"]
+__all__ = ["as_declared", "import_dispatch", "narrowed", "set_default_precision"]

@@ -14,6 +14,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Composite, ScalarOp
+from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import discrete_dtypes
@@ -38,7 +39,7 @@ def elemwise(site: Site, *values: Any) -> Any:
     if isinstance(scalar_op, _CLIPS):
         given = tuple(_behind_barrier(x, v) for x, v in zip(given, site.node.inputs, strict=True))
     elif isinstance(scalar_op, ps.Switch):
-        given = guarded(site, *given)
+        given = guarded(site, apply_scalar, *given)
     try:
         outs = apply_scalar(site, scalar_op, site.node, given)
     except NotImplementedError:
@@ -95,6 +96,8 @@ def _promoted(op: Any, node: Apply, values: Any) -> Any:
     if isinstance(op, ps.Pow) and dtypes[1] in discrete_dtypes and dtypes[0] not in discrete_dtypes:
         # An integer power stays one: exact, and differentiable at 0.
         return [_cast(values[0], common), values[1]]
+    if isinstance(op, PolyGamma):  # its order is an integer
+        return [values[0], _cast(values[1], out)]
     return [*values[:first], *(_cast(x, common) for x in values[first:])]
 
 

@@ -15,14 +15,15 @@ import jax
 import jax.numpy as jnp
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
+from pytensor.scalar.math import GammaLn, Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.ops.scalars import scalar_function
 from loopax.jax_backend.static import is_traced
 
 _DEPTH = 6  # of the chain of sums, products and casts that is searched for a singular function
-_HARMLESS = 0.5  # in the domain of all of them, with a finite derivative
+_HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
+_OTHER_HARMLESS = {ps.ArcCosh: 2.0, Log1mexp: -0.5}
 _SINGULAR = (
     ps.Exp,
     ps.Exp2,
@@ -38,18 +39,24 @@ _SINGULAR = (
     ps.ArcTanh,
     ps.Cosh,
     ps.Sinh,
+    ps.ArcCosh,
+    ps.ArcTan2,
+    GammaLn,
+    Log1mexp,
 )
 _TRANSPARENT = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Cast, ps.TrueDiv, ps.Pow)
 
 
-def guarded(site: Site, condition: Any, then: Any, otherwise: Any) -> tuple[Any, Any, Any]:
+def guarded(
+    site: Site, apply_scalar: Any, condition: Any, then: Any, otherwise: Any
+) -> tuple[Any, Any, Any]:
     """The inputs of a switch, its branches replaced where they could spoil a derivative."""
     if not is_traced(condition):
         return condition, then, otherwise
     mask = jnp.asarray(condition).astype(bool)
     _, a, b = site.node.inputs
-    safe_then = _guard(site, a, mask, _DEPTH)
-    safe_otherwise = _guard(site, b, ~mask, _DEPTH)
+    safe_then = _guard(site, apply_scalar, a, mask, _DEPTH)
+    safe_otherwise = _guard(site, apply_scalar, b, ~mask, _DEPTH)
     return (
         condition,
         then if safe_then is None else safe_then,
@@ -57,7 +64,7 @@ def guarded(site: Site, condition: Any, then: Any, otherwise: Any) -> tuple[Any,
     )
 
 
-def _guard(site: Site, v: Variable, mask: Any, depth: int) -> Any:
+def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) -> Any:
     """``v`` computed again with harmless arguments outside ``mask``; None where there is no need."""
     node = v.owner
     if node is None or depth == 0 or not isinstance(node.op, Elemwise):
@@ -70,7 +77,7 @@ def _guard(site: Site, v: Variable, mask: Any, depth: int) -> Any:
         return None
     new: list[Any] = [None] * len(values)
     if isinstance(op, _SINGULAR):
-        new[0] = _harmless(mask, values[0])
+        new[0] = _harmless(mask, values[0], _OTHER_HARMLESS.get(type(op), _HARMLESS))
     elif isinstance(op, ps.TrueDiv) and is_traced(values[1]):
         new[1] = _harmless(mask, values[1])
     elif isinstance(op, ps.Pow):
@@ -78,13 +85,13 @@ def _guard(site: Site, v: Variable, mask: Any, depth: int) -> Any:
     if isinstance(op, _TRANSPARENT):
         for k, u in enumerate(node.inputs):
             if new[k] is None:
-                new[k] = _guard(site, u, mask, depth - 1)
+                new[k] = _guard(site, apply_scalar, u, mask, depth - 1)
     if all(x is None for x in new):
         return None
     given = [x if n is None else n for x, n in zip(values, new, strict=True)]
-    out = scalar_function(site, op, node)(*given)
+    (out,) = apply_scalar(site, op, node, given)
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
 
 
-def _harmless(mask: Any, x: Any) -> Any:
-    return jnp.where(mask, x, jnp.asarray(_HARMLESS, dtype=jnp.asarray(x).dtype))
+def _harmless(mask: Any, x: Any, value: float = _HARMLESS) -> Any:
+    return jnp.where(mask, x, jnp.asarray(value, dtype=jnp.asarray(x).dtype))

@@ -43,7 +43,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
     x = jnp.asarray(x)
     if index.row is not None and _in_bounds(site, 1, x.shape[0]):
         return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
-    fill = jnp.nan if jnp.issubdtype(x.dtype, jnp.inexact) else None
+    fill = no_number(x.dtype)
     entries = list(index.entries)
     for axis, k in index.slices.items():  # one after the other: together they would be paired up
         whole = (slice(None),) * axis
@@ -235,7 +235,7 @@ def _slice(site: Site, entry: slice, first: int, values: Any, length: int) -> An
             # As in Python, bounds below 0 count from the end. A slice that crosses an end would be
             # shorter, which JAX cannot have: the positions beyond it are marked as out of range.
             begin = jnp.asarray(values[entry.start])
-            begin = jnp.where((begin < 0) & (begin + n <= 0), begin + length, begin)
+            begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
             at = begin + np.arange(n)
             return jnp.where(at < 0, length, at)
     for k in (entry.start, entry.stop):

@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 
 from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.leaf import convert_leaf
 from loopax.jax_backend.registry import rule
+
+
+@rule(Eigh, Eigvalsh)
+def symmetric_eigen(site: Site, a: Any, *b: Any) -> Any:
+    """From one triangle, as LAPACK reads it; JAX takes the mean of both."""
+    part = jnp.tril if site.op.lower else jnp.triu
+    strict = part(a, -1 if site.op.lower else 1)
+    return convert_leaf(site, [part(a) + strict.conj().T, *b])
 
 
 @rule(TRSYL)

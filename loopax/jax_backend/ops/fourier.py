@@ -1,0 +1,26 @@
+"""Real Fourier transforms, whose complex numbers PyTensor keeps as a last axis of length 2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from pytensor.tensor.fft import IRFFTOp, RFFTOp
+
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+
+
+@rule(RFFTOp)
+def rfft(site: Site, a: Any, s: Any) -> Any:
+    sizes = tuple(int(n) for n in site.static(1))
+    found = jnp.fft.rfftn(a, s=sizes, axes=tuple(range(-len(sizes), 0)))
+    return jnp.stack([found.real, found.imag], axis=-1)
+
+
+@rule(IRFFTOp)
+def irfft(site: Site, a: Any, s: Any) -> Any:
+    """Without NumPy's normalisation: the size comes back as a factor."""
+    sizes = tuple(int(n) for n in site.static(1))
+    found = jnp.fft.irfftn(a[..., 0] + 1j * a[..., 1], s=sizes, axes=tuple(range(-len(sizes), 0)))
+    return found * jnp.prod(jnp.asarray(sizes))
