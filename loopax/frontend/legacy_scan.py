@@ -84,7 +84,10 @@ class _Importer:
         rows, sequences = _unzip(loop.rows)
         states, inits = _unzip(loop.states)
         scan = Scan.from_body(
-            BodyArgs(loop.i, rows, states, consts), BodyOuts(nexts, outs[n:]), name=op.name
+            BodyArgs(loop.i, rows, states, consts),
+            BodyOuts(nexts, outs[n:]),
+            name=op.name,
+            truncate_gradient=op.truncate_gradient,
         )
         bound = scan.bind(
             ScanArgs(loop.n_steps, sequences, inits, op.outer_non_seqs(self.node.inputs))

@@ -96,6 +96,10 @@ class Scan(InnerGraphOp):
         Whether the body's last output is a bool scalar that ends the loop after that step.
     name
         For printing only: it takes part neither in equality nor in the hash.
+    truncate_gradient
+        How many steps, from the last one back, a derivative goes through; -1 for all of them.
+        Values do not depend on it. As `pytensor.scan` has it: nothing that an earlier step read or
+        made gets a cotangent.
 
     Examples
     --------
@@ -117,14 +121,18 @@ class Scan(InnerGraphOp):
         n_ys: int,
         stops: bool = False,
         name: str | None = None,
+        truncate_gradient: int = -1,
     ) -> None:
         self.fgraph = body
+        self.truncate_gradient = truncate_gradient
         self.n_seqs, self.n_states, self.n_ys = n_seqs, n_states, n_ys
         self.stops = stops
         self.name = name
 
     @classmethod
-    def from_body(cls, args: BodyArgs, outs: BodyOuts, name: str | None = None) -> Scan:
+    def from_body(
+        cls, args: BodyArgs, outs: BodyOuts, name: str | None = None, truncate_gradient: int = -1
+    ) -> Scan:
         """The Scan whose step computes ``outs`` from the root variables ``args``.
 
         A constant that the step returns as it is, or an input it passes on, is allowed anywhere.
@@ -137,6 +145,19 @@ class Scan(InnerGraphOp):
             len(outs.ys),
             stops=outs.stop is not None,
             name=name,
+            truncate_gradient=truncate_gradient,
+        )
+
+    def with_body(self, body: FrozenFunctionGraph) -> Scan:
+        """The same loop with another step."""
+        return type(self)(
+            body,
+            self.n_seqs,
+            self.n_states,
+            self.n_ys,
+            self.stops,
+            self.name,
+            self.truncate_gradient,
         )
 
     def __eq__(self, other: object) -> bool:
@@ -146,7 +167,8 @@ class Scan(InnerGraphOp):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        return (type(self), self.fgraph, self.n_seqs, self.n_states, self.n_ys, self.stops)
+        kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops, self.truncate_gradient)
+        return (type(self), self.fgraph, *kinds)
 
     def __str__(self) -> str:
         return f"Scan{{{self.name or 'loop'}{', stops' if self.stops else ''}}}"

@@ -110,9 +110,9 @@ class Frame:
         if changing:
             raise ChangesInLoop(
                 f"{reason}: a shape, length or index that follows from it must be known then. It "
-                f"follows from {', '.join(sorted(changing))} of a loop, which changes from step to "
-                "step. Use an array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0)"
-                ", or make the value an input of the program that does not change in the loop."
+                f"follows from {', '.join(sorted(changing))}, which is only known when the program "
+                "runs. Use an array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0),"
+                " or make the value an input of the program that does not change in the loop."
             )
         if not positions:
             raise DynamicShapeError(

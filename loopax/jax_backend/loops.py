@@ -50,8 +50,14 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
         return (*(_if_legal(n_steps >= 0, x) for x in finals), *[None] * op.n_ys)
     check_lengths(op, n_steps, sequences)
     kept = tuple(k for k, u in enumerate(used.traces) if u)
+    index = None
+    if op.args.i in site.context.plan(op.fgraph).read:
+        index = np.arange(n_steps, dtype=np.int64)
     try:
-        finals, ys = _scan(site, step, init, sequences, n_steps, kept)
+        if 0 < op.truncate_gradient < n_steps:
+            finals, ys = _truncated(site, args, init, sequences, index, kept)
+        else:
+            finals, ys = _scan(site, step, init, sequences, index, n_steps, kept)
     except ChangesInLoop as error:
         if not 0 < n_steps <= _UNROLLED:
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n_steps}.)"
@@ -71,24 +77,45 @@ def _if_legal(ok: Any, x: Any) -> Any:
     return jnp.where(ok, x, no_number(x.dtype)) if hasattr(x, "dtype") else x
 
 
-def _scan(site: Site, step: Any, init: Any, sequences: Any, n_steps: int, kept: Any) -> Any:
-    op: Scan = site.op
-    backwards = unflipped(site, op.split_inputs(site.node.inputs).sequences, n_steps)
-    index = (
-        np.arange(n_steps, dtype=np.int64)
-        if op.args.i in site.context.plan(op.fgraph).read
-        else None
-    )
+def _scan(
+    site: Site, step: Any, init: Any, sequences: Any, index: Any, n_steps: int, kept: Any
+) -> Any:
+    backwards = unflipped(site, site.op.split_inputs(site.node.inputs).sequences, n_steps)
     if backwards is not None:
         sequences, index = backwards, None if index is None else index[::-1]
-    finals, ys = jax.lax.scan(
+    finals, ys = _lax_scan(
+        step, init, sequences, index, kept, n_steps, reverse=backwards is not None
+    )
+    return finals, ys if backwards is None else [jnp.flip(y, 0) for y in ys]
+
+
+def _lax_scan(
+    step: Any, init: Any, sequences: Any, index: Any, kept: Any, n: int, reverse: bool = False
+) -> Any:
+    return jax.lax.scan(
         lambda states, x: step(x[0], x[1], states, kept),
         init,
         (index, sequences),
-        length=n_steps,
-        reverse=backwards is not None,
+        length=n,
+        reverse=reverse,
     )
-    return finals, ys if backwards is None else [jnp.flip(y, 0) for y in ys]
+
+
+def _truncated(site: Site, args: Any, init: Any, sequences: Any, index: Any, kept: Any) -> Any:
+    """The loop in two parts, of which only the last ``truncate_gradient`` steps are differentiated."""
+
+    def constant(xs: Any) -> list[Any]:
+        return [jax.lax.stop_gradient(x) if isinstance(x, jax.Array) else x for x in xs]
+
+    last, n = site.op.truncate_gradient, int(args.n_steps)
+    first = n - last
+    head, tail = (None, None) if index is None else (index[:first], index[first:])
+    quiet, step = _step(site, constant(args.consts)), _step(site, args.consts)
+    early = [x[:first] for x in sequences]
+    states, before = _lax_scan(quiet, tuple(constant(init)), constant(early), head, kept, first)
+    late = [x[first:] for x in sequences]
+    finals, after = _lax_scan(step, tuple(constant(states)), late, tail, kept, last)
+    return finals, [jnp.concatenate(pair) for pair in zip(constant(before), after, strict=True)]
 
 
 def _unroll(step: Any, args: Any, n_steps: int, kept: Any, op: Scan) -> Any:
@@ -114,9 +141,9 @@ def _step(site: Site, consts: Any) -> Any:
     inner = op.args
     outer = op.split_inputs(site.node.inputs)
     origins = [
-        "the index of the step",
-        *["a sequence"] * op.n_seqs,
-        *["a state"] * op.n_states,
+        "the index of a loop's step",
+        *["a sequence of a loop"] * op.n_seqs,
+        *["a state of a loop"] * op.n_states,
         *outer.consts,
     ]
 

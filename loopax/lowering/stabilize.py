@@ -116,9 +116,7 @@ def _with_body(node: Apply, change: Any) -> Apply | None:
         body = change(op.fgraph)
         if body == op.fgraph:
             return None
-        return Scan(body, op.n_seqs, op.n_states, op.n_ys, op.stops, op.name).make_node(
-            *node.inputs
-        )
+        return op.with_body(body).make_node(*node.inputs)
     if isinstance(op, Call):
         pullback = None if op.pullback_body is None else change(op.pullback_body)
         return Call(change(op.fgraph), pullback, op.name).make_node(*node.inputs)

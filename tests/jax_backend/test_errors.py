@@ -362,7 +362,7 @@ def test_rows_of_different_shapes():
         f(np.ones(4))
     f = jaxify([X, k], scan(lambda i: X[:i], k))
     with pytest.raises(
-        DynamicShapeError, match="a sequence of a loop, which changes from step to st"
+        DynamicShapeError, match="a sequence of a loop, which is only known when the"
     ):
         f(np.ones(4), np.array([1, 2]))
 

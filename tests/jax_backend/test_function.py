@@ -428,3 +428,16 @@ def test_options_are_checked():
         jaxify([x], x, on_missing="ignore")
     with pytest.raises(ValueError, match="backend must be one of .*, got 'numpy'"):
         jaxify([x], x, backend="numpy")
+
+
+def test_threads_that_make_functions_leave_pytensors_configuration_alone():
+    before = pytensor.config.traceback__limit
+
+    def make(k):
+        x = pt.dvector("x")
+        return float(jaxify([x], pt.log(pt.exp(x * k).sum()))(XS))
+
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(make, range(1, 13)))
+    np.testing.assert_allclose(found, [np.log(np.exp(XS * k).sum()) for k in range(1, 13)])
+    assert pytensor.config.traceback__limit == before
