@@ -14,13 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
-from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
@@ -28,6 +25,7 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax.frontend.legacy_scan import import_scan
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
+from loopax.ir.pullback import pullback_graph
 
 
 def import_graph(graph: FunctionGraph) -> None:
@@ -100,7 +98,11 @@ class _Importer:
         if not _has_own_pullback(op) or op in self.opening:
             return Call(body, name=name)
         inside = _Importer(self.faults, self.opening | {op})
-        return Call(body, inside.run(_pullback_graph(op)).freeze(), name=name)
+        return Call(
+            body,
+            inside.run(pullback_graph(op, [v.type() for v in op.inner_inputs])).freeze(),
+            name=name,
+        )
 
     def core_call(self, op: Blockwise, node: Apply) -> Call:
         """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row."""
@@ -113,37 +115,6 @@ class _Importer:
 
 def _has_own_pullback(op: OpFromGraph) -> bool:
     return op.pullback_overrides is not None
-
-
-def _pullback_graph(op: OpFromGraph) -> FunctionGraph:
-    """``[*inputs, *outputs, *float cotangents] -> [*cotangents of float inputs]`` of ``op``."""
-    inputs = [v.type() for v in op.inner_inputs]
-    outputs = [v.type() for v in op.inner_outputs]
-    applied = op(*inputs, return_list=True)
-    cotangents = {k: v.type() for k, v in enumerate(outputs) if _is_float(v)}
-    given = [
-        cotangents[k] if k in cotangents else DisconnectedType()() for k in range(len(outputs))
-    ]
-    found = op.pullback(inputs, applied, given)
-    wanted = [
-        pt.zeros_like(x)
-        if isinstance(g.type, DisconnectedType | NullType)
-        else x.type.filter_variable(g.astype(x.dtype))
-        for x, g in zip(inputs, found, strict=True)
-        if _is_float(x)
-    ]
-    wanted = clone_replace(wanted, dict(zip(applied, outputs, strict=True)), rebuild_strict=False)
-    return FunctionGraph([*inputs, *outputs, *cotangents.values()], wanted, clone=True)
-
-
-def _is_float(v: Any) -> bool:
-    return getattr(v.type, "dtype", "") in (
-        "float16",
-        "float32",
-        "float64",
-        "complex64",
-        "complex128",
-    )
 
 
 def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:

@@ -14,18 +14,16 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.gradient import DisconnectedGrad, DisconnectedType, NullTypeGradError, ZeroGrad
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.null_type import NullType
-from pytensor.graph.replace import clone_replace
+from pytensor.gradient import DisconnectedGrad, NullTypeGradError, ZeroGrad
+from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.evaluate import apply
-from loopax.jax_backend.custom import floats, with_pullback
+from loopax.ir.pullback import floats, pullback_graph
+from loopax.jax_backend.custom import with_pullback
 from loopax.jax_backend.host_shapes import output_shapes
 from loopax.jax_backend.registry import has_conversion
 
@@ -85,7 +83,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         return tuple(jax.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential"))
 
     try:
-        pullback = _pullback_graph(node)
+        pullback = pullback_graph(node.op, [v.type() for v in node.inputs])
     except (NotImplementedError, AttributeError, NullTypeGradError) as error:
         if _is_detached(site):
             return value(*map(jax.lax.stop_gradient, given))
@@ -128,21 +126,3 @@ def _without_derivative(value: Any, node: Apply, cause: Exception) -> Any:
         ) from cause
 
     return function
-
-
-def _pullback_graph(node: Apply) -> FunctionGraph:
-    """``[*inputs, *outputs, *float cotangents] -> [*cotangents of the float inputs]``."""
-    op: Any = node.op
-    inputs = [v.type() for v in node.inputs]
-    outputs = [v.type() for v in node.outputs]
-    applied = op.make_node(*inputs).outputs
-    given = {k: outputs[k].type() for k in floats(outputs)}
-    cotangents: list[Variable] = [given.get(k, DisconnectedType()()) for k in range(len(outputs))]
-    found = op.pullback(inputs, applied, cotangents)
-    wanted = []
-    for k in floats(inputs):
-        x, g = inputs[k], found[k]
-        absent = isinstance(g.type, DisconnectedType | NullType)
-        wanted.append(x.zeros_like() if absent else x.type.filter_variable(g.astype(x.type.dtype)))
-    wanted = clone_replace(wanted, dict(zip(applied, outputs, strict=True)), rebuild_strict=False)
-    return FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=True)

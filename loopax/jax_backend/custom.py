@@ -79,13 +79,3 @@ def _reverse_only(value: Any, pullback: Any, float_ins: Any, float_outs: Any) ->
 
     function.defvjp(forward, backward)
     return function
-
-
-def floats(variables: Sequence[Any]) -> list[int]:
-    """The positions of the variables that can have a derivative."""
-    return [
-        k
-        for k, v in enumerate(variables)
-        if getattr(v.type, "dtype", "")
-        in ("float16", "float32", "float64", "complex64", "complex128")
-    ]
