@@ -12,6 +12,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor import as_tensor_variable
 
 from loopax.frontend.trees import flatten
 from loopax.ir import MissingInputError
@@ -41,15 +42,15 @@ def read_function(function: Function) -> Program:
             order.append(k)
             inputs.append(Input(variable, spec.name))
     graph = _reordered(graph, [*order, *[k for k, _ in shared]])
-    if maker.unpack_single:
-        build = _first
+    if maker.return_none:
+        build: Any = _none
     else:
-        build = None if maker.return_none else _as_list
+        build = _first if maker.unpack_single else _as_list
     return Program(
         graph,
         tuple(inputs),
         tuple(s for _, s in shared),
-        build or _none,
+        build,
         name=function.name or "program",
         updated=updated,
     )
@@ -57,13 +58,10 @@ def read_function(function: Function) -> Program:
 
 def read_graph(graph: FunctionGraph) -> Program:
     """A `FunctionGraph`: one output is one value, more are a list."""
-    copy, memo = graph.clone_get_equiv(check_integrity=False, attach_feature=False)
-    new_inputs = [memo[v] for v in graph.inputs]
-    copy = FunctionGraph(new_inputs, [memo[v] for v in graph.outputs], clone=False)
-    kinds = [isinstance(v, SharedVariable) for v in graph.inputs]
+    kinds = [_is_shared(v) for v in graph.inputs]
     order = sorted(range(len(kinds)), key=lambda k: kinds[k])
     originals = [graph.inputs[k] for k in order]
-    copy = _reordered(copy, order)
+    copy = _reordered(thaw(graph), order)
     n = kinds.count(False)
     return Program(
         copy,
@@ -161,8 +159,6 @@ def _checked(v: Any) -> Any:
 
 
 def _as_variable(v: Any) -> Variable:
-    from pytensor.tensor import as_tensor_variable
-
     if isinstance(v, Variable):
         return v
     try:

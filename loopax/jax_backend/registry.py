@@ -53,6 +53,3 @@ def has_conversion(op: Any) -> bool:
 def converted_ops() -> tuple[type, ...]:
     """The Op classes that have a rule of ours."""
     return tuple(_RULES)
-
-
-__all__ = ["Rule", "converted_ops", "find_rule", "has_conversion", "rule"]

@@ -73,6 +73,3 @@ def narrowed(value: Any) -> bool:
         return False
     info = np.iinfo(np.int32 if value.dtype.name == "int64" else np.uint32)
     return bool(value.min() < info.min or value.max() > info.max)
-
-
-__all__ = ["as_declared", "import_dispatch", "narrowed", "set_default_precision"]

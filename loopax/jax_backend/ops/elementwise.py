@@ -14,6 +14,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Composite, ScalarOp
+from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
@@ -23,7 +24,7 @@ from loopax.ir.errors import describe
 from loopax.jax_backend.callback import call_back
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.ops.guard import guarded
-from loopax.jax_backend.ops.scalar_loop import ScalarLoop, scalar_loop
+from loopax.jax_backend.ops.scalar_loop import scalar_loop
 from loopax.jax_backend.ops.scalars import scalar_function
 from loopax.jax_backend.registry import rule
 

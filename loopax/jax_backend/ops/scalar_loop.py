@@ -60,6 +60,3 @@ def scalar_loop(
         going, step, (jnp.asarray(0, n_steps.dtype), carry, done)
     )
     return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)
-
-
-__all__ = ["ScalarLoop", "scalar_loop"]
