@@ -1,7 +1,9 @@
 """The one IR: PyTensor's own graph plus the ops defined here."""
 
+from loopax.ir import vectorize  # noqa: F401  (registers its rules with PyTensor)
 from loopax.ir.call import Call
 from loopax.ir.check import check
+from loopax.ir.cond import Cond
 from loopax.ir.errors import (
     DynamicShapeError,
     LoopaxError,
@@ -12,24 +14,35 @@ from loopax.ir.errors import (
     VerifyError,
 )
 from loopax.ir.evaluate import evaluate
+from loopax.ir.loop import Loop
 from loopax.ir.pformat import pformat
-from loopax.ir.rows import FitRows
-from loopax.ir.scan import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOuts
+from loopax.ir.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
+from loopax.ir.rows import FitRows, KeepRows
+from loopax.ir.scan import Scan
+from loopax.ir.trace import Stack, TraceType, Unstack
 
 __all__ = [
+    "UNBOUNDED",
     "BodyArgs",
     "BodyOuts",
     "Call",
+    "Cond",
     "DynamicShapeError",
     "FitRows",
+    "KeepRows",
+    "Loop",
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
     "Scan",
     "ScanArgs",
+    "ScanOptions",
     "ScanOuts",
+    "Stack",
     "StatefulFunctionError",
+    "TraceType",
     "UnsupportedOpError",
+    "Unstack",
     "VerifyError",
     "check",
     "evaluate",

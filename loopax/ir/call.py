@@ -42,6 +42,9 @@ class Call(InnerGraphOp):
         self.pullback_body = pullback_body
         self.name = name
 
+    def with_body(self, body: FrozenFunctionGraph) -> Call:
+        return Call(body, self.pullback_body, self.name)
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Call)

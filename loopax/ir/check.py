@@ -8,18 +8,22 @@ from pytensor.graph.basic import Apply, Constant, NominalVariable, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
 from loopax.ir.call import Call
+from loopax.ir.cond import Cond
 from loopax.ir.errors import VerifyError
+from loopax.ir.loop import Loop
 from loopax.ir.pformat import pformat
-from loopax.ir.scan import FLAG_TYPE, INDEX_TYPE, Scan, stacked
+from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
+from loopax.ir.scan import Scan
+from loopax.ir.trace import stacked
 
 
 def check(graph: AbstractFunctionGraph) -> None:
     """Raise `VerifyError` where ``graph``, or a body inside it, breaks a rule.
 
     The rules: every variable is an input, a constant or made by an earlier node; inputs and outputs
-    of each `Scan` and `Call` have the types its body gives them, one by one; a state leaves a body
-    with the type it came in with; a stop flag is a bool scalar; a body depends on nothing but its
-    inputs. The message ends with the graph as text.
+    of each op with a body have the types its body gives them, one by one; a state leaves a body
+    with the type it came in with; a flag is a bool scalar; the branches of a `Cond` have the same
+    types; a body depends on nothing but its inputs. The message ends with the graph as text.
     """
     for fault in _faults(graph):
         raise VerifyError(f"{fault}\n\nin\n\n{pformat(graph)}")
@@ -38,6 +42,10 @@ def _faults(graph: AbstractFunctionGraph) -> Any:
         known.update(node.outputs)
         if isinstance(node.op, Scan):
             yield from _scan_faults(node.op, node)
+        elif isinstance(node.op, Loop):
+            yield from _loop_faults(node.op, node)
+        elif isinstance(node.op, Cond):
+            yield from _cond_faults(node.op, node)
         elif isinstance(node.op, Call):
             yield from _mismatches(node.op, "input", node.op.fgraph.inputs, node.inputs)
             yield from _mismatches(node.op, "output", node.op.fgraph.outputs, node.outputs)
@@ -67,6 +75,27 @@ def _scan_faults(scan: Scan, node: Apply) -> Any:
     if not all(isinstance(v, NominalVariable) for v in scan.fgraph.inputs):
         yield f"the body of {scan} is not frozen"
     yield from _faults(scan.fgraph)
+
+
+def _loop_faults(loop: Loop, node: Apply) -> Any:
+    inner, outs, k = loop.fgraph.inputs, loop.fgraph.outputs, loop.n_states
+    yield from _mismatches(loop, "state or const", inner, node.inputs[1:])
+    yield from _mismatches(loop, "next state", inner[:k], outs[:-1])
+    yield from _mismatches(loop, "final state", inner[:k], node.outputs)
+    for what, flag in [("first flag", node.inputs[0]), ("flag", outs[-1])]:
+        if not FLAG_TYPE.is_super(flag.type):
+            yield f"the {what} of {loop} is {flag.type}, not a bool scalar"
+    yield from _faults(loop.fgraph)
+
+
+def _cond_faults(cond: Cond, node: Apply) -> Any:
+    outs, n = cond.fgraph.outputs, cond.n_outs
+    if not FLAG_TYPE.is_super(node.inputs[0].type):
+        yield f"the condition of {cond} is {node.inputs[0].type}, not a bool scalar"
+    yield from _mismatches(cond, "operand", cond.fgraph.inputs, node.inputs[1:])
+    yield from _mismatches(cond, "output of the first branch", node.outputs, outs[:n])
+    yield from _mismatches(cond, "output of the second branch", node.outputs, outs[n:])
+    yield from _faults(cond.fgraph)
 
 
 def _mismatches(op: Any, what: str, declared: Any, given: Any) -> Any:

@@ -91,6 +91,13 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     def clone(self) -> Op:
         return self  # the inner graph is frozen: there is nothing to copy
 
+    def with_body(self, body: FrozenFunctionGraph) -> Op:
+        """The same op around another inner graph of the same types."""
+        raise NotImplementedError(type(self).__name__)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "step"}  # compiled on first use
+
 
 def thaw(graph: Any) -> FunctionGraph:
     """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both).

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import IfElse, LazyIfElse
+from loopax.ir.records import ScanOuts
 
 if TYPE_CHECKING:
-    from loopax.ir.scan import Scan, ScanOuts
+    from loopax.ir.scan import Scan
 
 
 def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
@@ -75,21 +77,37 @@ def run_scan(scan: Scan, step: Callable[..., Sequence[Any]], inputs: Sequence[An
 
     The step that raises ``stop`` is counted and its rows are kept.
     """
-    from loopax.ir.scan import ScanOuts
     from loopax.ir.shapes import empty_traces
 
     args = scan.split_inputs(inputs)
     check_lengths(scan, args.n_steps, args.sequences)
-    states, rows, i, stop = list(args.states), [], 0, False
-    while i < args.n_steps and not stop:
+    order = range(int(args.n_steps))
+    states, rows, stop = list(args.states), [], False
+    for i in reversed(order) if scan.options.reverse else order:
         slices = [x[i] for x in args.sequences]
         outs = scan.split_body_outputs(step(np.int64(i), *slices, *states, *args.consts))
         states, stop = list(outs.states), bool(outs.stop)
         rows.append(outs.ys)
-        i += 1
-    traces = [np.stack(ys) for ys in zip(*rows, strict=True)] if rows else empty_traces(scan, args)
-    ended = (np.asarray(i), np.asarray(stop)) if scan.stops else ()
-    return ScanOuts([deepcopy(s) for s in states], traces, *ended)
+        if stop:
+            break
+    ended = (np.asarray(len(rows)), np.asarray(stop)) if scan.stops else ()
+    if not rows:
+        return ScanOuts([own(s) for s in states], empty_traces(scan, args), *ended)
+    if scan.options.reverse:
+        rows.reverse()
+    traces = [
+        np.stack(ys) if isinstance(y.type, TensorType) else list(ys)
+        for ys, y in zip(zip(*rows, strict=True), scan.outs.ys, strict=True)
+    ]
+    return ScanOuts([own(s) for s in states], traces, *ended)
+
+
+def own(value: Any) -> Any:
+    """A copy of ``value``: an output of a node must not be one of its inputs.
+
+    A scalar, which a ufunc returns for 0-d arrays, becomes the array that its type asks for.
+    """
+    return np.asarray(value) if isinstance(value, np.generic) else deepcopy(value)
 
 
 def check_lengths(scan: Scan, n_steps: Any, sequences: Sequence[Any]) -> None:
@@ -97,8 +115,8 @@ def check_lengths(scan: Scan, n_steps: Any, sequences: Sequence[Any]) -> None:
     if n_steps < 0:
         raise ValueError(f"{scan} was asked for {n_steps} steps: a loop takes 0 or more.")
     for k, x in enumerate(sequences):
-        if x.shape[0] != n_steps:
+        if len(x) != n_steps:
             raise ValueError(
-                f"{scan} takes {n_steps} steps, but its sequence {k} has {x.shape[0]} rows. "
+                f"{scan} takes {n_steps} steps, but its sequence {k} has {len(x)} rows. "
                 "Slice the sequence, or lower n_steps."
             )

@@ -1,4 +1,4 @@
-"""``FitRows``: a trace cut or padded to a number of rows."""
+"""Traces cut or padded to a number of rows: ``FitRows`` keeps the last ones, ``KeepRows`` the first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
+from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -60,3 +60,62 @@ def fit_rows(rows: Any, length: int, xp: Any) -> Any:
     if n >= length:
         return rows[n - length :]
     return xp.concatenate([rows, xp.zeros((length - n, *rows.shape[1:]), dtype=rows.dtype)])
+
+
+class KeepRows(WithShapes, Op):
+    """``(rows, count, length) -> length rows: the first count of rows, zeros behind them``.
+
+    With ``last`` it is the last ``count`` rows, zeros before them. The trace of a loop that has
+    stopped is the first ``n_done`` rows (``reverse``: the last) of one over all steps. A slice would
+    do for one loop; for a batch, where each row of it has its own ``count``, it would not. Its
+    pullback is a `KeepRows` again.
+
+    >>> KeepRows()(pt.arange(1, 5), 2, 3).eval(), KeepRows(last=True)(pt.arange(1, 5), 2, 3).eval()
+    (array([1, 2, 0]), array([0, 3, 4]))
+    """
+
+    __props__ = ("last",)
+
+    def __init__(self, last: bool = False) -> None:
+        self.last = last
+
+    def make_node(self, rows: Any, count: Any, length: Any) -> Apply:
+        rows = pt.as_tensor(rows)
+        counts = [pt.as_tensor(n).astype("int64") for n in (count, length)]
+        if any(n.type.ndim for n in counts):
+            raise TypeError(f"KeepRows takes two integer scalars, got {counts}")
+        return Apply(self, [rows, *counts], [rows.type.clone(shape=(None, *rows.type.shape[1:]))()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        rows, count, length = inputs
+        output_storage[0][0] = keep_rows(rows, int(count), int(length), self.last)
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        return [(node.inputs[2], *shapes[0][1:])]
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        rows, count, length = inputs
+        found = self(cotangents[0], pt.minimum(count, length), rows.shape[0])
+        return [rows.type.filter_variable(found), disconnected_type(), disconnected_type()]
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        t = tangents[0]
+        return [t if isinstance(t.type, DisconnectedType) else self(t, *inputs[1:])]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[True], [False], [False]]
+
+
+def keep_rows(rows: Any, count: int, length: int, last: bool = False) -> Any:
+    """The meaning of `KeepRows`."""
+    n = min(count, length, rows.shape[0])
+    found = np.zeros((length, *rows.shape[1:]), dtype=rows.dtype)
+    if last:
+        found[length - n :] = rows[rows.shape[0] - n :]
+    else:
+        found[:n] = rows[:n]
+    return found

@@ -10,76 +10,39 @@ Grammar, with ``s`` sequences, ``k`` states, ``c`` constants and ``y`` traces::
 are no taps (``taps=[-1, -2]`` is two states), no buffers and no in-place writes: those belong to
 lower levels. Zero steps are legal: the final states are the initial ones, the traces are empty with
 the right trailing shape.
+
+A sequence and a trace are stacked, a tensor with a leading axis, where a row is a tensor, and a
+`TraceType`, a typed list, where it is anything else. With ``reverse`` the steps are taken from the
+last row to the first; a trace has its rows in the order of the sequences all the same.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
-import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir import scan_pullback, scan_pushforward
+from loopax.ir.compat import InnerGraphOp
 from loopax.ir.evaluate import run_scan
+from loopax.ir.inner import compiled
+from loopax.ir.records import (
+    FLAG_TYPE,
+    INDEX_TYPE,
+    BodyArgs,
+    BodyOuts,
+    ScanArgs,
+    ScanOptions,
+    ScanOuts,
+)
 from loopax.ir.shapes import trace_shapes
+from loopax.ir.trace import stacked
 
-INDEX_TYPE = TensorType("int64", ())
-FLAG_TYPE = TensorType("bool", ())
-
-
-class ScanArgs(NamedTuple):
-    """The inputs of a `Scan` node, or values for them."""
-
-    n_steps: Any
-    sequences: Sequence[Any]
-    states: Sequence[Any]
-    consts: Sequence[Any]
-
-    def flat(self) -> list[Any]:
-        return [self.n_steps, *self.sequences, *self.states, *self.consts]
-
-
-class ScanOuts(NamedTuple):
-    """The outputs of a `Scan` node. ``n_done`` and ``stopped`` exist where the loop can stop."""
-
-    finals: Sequence[Any]
-    traces: Sequence[Any]
-    n_done: Any = None
-    stopped: Any = None
-
-    def flat(self) -> list[Any]:
-        end = [] if self.n_done is None else [self.n_done, self.stopped]
-        return [*self.finals, *self.traces, *end]
-
-
-class BodyArgs(NamedTuple):
-    """The inputs of a body: the index of the step, this step's rows, the states, the constants."""
-
-    i: Any
-    rows: Sequence[Any]
-    states: Sequence[Any]
-    consts: Sequence[Any]
-
-    def flat(self) -> list[Any]:
-        return [self.i, *self.rows, *self.states, *self.consts]
-
-
-class BodyOuts(NamedTuple):
-    """The outputs of a body. ``stop`` is None where the loop cannot stop early."""
-
-    states: Sequence[Any]
-    ys: Sequence[Any]
-    stop: Any = None
-
-    def flat(self) -> list[Any]:
-        return [*self.states, *self.ys, *([] if self.stop is None else [self.stop])]
+_DEFAULTS = ScanOptions()
 
 
 class Scan(InnerGraphOp):
@@ -94,12 +57,8 @@ class Scan(InnerGraphOp):
         How the body's inputs and outputs divide. What is left of its inputs are constants.
     stops
         Whether the body's last output is a bool scalar that ends the loop after that step.
-    name
-        For printing only: it takes part neither in equality nor in the hash.
-    truncate_gradient
-        How many steps, from the last one back, a derivative goes through; -1 for all of them.
-        Values do not depend on it. As `pytensor.scan` has it: nothing that an earlier step read or
-        made gets a cotangent.
+    options
+        See `ScanOptions`.
 
     Examples
     --------
@@ -120,19 +79,15 @@ class Scan(InnerGraphOp):
         n_states: int,
         n_ys: int,
         stops: bool = False,
-        name: str | None = None,
-        truncate_gradient: int = -1,
+        options: ScanOptions = _DEFAULTS,
     ) -> None:
         self.fgraph = body
-        self.truncate_gradient = truncate_gradient
         self.n_seqs, self.n_states, self.n_ys = n_seqs, n_states, n_ys
         self.stops = stops
-        self.name = name
+        self.options = options
 
     @classmethod
-    def from_body(
-        cls, args: BodyArgs, outs: BodyOuts, name: str | None = None, truncate_gradient: int = -1
-    ) -> Scan:
+    def from_body(cls, args: BodyArgs, outs: BodyOuts, options: ScanOptions = _DEFAULTS) -> Scan:
         """The Scan whose step computes ``outs`` from the root variables ``args``.
 
         A constant that the step returns as it is, or an input it passes on, is allowed anywhere.
@@ -144,21 +99,17 @@ class Scan(InnerGraphOp):
             len(args.states),
             len(outs.ys),
             stops=outs.stop is not None,
-            name=name,
-            truncate_gradient=truncate_gradient,
+            options=options,
         )
 
     def with_body(self, body: FrozenFunctionGraph) -> Scan:
         """The same loop with another step."""
-        return type(self)(
-            body,
-            self.n_seqs,
-            self.n_states,
-            self.n_ys,
-            self.stops,
-            self.name,
-            self.truncate_gradient,
-        )
+        return Scan(body, self.n_seqs, self.n_states, self.n_ys, self.stops, self.options)
+
+    def with_options(self, **changed: Any) -> Scan:
+        """The same loop with other options."""
+        options = self.options._replace(**changed)
+        return Scan(self.fgraph, self.n_seqs, self.n_states, self.n_ys, self.stops, options)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self._key() == other._key()  # type: ignore[attr-defined]
@@ -167,11 +118,13 @@ class Scan(InnerGraphOp):
         return hash(self._key())
 
     def _key(self) -> tuple[Any, ...]:
-        kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops, self.truncate_gradient)
-        return (type(self), self.fgraph, *kinds)
+        kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops)
+        return (type(self), self.fgraph, *kinds, self.options._replace(name=None))
 
     def __str__(self) -> str:
-        return f"Scan{{{self.name or 'loop'}{', stops' if self.stops else ''}}}"
+        words = [self.options.name or "loop"]
+        words += ["reverse"] * self.options.reverse + ["stops"] * self.stops
+        return f"Scan{{{', '.join(words)}}}"
 
     # -- how the flat lists divide ---------------------------------------------------------------
 
@@ -236,12 +189,7 @@ class Scan(InnerGraphOp):
     @cached_property
     def step(self) -> Any:
         """The compiled body: ``step(i, *rows, *states, *consts) -> [*next states, *ys, (stop)]``."""
-        body = thaw(self.fgraph)
-        as_it_is = Mode("vm", RewriteDatabaseQuery(include=[None]))  # no rewrites
-        return pytensor.function(body.inputs, body.outputs, mode=as_it_is, on_unused_input="ignore")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "step"}
+        return compiled(self.fgraph)
 
     def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
         for cell, value in zip(
@@ -256,7 +204,17 @@ class Scan(InnerGraphOp):
         traces = [None if t is None else (n_done, *t) for t in trailing]
         return [*given.states, *traces, *([(), ()] if self.stops else [])]
 
+    # -- derivatives -----------------------------------------------------------------------------
 
-def stacked(row: Any) -> TensorType:
-    """The type of a stack of rows of type ``row``, its length unknown."""
-    return TensorType(row.dtype, (None, *row.shape))
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        return scan_pullback.pullback(self, inputs, outputs, cotangents)
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        return scan_pushforward.pushforward(self, inputs, outputs, tangents)
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return scan_pullback.connection_pattern(self, node)

@@ -14,11 +14,14 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import thaw
+from loopax.ir.trace import stacked
 
 if TYPE_CHECKING:
-    from loopax.ir.scan import Scan, ScanArgs
+    from loopax.ir.records import ScanArgs
+    from loopax.ir.scan import Scan
 
 _ASK = object()
 
@@ -37,6 +40,8 @@ def trace_shapes(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
 
 def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
     """The shape of ``y`` where it is static, or that of a state."""
+    if not isinstance(y.type, TensorType):
+        return None
     if None not in y.type.shape:
         return tuple(pt.constant(n, dtype="int64") for n in y.type.shape)
     for k, state in enumerate(scan.outs.states):
@@ -70,12 +75,12 @@ def _outside(shape: Any, consts: dict[Any, Any], dummies: set[Any]) -> Any:
     return tuple(clone_replace(dims, replace=consts)) if dims else ()
 
 
-def empty_traces(scan: Scan, args: ScanArgs) -> list[np.ndarray[Any, Any]]:
+def empty_traces(scan: Scan, args: ScanArgs) -> list[Any]:
     """The traces of a loop that took no step: zero rows of the trailing shape the body implies.
 
     ``args`` are values. A dimension that hangs on a value inside the body has length 0.
     """
-    rows = [x.type.clone(shape=(None, *x.type.shape))() for x in scan.args.rows]
+    rows = [stacked(x.type)() for x in scan.args.rows]
     outer = args._replace(
         n_steps=pt.constant(0, dtype="int64"),
         sequences=rows,
@@ -89,8 +94,11 @@ def empty_traces(scan: Scan, args: ScanArgs) -> list[np.ndarray[Any, Any]]:
         states=[_constant_shape(x) for x in args.states],
         consts=[_constant_shape(x) for x in args.consts],
     )
-    traces = []
+    traces: list[Any] = []
     for y, dims in zip(scan.outs.ys, trace_shapes(scan, outer, shapes), strict=True):
+        if not isinstance(y.type, TensorType):
+            traces.append([])
+            continue
         if dims is None:
             shape = [0 if n is None else n for n in y.type.shape]
         else:

@@ -4,7 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir import BodyArgs, BodyOuts, Call, Scan, ScanArgs, pformat
+from loopax.ir import BodyArgs, BodyOuts, Call, Scan, ScanArgs, ScanOptions, pformat
 
 # Constants with the dtype they have in a loop: a bare 0.0 is a float32 to PyTensor.
 ZERO, FOUR = pt.constant(0.0, dtype="float64"), pt.constant(4, dtype="int64")
@@ -17,7 +17,7 @@ def text(inputs, outputs, **options):
 
 def test_a_loop_is_printed_with_its_step():
     scan = Scan.from_body(
-        BodyArgs(INDEX, [X], [S], [C]), BodyOuts([S + X], [S - X, INDEX]), name="sum"
+        BodyArgs(INDEX, [X], [S], [C]), BodyOuts([S + X], [S - X, INDEX]), options=ScanOptions(name="sum")
     )
     n, xs, c = pt.lscalar("n"), pt.dvector("xs"), pt.dvector("c", shape=(2,))
     outputs = scan.bind(ScanArgs(n, [xs], [ZERO], [c]))
@@ -73,11 +73,11 @@ def test_a_call_is_printed_with_its_body():
 
 
 def test_loops_in_loops_are_indented_under_their_loop():
-    inner = Scan.from_body(BodyArgs(INDEX, [], [S], []), BodyOuts([S + INDEX], []), name="inner")
+    inner = Scan.from_body(BodyArgs(INDEX, [], [S], []), BodyOuts([S + INDEX], []), options=ScanOptions(name="inner"))
     outer = Scan.from_body(
         BodyArgs(INDEX, [], [S], []),
         BodyOuts(inner.bind(ScanArgs(2, [], [S], [])), []),
-        name="outer",
+        options=ScanOptions(name="outer"),
     )
     lines = text([S], outer.bind(ScanArgs(3, [], [S], []))).splitlines()
     depth = {line.strip(): len(line) - len(line.lstrip()) for line in lines}

@@ -10,7 +10,7 @@ import pytest
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check, evaluate
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
 from tests.compare import MODES
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
@@ -20,7 +20,7 @@ def running_sum(name=None, weight=1.0):
     """State s + weight * x and the trace of it times c, a vector."""
     i, x, s, c = pt.lscalar("i"), pt.dscalar("x"), pt.dscalar("s"), pt.dvector("c")
     new = s + weight * x
-    return Scan.from_body(BodyArgs(i, [x], [s], [c]), BodyOuts([new], [new * c]), name=name)
+    return Scan.from_body(BodyArgs(i, [x], [s], [c]), BodyOuts([new], [new * c]), options=ScanOptions(name=name))
 
 
 def stopping(limit=3.0):
@@ -159,7 +159,7 @@ def test_a_loop_pickles_also_after_it_has_run():
     graph = FunctionGraph(inputs, outputs, clone=True)
     expected = evaluate(graph, *values())
     after = pickle.loads(pickle.dumps(before))
-    assert after == before and hash(after) == hash(before) and after.name == "sum"
+    assert after == before and hash(after) == hash(before) and after.options.name == "sum"
     chex.assert_trees_all_close(evaluate(pickle.loads(pickle.dumps(graph)), *values()), expected)
 
 

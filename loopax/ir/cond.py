@@ -1,0 +1,221 @@
+"""``Cond``: a lazy conditional.
+
+Grammar, with ``p`` operands and ``n`` outputs::
+
+    inputs   condition (a bool scalar), p operands
+    body     [p operands] -> [n outputs where it is true, n outputs where it is false]
+    outputs  n
+
+Only the chosen branch is computed. The two branches are the halves of one inner graph, so that
+whatever is done to inner graphs (rewriting, hashing, printing) is done to both in one go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir.evaluate import own
+from loopax.ir.inner import compiled
+from loopax.ir.inner_gradients import (
+    connections,
+    finished,
+    is_connected,
+    is_float,
+    is_null,
+    pull_back,
+    push_forward,
+    zeros_for,
+)
+from loopax.ir.records import FLAG_TYPE
+
+
+class Cond(InnerGraphOp):
+    """One of two branches.
+
+    Parameters
+    ----------
+    body
+        Frozen; see the grammar at the top of the file. The two halves have the same types, but for
+        static shapes.
+    name
+        For printing: it takes part neither in equality nor in the hash.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from loopax.ir import Cond
+    >>> x = pt.dscalar("x")
+    >>> safe_log = Cond.from_branches([x], [pt.log(x)], [pt.zeros(())])
+    >>> y = pt.dscalar("y")
+    >>> safe_log.bind(y > 0, [y])[0].eval({y: -1.0})
+    array(0.)
+    """
+
+    def __init__(self, body: FrozenFunctionGraph, name: str | None = None) -> None:
+        self.fgraph, self.name = body, name
+
+    @classmethod
+    def from_branches(
+        cls,
+        operands: Sequence[Variable],
+        then: Sequence[Variable],
+        otherwise: Sequence[Variable],
+        name: str | None = None,
+    ) -> Cond:
+        """The Cond that computes ``then`` or ``otherwise`` from the root variables ``operands``."""
+        assert len(then) == len(otherwise), (then, otherwise)
+        graph = FunctionGraph(list(operands), [*then, *otherwise], clone=True)
+        return cls(graph.freeze(), name)
+
+    def with_body(self, body: FrozenFunctionGraph) -> Cond:
+        return Cond(body, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Cond and self.fgraph == other.fgraph
+
+    def __hash__(self) -> int:
+        return hash((Cond, self.fgraph))
+
+    def __str__(self) -> str:
+        return f"Cond{{{self.name or 'cond'}}}"
+
+    @property
+    def n_outs(self) -> int:
+        return len(self.fgraph.outputs) // 2
+
+    @cached_property
+    def branches(self) -> tuple[FunctionGraph, FunctionGraph]:
+        """The branch for True and the one for False, each ``[*operands] -> [*outputs]``."""
+        whole, n = thaw(self.fgraph), self.n_outs
+        then, otherwise = whole.outputs[:n], whole.outputs[n:]
+        return (
+            FunctionGraph(whole.inputs, then, clone=True),
+            FunctionGraph(whole.inputs, otherwise, clone=True),
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"fgraph": self.fgraph, "name": self.name}
+
+    def bind(self, condition: Any, operands: Sequence[Any]) -> list[Variable]:
+        """Apply it; the outputs as a list."""
+        return self.make_node(condition, *operands).outputs
+
+    def make_node(self, condition: Any, *operands: Any) -> Apply:
+        inner = self.fgraph.inputs
+        if len(operands) != len(inner):
+            raise TypeError(f"{self} takes {len(inner)} operands, got {len(operands)}")
+        given = [v.type.filter_variable(x) for v, x in zip(inner, operands, strict=True)]
+        condition = FLAG_TYPE.filter_variable(pt.as_tensor(condition))
+        outs, n = self.fgraph.outputs, self.n_outs
+        types = [_either(a.type, b.type) for a, b in zip(outs[:n], outs[n:], strict=True)]
+        return Apply(self, [condition, *given], [t() for t in types])
+
+    @cached_property
+    def step(self) -> Any:
+        """The two branches, compiled."""
+        return [compiled(branch) for branch in self.branches]
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        condition, *operands = inputs
+        outs = self.step[0 if condition else 1](*operands)
+        for cell, value in zip(output_storage, outs, strict=True):
+            cell[0] = own(value)  # a branch may return an operand as it is
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        # A shape may differ between the branches: it is that of the result.
+        from pytensor.tensor.shape import Shape_i
+
+        return [
+            tuple(Shape_i(k)(out) for k in range(out.type.ndim))
+            if hasattr(out.type, "ndim")
+            else None
+            for out in node.outputs
+        ]
+
+    # -- derivatives -----------------------------------------------------------------------------
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        body = thaw(self.fgraph)
+        n = self.n_outs
+        rows = connections(body.inputs, body.outputs)
+        either = [[a or b for a, b in zip(r[:n], r[n:], strict=True)] for r in rows]
+        return [[False] * n, *either]
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        """A Cond between the pullbacks of the branches."""
+        body, n = thaw(self.fgraph), self.n_outs
+        given = [k for k, g in enumerate(cotangents) if is_connected(g) and is_float(outputs[k])]
+        dummies = [outputs[k].type() for k in given]
+        branches = [
+            pull_back(body.inputs, [body.outputs[first + k] for k in given], dummies)
+            for first in (0, n)
+        ]
+        found: list[Any] = [None] * len(body.inputs)
+        arrived = []
+        for k, (a, b) in enumerate(zip(*branches, strict=True)):
+            if is_null(a) or is_null(b):
+                found[k] = a if is_null(a) else b
+            elif a is not None or b is not None:
+                arrived.append(k)
+        then, otherwise = [
+            [zeros_for(body.inputs[k]) if branch[k] is None else branch[k] for k in arrived]
+            for branch in branches
+        ]
+        name = f"pullback of {self.name or 'cond'}"
+        derived = Cond.from_branches([*body.inputs, *dummies], then, otherwise, name)
+        if arrived:
+            bound = derived.bind(inputs[0], [*inputs[1:], *(cotangents[k] for k in given)])
+            for k, g in zip(arrived, bound, strict=True):
+                found[k] = g
+        return finished(self, inputs, outputs, cotangents, [None, *found])
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        """A Cond between the pushforwards of the branches."""
+        body, n = thaw(self.fgraph), self.n_outs
+        dots = {
+            v: v.type()
+            for v, t in zip(body.inputs, tangents[1:], strict=True)
+            if is_connected(t) and is_float(v)
+        }
+        pushed = push_forward(body.inputs, body.outputs, [dots.get(v) for v in body.inputs])
+        moving = [k for k in range(n) if pushed[k] is not None or pushed[n + k] is not None]
+        then, otherwise = [
+            [zeros_for(body.outputs[k]) if pushed[k] is None else pushed[k] for k in branch]
+            for branch in (moving, [n + k for k in moving])
+        ]
+        name = f"pushforward of {self.name or 'cond'}"
+        derived = Cond.from_branches([*body.inputs, *dots.values()], then, otherwise, name)
+        result: list[Any] = [disconnected_type()] * n
+        if moving:
+            given = [
+                t.astype(x.type.dtype)
+                for v, x, t in zip(body.inputs, inputs[1:], tangents[1:], strict=True)
+                if v in dots
+            ]
+            for k, t in zip(moving, derived.bind(inputs[0], [*inputs[1:], *given]), strict=True):
+                result[k] = t
+        return result
+
+
+def _either(a: Any, b: Any) -> Any:
+    """The type of what may be an ``a`` or a ``b``, which differ in their static shapes at most."""
+    if a == b or a.is_super(b):
+        return a
+    if b.is_super(a) or not isinstance(a, TensorType):
+        return b
+    return a.clone(
+        shape=tuple(m if m == n else None for m, n in zip(a.shape, b.shape, strict=True))
+    )

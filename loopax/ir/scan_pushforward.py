@@ -1,0 +1,120 @@
+"""The pushforward of `Scan`: the loop with a tangent beside each state.
+
+    (s', y) = f(i, x, s, c)     and     (t', u) = pushforward of f at (x, s, c), of (dx, t, dc)
+
+Forward mode stores nothing, so that it also goes through loops without a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+
+from loopax.ir.compat import thaw
+from loopax.ir.expand import truncated
+from loopax.ir.inner_gradients import (
+    connections,
+    forward_through,
+    is_connected,
+    is_float,
+    push_forward,
+)
+from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
+
+if TYPE_CHECKING:
+    from loopax.ir.scan import Scan
+
+
+def pushforward(
+    scan: Scan, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+) -> list[Any]:
+    """The tangents of ``outputs``, disconnected where none arrives."""
+    if scan.options.truncate_gradient >= 0 and not scan.stops:
+        found = forward_through(
+            lambda given: truncated(scan, scan.split_inputs(given)).flat(), inputs, tangents
+        )
+    else:
+        found = _pushed(scan, scan.split_inputs(inputs), scan.split_inputs(tangents))
+    return [disconnected_type() if t is None else t for t in found]
+
+
+def _pushed(scan: Scan, args: ScanArgs, given: ScanArgs) -> list[Any]:
+    body = thaw(scan.fgraph)
+    inner, outs = scan.split_body_inputs(body.inputs), scan.split_body_outputs(body.outputs)
+    moving = _moving(scan, given, body)
+    # Inside: a tangent for each input that has one, of the type of that input.
+    dots: dict[Any, Any] = {inner.states[k]: inner.states[k].type() for k in moving}
+    for group, tangents in ((inner.rows, given.sequences), (inner.consts, given.consts)):
+        for v, t in zip(group, tangents, strict=True):
+            if is_connected(t) and is_float(v):
+                dots[v] = v.type()
+
+    def inside(group: Sequence[Any]) -> list[Any]:
+        return [dots[v] for v in group if v in dots]
+
+    def outside(group: Sequence[Any], xs: Sequence[Any], ts: Sequence[Any]) -> list[Any]:
+        return [_as(x, t) for v, x, t in zip(group, xs, ts, strict=True) if v in dots]
+
+    pushed = push_forward(body.inputs, [*outs.states, *outs.ys], [dots.get(v) for v in body.inputs])
+    d_states, d_ys = pushed[: scan.n_states], pushed[scan.n_states :]
+    next_dots = [
+        pt.zeros_like(inner.states[k]) if d_states[k] is None else d_states[k] for k in moving
+    ]
+    from_ys = [k for k, d in enumerate(d_ys) if d is not None]
+
+    loop = scan.from_body(
+        BodyArgs(
+            inner.i,
+            [*inner.rows, *inside(inner.rows)],
+            [*inner.states, *inside(inner.states)],
+            [*inner.consts, *inside(inner.consts)],
+        ),
+        BodyOuts([*outs.states, *next_dots], [*outs.ys, *(d_ys[k] for k in from_ys)], outs.stop),
+        scan.options._replace(name=f"pushforward of {scan.options.name or 'loop'}"),
+    )
+    bound = loop.bind(
+        ScanArgs(
+            args.n_steps,
+            [*args.sequences, *outside(inner.rows, args.sequences, given.sequences)],
+            [*args.states, *(_start(args.states[k], given.states[k]) for k in moving)],
+            [*args.consts, *outside(inner.consts, args.consts, given.consts)],
+        )
+    )
+    found = loop.split_outputs(bound)
+    finals: list[Any] = [None] * scan.n_states
+    traces: list[Any] = [None] * scan.n_ys
+    for k, t in zip(moving, found.finals[scan.n_states :], strict=True):
+        finals[k] = t
+    for k, t in zip(from_ys, found.traces[scan.n_ys :], strict=True):
+        traces[k] = t
+    return [*finals, *traces, *([None, None] if scan.stops else [])]
+
+
+def _moving(scan: Scan, given: ScanArgs, body: Any) -> list[int]:
+    """The states that get a tangent, in any number of steps."""
+    pattern = connections(body.inputs, body.outputs)
+    first = 1 + scan.n_seqs
+    floats = [k for k, v in enumerate(scan.args.states) if is_float(v)]
+    fed = [
+        j
+        for j, t in enumerate([None, *given.sequences, *[None] * scan.n_states, *given.consts])
+        if is_connected(t)
+    ]
+    moving = {k for k in floats if is_connected(given.states[k])}
+    while True:  # ends: it only grows
+        sources = [*fed, *(first + k for k in moving)]
+        more = {k for k in floats if any(pattern[j][k] for j in sources)} - moving
+        if not more:
+            return sorted(moving)
+        moving |= more
+
+
+def _start(state: Any, tangent: Any) -> Any:
+    return _as(state, tangent) if is_connected(tangent) else state.zeros_like()
+
+
+def _as(x: Any, tangent: Any) -> Any:
+    return x.type.filter_variable(tangent.astype(x.type.dtype))

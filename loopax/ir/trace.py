@@ -1,0 +1,123 @@
+"""Traces of rows that are no tensors: typed lists, and their way to and from tensors.
+
+A trace is the list of what the steps of a loop emit. Where a row is a tensor it is stacked along a
+leading axis; where it is anything else (a random generator, a list) it is a `TraceType`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.type import TensorType
+from pytensor.typed_list.basic import TypedListVariable, make_list
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir.compat import WithShapes
+
+
+class TraceType(TypedListType):
+    """A typed list of rows of type ``ttype``, as a loop emits them.
+
+    ``pytensor.typed_list``'s own has a Type for its ``dtype``, which its gradients stumble over.
+    """
+
+    variable_type = TypedListVariable
+
+    def __init__(self, ttype: Any) -> None:
+        super().__init__(ttype)  # type: ignore[no-untyped-call]
+
+    @property
+    def dtype(self) -> Any:
+        return getattr(self.ttype, "dtype", "object")
+
+    def is_super(self, otype: Any) -> bool | None:
+        # PyTensor's own lists are traces too: what a user makes is given to a loop as a sequence.
+        narrower = isinstance(otype, TypedListType) and self.ttype.is_super(otype.ttype)
+        return True if narrower else None
+
+    def __repr__(self) -> str:
+        return f"Trace({self.ttype!r})"
+
+    __str__ = __repr__
+
+
+def stacked(row: Any) -> Any:
+    """The type of a sequence or trace whose rows have the type ``row``, its length unknown."""
+    if isinstance(row, TensorType):
+        return TensorType(row.dtype, (None, *row.shape))
+    return TraceType(row)
+
+
+class Stack(WithShapes, Op):
+    """``(list, *shape) -> tensor``: a typed list of tensors of one ``shape``, stacked.
+
+    The shape of an element is given, so that an empty list has a stack as well.
+
+    >>> from pytensor.typed_list import make_list
+    >>> rows = make_list([pt.constant([1.0, 2.0]), pt.constant([3.0, 4.0])])
+    >>> Stack()(rows, 2).eval()
+    array([[1., 2.],
+           [3., 4.]])
+    """
+
+    __props__ = ()
+
+    def make_node(self, rows: Any, *shape: Any) -> Apply:
+        element = rows.type.ttype
+        if not isinstance(element, TensorType):
+            raise TypeError(f"Stack takes a typed list of tensors, got {rows.type}")
+        dims = [pt.as_tensor(n).astype("int64") for n in shape]
+        if len(dims) != element.ndim:
+            raise TypeError(f"The elements of {rows} have rank {element.ndim}, not {len(dims)}")
+        return Apply(self, [rows, *dims], [stacked(element)()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        rows, *dims = inputs
+        shape = tuple(map(int, dims))
+        for k, row in enumerate(rows):
+            if row.shape != shape:
+                raise ValueError(
+                    f"Row {k} of a list has the shape {row.shape}, and {shape} is expected of all: "
+                    "pad the rows to one shape before they are stacked."
+                )
+        dtype = node.outputs[0].type.dtype
+        output_storage[0][0] = np.stack(rows) if rows else np.empty((0, *shape), dtype)
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        from pytensor.typed_list import length
+
+        return [(length(node.inputs[0]), *node.inputs[1:])]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[True], *[[False]] * (len(node.inputs) - 1)]
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        disconnected = DisconnectedType()
+        return [Unstack()(cotangents[0]), *[disconnected() for _ in inputs[1:]]]
+
+
+class Unstack(Op):
+    """``tensor -> list of its rows``, a `TraceType`.
+
+    >>> Unstack()(pt.arange(3)).eval()
+    [array(0), array(1), array(2)]
+    """
+
+    __props__ = ()
+
+    def make_node(self, x: Any) -> Apply:
+        x = pt.as_tensor(x)
+        row = TensorType(x.type.dtype, x.type.shape[1:])
+        return Apply(self, [x], [TraceType(row)()])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        output_storage[0][0] = [np.array(row) for row in inputs[0]]
+
+
+__all__ = ["Stack", "TraceType", "Unstack", "make_list", "stacked"]
