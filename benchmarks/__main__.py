@@ -8,11 +8,13 @@ from pathlib import Path
 import jax
 
 from benchmarks.calls import COUNTS, LIMIT, call_overhead
+from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
+from benchmarks.native import natives
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, OVERHEAD, Figure, as_json, environment, table
 
-CHOICES = (*PROGRAMS, "calls")
+CHOICES = (*PROGRAMS, "calls", "checkpoint", "native")
 
 
 def main(argv=None):
@@ -66,6 +68,12 @@ def measure(which, pairs, control):
         name = f"{count} scalar argument{'s' * (count > 1)}"
         say(f"direct call, {name}")
         yield Figure(name, "jax.jit", OVERHEAD, LIMIT, call_overhead(count, pairs))
+    for route in ROUTES if "checkpoint" in which else ():
+        say(f"checkpoint, {route}")
+        yield checkpoints(route, pairs)
+    if "native" in which:
+        say("native")
+        yield from natives(pairs)
 
 
 def say(text):

@@ -13,6 +13,16 @@ from benchmarks.measure import Estimate, Pairs
 
 ENOUGH = 9  # pairs; fewer show that it runs, not how fast
 OVERHEAD = "direct call"
+CHECKPOINT = "checkpoint"
+NATIVE = "native"
+
+
+class Memory(NamedTuple):
+    """Temporary bytes of two compiled functions."""
+
+    ours: int
+    theirs: int
+    limit: float  # of their ratio
 
 
 class Figure(NamedTuple):
@@ -20,9 +30,10 @@ class Figure(NamedTuple):
 
     program: str
     comparison: str
-    measured: str  # "one call", "first result" or OVERHEAD
+    measured: str  # "one call", "first result", OVERHEAD, CHECKPOINT or NATIVE
     limit: float | None
     pairs: Pairs
+    memory: Memory | None = None  # where it is measured too
 
     @property
     def estimate(self) -> Estimate:
@@ -59,7 +70,7 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
         "loopax {loopax}, PyTensor {pytensor}, JAX {jax}, Python {python}; {device}, {cores} cores, "
         "load {load} at the start; {pairs} pairs".format(**about)
     ]
-    loops = [figure for figure in figures if figure.measured != OVERHEAD]
+    loops = [figure for figure in figures if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE)]
     if loops:
         titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
         lines += ["", line("", "", titles), line("", "", [HEAD, HEAD])]
@@ -71,6 +82,22 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
     if overheads:
         lines += ["", "a direct call beside jax.jit of the same function: us more, and the ratio"]
         lines += [overhead_line(figure) for figure in overheads]
+    checkpoints = [figure for figure in figures if figure.measured == CHECKPOINT]
+    if checkpoints:
+        lines += [
+            "",
+            'value and gradients with checkpoint="sqrt" beside those without: time and memory',
+        ]
+        lines += [checkpoint_line(figure) for figure in checkpoints]
+    natives = [figure for figure in figures if figure.measured == NATIVE]
+    if natives:
+        lines += [
+            "",
+            "one native function beside hand-written Numba's forward pass",
+            "",
+            line("", "", [HEAD]),
+        ]
+        lines += [line(f.program, f.comparison, [cell(f)]) for f in natives]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -91,6 +118,18 @@ def overhead_line(figure: Figure) -> str:
     ratio = "{:.2f} [{:.2f}, {:.2f}]".format(*figure.pairs.ratio)
     more = f"+{median} us [{low}, {high}]"
     return f"{figure.program:<25}{more:<22} {limit} ratio {ratio} of {hand(figure)}"
+
+
+def checkpoint_line(figure: Figure) -> str:
+    memory = figure.memory
+    assert memory is not None
+    fraction = memory.ours / memory.theirs
+    kept = "yes" if fraction < memory.limit else "no"
+    title = f"{figure.program}, {figure.comparison}"
+    return (
+        f"{title:<32}{cell(figure)} | 1/{1 / fraction:<5.0f} limit 1/{1 / memory.limit:.0f}  {kept:<4}"
+        f"of {memory.theirs / 1e6:.3g} MB"
+    )
 
 
 def hand(figure: Figure) -> str:
@@ -117,6 +156,7 @@ def as_json(figures: list[Figure], about: dict[str, Any]) -> dict[str, Any]:
                 "limit": figure.limit,
                 "holds": figure.holds,
                 "pairs": np.transpose(figure.pairs).tolist(),
+                "memory": None if figure.memory is None else figure.memory._asdict(),
             }
             for figure in figures
         ],

@@ -19,7 +19,8 @@ from pytensor.graph.basic import Apply, Variable
 
 from loopax import jaxify
 from loopax.frontend import import_graph, read_variables
-from loopax.ir import Call, Scan, check, evaluate
+from loopax.ir import Scan, check, evaluate
+from loopax.ir.compat import InnerGraphOp
 from loopax.ir.program import Program
 from loopax.lowering import lower
 
@@ -174,10 +175,8 @@ def loops(graph: Any) -> list[Apply]:
     """The `Scan` nodes of a graph, those in bodies behind the one they are in."""
     found = []
     for node in graph.toposort():
-        if isinstance(node.op, Scan):
-            found += [node, *loops(node.op.fgraph)]
-        elif isinstance(node.op, Call):
-            found += loops(node.op.fgraph)
+        found += [node] if isinstance(node.op, Scan) else []
+        found += loops(node.op.fgraph) if isinstance(node.op, InnerGraphOp) else []
     return found
 
 

@@ -14,9 +14,13 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
+from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.errors import LoopTypeError, MissingInputError, UnsupportedOpError
 from loopax.ir.program import Input, Program
+from loopax.ir.trace import stacked
+from loopax.jax_backend.lists import RaggedList, StackedList, from_rows
+from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.x64 import narrowed
 
 _ARRAY = type(jnp.zeros(()))
@@ -38,15 +42,20 @@ class Arguments:
         self.name = program.name
         self.inputs = program.inputs
         for spec in [*program.inputs, *program.shared]:
-            if not isinstance(spec.variable.type, DenseTensorType):
+            if not _crosses(spec.variable.type):
                 raise UnsupportedOpError(
                     f"Input {spec.variable} has the type {spec.variable.type}, which does not cross to "
-                    "JAX yet: inputs and shared variables must be tensors."
+                    "JAX yet: inputs and shared variables must be tensors, or typed lists of them."
                 )
-        self.types = [(np.dtype(i.variable.type.dtype), i.variable.type.ndim) for i in self.inputs]
-        self.any_static_shape = any(
-            n is not None for i in self.inputs for n in i.variable.type.shape
-        )
+        types = [i.variable.type for i in self.inputs]
+        # Arrays of these dtypes and ranks need no second look: None where any input needs one.
+        self.plain = None
+        if all(isinstance(t, DenseTensorType) and t.shape == (None,) * t.ndim for t in types):
+            self.plain = [(np.dtype(t.dtype), t.ndim) for t in types]
+        self.whats = [
+            f"Input {i.name!r} (argument {k})" if i.name else f"Argument {k}"
+            for k, i in enumerate(self.inputs)
+        ]
         self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
         self.names += [str(s.variable) for s in program.shared]
         self.positions = _by_keyword(self.inputs)
@@ -59,16 +68,17 @@ class Arguments:
         """
         if kwargs or len(args) != len(self.inputs):
             args = self._by_name(args, kwargs)
-        if not self.any_static_shape:  # the fast path: arrays that are already what they should be
-            for x, (dtype, ndim) in zip(args, self.types, strict=True):
+        if self.plain is not None:  # the fast path: arrays that are already what they should be
+            for x, (dtype, ndim) in zip(args, self.plain, strict=True):
                 if type(x) is not _ARRAY or x.dtype != dtype or x.ndim != ndim:
                     break
             else:
                 return args, True
         values = tuple(
-            accept(x, i, k) for k, (x, i) in enumerate(zip(args, self.inputs, strict=True))
+            accept(x, i.variable.type, what)
+            for x, i, what in zip(args, self.inputs, self.whats, strict=True)
         )
-        return values, not any(isinstance(x, jax.core.Tracer) for x in values)
+        return values, not any(map(is_traced, values))
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > len(self.inputs):
@@ -118,10 +128,17 @@ class Arguments:
         return inspect.Signature(parameters)
 
 
-def accept(x: Any, spec: Input, k: int) -> Any:
-    """``x`` as a value for input ``k``: an array of its dtype and rank."""
-    expected: Any = spec.variable.type
-    what = f"Input {spec.name!r} (argument {k})" if spec.name else f"Argument {k}"
+def _crosses(t: Any) -> bool:
+    return _crosses(t.ttype) if isinstance(t, TypedListType) else isinstance(t, DenseTensorType)
+
+
+def accept(x: Any, expected: Any, what: str) -> Any:
+    """``x`` as a value of the type ``expected``: an array of its dtype and rank, or a list of them.
+
+    ``what`` says whose value it is.
+    """
+    if isinstance(expected, TypedListType) and not isinstance(x, Variable):
+        return _accept_list(x, expected, what)
     if isinstance(x, Variable):
         raise LoopTypeError(
             f"{what} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
@@ -146,6 +163,26 @@ def accept(x: Any, spec: Input, k: int) -> Any:
             "Call jax.config.update('jax_enable_x64', True) first."
         )
     return value
+
+
+def _accept_list(x: Any, expected: Any, what: str) -> Any:
+    """A list from its rows, in a Python list or along the leading axis of an array."""
+    row_type = expected.ttype
+    if isinstance(x, StackedList):
+        x = x.data if isinstance(row_type, DenseTensorType) else list(x)
+    if isinstance(x, list | tuple | RaggedList):
+        what = f"{what[0].lower()}{what[1:]}"
+        return from_rows(
+            [accept(r, row_type, f"Row {k} of {what}") for k, r in enumerate(x)], row_type
+        )
+    if not np.ndim(x):
+        raise LoopTypeError(
+            f"{what} must be {_describe(expected)}, but {type(x).__name__} was given. Give the rows as "
+            "[first, second], or as an array with one row after the other along its leading axis."
+        )
+    if isinstance(row_type, DenseTensorType):
+        return StackedList(accept(x, stacked(row_type), what))
+    return _accept_list(list(x), expected, what)
 
 
 def _accept_jax(x: Any, expected: Any, what: str) -> Any:
@@ -174,6 +211,8 @@ def _widens(dtype: str, to: str) -> bool:
 
 
 def _describe(expected: Any) -> str:
+    if isinstance(expected, TypedListType):
+        return f"a list of rows, each {_describe(expected.ttype)}"
     shape = ", ".join("?" if n is None else str(n) for n in expected.shape)
     return f"{expected.dtype} of rank {expected.ndim}, shape ({shape})"
 

@@ -1,16 +1,14 @@
-"""Ops with graphs inside: ``Call``, ``Blockwise``, ``IfElse``."""
+"""Ops with graphs inside that always run: ``Call`` and ``Blockwise``."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir import Call
-from loopax.ir.compat import IfElse
 from loopax.ir.pullback import floats
 from loopax.jax_backend.custom import with_pullback
 from loopax.jax_backend.evaluate import Frame, Plan, Site, convert
@@ -76,16 +74,3 @@ def _same_row(x: Any, batch_ndim: int) -> Any:
     """The row that ``x`` repeats along all of its batch axes, or None."""
     rows = x.reshape(-1, *x.shape[batch_ndim:])
     return rows[0] if len(rows) and (rows == rows[:1]).all() else None
-
-
-@rule(IfElse)
-def if_else_rule(site: Site, condition: Any, *values: Any) -> Any:
-    n = site.op.n_outs
-    then, otherwise = values[:n], values[n:]
-    if not is_traced(condition):
-        return tuple(then if condition else otherwise)
-    then, otherwise = [tuple(map(jnp.asarray, branch)) for branch in (then, otherwise)]
-    if any(a.shape != b.shape for a, b in zip(then, otherwise, strict=True)):
-        # The shape of the result hangs on the condition, which must then be known.
-        return tuple(then if site.static(0) else otherwise)
-    return jax.lax.cond(condition, lambda: then, lambda: otherwise)

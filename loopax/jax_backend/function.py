@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.tensor.type import integer_dtypes
+from pytensor.tensor.type import TensorType, integer_dtypes
+from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.errors import DynamicShapeError, StatefulFunctionError
 from loopax.ir.lock import TRACING
@@ -17,7 +18,9 @@ from loopax.ir.program import Program
 from loopax.jax_backend.arguments import Arguments
 from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.evaluate import Context, NeedsStatic, run
+from loopax.jax_backend.lists import RaggedList, as_list
 from loopax.jax_backend.stages import Stages
+from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
 
@@ -66,7 +69,8 @@ class JaxFunction(Stages):
         self._counts = [
             k
             for k, i in enumerate(self.program.inputs)
-            if i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes
+            if isinstance(i.variable.type, TensorType)
+            and (i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes)
         ]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
         self._compiled = self._variants[()] = self._variant(())
@@ -99,7 +103,7 @@ class JaxFunction(Stages):
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
             # known number of steps can be differentiated.
-            static = static | {k for k in self._counts if not isinstance(given[k], jax.core.Tracer)}
+            static = static | {k for k in self._counts if not is_traced(given[k])}
         while True:
             try:
                 if not static:
@@ -123,7 +127,7 @@ class JaxFunction(Stages):
         """
         new = need.positions - static
         names = self._arguments.names
-        traced = sorted(k for k in need.positions if isinstance(given[k], jax.core.Tracer))
+        traced = sorted(k for k in need.positions if is_traced(given[k]))
         if traced or not new:
             listed = ", ".join(
                 f"{names[k]!r} (argument {k})" for k in traced or sorted(need.positions)
@@ -139,15 +143,16 @@ class JaxFunction(Stages):
             self._static |= new
 
     def _call_static(self, given: Any, static: frozenset[int]) -> Any:
-        traced = [k for k in sorted(static) if isinstance(given[k], jax.core.Tracer)]
+        traced = [k for k in sorted(static) if is_traced(given[k])]
         if traced:
             self._make_static(
                 NeedsStatic(frozenset(traced), f"{self.program.name} makes a shape of an input"),
                 given,
                 static,
             )
-        values = {k: np.asarray(given[k]) for k in sorted(static)}
-        key = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in values.items())
+        values = {k: jax.tree.map(np.asarray, given[k]) for k in sorted(static)}
+        leaves, tree = jax.tree.flatten(values)
+        key = (tree, *((x.dtype.str, x.shape, x.tobytes()) for x in leaves))
         with TRACING:
             if key not in self._variants:
                 self._warn_of_recompiling(values)
@@ -160,7 +165,11 @@ class JaxFunction(Stages):
 
     def _warn_of_recompiling(self, values: dict[int, Any]) -> None:
         """Say once that an array of numbers is static, when it has changed for the first time."""
-        arrays = [k for k, x in values.items() if x.dtype.kind in "fc" and x.size > 1]
+
+        def has_numbers(x: Any) -> bool:
+            return any(leaf.dtype.kind in "fc" and leaf.size > 1 for leaf in jax.tree.leaves(x))
+
+        arrays = [k for k, x in values.items() if has_numbers(x)]
         if arrays and len(self._variants) > 1 and not self._warned:
             self._warned = True
             names = ", ".join(repr(self._arguments.names[k]) for k in arrays)
@@ -191,4 +200,8 @@ class JaxFunction(Stages):
 
 
 def _as_output(x: Any, v: Any) -> Any:
+    """An array; a list as a `StackedList` or, where its rows have unequal shapes, as a list of arrays."""
+    if isinstance(v.type, TypedListType):
+        found = jax.tree.map(jnp.asarray, as_list(x, v.type))
+        return list(found) if isinstance(found, RaggedList) else found
     return as_declared(jnp.asarray(x), v) if hasattr(v.type, "dtype") else x

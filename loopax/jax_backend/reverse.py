@@ -49,8 +49,10 @@ def _source(site: Site, v: Variable) -> tuple[Any, range] | None:
             return None
         slices.append(slice(*(None if b is None else int(b) for b in values)))
         v = node.inputs[0]
+    if not slices:
+        return None
     base = site.frame.read(v)
     rows = range(base.shape[0])
     for s in reversed(slices):
         rows = rows[s]
-    return (base, rows) if slices else None
+    return base, rows

@@ -21,3 +21,7 @@ class Stages:
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """As ``jax.eval_shape(self, ...)``."""
         return jax.eval_shape(self, *args, **kwargs)
+
+    def transformed(self, name: str, **options: Any) -> Any:
+        """``jax.grad``, ``jax.value_and_grad`` or ``jax.vmap`` of it, by ``name``."""
+        return getattr(jax, name)(self, **options)

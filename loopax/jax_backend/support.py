@@ -12,7 +12,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir import Call, Scan
+from loopax.ir.compat import InnerGraphOp
 from loopax.jax_backend.callback import unsupported
 from loopax.jax_backend.registry import has_conversion
 
@@ -34,7 +34,7 @@ def _nodes(graph: AbstractFunctionGraph) -> Any:
     for node in graph.toposort():
         yield node
         op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-        if isinstance(op, Scan | Call):
+        if isinstance(op, InnerGraphOp):
             yield from _nodes(op.fgraph)
 
 

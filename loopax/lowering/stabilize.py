@@ -14,19 +14,21 @@ knows the values of shapes), and one that is wrong.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.configdefaults import config
-from pytensor.graph.basic import Apply
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from loopax.ir import Call, Scan
-from loopax.ir.compat import thaw
+from loopax.lowering.bodies import map_bodies
+
+IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
+KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
 _EXCLUDED = (
+    IN_PYTENSOR,  # it runs this pass
+    KNOWN_SHAPES,
     "inplace",
     "fusion",
     "BlasOpt",
@@ -91,33 +93,4 @@ def stabilize(graph: FunctionGraph) -> None:
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter().rewrite(graph)
-    map_bodies(graph, _stabilized)
-
-
-def _stabilized(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
-    graph = thaw(body)
-    stabilize(graph)
-    return graph.freeze()
-
-
-def map_bodies(graph: FunctionGraph, change: Any) -> None:
-    """Put ``change(body)`` in the place of each body of ``graph``'s loops and calls."""
-    for node in graph.toposort():
-        new = _with_body(node, change)
-        if new is not None:
-            graph.replace_all(
-                list(zip(node.outputs, new.outputs, strict=True)), reason="map_bodies"
-            )
-
-
-def _with_body(node: Apply, change: Any) -> Apply | None:
-    op: Any = node.op
-    if isinstance(op, Scan):
-        body = change(op.fgraph)
-        if body == op.fgraph:
-            return None
-        return op.with_body(body).make_node(*node.inputs)
-    if isinstance(op, Call):
-        pullback = None if op.pullback_body is None else change(op.pullback_body)
-        return Call(change(op.fgraph), pullback, op.name).make_node(*node.inputs)
-    return None
+    map_bodies(graph, stabilize)

@@ -8,10 +8,12 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.tensor.blockwise import Blockwise
 
 from loopax import jaxify
-from loopax.ir import check, evaluate
+from loopax.ir import Cond, check, evaluate
 from loopax.lowering import PASSES, lower
 from tests.compare import imported, loops, primitives
 
@@ -80,6 +82,17 @@ def test_inside_a_loop_in_a_loop_and_a_python_function():
 
     value, slope = jax.value_and_grad(jaxify(both))(jnp.full((2, 3), -800.0))
     assert value == -4800.0 and slope.tolist() == [[1.0] * 3] * 2
+
+
+def test_inside_a_batch_of_graphs_and_a_branch():
+    x = pt.dvector("x")
+    core = OpFromGraph([x], [pt.log(pt.sum(pt.exp(x)))])
+    m, c = pt.dmatrix("m"), pt.dscalar("c")
+    rows = jaxify([m], Blockwise(core, signature="(n)->()")(m))
+    np.testing.assert_allclose(rows(np.full((2, 2), 1000.0)), 1000.0 + np.log(2.0))
+    cond = Cond.from_branches([x], [pt.log(pt.sum(pt.exp(x)))], [x.sum()])
+    f = jaxify([c, x], cond.bind(c > 0, [x])[0])
+    np.testing.assert_allclose(f(1.0, np.full(2, 1000.0)), 1000.0 + np.log(2.0))
 
 
 # -- rewrites of PyTensor's that are not sound -------------------------------------------------------

@@ -12,6 +12,7 @@ from loopax.jax_backend.ops import (
     shapes,
     sorting,
     stacking,
+    typed_lists,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "shapes",
     "sorting",
     "stacking",
+    "typed_lists",
 ]

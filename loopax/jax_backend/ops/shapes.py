@@ -19,7 +19,7 @@ from pytensor.tensor.extra_ops import Repeat, UnravelIndex
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
-from loopax.ir import FitRows
+from loopax.ir import FitRows, KeepRows
 from loopax.ir.errors import describe
 from loopax.ir.rows import fit_rows
 from loopax.jax_backend.evaluate import Site
@@ -145,3 +145,16 @@ def unravel_index(site: Site, indices: Any, dims: Any) -> Any:
 @rule(FitRows)
 def fit(site: Site, rows: Any, length: Any) -> Any:
     return fit_rows(jnp.asarray(rows), int(site.static(1)), jnp)
+
+
+@rule(KeepRows)
+def keep_rows_rule(site: Site, rows: Any, count: Any, _: Any) -> Any:
+    length, rows, last = int(site.static(2)), jnp.asarray(rows), site.op.last
+    n = rows.shape[0]
+    cut = rows[max(n - length, 0) :] if last else rows[:length]
+    short = jnp.zeros((length - cut.shape[0], *rows.shape[1:]), dtype=rows.dtype)
+    index = jnp.arange(length)
+    kept = index >= length - count if last else index < count
+    over = kept.reshape(-1, *[1] * (rows.ndim - 1))
+    padded = jnp.concatenate([short, cut] if last else [cut, short])
+    return jnp.where(over, padded, jnp.zeros((), rows.dtype))

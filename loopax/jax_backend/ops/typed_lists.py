@@ -1,0 +1,183 @@
+"""Typed lists: made, read, changed, stacked. See `loopax.jax_backend.lists` for what one is in JAX.
+
+The length of a list is static. So `Remove`, which shortens it if it finds something, must know the
+values; everything else is traced as far as the rows are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.tensor.type_other import MakeSlice
+from pytensor.typed_list.basic import (
+    Append,
+    Count,
+    Extend,
+    GetItem,
+    Index,
+    Insert,
+    Length,
+    MakeList,
+    Remove,
+    Reverse,
+)
+
+from loopax.ir import Stack, Unstack
+from loopax.ir.errors import describe
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.lists import StackedList, as_list, as_row, from_rows
+from loopax.jax_backend.registry import rule
+from loopax.jax_backend.static import is_traced, no_number
+
+
+def _given(site: Site, x: Any, k: int = 0) -> Any:
+    """The list in input ``k``; a constant one is a Python list."""
+    return as_list(x, site.node.inputs[k].type)
+
+
+@rule(MakeList)
+def make_list(site: Site, *rows: Any) -> Any:
+    return from_rows(rows, site.out.type.ttype)
+
+
+@rule(MakeSlice)
+def make_slice(site: Site, *bounds: Any) -> Any:
+    return slice(*bounds)
+
+
+@rule(GetItem)
+def get_item(site: Site, x: Any, index: Any) -> Any:
+    x = _given(site, x)
+    if isinstance(index, slice):
+        return _part(site, x, slice(*_static_bounds(site, index)))
+    if is_traced(index) and isinstance(x, StackedList) and len(x):
+        return jax.tree.map(lambda leaf: _at(jnp.asarray(leaf), index), x.data)
+    k = int(site.static(1))
+    if not -len(x) <= k < len(x):
+        raise IndexError(
+            f"Index {k} is out of range for a list of {len(x)} rows, {describe(site.node.inputs[0])}."
+        )
+    return x[k]
+
+
+def _part(site: Site, x: Any, rows: slice) -> Any:
+    """Some rows of a list. Those of a ragged one may have one shape, or be none."""
+    return x[rows] if isinstance(x, StackedList) else from_rows(x[rows], site.out.type.ttype)
+
+
+def _static_bounds(site: Site, index: slice) -> list[Any]:
+    bounds = [index.start, index.stop, index.step]
+    made = site.node.inputs[1]
+    if not isinstance(made, Constant) and made.owner is not None and any(map(is_traced, bounds)):
+        bounds = [site.frame.static_value(v, site.node) for v in made.owner.inputs]
+    return [None if b is None else int(b) for b in bounds]
+
+
+def _at(leaf: Any, k: Any) -> Any:
+    """Row ``k``, traced, of an array; what is out of range is no number. Keys have none: the last."""
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
+        return leaf.at[k].get(mode="clip")
+    return leaf.at[k].get(mode="fill", fill_value=no_number(leaf.dtype))
+
+
+@rule(Length)
+def length(site: Site, x: Any) -> Any:
+    return np.asarray(len(x), dtype=np.int64)
+
+
+@rule(Append)
+def append(site: Site, x: Any, row: Any) -> Any:
+    return from_rows([*_given(site, x), row], site.out.type.ttype)
+
+
+@rule(Extend)
+def extend(site: Site, x: Any, more: Any) -> Any:
+    return from_rows([*_given(site, x), *_given(site, more, 1)], site.out.type.ttype)
+
+
+@rule(Insert)
+def insert(site: Site, x: Any, index: Any, row: Any) -> Any:
+    x = _given(site, x)
+    longer = from_rows([*x, row], site.out.type.ttype)
+    if not is_traced(index) or not isinstance(longer, StackedList):
+        rows = list(x)
+        rows.insert(int(site.static(1)), row)
+        return from_rows(rows, site.out.type.ttype)
+    n = len(x)
+    at = jnp.clip(jnp.where(index < 0, index + n, index), 0, n)
+    k = jnp.arange(n + 1)
+    order = jnp.where(k < at, k, jnp.where(k == at, n, k - 1))
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf)[order], longer)
+
+
+@rule(Reverse)
+def reverse(site: Site, x: Any) -> Any:
+    return _part(site, _given(site, x), slice(None, None, -1))
+
+
+@rule(Remove)
+def remove(site: Site, x: Any, row: Any) -> Any:
+    rows = list(_given(site, site.static(0)))
+    found = np.flatnonzero(_equal(site, rows, site.static(1)))
+    return from_rows([r for k, r in enumerate(rows) if k not in found[:1]], site.out.type.ttype)
+
+
+@rule(Count)
+def count(site: Site, x: Any, row: Any) -> Any:
+    return sum(_equal(site, list(_given(site, x)), row), np.asarray(0, dtype=np.int64))
+
+
+@rule(Index)
+def index(site: Site, x: Any, row: Any) -> Any:
+    found = _equal(site, list(_given(site, x)), row)
+    if any(map(is_traced, found)):
+        found = jnp.stack(found)
+        return jnp.where(found.any(), jnp.argmax(found), no_number(np.dtype("int64")))
+    if not any(found):
+        raise ValueError(
+            f"{describe(site.out)}, the place of a row in a list: none of its {len(found)} rows is equal "
+            "to the one that is looked for."
+        )
+    return np.asarray([bool(f) for f in found].index(True))
+
+
+def _equal(site: Site, rows: list[Any], row: Any) -> list[Any]:
+    """Which of ``rows`` are ``row``, as `values_eq` of their type has it: NaN is equal to NaN."""
+    row = as_row(row, site.node.inputs[1])
+    return [_same(r, row) for r in rows]
+
+
+def _same(a: Any, b: Any) -> Any:
+    x, y = jax.tree.flatten(a), jax.tree.flatten(b)
+    if x[1] != y[1] or any(np.shape(p) != np.shape(q) for p, q in zip(x[0], y[0], strict=True)):
+        return np.asarray(False)
+    same: Any = np.asarray(True)
+    for p, q in zip(x[0], y[0], strict=True):
+        equal = p == q
+        if jnp.issubdtype(p.dtype, jnp.inexact):
+            xp = jnp if is_traced(p) or is_traced(q) else np
+            equal = equal | (xp.isnan(p) & xp.isnan(q))
+        same = same & equal.all()
+    return same
+
+
+@rule(Stack)
+def stack(site: Site, x: Any, *dims: Any) -> Any:
+    shape = tuple(int(site.static(1 + k)) for k in range(len(dims)))
+    x = _given(site, x)
+    for k, row in enumerate(x[:1] if isinstance(x, StackedList) else x):
+        if row.shape != shape:
+            raise ValueError(
+                f"Row {k} of a list has the shape {row.shape}, and {shape} is expected of all, for "
+                f"{describe(site.out)}: pad the rows to one shape before they are stacked."
+            )
+    return x.data if len(x) else np.empty((0, *shape), site.out.type.dtype)
+
+
+@rule(Unstack)
+def unstack(site: Site, x: Any) -> Any:
+    return StackedList(x)

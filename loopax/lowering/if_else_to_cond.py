@@ -1,0 +1,111 @@
+"""``IfElse`` -> ``Cond``: what only one branch needs moves into that branch.
+
+    ifelse(c, f(x), g(x))  ->  Cond(c, x) with the branches f and g
+
+Those that ask the same condition become one first, where none needs the result of another: what their
+branches share is then read by one branch alone.
+
+A node moves where its outputs are read by that branch alone: by no other node outside of it, by
+neither the other branch nor the condition, and not by the program. So nothing is computed that was
+not, nothing twice, and a branch that is not chosen costs nothing. PyTensor's C virtual machine is as
+lazy; its Python, JAX and Numba modes compute both.
+
+Random draws stay outside: a draw belongs to the state that it leaves behind, which is read elsewhere.
+
+Condition: none. It comes after `stabilize`, whose rewrites see through an IfElse and not into a Cond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.random.op import RandomVariable
+
+from loopax.ir import Cond
+from loopax.ir.compat import IfElse
+from loopax.lowering.bodies import map_bodies
+
+
+def if_else_to_cond(graph: FunctionGraph) -> None:
+    """Replace every IfElse of ``graph`` and of the bodies in it, in place."""
+    map_bodies(graph, if_else_to_cond)
+    _merge_those_of_one_condition(graph)
+    for node in graph.toposort():  # an inner one first: it then moves as one node
+        if isinstance(node.op, IfElse):
+            pairs = list(zip(node.outputs, _cond(graph, node), strict=True))
+            graph.replace_all(pairs, reason="if_else_to_cond")
+
+
+def _merge_those_of_one_condition(graph: FunctionGraph) -> None:
+    latest: dict[Variable, Apply] = {}
+    for node in graph.toposort():
+        if not isinstance(node.op, IfElse):
+            continue
+        condition = node.inputs[0]
+        before = latest.get(condition)
+        # Asked of the graph as it is now: an earlier merger may have tied what was apart.
+        if before is not None and not (_needs(node, before) or _needs(before, node)):
+            node = _one(graph, before, node)
+        latest[condition] = node
+
+
+def _needs(node: Apply, other: Apply) -> bool:
+    return any(v.owner is other for v in ancestors(node.inputs))
+
+
+def _one(graph: FunctionGraph, a: Apply, b: Apply) -> Apply:
+    then = [v for node in (a, b) for v in node.inputs[1 : 1 + node.op.n_outs]]
+    otherwise = [v for node in (a, b) for v in node.inputs[1 + node.op.n_outs :]]
+    new: Apply = IfElse(len(then), name=a.op.name).make_node(a.inputs[0], *then, *otherwise)
+    pairs = list(zip([*a.outputs, *b.outputs], new.outputs, strict=True))
+    graph.replace_all(pairs, reason="if_else_to_cond")
+    return new
+
+
+def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
+    """The outputs of the Cond that takes the place of the IfElse ``node``."""
+    op = node.op
+    condition, n = node.inputs[0], op.n_outs
+    positions = range(1, 1 + n), range(1 + n, 1 + 2 * n)
+    branches = [node.inputs[1 : 1 + n], node.inputs[1 + n :]]
+    moved = set().union(*(_only_for(graph, node, at) for at in positions))
+    results = [v for branch in branches for v in branch]
+    inside = [a for a in toposort(results) if a in moved]
+    made = {v for a in inside for v in a.outputs}
+    read = [*results, *(v for a in inside for v in a.inputs)]
+    operands = [v for v in dict.fromkeys(read) if v not in made and not isinstance(v, Constant)]
+    dummies = dict(zip(operands, (v.type() for v in operands), strict=True))
+    then, otherwise = [_rebuilt(branch, inside, dummies) for branch in branches]
+    if condition.type.dtype != "bool":
+        condition = pt.neq(condition, 0)
+    return Cond.from_branches(list(dummies.values()), then, otherwise, op.name).bind(
+        condition, operands
+    )
+
+
+def _only_for(graph: FunctionGraph, node: Apply, positions: range) -> set[Apply]:
+    """The nodes that only ``node`` reads, at ``positions``, if need be through one another."""
+    found: set[Apply] = set()
+    # Readers come first, so that one look at each node is enough.
+    for candidate in reversed(list(toposort([node.inputs[k] for k in positions]))):
+        readers = [reader for v in candidate.outputs for reader in graph.clients[v]]
+        if not isinstance(candidate.op, RandomVariable) and all(
+            reader in found or (reader is node and k in positions) for reader, k in readers
+        ):
+            found.add(candidate)
+    return found
+
+
+def _rebuilt(
+    results: Sequence[Variable], nodes: Sequence[Apply], inputs: dict[Variable, Variable]
+) -> list[Variable]:
+    """``results`` computed by copies of ``nodes``, with ``inputs`` in the place of what they read."""
+    new = dict(inputs)
+    for a in nodes:
+        copy = Apply(a.op, [new.get(v, v) for v in a.inputs], [v.clone() for v in a.outputs])
+        new.update(zip(a.outputs, copy.outputs, strict=True))
+    return [new.get(v, v) for v in results]

@@ -1,0 +1,40 @@
+"""Our passes in PyTensor's own modes: one entry in its database of rewrites.
+
+PyTensor rewrites the bodies of its own ops only. With this entry every mode that includes
+``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops and rewrites their bodies. It runs before
+PyTensor's canonicalize, so that what a loop no longer needs is gone by then, and long before the
+rewrites that work in place, which no body of ours may see.
+"""
+
+from __future__ import annotations
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+from loopax.ir.compat import InnerGraphOp
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.merge_twins import merge_twins
+from loopax.lowering.remove_unused import remove_unused
+from loopax.lowering.stabilize import IN_PYTENSOR, stabilize
+
+
+class LoopaxRewriter(GraphRewriter):
+    """`merge_twins` and `remove_unused` on a graph, `stabilize` on the bodies in it."""
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        if not any(isinstance(node.op, InnerGraphOp) for node in fgraph.apply_nodes):
+            return
+        merge_twins(fgraph)
+        remove_unused(fgraph)
+        map_bodies(fgraph, stabilize)
+
+    def __str__(self) -> str:
+        return "LoopaxRewriter"
+
+
+def register_with_pytensor() -> None:
+    """Add the entry, once."""
+    if IN_PYTENSOR not in optdb:
+        # merge1 is at 0, canonicalize at 1.
+        optdb.register(IN_PYTENSOR, LoopaxRewriter(), "fast_run", position=0.9)

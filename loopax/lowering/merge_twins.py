@@ -1,0 +1,81 @@
+"""Loops that carry the same states through the same steps -> one loop with the traces of both.
+
+Condition: the same inputs in the same order, the same steps (the states' and the stop flag's), the same
+options. The traces may differ: the one loop has the union.
+
+Reason: a pullback that needs the states before each step asks a twin of its loop for them, so that
+each derivative doubles the loops of the one before. Two loops with different stop conditions are
+never twins (PyTensor issue 510 was such a merge, and issue 2252 one of an echoed input that was
+taken for a state).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.basic import MergeOptimizer
+
+from loopax.ir import BodyOuts, Scan
+from loopax.ir.compat import thaw
+from loopax.lowering.bodies import map_bodies
+
+
+def merge_twins(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    # One round makes twins of loops that read the traces of twins. It ends: each leaves a loop less.
+    while _merge_some(graph):
+        pass
+    map_bodies(graph, merge_twins)
+
+
+def _merge_some(graph: FunctionGraph) -> bool:
+    if sum(isinstance(node.op, Scan) for node in graph.apply_nodes) < 2:
+        return False
+    MergeOptimizer().rewrite(graph)  # equal inputs are one variable from here on
+    groups: dict[Any, list[Apply]] = defaultdict(list)
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            groups[_steps(node.op), tuple(node.inputs)].append(node)
+    twins = [group for group in groups.values() if len(group) > 1]
+    for group in twins:
+        _merge(graph, group)
+    return bool(twins)
+
+
+def _steps(op: Scan) -> Any:
+    """What twins have in common: everything but what they emit."""
+    body = thaw(op.fgraph)
+    outs = op.split_body_outputs(body.outputs)
+    states = FunctionGraph(
+        body.inputs, [*outs.states, *([outs.stop] if op.stops else [])], clone=True
+    )
+    return states.freeze(), op.n_seqs, op.n_states, op.stops, op.options._replace(name=None)
+
+
+def _merge(graph: FunctionGraph, group: list[Apply]) -> None:
+    first: Any = group[0].op
+    body = thaw(first.fgraph)
+    args, outs = first.split_body_inputs(body.inputs), first.split_body_outputs(body.outputs)
+    ys: list[Any] = list(outs.ys)
+    places = [list(range(len(ys)))]  # of each loop's traces among those of all
+    for node in group[1:]:
+        other: Any = node.op
+        theirs = thaw(other.fgraph)
+        same = dict(zip(theirs.inputs, body.inputs, strict=True))
+        theirs_ys = _placed(other.split_body_outputs(theirs.outputs).ys, same)
+        places.append(list(range(len(ys), len(ys) + len(theirs_ys))))
+        ys += theirs_ys
+    merged = Scan.from_body(args, BodyOuts(outs.states, ys, outs.stop), first.options)
+    bound = merged.split_outputs(merged.make_node(*group[0].inputs).outputs)
+    for node, at in zip(group, places, strict=True):
+        found = bound._replace(traces=[bound.traces[k] for k in at])
+        pairs = list(zip(node.outputs, found.flat(), strict=True))
+        graph.replace_all(pairs, reason="merge_twins")
+
+
+def _placed(variables: Any, replace: dict[Any, Any]) -> list[Any]:
+    return list(clone_replace(list(variables), replace, rebuild_strict=False))

@@ -1,0 +1,223 @@
+"""``Scan`` -> ``Loop``: the index, the bound, the rows and the buffers made explicit.
+
+    finals, traces = Scan(n_steps, xs, states, consts)
+    ->
+    _, *finals, *buffers = Loop([0, *states, *empty buffers], [n_steps, *xs, *consts])
+
+- The count of the steps taken is a state; a sequence is a constant, read at the count, or with
+  ``reverse`` at ``n_steps - 1 - count``.
+- A trace is a buffer of ``n_steps`` rows, a state in which each step sets its row. Its trailing shape
+  must be known before the loop starts. A loop that stops early uses the first rows (the last, with
+  ``reverse``), where ``n_steps`` is a size one can allocate: see `_can_be_allocated`.
+- Any other trace is a typed list that each step appends to, stacked after the loop where its rows
+  are tensors.
+- An output that nobody reads gets neither.
+
+Condition: none, every Scan has a Loop. It comes last: a Loop has no derivative and no batching rule.
+
+Everything stays pure here. A buffer whose only reader is the write into it is written in place by a
+backend that compiles loops; run by `evaluate` it is copied at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.type import TensorType
+from pytensor.typed_list import append, getitem, length, reverse
+
+from loopax.ir import Cond, Loop, Scan, ScanArgs, ScanOuts, Stack, TraceType
+from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
+from loopax.ir.shapes import trace_shapes
+from loopax.ir.trace import stacked
+
+_ROWS = 2**16  # a bound up to this is a buffer's length though the loop may stop long before
+
+
+def scan_to_loop(graph: FunctionGraph) -> None:
+    """Replace every Scan in ``graph`` and in the bodies inside it, in place."""
+    for node in graph.toposort():
+        op: Any = node.op
+        if not isinstance(op, InnerGraphOp):
+            continue
+        body = _lowered(op.fgraph)
+        if body is not op.fgraph:
+            op = op.with_body(body)
+        if isinstance(op, Scan):
+            read = [bool(graph.clients[v]) for v in node.outputs]
+            outs = _as_loop(op, op.split_inputs(node.inputs), read)
+        elif op is not node.op:
+            outs = op.make_node(*node.inputs).outputs
+        else:
+            continue
+        pairs = [(v, o) for v, o in zip(node.outputs, outs, strict=True) if o is not None]
+        graph.replace_all(pairs, reason="scan_to_loop")
+
+
+def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
+    if not any(isinstance(node.op, InnerGraphOp) for node in body.toposort()):
+        return body
+    graph = thaw(body)
+    scan_to_loop(graph)
+    return graph.freeze()
+
+
+def _as_loop(scan: Scan, args: ScanArgs, read: Sequence[bool]) -> list[Variable | None]:
+    """What stands for each output of ``scan``; None for a trace that is not read."""
+    body = thaw(scan.fgraph)
+    inner = scan.split_body_inputs(body.inputs)
+    count, bound = INDEX_TYPE("count"), INDEX_TYPE("n_steps")
+    i = bound - 1 - count if scan.options.reverse else count
+    sequences = [stacked(row.type)() for row in inner.rows]
+    rows = [x[i] if isinstance(x.type, TensorType) else getitem(x, i) for x in sequences]
+    step = scan.split_body_outputs(
+        clone_replace(body.outputs, {inner.i: i, **dict(zip(inner.rows, rows, strict=True))})
+    )
+    n_steps = _checked(scan, args)
+    used = scan.split_outputs(read)
+    shapes = _trailing_shapes(scan, args)
+    traces = [
+        (_Buffer if shape is not None and _fits(scan, args, y) else _List)(y, shape)
+        if wanted
+        else None
+        for y, shape, wanted in zip(step.ys, shapes, used.traces, strict=True)
+    ]
+    kept = [t for t in traces if t is not None]
+
+    following = count + 1
+    keep_going = pt.lt(following, bound)
+    flags: list[Any] = []  # whether the loop has stopped is a state where somebody asks
+    if step.stop is not None:
+        keep_going = pt.and_(keep_going, pt.invert(step.stop))
+        flags = [FLAG_TYPE("stopped")] * bool(used.stopped)
+    loop = Loop.from_body(
+        [count, *inner.states, *[t.state for t in kept], *flags],
+        [bound, *sequences, *inner.consts],
+        [following, *step.states, *[t.written(i) for t in kept], *[step.stop for _ in flags]],
+        keep_going,
+        scan.options.name,
+    )
+    n_done, *rest = loop.bind(
+        pt.gt(n_steps, 0),
+        [
+            pt.constant(0, dtype="int64"),
+            *args.states,
+            *[t.start(n_steps) for t in kept],
+            *[pt.constant(False, dtype="bool") for _ in flags],
+        ],
+        [n_steps, *args.sequences, *args.consts],
+    )
+    finals, made = rest[: scan.n_states], iter(rest[scan.n_states :])
+    filled = [None if t is None else t.finished(scan, next(made), n_steps, n_done) for t in traces]
+    ended = [n_done, next(made, None)] if scan.stops else []
+    return ScanOuts(finals, filled, *ended).flat()
+
+
+class _Buffer:
+    """A trace as a tensor of ``n_steps`` rows, each set by its step."""
+
+    def __init__(self, y: Any, shape: Sequence[Any]) -> None:
+        self.y, self.shape = y, shape
+        self.state = stacked(y.type)()
+
+    def start(self, n_steps: Any) -> Any:
+        return pt.empty((n_steps, *self.shape), dtype=self.y.type.dtype)
+
+    def written(self, i: Any) -> Any:
+        row = self.y
+        if None in row.type.shape:  # a row of length 1 would be broadcast without a word
+            row = pt.specify_shape(row, [self.state.shape[k + 1] for k in range(row.type.ndim)])
+        return pt.set_subtensor(self.state[i], row)
+
+    def finished(self, scan: Scan, buffer: Any, n_steps: Any, n_done: Any) -> Any:
+        if not scan.stops:
+            return buffer
+        return buffer[n_steps - n_done :] if scan.options.reverse else buffer[:n_done]
+
+
+class _List:
+    """A trace as a typed list, each step appending its row."""
+
+    def __init__(self, y: Any, shape: Sequence[Any] | None) -> None:
+        self.y, self.shape = y, shape
+        self.state = TraceType(y.type)()
+
+    def start(self, n_steps: Any) -> Any:
+        return self.state.type.make_constant([])
+
+    def written(self, i: Any) -> Any:
+        return append(self.state, self.y)
+
+    def finished(self, scan: Scan, rows: Any, n_steps: Any, n_done: Any) -> Any:
+        rows = reverse(rows) if scan.options.reverse else rows
+        if not isinstance(self.y.type, TensorType):
+            return rows
+        shape = _shape_of_first(rows) if self.shape is None else self.shape
+        return Stack()(rows, *shape)
+
+
+def _shape_of_first(rows: Any) -> list[Variable]:
+    """The shape of a list's elements; of an empty list what their type says, and 0 otherwise."""
+    given = rows.type()
+    element = given.type.ttype
+    first: Any = getitem(given, 0)
+    return Cond.from_branches(
+        [given],
+        [first.shape[k].astype("int64") for k in range(element.ndim)],
+        [pt.constant(n or 0, dtype="int64") for n in element.shape],
+    ).bind(pt.gt(length(rows), 0), [rows])
+
+
+def _fits(scan: Scan, args: ScanArgs, y: Any) -> bool:
+    return isinstance(y.type, TensorType) and (not scan.stops or _can_be_allocated(args))
+
+
+def _can_be_allocated(args: ScanArgs) -> bool:
+    """Whether ``n_steps``, the bound of a loop that stops early, is a number of rows to allocate.
+
+    It is where there is a sequence, which has that many rows; and where it is a small constant. A
+    bound that is only computed may be any number, such as the largest there is.
+    """
+    n_steps = args.n_steps
+    return bool(args.sequences) or (isinstance(n_steps, Constant) and int(n_steps.data) <= _ROWS)
+
+
+def _trailing_shapes(scan: Scan, args: ScanArgs) -> list[Any]:
+    shapes = ScanArgs(
+        (),
+        *[
+            [
+                tuple(x.shape[k] for k in range(x.type.ndim)) if hasattr(x.type, "ndim") else None
+                for x in group
+            ]
+            for group in args[1:]
+        ],
+    )
+    return trace_shapes(scan, args, shapes)
+
+
+def _checked(scan: Scan, args: ScanArgs) -> Any:
+    """``n_steps``, with the errors of `loopax.ir.evaluate.check_lengths` where they can occur."""
+    n_steps = args.n_steps
+    known = int(n_steps.data) if isinstance(n_steps, Constant) else None
+    negative = "was asked for a negative number of steps: a loop takes 0 or more."
+    if known is None or known < 0:
+        n_steps = CheckAndRaise(ValueError, f"{scan} {negative}")(n_steps, pt.ge(n_steps, 0))
+    for k, x in enumerate(args.sequences):
+        tensor = isinstance(x.type, TensorType)
+        if tensor and known is not None and x.type.shape[0] == known:
+            continue
+        rows = x.shape[0] if tensor else length(x)
+        message = (
+            f"{scan} has a sequence, number {k}, that does not have one row for each step. "
+            "Slice the sequence, or lower n_steps."
+        )
+        n_steps = CheckAndRaise(ValueError, message)(n_steps, pt.eq(rows, n_steps))
+    return n_steps

@@ -1,0 +1,151 @@
+"""Loops that stop, and bare loops, as ``lax.while_loop``."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from loopax import DynamicShapeError, LoopTypeError, jaxify
+from loopax.ir import BodyArgs, BodyOuts, Loop, Scan, ScanArgs, ScanOptions, evaluate
+from tests.compare import assert_agrees, imported, primitives
+
+UNBOUNDED = np.iinfo("int64").max
+
+
+def growing(n_steps, s, limit, xs=None, reverse=False):
+    """Doubles, and adds a row and the index, until a limit; everything the loop returns."""
+    i, x, state, top = pt.lscalar(), pt.dscalar(), pt.dscalar(), pt.dscalar()
+    new = 2 * state + 0.1 * i + (0 if xs is None else x)
+    rows = [] if xs is None else [x]
+    scan = Scan.from_body(
+        BodyArgs(i, rows, [state], [top]),
+        BodyOuts([new], [new * 3], new > top),
+        ScanOptions(reverse=reverse),
+    )
+    return scan.bind(ScanArgs(n_steps, [] if xs is None else [xs], [s], [limit]))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_over_a_sequence(reverse):
+    s, limit, xs = pt.dscalar("s"), pt.dscalar("limit"), pt.dvector("xs")
+    final, _, n_done, stopped = growing(xs.shape[0], s, limit, xs, reverse)
+    f = [s, limit, xs], [final, n_done, stopped]
+    rows = np.linspace(0.5, 1.0, 5)
+    for start, top, n in ((1.0, 9.0, 5), (1.0, 1e9, 5), (1.0, 0.0, 5), (1.0, 9.0, 0)):
+        assert_agrees(*f, [start, top, rows[:n]], direct=False)
+
+
+@pytest.mark.parametrize("bound", [0, 3, 50, UNBOUNDED])
+def test_the_bound_may_be_traced_or_none(bound):
+    n, s = pt.lscalar("n"), pt.dscalar("s")
+    final, _, n_done, stopped = growing(n, s, 100.0)
+    found = assert_agrees([n, s], [final, n_done, stopped], [bound, 1.0])
+    assert bool(found[2]) == (bound > 3)
+    fixed = jaxify([s], growing(bound, s, 100.0)[0])
+    np.testing.assert_allclose(fixed(1.0), found[0])
+    assert primitives(jax.make_jaxpr(fixed)(1.0))["while"] == (bound > 0)
+
+
+def test_a_negative_bound_gives_no_number():
+    n, s = pt.lscalar("n"), pt.dscalar("s")
+    final, _, n_done, _ = growing(n, s, 100.0)
+    found = jax.jit(jaxify([n, s], [final, n_done]))(-1, 1.0)
+    assert np.isnan(found[0]) and found[1] == np.iinfo("int64").min
+    with pytest.raises(ValueError, match="asked for -1 steps"):
+        jaxify([s], growing(-1, s, 100.0)[0])(1.0)
+
+
+def test_each_row_of_a_batch_stops_on_its_own():
+    s, limit, xs = pt.dscalar("s"), pt.dscalar("limit"), pt.dvector("xs")
+    final, _, n_done, stopped = growing(xs.shape[0], s, limit, xs)
+    f = jaxify([s, limit, xs], [final, n_done, stopped])
+    starts, limits, rows = np.array([1.0, 0.1, 5.0]), np.array([9.0, 1e9, 0.0]), np.ones((3, 6))
+    found = jax.jit(jax.vmap(f))(starts, limits, rows)
+    alone = [f(*row) for row in zip(starts, limits, rows, strict=True)]
+    for k, x in enumerate(found):
+        np.testing.assert_allclose(x, np.stack([a[k] for a in alone]))
+    assert len(set(found[1].tolist())) == 3
+    only_limit = jax.vmap(f, in_axes=(None, 0, None))(1.0, limits, rows[0])
+    np.testing.assert_allclose(
+        only_limit[0], [f(1.0, limit, rows[0])[0] for limit in limits], rtol=1e-14
+    )
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_trace_is_cut_where_its_length_is_known(reverse):
+    s, limit, xs = pt.dscalar("s"), pt.dscalar("limit"), pt.dvector("xs")
+    outs = growing(xs.shape[0], s, limit, xs, reverse)
+    f = jaxify([s, limit, xs], outs, jit=False)
+    graph = imported([s, limit, xs], outs).graph
+    for n in (0, 6):
+        values = [np.asarray(1.0), np.asarray(20.0), np.linspace(0.5, 1.0, n)]
+        for found, expected in zip(f(*values), evaluate(graph, *values), strict=True):
+            np.testing.assert_allclose(found, expected)
+            assert found.dtype == expected.dtype
+    with pytest.raises(DynamicShapeError, match=r"can stop early.*is read.*pt.where\(pt.arange"):
+        jax.jit(f)(1.0, 20.0, np.ones(6))
+
+
+def test_the_program_that_the_message_shows_works():
+    """A loop that runs all its steps, with a state that stays true, and masked rows."""
+    i, state, done, count = pt.lscalar(), pt.dscalar(), pt.scalar(dtype="bool"), pt.lscalar()
+    new = pt.where(done, state, 2 * state)
+    body = BodyOuts([new, done | (new > 20.0), count + pt.cast(~done, "int64")], [new])
+    scan = Scan.from_body(BodyArgs(i, [], [state, done, count], []), body)
+    s = pt.dscalar("s")
+    *_, n_done, trace = scan.bind(ScanArgs(6, [], [s, np.array(False), np.array(0)], []))
+    out = pt.where(pt.arange(6) < n_done, trace, 0)
+    assert_agrees([s], out, [1.0])
+
+
+def test_derivatives_forward():
+    s, limit, xs = pt.dscalar("s"), pt.dscalar("limit"), pt.dvector("xs")
+    f = jaxify([s, limit, xs], growing(xs.shape[0], s, limit, xs)[0])
+    _, slope = jax.jvp(lambda s: f(s, 9.0, np.ones(6)), (1.0,), (1.0,))
+    assert slope == 8.0  # three steps
+
+
+def halving():
+    x, y = pt.dscalar(), pt.dvector()
+    c = pt.dscalar()
+    return Loop.from_body([x, y], [c], [x / 2, y + x], x > c)
+
+
+@pytest.mark.parametrize("start", [0.5, 20.0])
+def test_a_bare_loop(start):
+    x, y, c = pt.dscalar("x"), pt.dvector("y"), pt.dscalar("c")
+    outs = halving().bind(x > 1, [x, y], [c])
+    assert_agrees([x, y, c], outs, [start, np.arange(3.0), 1.0], vmap=[0, 1])
+    jaxpr = jax.make_jaxpr(jaxify([x, y, c], outs))(start, np.arange(3.0), 1.0)
+    assert primitives(jaxpr)["while"] == 1
+
+
+def test_a_bare_loop_in_a_loop():
+    x, s = pt.dscalar(), pt.dscalar()
+    inner = halving().bind(x > 1, [x, pt.zeros(2)], [s])
+    scan = Scan.from_body(
+        BodyArgs(pt.lscalar(), [x], [s], []), BodyOuts([s + inner[0]], [inner[1]])
+    )
+    xs = pt.dvector("xs")
+    assert_agrees(
+        [xs],
+        scan.bind(ScanArgs(xs.shape[0], [xs], [pt.zeros(())], [])),
+        [np.array([0.5, 9.0, 30.0])],
+    )
+
+
+def test_a_bare_loop_over_integers_fills_a_buffer():
+    i, buffer, n = pt.lscalar(), pt.dvector(), pt.lscalar()
+    body = Loop.from_body([i, buffer], [n], [i + 1, buffer[i].set(pt.sqrt(i))], i + 1 < n)
+    size = pt.lscalar("size")
+    out = body.bind(size > 0, [0, pt.zeros(4)], [size])[1]
+    assert_agrees([size], out, [3])
+
+
+def test_a_state_keeps_its_shape():
+    y = pt.dvector()
+    grow = Loop.from_body([y], [], [pt.concatenate([y, y])], y.sum() < 9)
+    x = pt.dvector("x")
+    with pytest.raises(LoopTypeError, match=r"changes its shape from \(2,\) to \(4,\)"):
+        jaxify([x], grow.bind(np.array(True), [x])[0])(jnp.ones(2))

@@ -1,0 +1,258 @@
+"""Scan -> Loop: the same values, dtypes, shapes and errors, and no Scan left."""
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.type import random_generator_type
+from pytensor.typed_list import length
+
+from loopax.ir import (
+    BodyArgs,
+    BodyOuts,
+    Cond,
+    Loop,
+    Scan,
+    ScanArgs,
+    ScanOptions,
+    Stack,
+    check,
+    evaluate,
+)
+from loopax.lowering import lower
+from loopax.lowering.scan_to_loop import scan_to_loop
+from tests.compare import imported
+from tests.test_properties import program, recipes
+
+RANDOM = settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    print_blob=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+
+
+def ops(graph: Any) -> list[Any]:
+    """Every op of a graph and of the bodies in it."""
+    found = []
+    for node in graph.toposort():
+        found.append(node.op)
+        found += ops(node.op.fgraph) if hasattr(node.op, "fgraph") else []
+    return found
+
+
+def assert_keeps(graph: FunctionGraph, *inputs: Any) -> FunctionGraph:
+    """`scan_to_loop` leaves the meaning of ``graph`` as it was; the new graph."""
+    check(graph)
+    expected = evaluate(graph, *inputs)
+    scan_to_loop(graph)
+    check(graph)
+    assert not any(isinstance(op, Scan) for op in ops(graph))
+    found = evaluate(graph, *inputs)
+    for a, b in zip(found, expected, strict=True):
+        same(a, b)
+    return graph
+
+
+def same(a: Any, b: Any) -> None:
+    if isinstance(b, list):
+        assert isinstance(a, list) and len(a) == len(b)
+        for x, y in zip(a, b, strict=True):
+            same(x, y)
+    elif isinstance(b, np.random.Generator):
+        assert a.bit_generator.state == b.bit_generator.state
+    else:
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b, strict=True)
+
+
+# -- random programs -------------------------------------------------------------------------------
+
+
+@RANDOM
+@given(recipes())
+def test_legacy_scans(recipe):
+    inputs, outputs, values = program(recipe)
+    graph = imported(inputs, outputs).graph
+    lower(graph)
+    assert_keeps(graph, *[np.asarray(x) for x in values])
+
+
+@st.composite
+def loops(draw: Any) -> tuple[FunctionGraph, list[Any]]:
+    """A loop with a float state, an integer state, a trace of each, and a loop or branch in it."""
+    reverse, stops = draw(st.booleans()), draw(st.booleans())
+    rank, n_steps = draw(st.integers(0, 2)), draw(st.integers(0, 4))
+    with_sequence, inside = draw(st.booleans()), draw(st.sampled_from(["loop", "cond", "nothing"]))
+    shape = (2, 3)[:rank]
+    i, n, c = pt.lscalar("i"), pt.iscalar("n"), pt.dscalar("c")
+    x, s = [pt.tensor(shape=(None,) * rank, dtype="float64") for _ in "xs"]
+    following = pt.cos(s) * c + (x if with_sequence else i)
+    if inside == "loop":
+        j, t = pt.lscalar(), s.type()
+        deep = Scan.from_body(
+            BodyArgs(j, [], [t], []), BodyOuts([t / 2 + j], [t.sum()]), ScanOptions(reverse=True)
+        )
+        final, trace = deep.bind(ScanArgs(pt.minimum(n, 2), [], [following], []))
+        following = final + trace.sum()
+    elif inside == "cond":
+        operand = following.type()
+        cond = Cond.from_branches([operand], [pt.sin(operand)], [operand * 2])
+        (following,) = cond.bind(pt.gt(following.sum(), 0), [following])
+    rows = [x] if with_sequence else []
+    body = Scan.from_body(
+        BodyArgs(i, rows, [s, n], [c]),
+        BodyOuts(
+            [following, n + 1],
+            [following.sum(), s, n],
+            pt.ge(n, draw(st.integers(1, 3))) if stops else None,
+        ),
+        ScanOptions(reverse=reverse),
+    )
+    steps, c0, n0 = pt.lscalar("steps"), pt.dscalar("c0"), pt.iscalar("n0")
+    xs = pt.tensor("xs", shape=(None,) * (rank + 1), dtype="float64")
+    s0 = pt.tensor("s0", shape=(None,) * rank, dtype="float64")
+    # A constant bound takes a buffer, one that is only known later a list.
+    count = steps if draw(st.booleans()) else n_steps
+    outs = body.bind(ScanArgs(count, [xs] if rows else [], [s0, n0], [c0]))
+    read = draw(st.lists(st.sampled_from(range(len(outs))), min_size=1, unique=True))
+    rng = np.random.default_rng(0)
+    values = [
+        np.asarray(n_steps),
+        np.asarray(0.7),
+        np.asarray(0, "int32"),
+        rng.normal(size=(n_steps, *shape)),
+        rng.normal(size=shape),
+    ]
+    return FunctionGraph([steps, c0, n0, xs, s0], [outs[k] for k in read], clone=True), values
+
+
+@RANDOM
+@given(loops())
+def test_random_loops(loop):
+    graph, values = loop
+    assert_keeps(graph, *[np.asarray(v) for v in values])
+
+
+# -- traces that are lists -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [0, 3])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_trace_of_generators_is_a_list(n, reverse):
+    i, rng = pt.lscalar("i"), random_generator_type("rng")
+    after, draw = pt.random.normal(rng=rng, return_next_rng=True)
+    scan = Scan.from_body(
+        BodyArgs(i, [], [rng], []), BodyOuts([after], [rng, draw]), ScanOptions(reverse=reverse)
+    )
+    start = random_generator_type("start")
+    _, rngs, draws = scan.bind(ScanArgs(n, [], [start], []))
+    graph = FunctionGraph([start], [rngs, draws, length(rngs)], clone=True)
+    assert_keeps(graph, np.random.default_rng(1))
+
+
+def test_a_list_of_generators_is_a_sequence():
+    i, rng = pt.lscalar("i"), random_generator_type("rng")
+    after, draw = pt.random.normal(rng=rng, return_next_rng=True)
+    make = Scan.from_body(BodyArgs(i, [], [rng], []), BodyOuts([after], [rng]))
+    use = Scan.from_body(BodyArgs(i, [rng], [], []), BodyOuts([], [draw]))
+    start = random_generator_type("start")
+    _, rngs = make.bind(ScanArgs(3, [], [start], []))
+    (draws,) = use.bind(ScanArgs(3, [rngs], [], []))
+    assert_keeps(FunctionGraph([start], [draws], clone=True), np.random.default_rng(1))
+
+
+def shapes_by_value(stops: bool) -> tuple[FunctionGraph, Any]:
+    """Rows whose length is the value of a state: not known before the loop starts."""
+    i, m = pt.lscalar("i"), pt.lscalar("m")
+    scan = Scan.from_body(
+        BodyArgs(i, [], [m], []),
+        BodyOuts([m], [pt.arange(m) + i], pt.ge(i, 1) if stops else None),
+    )
+    steps, m0 = pt.lscalar("steps"), pt.lscalar("m0")
+    trace = scan.bind(ScanArgs(steps, [], [m0], []))[1]
+    return FunctionGraph([steps, m0], [trace], clone=True), scan
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("n", [0, 1, 3])
+def test_rows_of_a_shape_not_known_before(n, stops):
+    graph, _ = shapes_by_value(stops)
+    graph = assert_keeps(graph, np.asarray(n), np.asarray(2))
+    assert sum(isinstance(op, Stack) for op in ops(graph)) == 1
+
+
+def test_a_bound_that_is_only_computed_is_not_allocated():
+    i, s = pt.lscalar("i"), pt.dscalar("s")
+    scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([s / 2], [s], s < 1))
+    bound = pt.lscalar("bound")
+    outs = scan.bind(ScanArgs(bound, [], [pt.constant(9.0, dtype="float64")], []))
+    graph = FunctionGraph([bound], outs, clone=True)
+    scan_to_loop(graph)
+    _, trace, n_done, stopped = evaluate(graph, np.asarray(2**62))
+    np.testing.assert_array_equal(trace, [9, 4.5, 2.25, 1.125, 0.5625])
+    assert (n_done, stopped) == (5, True)
+
+
+# -- what is made ----------------------------------------------------------------------------------
+
+
+def running_sum(**options: Any) -> Scan:
+    i, x, s = pt.lscalar("i"), pt.dscalar("x"), pt.dscalar("s")
+    return Scan.from_body(
+        BodyArgs(i, [x], [s], []), BodyOuts([s + x], [s, x]), ScanOptions(**options)
+    )
+
+
+def test_an_output_that_nobody_reads_has_no_buffer():
+    xs = pt.dvector("xs")
+    outs = running_sum(name="sums").bind(ScanArgs(xs.shape[0], [xs], [pt.zeros(())], []))
+    one = FunctionGraph([xs], outs[:1], clone=True)
+    two = FunctionGraph([xs], outs[:2], clone=True)
+    for graph, n_states in [(one, 2), (two, 3)]:
+        assert_keeps(graph, np.arange(3.0))
+        (loop,) = [op for op in ops(graph) if isinstance(op, Loop)]
+        assert (loop.n_states, loop.name) == (n_states, "sums")
+
+
+def test_a_graph_without_a_loop_is_left_as_it_is():
+    x = pt.dvector("x")
+    graph = FunctionGraph([x], [pt.exp(x)], clone=True)
+    before = graph.toposort()
+    scan_to_loop(graph)
+    assert graph.toposort() == before
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("n", "message"), [(-1, "negative number"), (2, "number 0, that does not")]
+)
+def test_the_same_errors(n, message):
+    xs, steps = pt.dvector("xs"), pt.lscalar("steps")
+    outs = running_sum().bind(ScanArgs(steps, [xs], [pt.zeros(())], []))
+    graph = FunctionGraph([steps, xs], outs, clone=True)
+    with pytest.raises(ValueError):
+        evaluate(graph, np.asarray(n), np.arange(3.0))
+    scan_to_loop(graph)
+    with pytest.raises(ValueError, match=message):
+        evaluate(graph, np.asarray(n), np.arange(3.0))
+
+
+def test_a_row_that_shrinks_is_not_broadcast():
+    i, s = pt.lscalar("i"), pt.dvector("s")
+    scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([s[:1]], [s]))
+    s0 = pt.dvector("s0")
+    graph = FunctionGraph([s0], [scan.bind(ScanArgs(2, [], [s0], []))[1]], clone=True)
+    with pytest.raises(ValueError):
+        evaluate(graph, np.arange(3.0))
+    scan_to_loop(graph)
+    with pytest.raises(AssertionError, match="SpecifyShape"):
+        evaluate(graph, np.arange(3.0))
