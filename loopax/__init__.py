@@ -1,5 +1,10 @@
 """loopax: PyTensor programs as JAX programs."""
 
+from loopax import lowering, numba_backend
+from loopax.frontend.branches import cond
+from loopax.frontend.lags import lag, lead
+from loopax.frontend.loops import scan
+from loopax.frontend.variants import filter, fori_loop, map, reduce, while_loop
 from loopax.ir.errors import (
     DynamicShapeError,
     LoopaxError,
@@ -9,9 +14,12 @@ from loopax.ir.errors import (
     UnsupportedOpError,
 )
 from loopax.jax_backend import JaxFunction, set_default_precision
+from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import TracedFunction, jaxify
 
 set_default_precision()
+lowering.register_with_pytensor()
+numba_backend.register_with_pytensor()
 
 __all__ = [
     "DynamicShapeError",
@@ -22,5 +30,17 @@ __all__ = [
     "StatefulFunctionError",
     "TracedFunction",
     "UnsupportedOpError",
+    "cond",
+    "filter",
+    "fori_loop",
+    "grad",
     "jaxify",
+    "lag",
+    "lead",
+    "map",
+    "reduce",
+    "scan",
+    "value_and_grad",
+    "vmap",
+    "while_loop",
 ]

@@ -23,7 +23,7 @@ from pytensor.graph.replace import clone_replace
 from loopax.frontend import buffers
 from loopax.frontend.buffers import Answer, Loop
 from loopax.frontend.windows import window
-from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, UnsupportedOpError
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, UnsupportedOpError
 from loopax.ir.errors import describe
 
 
@@ -86,8 +86,7 @@ class _Importer:
         scan = Scan.from_body(
             BodyArgs(loop.i, rows, states, consts),
             BodyOuts(nexts, outs[n:]),
-            name=op.name,
-            truncate_gradient=op.truncate_gradient,
+            ScanOptions(name=op.name, truncate_gradient=op.truncate_gradient),
         )
         bound = scan.bind(
             ScanArgs(loop.n_steps, sequences, inits, op.outer_non_seqs(self.node.inputs))

@@ -1,7 +1,13 @@
-"""Pytrees of PyTensor variables: nested tuples, lists, dicts, named tuples, dataclasses, None."""
+"""Pytrees of PyTensor variables: nested tuples, lists, dicts, named tuples, dataclasses, None.
+
+`jax.tree` takes a dataclass that nobody registered for a leaf. Here it is a node, of the fields that
+its constructor takes, without being registered for everybody.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -9,22 +15,96 @@ from pytensor.graph.basic import Variable
 
 
 class Tree(NamedTuple):
-    """The structure of a pytree whose leaves are variables or values."""
+    """The structure of a pytree whose leaves are variables or values. Hashable.
+
+    ``boxes`` has, where a leaf of ``treedef`` is a dataclass, how to build it; None elsewhere; and
+    nothing at all where there is no such dataclass.
+    """
 
     treedef: Any
+    boxes: tuple[Any, ...] = ()
 
     def build(self, leaves: Any) -> Any:
         """The pytree with ``leaves`` in it."""
-        return jax.tree.unflatten(self.treedef, leaves)
+        if not self.boxes:
+            return jax.tree.unflatten(self.treedef, leaves)
+        rest = iter(leaves)
+        found = [next(rest) if box is None else box.build(rest) for box in self.boxes]
+        return jax.tree.unflatten(self.treedef, found)
+
+    @property
+    def n_leaves(self) -> int:
+        if not self.boxes:
+            return int(self.treedef.num_leaves)
+        return sum(1 if box is None else box.tree.n_leaves for box in self.boxes)
+
+
+class _Box(NamedTuple):
+    """A dataclass that is no registered pytree."""
+
+    kind: type
+    names: tuple[str, ...]
+    tree: Tree
+
+    def build(self, leaves: Iterator[Any]) -> Any:
+        values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)])
+        return self.kind(**dict(zip(self.names, values, strict=True)))
 
 
 def flatten(tree: Any) -> tuple[list[Any], Tree]:
     """The leaves of ``tree``, left to right, and its structure. A variable is a leaf."""
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
-    return leaves, Tree(treedef)
+    tops, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
+    leaves: list[Any] = []
+    boxes: list[_Box | None] = []
+    for x in tops:
+        if _is_plain_dataclass(x):
+            names = _names(x)
+            inner, structure = flatten(tuple(getattr(x, name) for name in names))
+            leaves += inner
+            boxes.append(_Box(type(x), names, structure))
+        else:
+            leaves.append(x)
+            boxes.append(None)
+    return leaves, Tree(treedef, tuple(boxes) if any(boxes) else ())
 
 
 def leaf_names(tree: Any) -> list[str]:
     """The path to each leaf, as ``a``, ``a[0]``, ``a['key']`` under the names at the top."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return [jax.tree_util.keystr(path) for path, _ in paths]
+    found = []
+    for path, leaf in paths:
+        name = jax.tree_util.keystr(path)
+        if _is_plain_dataclass(leaf):
+            inner = [(n, leaf_names(getattr(leaf, n))) for n in _names(leaf)]
+            found += [f"{name}.{n}{rest}" for n, names in inner for rest in names]
+        else:
+            found.append(name)
+    return found
+
+
+def _is_plain_dataclass(x: Any) -> bool:
+    return is_dataclass(x) and not isinstance(x, type | Variable)
+
+
+def _names(x: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(x) if f.init)
+
+
+def match_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:
+    """For each leaf of ``tree`` what ``prefix``, a pytree that ``tree`` begins with, has for it.
+
+    None is a leaf of ``prefix``.
+
+    Raises
+    ------
+    ValueError
+        ``tree`` does not begin with ``prefix``; ``what`` names it.
+    """
+    if prefix is None or isinstance(prefix, int):
+        return [prefix] * len(flatten(tree)[0])
+    tops, treedef = jax.tree.flatten(prefix, is_leaf=lambda x: x is None)
+    try:
+        below = treedef.flatten_up_to(tree)
+    except ValueError as error:
+        raise ValueError(f"{what} is {prefix!r}, which is no prefix of {tree!r}: {error}") from None
+    return [a for a, sub in zip(tops, below, strict=True) for _ in flatten(sub)[0]]

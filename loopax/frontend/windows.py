@@ -57,6 +57,10 @@ class Window(ABC):
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
         """The carried rows after the last step, in order, one by one, from the final states."""
 
+    @abstractmethod
+    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
+        """The same rows as one tensor."""
+
 
 class Registers(Window):
     def _inits(self, rows: Any) -> list[Any]:
@@ -78,6 +82,9 @@ class Registers(Window):
 
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
         return list(finals)
+
+    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
+        return pt.stack(list(finals))
 
 
 class Ring(Window):
@@ -102,6 +109,10 @@ class Ring(Window):
 
     def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
         return [finals[0][(n_steps + j) % self.size] for j in range(self.size)]
+
+    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
+        # A gather: its shape does not hang on the value of n_steps, which may not be known.
+        return finals[0][(n_steps + pt.arange(self.size)) % self.size]
 
 
 def window(rows: Any, size: int, row_type: Any, i: Variable) -> Window:

@@ -20,16 +20,16 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.gradient import disconnected_grad
-from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import make_slice
 from pytensor.typed_list import extend
 
+from loopax.ir.bounds import is_unbounded, split_bound
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
 from loopax.ir.inner_gradients import is_float
-from loopax.ir.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOuts
+from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.rows import KeepRows
 from loopax.ir.trace import TraceType, stacked
 
@@ -60,14 +60,6 @@ def expansion(scan: Scan, inputs: Sequence[Any]) -> Expansion | None:
     if scan.options.checkpoint not in (None, 1) and _in_tensors(scan):
         return lambda args: blocked(scan, args)
     return None
-
-
-def is_unbounded(n_steps: Any) -> bool:
-    """Whether a number of steps is that of a loop without a bound, or none at all."""
-    if isinstance(n_steps, Constant):
-        return int(n_steps.data) == UNBOUNDED
-    owner = n_steps.owner
-    return owner is not None and any(is_unbounded(v) for v in owner.inputs if v.type.ndim == 0)
 
 
 # -- loops that stop ---------------------------------------------------------------------------------
@@ -110,8 +102,10 @@ def masked(scan: Scan, args: ScanArgs) -> ScanOuts:
         BodyOuts([stepped[-1], count + pt.invert(done), *stepped[:n]], stepped[n:-1]),
         scan.options._replace(truncate_gradient=-1),
     )
-    states = [pt.constant(np.asarray(False)), pt.constant(0, dtype="int64"), *args.states]
-    found = loop.split_outputs(loop.bind(args._replace(states=states)))
+    bound, go = (args.n_steps, None) if args.sequences else split_bound(args.n_steps)
+    over = pt.constant(np.asarray(False)) if go is None else pt.invert(go)
+    states = [over, pt.constant(0, dtype="int64"), *args.states]
+    found = loop.split_outputs(loop.bind(args._replace(n_steps=bound, states=states)))
     stopped, n_done, *finals = found.finals
     own = args._replace(consts=args.consts[: scan.n_consts])
     traces: list[Any] = list(scan.split_outputs(scan.bind(own)).traces)

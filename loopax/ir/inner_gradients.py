@@ -23,7 +23,7 @@ def is_float(v: Any) -> bool:
 
 def is_connected(cotangent: Any) -> bool:
     """Whether a cotangent, or tangent, says anything."""
-    return cotangent is not None and not isinstance(cotangent.type, DisconnectedType)
+    return cotangent is not None and not isinstance(cotangent.type, DisconnectedType | NullType)
 
 
 def is_null(cotangent: Any) -> bool:
@@ -91,7 +91,7 @@ def through(
     cotangents: Sequence[Any],
 ) -> list[Any]:
     """`pull_back` through the graph that ``build`` makes of ``inputs``, which need not be roots."""
-    roots = [v.type() for v in inputs]
+    roots = _roots(inputs)
     found = pull_back(roots, build(list(roots)), cotangents)
     return _placed(found, roots, inputs)
 
@@ -102,7 +102,7 @@ def forward_through(
     tangents: Sequence[Any],
 ) -> list[Any]:
     """`push_forward` through the graph that ``build`` makes of ``inputs``, which need not be roots."""
-    roots = [v.type() for v in inputs]
+    roots = _roots(inputs)
     found = push_forward(roots, build(list(roots)), tangents)
     return _placed(found, roots, inputs)
 
@@ -121,6 +121,14 @@ def _reached(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[bo
     if not inputs:
         return [False for _ in outputs]
     return [any(column) for column in zip(*connections(inputs, outputs), strict=True)]
+
+
+def _roots(inputs: Sequence[Any]) -> list[Any]:
+    """A root for each input that can have a derivative: one may have been computed from another.
+
+    The others stay: what they were computed from tells, for instance, the bound of a number of steps.
+    """
+    return [v.type() if is_float(v) else v for v in inputs]
 
 
 def _placed(found: list[Any], roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
@@ -150,12 +158,16 @@ def finished(
     """What a pullback returns: disconnected just where ``op.connection_pattern`` says so.
 
     PyTensor checks that the two agree. An input that is connected, but that no cotangent arrives
-    at (an integer, a step that lost it on the way), has zeros.
+    at (an integer, a step that lost it on the way), has zeros. One that is connected to an output
+    of which nobody knows the cotangent has none either.
     """
     pattern = op.connection_pattern(outputs[0].owner)
     result = []
     for x, g, row in zip(inputs, found, pattern, strict=True):
-        if not any(c and is_connected(d) for c, d in zip(row, cotangents, strict=True)):
+        unknown = [d for c, d in zip(row, cotangents, strict=True) if c and is_null(d)]
+        if unknown:
+            result.append(unknown[0])
+        elif not any(c and is_connected(d) for c, d in zip(row, cotangents, strict=True)):
             result.append(disconnected_type())
         elif g is not None:
             result.append(g)

@@ -20,6 +20,8 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.call import Call
+from loopax.ir.cond import Cond
+from loopax.ir.loop import Loop
 from loopax.ir.scan import Scan
 
 
@@ -67,12 +69,23 @@ def _graph(
             yield from ("    " + line for line in _step(op))
         else:
             yield f"  {made} = {_op(op)}({listed(node.inputs)})"
-            if isinstance(op, Call):
-                body = _graph(
-                    op.fgraph, "body", [None] * len(op.fgraph.inputs), lambda outs: [outs]
-                )
-                yield from ("    " + line for line in body)
+            yield from ("    " + line for line in _inside(op))
     yield f"  return {' | '.join(listed(group) for group in groups(graph.outputs))}"
+
+
+def _inside(op: Any) -> Iterator[str]:
+    """The lines for what is inside an op that is no Scan."""
+    if not isinstance(op, Loop | Cond | Call):
+        return
+    n, m = 0, len(op.fgraph.inputs)
+    names: list[str | None] = [None] * m
+    if isinstance(op, Loop):
+        n = op.n_states
+        names = [*(f"s{k}" for k in range(n)), *(f"c{k}" for k in range(m - n))]
+    elif isinstance(op, Cond):
+        n = op.n_outs
+    # A Loop's flag stands apart from its states, a Cond's branches from one another.
+    yield from _graph(op.fgraph, "body", names, lambda outs: [outs[:n], outs[n:]] if n else [outs])
 
 
 def _step(scan: Scan) -> Iterator[str]:

@@ -109,15 +109,14 @@ class _Backward:
     def result(self) -> list[Any]:
         """The cotangents of the inputs, in order; None where none arrives."""
         states, traces = self._reached()
-        lambdas = [_Kept(self.inner.states[k].type(), self._final_cotangent(k)) for k in states]
+        lambdas = {k: _Kept(self.inner.states[k].type(), self._final_cotangent(k)) for k in states}
         d_rows = [_Kept(self.inner_outs.ys[k].type(), self.given.traces[k]) for k in traces]
         of = [self.inner_outs.states[k] for k in states] + [self.inner_outs.ys[k] for k in traces]
-        given = [k.inner for k in (*lambdas, *d_rows)]
+        given = [k.inner for k in (*lambdas.values(), *d_rows)]
         step = self.scan.split_body_inputs(pull_back(self.body.inputs, of, given))
-        nulls = [g for k in states if is_null(g := step.states[k])]
-        if nulls:  # nobody knows how the loop goes on: nothing that it reaches has a cotangent
-            return [nulls[0] if is_float(v) else None for v in self.body.inputs]
-        return self._loop(states, lambdas, d_rows, step)
+        step = _with_nulls_spread(step, lambdas)
+        known = [k for k in states if not is_null(step.states[k])]
+        return self._loop(known, [lambdas[k] for k in known], d_rows, step)
 
     def _loop(self, states: Any, lambdas: Any, d_rows: Any, step: BodyArgs) -> list[Any]:
         arrived = [k for k, g in enumerate(step.consts) if g is not None and not is_null(g)]
@@ -162,7 +161,7 @@ class _Backward:
         d_rows_found: list[Any] = list(step.rows)
         for k, trace in zip(from_rows, outs.traces, strict=True):
             d_rows_found[k] = self.args.sequences[k].type.filter_variable(trace)
-        d_states: list[Any] = [None] * self.scan.n_states
+        d_states: list[Any] = [g if is_null(g) else None for g in step.states]
         d_consts: list[Any] = list(step.consts)
         for k, final in zip(states, outs.finals[: len(states)], strict=True):
             d_states[k] = final
@@ -216,12 +215,30 @@ class _Backward:
 
     def _shifted(self, init: Any, trace: Any) -> Any:
         """The states before each step, from the first one and those after each step."""
-        n = self.args.n_steps
         if self.scan.options.reverse:  # row i holds what step i made; before it came step i + 1
-            rows = pt.concatenate([trace, init[None]])[1 : n + 1]
+            rows = pt.concatenate([trace, init[None]])[1:]
         else:
-            rows = pt.concatenate([init[None], trace])[:n]
+            rows = pt.concatenate([init[None], trace])[:-1]
         return trace.type.filter_variable(rows)
+
+
+def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _Kept]) -> BodyArgs:
+    """``step`` with a null for all that follows from the cotangent of a state that becomes null.
+
+    Nobody knows such a cotangent any more one step further back. What does not read it is not concerned.
+    """
+    while True:  # ends: each round has a null more
+        unknown = {kept.inner: g for k, kept in lambdas.items() if is_null(g := step.states[k])}
+
+        def spread(g: Any, unknown: Any = unknown) -> Any:
+            if g is None or is_null(g):
+                return g
+            return next((unknown[v] for v in ancestors([g]) if v in unknown), g)
+
+        found = BodyArgs(step.i, *([spread(g) for g in group] for group in step[1:]))
+        if list(map(is_null, found.states)) == list(map(is_null, step.states)):
+            return found
+        step = found
 
 
 def _pairs(a: Any, b: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.type import TensorType
@@ -51,18 +52,40 @@ def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
 
 
 def _inferred(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
-    body = thaw(scan.fgraph)
-    inner = scan.split_body_inputs(body.inputs)
-    inner_shapes = inner._replace(
-        i=(),
-        rows=[None if s is None else tuple(s[1:]) for s in shapes.sequences],
-        states=shapes.states,
-        consts=shapes.consts,
-    )
-    found = infer_shape(scan.split_body_outputs(body.outputs).ys, body.inputs, inner_shapes.flat())
-    consts = dict(zip(inner.consts, outer.consts, strict=True))
-    dummies = {*inner.flat()} - {*inner.consts}
-    return [_outside(shape, consts, dummies) for shape in found]
+    found: list[Any] = [None] * scan.n_ys
+    # The rows of a trace have one shape, whichever branch a `Cond` takes: whichever tells it, does.
+    for branch in (0, 1):
+        body = thaw(scan.fgraph)
+        has_branches = _take_branches(body, branch)
+        inner = scan.split_body_inputs(body.inputs)
+        inner_shapes = inner._replace(
+            i=(),
+            rows=[None if s is None else tuple(s[1:]) for s in shapes.sequences],
+            states=shapes.states,
+            consts=shapes.consts,
+        )
+        ys = scan.split_body_outputs(body.outputs).ys
+        consts = dict(zip(inner.consts, outer.consts, strict=True))
+        dummies = {*inner.flat()} - {*inner.consts}
+        told = infer_shape(ys, body.inputs, inner_shapes.flat())
+        told = [_outside(shape, consts, dummies) for shape in told]
+        found = [t if f is None else f for f, t in zip(found, told, strict=True)]
+        if not has_branches or None not in found:
+            break
+    return found
+
+
+def _take_branches(graph: FunctionGraph, branch: int) -> bool:
+    """Put one branch of each `Cond`, nested ones too, in its place; whether there was any."""
+    from loopax.ir.cond import Cond
+
+    conds = [node for node in graph.toposort() if isinstance(node.op, Cond)]
+    for node in conds:
+        chosen = node.op.branches[branch]
+        operands = dict(zip(chosen.inputs, node.inputs[1:], strict=True))
+        new = clone_replace(chosen.outputs, operands, rebuild_strict=False)
+        graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=True)
+    return bool(conds) and (_take_branches(graph, branch) or True)
 
 
 def _outside(shape: Any, consts: dict[Any, Any], dummies: set[Any]) -> Any:

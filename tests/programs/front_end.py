@@ -1,4 +1,4 @@
-"""What `pytensor.function` takes besides inputs and outputs; updates are issue 3's."""
+"""What `pytensor.function` takes besides inputs and outputs; updates are issue 4's."""
 
 import numpy as np
 import pytensor
@@ -35,7 +35,7 @@ def inputs_with_other_names():
     return [In(x, name="data"), In(c, name="scale", allow_downcast=True)], x * c
 
 
-@program(X3, thread="pytensor 1704", issue=3)
+@program(X3, thread="pytensor 1704", issue=4)
 def an_accumulator():
     """A function with an update: its first call's result."""
     total = pytensor.shared(np.float64(1.0), name="total")
@@ -43,7 +43,7 @@ def an_accumulator():
     return [x], total + x.sum(), {"updates": {total: total + x.sum()}}
 
 
-@program(X3, thread="pytensor 1704", issue=3)
+@program(X3, thread="pytensor 1704", issue=4)
 def a_step_of_descent():
     w = pytensor.shared(np.zeros(3), name="w")
     x = pt.vector("x")

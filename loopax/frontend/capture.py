@@ -1,0 +1,129 @@
+"""Closures: what a step uses of the graph around it.
+
+A step is called with dummies, root variables that are made for that one call. So whatever depends on a
+dummy is younger than it, and only what is younger has to be looked at: tracing a step costs as much as
+the step, not as much as the graph around it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.random.type import RandomType
+
+from loopax.ir.errors import LoopaxError, StatefulFunctionError, describe
+
+
+def age(variable: Variable) -> int:
+    """A number that grows with each variable that is made.
+
+    PyTensor counts them for their automatic names. Where there is no such number the variable counts
+    as young, which only means that it is looked at.
+    """
+    _, _, number = str(variable.auto_name).rpartition("_")
+    return int(number) if number.isdecimal() else sys.maxsize
+
+
+class Closure(NamedTuple):
+    """``outer`` are the captured variables, ``inner`` their stand-ins in ``outs``."""
+
+    outer: list[Variable]
+    inner: list[Variable]
+    outs: list[Any]
+
+
+def close(
+    outs: Sequence[Any], dummies: Iterable[Variable], since: int, *, keep_young: bool = False
+) -> Closure:
+    """``outs`` as a graph of ``dummies`` and of what is captured.
+
+    A constant is not captured, nor what a step makes of constants alone, which rewriting folds. Captured
+    is the outermost variable that does not depend on ``dummies``, so that a loop computes nothing
+    again at each step that could be computed once. With ``keep_young``
+    it is the youngest variable that was there before (``since``), so that a branch holds all that is
+    made in it.
+    """
+    nodes = young_nodes(outs, since)
+    inside, fixed = {*dummies}, set[Variable]()
+    for node in nodes:
+        if all(isinstance(v, Constant) or v in fixed for v in node.inputs):
+            fixed.update(node.outputs)
+        elif keep_young or any(v in inside for v in node.inputs):
+            inside.update(node.outputs)
+    inside |= fixed
+    kept = [node for node in nodes if node.outputs[0] in inside]
+    captured: dict[Variable, Variable] = {}
+    for v in [*(v for node in kept for v in node.inputs), *outs]:
+        if v not in inside and not isinstance(v, Constant) and v not in captured:
+            captured[v] = v.type(name=v.name)
+    return Closure([*captured], [*captured.values()], _rebuilt(outs, kept, captured))
+
+
+def substitute(outs: Sequence[Any], replace: Mapping[Any, Any], since: int) -> list[Any]:
+    """``outs`` with some variables, none older than ``since``, replaced."""
+    return _rebuilt(outs, young_nodes(outs, since), replace)
+
+
+def _rebuilt(outs: Sequence[Any], nodes: Sequence[Apply], replace: Mapping[Any, Any]) -> list[Any]:
+    new: dict[Variable, Any] = dict(replace)
+    for node in nodes:
+        if any(v in new for v in node.inputs):
+            made = node.clone_with_new_inputs([new.get(v, v) for v in node.inputs], strict=False)
+            for old, v in zip(node.outputs, made.outputs, strict=True):
+                new.setdefault(old, v)
+    return [new.get(v, v) for v in outs]
+
+
+def young_nodes(outs: Iterable[Variable], since: int) -> list[Apply]:
+    """The nodes behind ``outs`` whose outputs were made after ``since``, inputs first."""
+    order: list[Apply] = []
+    seen: set[Apply] = set()
+    stack = [(v.owner, False) for v in outs]
+    while stack:
+        node, inputs_done = stack.pop()
+        if node is None or (not inputs_done and node in seen):
+            continue
+        if inputs_done:
+            order.append(node)
+            continue
+        seen.add(node)
+        if age(node.outputs[0]) > since:
+            stack.append((node, True))
+            stack += [(v.owner, False) for v in node.inputs]
+    return order
+
+
+def refuse_hidden_draws(outs: Iterable[Variable], since: int, what: str) -> None:
+    """Raise where a step draws from a generator that is only updated between calls.
+
+    ``RandomStream`` makes such generators: a shared variable with a ``default_update``. Inside a loop
+    it would be read at each step and give the same draw each time.
+    """
+    for node in young_nodes(outs, since):
+        for v in node.inputs:
+            if isinstance(v.type, RandomType) and getattr(v, "default_update", None) is not None:
+                raise StatefulFunctionError(
+                    f"The step of {what} draws from a shared generator with a default update, in "
+                    f"{describe(node.outputs[-1])}. Such a generator (RandomStream makes them) moves on "
+                    "between two calls of a function, not between two steps of a loop, so that each "
+                    "step would make the same draw. Carry the generator:\n\n"
+                    "    rng = pytensor.shared(np.random.default_rng(1))\n\n"
+                    "    def step(rng, x):\n"
+                    "        rng, eps = pt.random.normal(rng=rng, return_next_rng=True)\n"
+                    "        return rng, x + eps\n\n"
+                    "    rng_after, ys = scan(step, rng, xs)"
+                )
+
+
+def refuse_captures(outer: Sequence[Variable], what: str) -> None:
+    """What ``strict=True`` is for."""
+    if outer:
+        lines = "\n".join(f"  - {describe(v)}" for v in outer)
+        raise LoopaxError(
+            f"The step of {what} is strict, but it uses variables that are not given to it:\n{lines}\n"
+            "Pass them through the carry or through xs, or leave strict=True away: what a step "
+            "closes over is found by itself."
+        )

@@ -1,0 +1,96 @@
+"""A leaf of a pytree as a variable: what counts as one, and of which type a number is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.basic import as_symbolic
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.errors import LoopTypeError
+
+
+def as_variable(x: Any, path: str) -> Variable:
+    """``x`` as a variable; ``path`` says where it is.
+
+    A Python int is an int64 and a float has ``config.floatX``: how PyTensor stores a number (``0`` in
+    an int8, ``0.5`` in a float32) follows from its value, and would overflow in a loop.
+
+    Raises
+    ------
+    LoopTypeError
+        It is no variable, array or number.
+    """
+    if isinstance(x, Variable):
+        return x
+    if isinstance(x, np.generic | np.ndarray | bool):
+        return _constant(np.asarray(x), path)
+    if isinstance(x, int):
+        if not -(2**63) <= x < 2**63:
+            raise LoopTypeError(f"{path} is the number {x}, which no int64 holds.")
+        return _constant(np.asarray(x, "int64"), path)
+    if isinstance(x, float):
+        return _constant(np.asarray(x, config.floatX), path)
+    if isinstance(x, complex):
+        return _constant(np.asarray(x, np.result_type(config.floatX, np.complex64)), path)
+    if isinstance(x, np.random.Generator):
+        raise LoopTypeError(
+            f"{path} is a NumPy generator. It is used up by drawing from it, so a graph cannot hold it "
+            "as a constant. Make it an input, rng = pt.random.type.random_generator_type('rng'), or a "
+            "shared variable, rng = pytensor.shared(generator)."
+        )
+    if hasattr(x, "__array__"):
+        return _constant(np.asarray(x), path)
+    try:
+        return as_symbolic(x)  # what PyTensor takes besides: sparse matrices
+    except (NotImplementedError, TypeError):
+        raise LoopTypeError(
+            f"{path} is {x!r} of type {type(x).__name__}: a leaf is a PyTensor variable, an array or a "
+            "number. What is none of these, a name or a flag say, belongs into the closure of the step, "
+            "or into a field that is declared static, jax.tree_util.register_dataclass(..., "
+            "meta_fields=[...])."
+        ) from None
+
+
+def _constant(x: np.ndarray, path: str) -> Variable:
+    if x.dtype.kind not in "biufc":
+        raise LoopTypeError(f"{path} is an array of dtype {x.dtype}: a loop carries numbers.")
+    return pt.constant(x)
+
+
+def is_weak(x: Any) -> bool:
+    """Whether ``x`` is a Python int: nobody chose its width."""
+    return isinstance(x, int) and not isinstance(x, bool)
+
+
+def as_flag(x: Any, what: str) -> Variable:
+    """``x``, which must be a bool scalar."""
+    if isinstance(x, bool | np.bool_):
+        return pt.constant(np.asarray(x))
+    if isinstance(x, Variable) and isinstance(x.type, TensorType):
+        if x.type.dtype == "bool" and x.type.ndim == 0:
+            return x
+        found = str(x.type)
+    else:
+        found = f"{x!r} of type {type(x).__name__}"
+    raise LoopTypeError(
+        f"{what} is {found}, where a bool scalar is needed: compare, as in x > 0 or pt.eq(n, 3), and "
+        "reduce a tensor of flags with .any() or .all()."
+    )
+
+
+def exact_in(x: Constant, dtype: str) -> bool:
+    """Whether the values of a constant are the same numbers in ``dtype``."""
+    value = np.asarray(x.data)
+    if value.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        return False  # who writes 2 + 0j means a complex number
+    with np.errstate(all="ignore"):
+        cast = value.astype(dtype)
+        back = (cast if value.dtype.kind == "c" else cast.real).astype(value.dtype)
+        # -1 goes to a large number in uint8, and comes back from it.
+        signs = value.dtype.kind not in "iu" or bool(np.all((cast.real < 0) == (value < 0)))
+    return signs and np.array_equal(back, value, equal_nan=value.dtype.kind in "fc")

@@ -1,0 +1,118 @@
+"""The batch axes of a node's inputs, for the rules of PyTensor's ``vectorize_graph``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.bounds import known_number
+
+
+class Batch:
+    """The batch axes of the inputs of one node: how many, and how long."""
+
+    def __init__(self, core: Sequence[Any], given: Sequence[Any]) -> None:
+        extra = [
+            x.type.ndim - v.type.ndim if isinstance(v.type, TensorType) else 0
+            for v, x in zip(core, given, strict=True)
+        ]
+        self.ndim = max(extra, default=0)
+        self.batched = [n > 0 for n in extra]
+        rows = [
+            pt.zeros([x.shape[k] for k in range(n)], dtype="bool")
+            for x, n in zip(given, extra, strict=True)
+            if n
+        ]
+        statics = [x.type.shape[:n] for x, n in zip(given, extra, strict=True) if n]
+        self.static = _broadcast_static(statics, self.ndim)
+        # Only the shape of this is used: it is the batch's.
+        self.shape = [
+            n if n is not None else d
+            for n, d in zip(self.static, _broadcast_shape(rows, self.ndim), strict=True)
+        ]
+
+    def inside(self, batched: Any) -> Batch:
+        """The same batch seen from inside a body, where ``batched`` is a value with all of its axes."""
+        found = copy(self)
+        found.shape = [batched.shape[k] if n is None else n for k, n in enumerate(self.static)]
+        return found
+
+    def type(self, core: Any) -> TensorType:
+        """The type of a batched value whose rows have the type ``core``."""
+        return TensorType(core.dtype, (*self.static, *core.shape))
+
+    def full(self, x: Any, core: Any) -> Any:
+        """``x``, with any of the batch's axes, with all of them in full."""
+        extra = x.type.ndim - core.ndim
+        if extra == self.ndim and x.type.shape[:extra] == self.static and None not in self.static:
+            return x
+        trailing = [x.shape[extra + k] for k in range(core.ndim)]
+        return self.type(core).filter_variable(pt.broadcast_to(x, [*self.shape, *trailing]))
+
+
+def _broadcast_static(
+    shapes: Sequence[tuple[int | None, ...]], ndim: int
+) -> tuple[int | None, ...]:
+    result: list[int | None] = []
+    for k in range(ndim):
+        lengths = {s[k - ndim + len(s)] for s in shapes if k - ndim + len(s) >= 0} - {1}
+        result.append(1 if not lengths else (lengths - {None} or {None}).pop())
+    return tuple(result)
+
+
+def _broadcast_shape(rows: Sequence[Any], ndim: int) -> list[Any]:
+    if not rows:
+        return []
+    whole = rows[0] if len(rows) == 1 else pt.broadcast_arrays(*rows)[0]
+    return [whole.shape[k] for k in range(ndim)]
+
+
+def vectorized(graph: Any, replace: dict[Any, Any]) -> list[Any]:
+    changed = {v: x for v, x in replace.items() if v is not x}
+    return vectorize_graph(list(graph), replace=changed) if changed else list(graph)
+
+
+def is_batched(out: Any, core: Any) -> bool:
+    return isinstance(core.type, TensorType) and out.type.ndim > core.type.ndim
+
+
+def greatest(n: Any) -> Any:
+    """The greatest of some lengths; 0 where there are none."""
+    if (known := known_number(n)) is not None:
+        return pt.constant(known, dtype="int64")
+    return pt.max(pt.concatenate([pt.zeros(1, dtype="int64"), pt.flatten(n)])) if n.type.ndim else n
+
+
+def same_in_all_rows(v: Any, ndim: int) -> bool:
+    """Whether ``v`` has the same value along its first ``ndim`` axes, as its graph shows.
+
+    So has what follows from the shape of a batched array, which PyTensor broadcasts to the batch.
+    """
+    if all(n == 1 for n in v.type.shape[:ndim]):
+        return True
+    if isinstance(v, Constant):
+        return bool((v.data == v.data.ravel()[:1]).all()) if v.data.size else True
+    if v.owner is None:
+        return False
+    op, inputs = v.owner.op, v.owner.inputs
+    if isinstance(op, Alloc):
+        extra = inputs[0].type.ndim - (v.type.ndim - ndim)
+        return extra <= 0 or same_in_all_rows(inputs[0], extra)
+    if isinstance(op, Elemwise):
+        return all(same_in_all_rows(x, ndim) for x in inputs)
+    if isinstance(op, DimShuffle):
+        kept = [k for k in op.new_order[:ndim] if k != "x"]
+        return kept == list(range(len(kept))) and same_in_all_rows(inputs[0], len(kept))
+    if isinstance(op, Subtensor):
+        whole = all(k == slice(None) for k in op.idx_list[:ndim])
+        return len(op.idx_list) >= ndim and whole and same_in_all_rows(inputs[0], ndim)
+    return False

@@ -1,0 +1,39 @@
+"""The number of steps of a loop that stops: its bound, and whether there is a first step at all.
+
+A while loop asks its condition before the first step too, so that its number of steps is
+``switch(condition, bound, 0)``: a value that is only known when the program runs, though the bound may
+be a constant. What must know a length (the states that a gradient stores, in JAX) takes the bound.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.basic import Constant
+from pytensor.scalar.basic import Switch
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+
+from loopax.ir.records import UNBOUNDED
+
+
+def split_bound(n_steps: Any) -> tuple[Any, Any]:
+    """``(bound, condition)`` of ``switch(condition, bound, 0)``; ``(n_steps, None)`` of all else."""
+    owner = n_steps.owner
+    if owner is None or not isinstance(owner.op, Elemwise):
+        return n_steps, None
+    if isinstance(owner.op.scalar_op, Switch) and known_number(owner.inputs[2]) == 0:
+        condition, bound, _ = owner.inputs
+        return bound, condition
+    return n_steps, None
+
+
+def is_unbounded(n_steps: Any) -> bool:
+    """Whether a number of steps is that of a loop without a bound."""
+    return known_number(split_bound(n_steps)[0]) == UNBOUNDED
+
+
+def known_number(v: Any) -> int | None:
+    """The integer that ``v`` is in each of its elements, where the graph shows one."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    return int(v.data) if isinstance(v, Constant) and v.data.size == 1 else None

@@ -1,0 +1,199 @@
+"""Scan over batched inputs -> one Scan over batched states, never a loop over the batch.
+
+Which states are batched is a fixpoint: those whose start is batched, then those that the step makes
+of them. Batch axes stand first outside; inside, the axis of the steps of a sequence or a trace does.
+All batched values of a loop have the batch's full shape, because a state cannot change its own.
+
+Rows that stop after different numbers of steps: a row that has stopped keeps its states, the loop
+goes on until all have, and a trace is as long as the longest row, zeros behind the end of a shorter
+one (``n_done`` has a number for each).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.replace import _vectorize_node
+from pytensor.raise_op import Assert
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.batch import Batch, greatest, is_batched, same_in_all_rows, vectorized
+from loopax.ir.bounds import split_bound
+from loopax.ir.compat import thaw
+from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.scan import Scan
+from loopax.ir.trace import stacked
+
+
+@_vectorize_node.register(Scan)
+def vectorize_scan(op: Scan, node: Apply, *inputs: Any) -> Sequence[Variable]:
+    batch = Batch(node.inputs, inputs)
+    if not batch.ndim:
+        return op.make_node(*inputs).outputs
+    return _BatchedScan(
+        op, op.split_inputs(inputs), op.split_inputs(batch.batched), batch
+    ).outputs()
+
+
+class _BatchedScan:
+    def __init__(self, op: Scan, args: ScanArgs, batched: ScanArgs, batch: Batch) -> None:
+        self.op, self.args, self.batched, self.batch = op, args, batched, batch
+        self.body = thaw(op.fgraph)
+        self.inner: BodyArgs = op.split_body_inputs(self.body.inputs)
+        self.n_steps, self.go, self.lengths = self._number_of_steps()
+        self.states = list(batched.states)
+        self.replace: dict[Any, Any] = {}
+        for group, flags in (
+            (self.inner.rows, batched.sequences),
+            (self.inner.consts, batched.consts),
+        ):
+            for v, flag in zip(group, flags, strict=True):
+                self.replace[v] = batch.type(v.type)() if flag else v
+
+    def _number_of_steps(self) -> tuple[Any, Any, Any]:
+        """The steps of the longest row; where rows differ, which take any, and how many each takes."""
+        n = self.args.n_steps
+        if not self.batched.n_steps:
+            return n, None, None
+        if same_in_all_rows(n, n.type.ndim):
+            return greatest(n), None, None
+        if self.args.sequences:  # each row has its sequences' length, which is one for all of them
+            same = Assert("A batched loop over sequences takes as many steps as they have rows")
+            return same(greatest(n), pt.all(pt.eq(n, greatest(n)))), None, None
+        bound, go = split_bound(n)
+        if go is not None and same_in_all_rows(bound, bound.type.ndim):
+            return greatest(bound), go, None
+        return greatest(n), None, n
+
+    def outputs(self) -> list[Any]:
+        batched_outs = self._fixpoint()
+        row_stops = self.op.stops and is_batched(batched_outs[-1], self.body.outputs[-1])
+        if row_stops or self.go is not None or self.lengths is not None:
+            self.states = [isinstance(s.type, TensorType) for s in self.inner.states]
+            return self._masked(self._fixpoint(), row_stops)
+        outs = self.op.split_body_outputs(batched_outs)
+        nexts = self._nexts(outs.states)
+        return self._bind(self.op, BodyOuts(nexts, outs.ys, outs.stop), [])
+
+    def _fixpoint(self) -> list[Any]:
+        """The batched outputs of the body. Each round adds a state, so that it ends."""
+        for _ in range(len(self.states) + 1):
+            for v, flag in zip(self.inner.states, self.states, strict=True):
+                self.replace[v] = self.batch.type(v.type)() if flag else v
+            outs = vectorized(self.body.outputs, self.replace)
+            found = [
+                flag or is_batched(out, v)
+                for flag, out, v in zip(self.states, outs, self.inner.states, strict=False)
+            ]
+            if found == self.states:
+                return outs
+            self.states = found
+        raise AssertionError("a state became unbatched")
+
+    def _nexts(self, states: Sequence[Any]) -> list[Any]:
+        batched = next((x for v, x in self.replace.items() if x is not v), None)
+        inside = self.batch if batched is None else self.batch.inside(batched)
+        return [
+            inside.full(s, v.type) if flag else s
+            for s, v, flag in zip(states, self.inner.states, self.states, strict=True)
+        ]
+
+    def _bind(
+        self, op: Scan, outs: BodyOuts, more: list[tuple[Any, Any]], consts: Any = ()
+    ) -> list[Any]:
+        """The batched loop's outputs; ``more`` are states, ``consts`` constants it has besides."""
+        inner, given, ndim = self.inner, self.args, self.batch.ndim
+        loop = Scan.from_body(
+            BodyArgs(
+                inner.i,
+                [self.replace[v] for v in inner.rows],
+                [*(v for v, _ in more), *(self.replace[v] for v in inner.states)],
+                [*(v for v, _ in consts), *(self.replace[v] for v in inner.consts)],
+            ),
+            outs,
+            op.options,
+        )
+        sequences = [
+            pt.moveaxis(self.batch.full(x, stacked(v.type)), ndim, 0) if flag else x
+            for x, v, flag in zip(given.sequences, inner.rows, self.batched.sequences, strict=True)
+        ]
+        starts = [
+            self.batch.full(x, v.type) if flag else x
+            for x, v, flag in zip(given.states, inner.states, self.states, strict=True)
+        ]
+        held = [
+            self.batch.full(x, v.type) if flag else x
+            for x, v, flag in zip(given.consts, inner.consts, self.batched.consts, strict=True)
+        ]
+        args = ScanArgs(
+            self.n_steps,
+            sequences,
+            [*(x for _, x in more), *starts],
+            [*(x for _, x in consts), *held],
+        )
+        found = loop.split_outputs(loop.bind(args))
+        traces = [
+            pt.moveaxis(t, 0, ndim)
+            if isinstance(y.type, TensorType) and t.type.ndim > y.type.ndim + 1
+            else t
+            for t, y in zip(found.traces, self.op.outs.ys, strict=True)
+        ]
+        return found._replace(traces=traces).flat()
+
+    def _masked(self, batched_outs: list[Any], row_stops: bool) -> list[Any]:
+        """The loop whose rows end on their own."""
+        batch, op = self.batch, self.op
+        outs = op.split_body_outputs(batched_outs)
+        flags, counts = TensorType("bool", batch.static), TensorType("int64", batch.static)
+        done, count, limits = flags("done"), counts("count"), counts("limits")
+        inside = batch.inside(done)
+
+        def frozen(new: Any, old: Any, core: Any) -> Any:
+            if not isinstance(core, TensorType):
+                return new  # a random generator is one for all rows: it goes on
+            over = pt.expand_dims(done, tuple(range(batch.ndim, batch.ndim + core.ndim)))
+            return batch.type(core).filter_variable(pt.switch(over, old, inside.full(new, core)))
+
+        states = [
+            frozen(new, self.replace[v], v.type)
+            for new, v in zip(outs.states, self.inner.states, strict=True)
+        ]
+        ys = [
+            frozen(y, pt.zeros((), dtype=c.type.dtype), c.type)
+            if isinstance(c.type, TensorType)
+            else y
+            for y, c in zip(outs.ys, op.outs.ys, strict=True)
+        ]
+        taken = count + pt.invert(done)
+        ended = done
+        if op.stops:
+            ended = done | inside.full(outs.stop, op.outs.stop.type)
+        consts, start = [], pt.zeros(batch.shape, dtype="bool")
+        over = pt.zeros_like(done)
+        if self.go is not None:
+            start = pt.invert(batch.full(self.go, TensorType("bool", ())))
+        elif self.lengths is not None:
+            lengths = batch.full(self.lengths, TensorType("int64", ()))
+            consts, start = [(limits, lengths)], lengths <= 0
+            over = taken >= limits
+        # Who stopped, and who only came to an end: the rows are frozen either way.
+        stopped = flags("stopped")
+        more = [
+            (done, flags.filter_variable(start)),
+            (count, counts.filter_variable(pt.zeros(batch.shape, dtype="int64"))),
+            (stopped, flags.filter_variable(pt.zeros(batch.shape, dtype="bool"))),
+        ]
+        now_done = ended | over
+        nexts = [
+            flags.filter_variable(now_done),
+            counts.filter_variable(taken),
+            flags.filter_variable(stopped | (ended & pt.invert(done))),
+            *states,
+        ]
+        found = self._bind(op, BodyOuts(nexts, ys, pt.all(now_done)), more, consts)
+        finals = found[3 : 3 + op.n_states]
+        traces = found[3 + op.n_states : 3 + op.n_states + op.n_ys]
+        return [*finals, *traces, *([found[1], found[2]] if op.stops else [])]
