@@ -24,7 +24,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from loopax.frontend.legacy_scan import import_scan
 from loopax.ir import Call, UnsupportedOpError
-from loopax.ir.compat import IfElse, LazyIfElse, thaw
+from loopax.ir.compat import IfElse, InnerGraphOp, LazyIfElse, thaw
 from loopax.ir.pullback import pullback_graph
 
 
@@ -65,6 +65,10 @@ class _Importer:
         op: Any = node.op
         if isinstance(op, LegacyScan):
             return import_scan(graph, node, self.run(thaw(op.fgraph)))
+        if isinstance(op, InnerGraphOp):  # a loop of ours, whose step may hold anything
+            body = self.run(thaw(op.fgraph)).freeze()
+            same = body == op.fgraph
+            return {} if same else _zip(node, op.with_body(body).make_node(*node.inputs).outputs)
         if isinstance(op, DeepCopyOp):
             return {node.outputs[0]: node.inputs[0]}
         if isinstance(op, OpFromGraph):

@@ -6,15 +6,15 @@ on a *value* inside the body is not known from outside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import thaw
@@ -58,21 +58,48 @@ def _inferred(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
         body = thaw(scan.fgraph)
         has_branches = _take_branches(body, branch)
         inner = scan.split_body_inputs(body.inputs)
+        lengths = _Lengths()
         inner_shapes = inner._replace(
             i=(),
-            rows=[None if s is None else tuple(s[1:]) for s in shapes.sequences],
-            states=shapes.states,
-            consts=shapes.consts,
+            rows=[None if s is None else lengths.roots(s[1:]) for s in shapes.sequences],
+            states=[lengths.roots(s) for s in shapes.states],
+            consts=[lengths.roots(s) for s in shapes.consts],
         )
         ys = scan.split_body_outputs(body.outputs).ys
-        consts = dict(zip(inner.consts, outer.consts, strict=True))
         dummies = {*inner.flat()} - {*inner.consts}
         told = infer_shape(ys, body.inputs, inner_shapes.flat())
-        told = [_outside(shape, consts, dummies) for shape in told]
+        outside = {**dict(zip(inner.consts, outer.consts, strict=True)), **lengths.given}
+        told = [_outside(shape, outside, dummies) for shape in told]
         found = [t if f is None else f for f, t in zip(found, told, strict=True)]
         if not has_branches or None not in found:
             break
     return found
+
+
+class _Lengths:
+    """Roots in the place of the lengths from outside.
+
+    With the lengths themselves PyTensor's inference would look at all that they follow from, other
+    loops and what is inside of those too, once more for each loop: 11 s in place of 2 for the fourth
+    derivative of a loop over a vector.
+    """
+
+    def __init__(self) -> None:
+        self.given: dict[Any, Any] = {}
+        self._roots: dict[Any, Any] = {}
+
+    def roots(self, shape: Any) -> Any:
+        if shape is None:
+            return None
+        return tuple(self._root(pt.as_tensor(n)) for n in shape)
+
+    def _root(self, n: Any) -> Any:
+        if isinstance(n, Constant):
+            return n
+        if n not in self._roots:
+            root = self._roots[n] = n.type()
+            self.given[root] = n
+        return self._roots[n]
 
 
 def _take_branches(graph: FunctionGraph, branch: int) -> bool:
@@ -83,19 +110,29 @@ def _take_branches(graph: FunctionGraph, branch: int) -> bool:
     for node in conds:
         chosen = node.op.branches[branch]
         operands = dict(zip(chosen.inputs, node.inputs[1:], strict=True))
-        new = clone_replace(chosen.outputs, operands, rebuild_strict=False)
+        new = _replaced(chosen.outputs, operands)
         graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=True)
     return bool(conds) and (_take_branches(graph, branch) or True)
 
 
-def _outside(shape: Any, consts: dict[Any, Any], dummies: set[Any]) -> Any:
-    """``shape`` with the body's constants replaced by the outer ones, None if it needs more."""
+def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:
+    """``shape`` with what is inside replaced by what is outside, None if it needs more."""
     if shape is None:
         return None
     dims = [pt.as_tensor(d) for d in shape]
     if any(v in dummies for v in ancestors(dims)):
         return None
-    return tuple(clone_replace(dims, replace=consts)) if dims else ()
+    return tuple(_replaced(dims, outside))
+
+
+def _replaced(outputs: Sequence[Any], replace: dict[Any, Any]) -> list[Any]:
+    """``outputs`` with some variables replaced. `clone_replace` would copy all that these follow from."""
+    new = dict(replace)
+    for node in toposort(outputs, blockers=replace):
+        if any(v in new for v in node.inputs):
+            made = node.clone_with_new_inputs([new.get(v, v) for v in node.inputs], strict=False)
+            new.update(zip(node.outputs, made.outputs, strict=True))
+    return [new.get(v, v) for v in outputs]
 
 
 def empty_traces(scan: Scan, args: ScanArgs) -> list[Any]:
