@@ -67,7 +67,7 @@ def cond(
     (array(0.), array(0.))
     """
     what = f"cond '{name}'" if name else "cond"
-    flag = as_flag(pred, f"The condition of {what}")
+    flag = as_flag(pred, f"The condition of {what}", from_step=False)
     since = age(INDEX_TYPE())
     leaves, tree = flatten(operands)
     names = [f"operands{n}" for n in leaf_names(operands)]

@@ -67,8 +67,13 @@ def is_weak(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 
-def as_flag(x: Any, what: str) -> Variable:
-    """``x``, which must be a bool scalar."""
+def as_flag(x: Any, what: str, *, from_step: bool = True) -> Variable:
+    """``x``, which must be a bool scalar; and no plain bool where it is one ``from_step`` to step."""
+    if from_step and isinstance(x, bool):
+        raise LoopTypeError(
+            f"{what} is the Python bool {x}, the same at every step. `==` and `!=` of PyTensor variables "
+            "compare the objects, not their values: write pt.eq(a, b), pt.neq(a, b)."
+        )
     if isinstance(x, bool | np.bool_):
         return pt.constant(np.asarray(x))
     if isinstance(x, Variable) and isinstance(x.type, TensorType):

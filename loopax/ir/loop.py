@@ -45,7 +45,7 @@ class Loop(InnerGraphOp):
     >>> import pytensor.tensor as pt
     >>> from loopax.ir import Loop
     >>> x = pt.dscalar("x")
-    >>> halve = Loop.from_body([x], [], [x / 2], x > 1)
+    >>> halve = Loop.from_body([x], [], [x / 2], x / 2 > 1)
     >>> start = pt.dscalar("start")
     >>> halve.bind(start > 1, [start])[0].eval({start: 20.0})
     array(0.625)

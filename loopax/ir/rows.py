@@ -21,8 +21,8 @@ class FitRows(WithShapes, Op):
     its memory-saving rewrites keep only the last rows, and a truncated gradient leaves a tail that
     no step writes, which is zero.
 
-    >>> pt.dvector("x").type, FitRows()(pt.arange(5), 2).eval(), FitRows()(pt.arange(2), 3).eval()
-    (Vector(float64, shape=(?,)), array([3, 4]), array([0, 1, 0]))
+    >>> FitRows()(pt.arange(5), 2).eval(), FitRows()(pt.arange(2), 3).eval()
+    (array([3, 4]), array([0, 1, 0]))
     """
 
     __props__ = ()

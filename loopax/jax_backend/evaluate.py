@@ -10,6 +10,7 @@ in a `Frame` of its own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +23,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.jax_backend.leaf import convert_leaf
 from loopax.jax_backend.registry import find_rule
-from loopax.jax_backend.static import fold, is_traced
+from loopax.jax_backend.static import NotKnown, compute, fold, is_traced
 from loopax.jax_backend.x64 import as_declared
 
 
@@ -115,11 +116,30 @@ class Frame:
                 " or make the value an input of the program that does not change in the loop."
             )
         if not positions:
+            with suppress(NotKnown):
+                return self._computed(v)
             raise DynamicShapeError(
                 f"{reason}, and it differs from row to row of a batch: all rows of an array have one "
                 "shape. Make it the same for all rows, or pad and mask."
             )
         raise NeedsStatic(frozenset(positions), reason)
+
+    def _computed(self, v: Variable) -> Any:
+        """The value of ``v`` where only ops that are left to XLA stand between it and what is static.
+
+        Raises
+        ------
+        NotKnown
+            It follows from something that is traced.
+        """
+        x = self.read(v)
+        if not is_traced(x):
+            return np.asarray(x) if isinstance(x, jax.Array) else x
+        if v.owner is None:
+            raise NotKnown
+        outs = compute(v.owner, [self._computed(u) for u in v.owner.inputs])
+        self.values.update(zip(v.owner.outputs, outs, strict=True))
+        return self.values[v]
 
     def _blame(self, v: Variable, positions: set[int]) -> set[str]:
         """Collect the program inputs that the traced ``v`` follows from; what changes, by word."""

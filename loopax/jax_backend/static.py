@@ -80,6 +80,26 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
     return apply(node, values)
 
 
+class NotKnown(Exception):
+    """A value is not known while JAX traces."""
+
+
+def compute(node: Apply, values: Sequence[Any]) -> list[Any]:
+    """The outputs of ``node``, which `fold` leaves to XLA, because a shape needs one of them.
+
+    Raises
+    ------
+    NotKnown
+        The op may have effects, or is one on lists, which have a form of their own here.
+    """
+    op: Any = node.op
+    ours = type(op).__module__.startswith(("pytensor.", "loopax."))
+    lists = any(isinstance(v.type, TypedListType) for v in [*node.inputs, *node.outputs])
+    if isinstance(op, RandomVariable | Print) or not ours or lists:
+        raise NotKnown
+    return apply(node, values)
+
+
 def _plain(x: Any) -> bool:
     return x is None or isinstance(x, bool | int | float | complex | np.generic | slice)
 

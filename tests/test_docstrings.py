@@ -1,0 +1,31 @@
+"""The examples in docstrings run, and give what they say."""
+
+import doctest
+import importlib
+import pkgutil
+
+import numpy as np
+import pytensor
+import pytest
+
+import loopax
+
+FINDER = doctest.DocTestFinder(exclude_empty=True)
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def examples():
+    for found in pkgutil.walk_packages(loopax.__path__, "loopax."):
+        if not found.name.endswith("__main__"):
+            module = importlib.import_module(found.name)
+            for test in FINDER.find(module):
+                if test.examples:
+                    yield pytest.param(test, id=test.name.removeprefix("loopax."))
+
+
+@pytest.mark.parametrize("test", [*examples()])
+def test_example(test):
+    # `.eval()` would compile with Numba, for seconds.
+    with pytensor.config.change_flags(mode="FAST_COMPILE"), np.printoptions(precision=8):
+        result = doctest.DocTestRunner(optionflags=FLAGS).run(test, clear_globs=False)
+    assert result.failed == 0
