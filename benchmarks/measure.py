@@ -76,13 +76,18 @@ def repeated_calls(
     return Pairs(*np.transpose(found))
 
 
-def pair_of_calls(ours: Callable, theirs: Callable, args: Sequence) -> tuple[float, float]:
-    """Of each the median of batches in turns: an interruption hits few of them."""
+def pair_of_calls(
+    ours: Callable, theirs: Callable, args: Sequence, wait: Callable = jax.block_until_ready
+) -> tuple[float, float]:
+    """Of each the median of batches in turns: an interruption hits few of them.
+
+    ``wait`` takes a result and returns when it is there.
+    """
 
     def batch(f: Callable, calls: int) -> float:
         start = time.perf_counter()
         for _ in range(calls):
-            jax.block_until_ready(f(*args))
+            wait(f(*args))
         return (time.perf_counter() - start) / calls
 
     for f in (ours, theirs):

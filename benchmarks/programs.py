@@ -87,9 +87,11 @@ def ar2_values():
 # log-likelihood of the observations y. (a, P): mean and covariance of the predicted state.
 
 
-def kalman_graph():
-    T, Q, P_0 = pt.dmatrices("T", "Q", "P_0")
-    Z, a_0, y = pt.dvectors("Z", "a_0", "y")
+def kalman_graph(n=None):
+    # With the number of states as static shape, where a backend can use it.
+    T, Q, P_0 = (pt.matrix(name, shape=(n, n), dtype="float64") for name in ("T", "Q", "P_0"))
+    Z, a_0 = (pt.vector(name, shape=(n,), dtype="float64") for name in ("Z", "a_0"))
+    y = pt.dvector("y")
     H = pt.dscalar("H")
 
     def step(y, a, P, T, Z, Q, H):

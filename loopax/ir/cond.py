@@ -107,7 +107,7 @@ class Cond(InnerGraphOp):
 
     def bind(self, condition: Any, operands: Sequence[Any]) -> list[Variable]:
         """Apply it; the outputs as a list."""
-        return self.make_node(condition, *operands).outputs
+        return list(self.make_node(condition, *operands).outputs)
 
     def make_node(self, condition: Any, *operands: Any) -> Apply:
         inner = self.fgraph.inputs

@@ -16,7 +16,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import IfElse, LazyIfElse
-from loopax.ir.records import ScanOuts
+from loopax.ir.records import UNBOUNDED, ScanOuts
 
 if TYPE_CHECKING:
     from loopax.ir.scan import Scan
@@ -114,6 +114,13 @@ def check_lengths(scan: Scan, n_steps: Any, sequences: Sequence[Any]) -> None:
     """Raise ValueError unless ``n_steps >= 0`` and every sequence has that many rows."""
     if n_steps < 0:
         raise ValueError(f"{scan} was asked for {n_steps} steps: a loop takes 0 or more.")
+    if n_steps == UNBOUNDED and not scan.stops:
+        # The gradient of a loop in a loop, whose number of steps came in from outside.
+        raise ValueError(
+            f"{scan} never ends: the loop that it is a derivative of has no bound on its number of steps. "
+            "Give it one, while_loop(cond, body, init, max_steps=1000), or use forward mode "
+            "(pushforward, jax.jvp)."
+        )
     for k, x in enumerate(sequences):
         if len(x) != n_steps:
             raise ValueError(

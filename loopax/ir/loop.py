@@ -84,7 +84,7 @@ class Loop(InnerGraphOp):
 
     def bind(self, go: Any, states: Sequence[Any], consts: Sequence[Any] = ()) -> list[Variable]:
         """Apply the loop; its final states as a list."""
-        return self.make_node(go, *states, *consts).outputs
+        return list(self.make_node(go, *states, *consts).outputs)
 
     def make_node(self, go: Any, *inputs: Any) -> Apply:
         inner = self.fgraph.inputs

@@ -161,7 +161,7 @@ class Scan(InnerGraphOp):
 
     def bind(self, args: ScanArgs) -> list[Variable]:
         """Apply the loop; the outputs as a list, one or many."""
-        return self.make_node(*args.flat()).outputs
+        return list(self.make_node(*args.flat()).outputs)
 
     def make_node(self, *inputs: Any) -> Apply:
         if len(inputs) != len(self.fgraph.inputs):

@@ -51,8 +51,10 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         if body is not op.fgraph:
             op = op.with_body(body)
         if isinstance(op, Scan):
+            args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
-            outs = _as_loop(op, op.split_inputs(node.inputs), read)
+            # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
+            outs = _as_loop(op, args, read, _trailing_shapes(node.op, args))
         elif op is not node.op:
             outs = op.make_node(*node.inputs).outputs
         else:
@@ -69,8 +71,13 @@ def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
     return graph.freeze()
 
 
-def _as_loop(scan: Scan, args: ScanArgs, read: Sequence[bool]) -> list[Variable | None]:
-    """What stands for each output of ``scan``; None for a trace that is not read."""
+def _as_loop(
+    scan: Scan, args: ScanArgs, read: Sequence[bool], shapes: Sequence[Any]
+) -> list[Variable | None]:
+    """What stands for each output of ``scan``; None for a trace that is not read.
+
+    ``shapes`` are the trailing shapes of the traces, None where one is not known before the loop.
+    """
     body = thaw(scan.fgraph)
     inner = scan.split_body_inputs(body.inputs)
     count, bound = INDEX_TYPE("count"), INDEX_TYPE("n_steps")
@@ -82,7 +89,6 @@ def _as_loop(scan: Scan, args: ScanArgs, read: Sequence[bool]) -> list[Variable 
     )
     n_steps = _checked(scan, args)
     used = scan.split_outputs(read)
-    shapes = _trailing_shapes(scan, args)
     traces = [
         (_Buffer if shape is not None and _fits(scan, args, y) else _List)(y, shape)
         if wanted

@@ -17,7 +17,9 @@ def text(inputs, outputs, **options):
 
 def test_a_loop_is_printed_with_its_step():
     scan = Scan.from_body(
-        BodyArgs(INDEX, [X], [S], [C]), BodyOuts([S + X], [S - X, INDEX]), options=ScanOptions(name="sum")
+        BodyArgs(INDEX, [X], [S], [C]),
+        BodyOuts([S + X], [S - X, INDEX]),
+        options=ScanOptions(name="sum"),
     )
     n, xs, c = pt.lscalar("n"), pt.dvector("xs"), pt.dvector("c", shape=(2,))
     outputs = scan.bind(ScanArgs(n, [xs], [ZERO], [c]))
@@ -73,7 +75,9 @@ def test_a_call_is_printed_with_its_body():
 
 
 def test_loops_in_loops_are_indented_under_their_loop():
-    inner = Scan.from_body(BodyArgs(INDEX, [], [S], []), BodyOuts([S + INDEX], []), options=ScanOptions(name="inner"))
+    inner = Scan.from_body(
+        BodyArgs(INDEX, [], [S], []), BodyOuts([S + INDEX], []), options=ScanOptions(name="inner")
+    )
     outer = Scan.from_body(
         BodyArgs(INDEX, [], [S], []),
         BodyOuts(inner.bind(ScanArgs(2, [], [S], [])), []),

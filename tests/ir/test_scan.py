@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import Assert
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
 from tests.compare import MODES
@@ -20,7 +21,9 @@ def running_sum(name=None, weight=1.0):
     """State s + weight * x and the trace of it times c, a vector."""
     i, x, s, c = pt.lscalar("i"), pt.dscalar("x"), pt.dscalar("s"), pt.dvector("c")
     new = s + weight * x
-    return Scan.from_body(BodyArgs(i, [x], [s], [c]), BodyOuts([new], [new * c]), options=ScanOptions(name=name))
+    return Scan.from_body(
+        BodyArgs(i, [x], [s], [c]), BodyOuts([new], [new * c]), options=ScanOptions(name=name)
+    )
 
 
 def stopping(limit=3.0):
@@ -273,3 +276,15 @@ def test_inputs_and_outputs_have_names():
     assert outs.flat() == ["final", "ys", "n_done", "stopped"]
     assert (scan.n_consts, len(scan.args.consts), scan.outs.stop) == (1, 1, None)
     assert stopping().outs.stop is not None
+
+
+def test_a_state_that_is_a_view_leaves_the_rows_before_it_alone():
+    """PyTensor's VM writes again to the memory behind a view that a function has returned."""
+    i, x, s = pt.lscalar("i"), pt.dscalar("x"), pt.dscalar("s")
+    total = Assert("small")(s + x, pt.lt(s, 100.0))
+    scan = Scan.from_body(BodyArgs(i, [x], [s], []), BodyOuts([total], [total, total]))
+    xs = pt.dvector("xs")
+    outs = scan.bind(ScanArgs(xs.shape[0], [xs], [pt.zeros(())], []))
+    run = pytensor.function([xs], outs, mode="FAST_COMPILE")
+    final, first, second = run([0.5, -1.0, 2.0])
+    assert final == 1.5 and first.tolist() == second.tolist() == [0.5, -0.5, 1.5]

@@ -221,6 +221,19 @@ def test_an_output_that_nobody_reads_has_no_buffer():
         assert (loop.n_states, loop.name) == (n_states, "sums")
 
 
+def test_a_row_made_by_a_loop_has_a_known_shape():
+    """The inner trace's length is a constant of the step: no list, and an empty trace is (0, 2)."""
+    i, j, x, s = pt.lscalar("i"), pt.lscalar("j"), pt.dvector("x"), pt.dscalar("s")
+    inner = Scan.from_body(BodyArgs(j, [s.type("row")], [s], []), BodyOuts([s / 2], [s + j]))
+    final, row = inner.bind(ScanArgs(2, [x], [s], []))
+    outer = Scan.from_body(BodyArgs(i, [x], [s], []), BodyOuts([final], [row]))
+    xs = pt.dmatrix("xs")
+    trace = outer.bind(ScanArgs(xs.shape[0], [xs], [pt.ones(())], []))[1]
+    for n in (0, 3):
+        graph = assert_keeps(FunctionGraph([xs], [trace], clone=True), np.ones((n, 2)))
+        assert not any(isinstance(op, Stack) for op in ops(graph))
+
+
 def test_a_graph_without_a_loop_is_left_as_it_is():
     x = pt.dvector("x")
     graph = FunctionGraph([x], [pt.exp(x)], clone=True)

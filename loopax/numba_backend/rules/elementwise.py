@@ -1,0 +1,160 @@
+"""Elementwise ops, and reductions: the loops that everything elementwise is written into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+
+from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.literals import dtype_name, joined, literal
+from loopax.numba_backend.scalars import emit_scalar
+from loopax.numba_backend.uses import READS_ONCE
+from loopax.numba_backend.values import Array, Index, Small, Value, Virtual, small
+
+
+@rule(ScalarOp)
+def scalar(site: Site, *values: Value) -> Any:
+    names = [site.emit.scalar(v) for v in values]
+    outs = emit_scalar(site.emit, site.op, names, site.node)
+    return tuple(small(o, v.type.dtype) for o, v in zip(outs, site.node.outputs, strict=True))
+
+
+@rule(Elemwise)
+def elemwise(site: Site, *values: Value) -> Any:
+    emit, node = site.emit, site.node
+    stretched = [v.type.broadcastable for v in node.inputs]
+    shape = tuple(
+        emit.agree(*[v.shape[k] for v, s in zip(values, stretched, strict=True) if not s[k]] or [1])
+        for k in range(site.out.type.ndim)
+    )
+
+    def outputs(at: Any) -> list[str]:
+        names = [
+            emit.read(v, [0 if one else i for i, one in zip(at, s, strict=True)])
+            for v, s in zip(given, stretched, strict=True)
+        ]
+        return emit_scalar(emit, site.op.scalar_op, names, node)
+
+    if emit.is_small(shape):
+        given: Any = [
+            emit.in_locals(v, [1 if one else n for n, one in zip(shape, s, strict=True)])
+            for v, s in zip(values, stretched, strict=True)
+        ]
+        found = [np.empty(shape, dtype=object) for _ in node.outputs]
+        for at in np.ndindex(*shape):  # type: ignore[arg-type]
+            for elements, name in zip(found, outputs(at), strict=True):
+                elements[at] = name
+        pairs = zip(found, node.outputs, strict=True)
+        return tuple(Small(elements, v.type.dtype) for elements, v in pairs)
+    given = [emit.indexable(v) for v in values]
+    if len(node.outputs) == 1:
+        return site.result(
+            Virtual(shape, site.out.type.dtype, lambda at: outputs(at)[0], cheap=False)
+        )
+    arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
+    with emit.loops(shape) as indices:
+        for at in indices:  # type: ignore[assignment]
+            for array, name in zip(arrays, outputs(at), strict=True):
+                emit.line(f"{array}[{joined(at)}] = {name}")
+    return tuple(
+        Array(a, shape, v.type.dtype, fresh=True) for a, v in zip(arrays, node.outputs, strict=True)
+    )
+
+
+def _not_stretched(node: Apply, position: int) -> bool:
+    return node.inputs[position].type.broadcastable == node.outputs[0].type.broadcastable
+
+
+READS_ONCE[Elemwise] = _not_stretched
+
+# -- reductions ------------------------------------------------------------------------------------
+
+# What combines two terms, and what the empty reduction gives; None where it is an error.
+_FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
+    ps.Add: ("{0} + {1}", 0),
+    ps.Mul: ("{0} * {1}", 1),
+    ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
+    ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
+}
+_BOOL_FOLDS: dict[type, tuple[str, Any]] = {
+    ps.AND: ("{0} and {1}", True),
+    ps.OR: ("{0} or {1}", False),
+}
+
+
+@rule(CAReduce)
+def reduce(site: Site, x: Value) -> Any:
+    emit, op = site.emit, site.op
+    out, acc = site.out.type.dtype, getattr(op, "acc_dtype", None) or site.out.type.dtype
+    fold = _fold(type(op.scalar_op), x.dtype, acc)
+    if fold is None:
+        return leaf(site, x)
+    expression, start = fold
+    axes = set(range(len(x.shape)) if op.axis is None else op.axis)
+    kept = [k for k in range(len(x.shape)) if k not in axes]
+    if isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
+        for k in axes:
+            emit.line(f"not_empty({x.shape[k]})")
+
+    def add(name: str, term: str) -> None:
+        term = term if x.dtype == acc else f"{dtype_name(acc)}({term})"
+        emit.line(f"{name} = {expression.format(name, term)}")
+
+    def total(at: list[Index]) -> str:
+        """One element of the result, by loops over the axes that go."""
+        name = emit.temp(start, "sum")
+        with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
+            for inner in indices:
+                add(name, emit.read(x, _woven(at, kept, inner)))
+        return _cast(emit, name, acc, out)
+
+    shape = tuple(x.shape[k] for k in kept)
+    if not emit.is_small(shape):
+        x = emit.indexable(x)
+        return site.result(Virtual(shape, out, total, cheap=False))
+    elements = np.empty(shape, dtype=object)
+    for at in np.ndindex(*shape):  # type: ignore[arg-type]
+        elements[at] = emit.temp(start, "sum")
+    # One pass over x, however many sums it goes into.
+    with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
+        for inner in indices:
+            for at in np.ndindex(*shape):  # type: ignore[arg-type]
+                add(elements[at], emit.read(x, _woven(list(at), kept, inner)))
+    for at in np.ndindex(*shape):  # type: ignore[arg-type]
+        elements[at] = _cast(emit, elements[at], acc, out)
+    return Small(elements, out)
+
+
+READS_ONCE[CAReduce] = lambda node, position: True
+
+
+def _fold(kind: type, dtype: str, acc: str) -> tuple[str, str] | None:
+    if dtype == "bool":
+        found = _BOOL_FOLDS.get(kind)
+        if found is None and kind in (ps.Add, ps.Mul) and acc == "int64":
+            found = _FLOAT_FOLDS[kind]
+    elif dtype in ("float32", "float64") or kind in (ps.Add, ps.Mul):
+        found = _FLOAT_FOLDS.get(kind) if acc in ("float32", "float64", "int64") else None
+    else:
+        found = None
+    if found is None:
+        return None
+    expression, start = found
+    text = literal(np.asarray(start, dtype=acc))
+    return expression, text if acc in ("float64", "bool") else f"{dtype_name(acc)}({text})"
+
+
+def _cast(emit: Emitter, name: str, given: str, wanted: str) -> str:
+    return name if given == wanted else emit.temp(f"{dtype_name(wanted)}({name})")
+
+
+def _woven(at: list[Index], kept: list[int], inner: list[Index]) -> list[Index]:
+    """The index of the whole, from the part that is kept and the part that is summed over."""
+    outer, rest = iter(at), iter(inner)
+    return [next(outer) if k in kept else next(rest) for k in range(len(at) + len(inner))]

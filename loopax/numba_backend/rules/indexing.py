@@ -1,0 +1,232 @@
+"""Reading and writing at integers and slices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.scalar import Add
+from pytensor.tensor.basic import ARange
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+
+from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.literals import as_dim, dtype_name, joined
+from loopax.numba_backend.scalars import emit_scalar
+from loopax.numba_backend.uses import READS_ONCE, reads_only_shape
+from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What an index does to one axis: ``count`` positions ``first + k * step``; None for one."""
+
+    first: Dim
+    step: Dim
+    count: Dim | None
+
+    def position(self, emit: Emitter, k: Index) -> Index:
+        if self.count is None or k == 0:
+            return self.first
+        if self.step == 1:
+            return k if self.first == 0 else emit.number(f"{self.first} + {k}")
+        if self.step == -1:
+            return emit.number(f"{self.first} - {k}")
+        return emit.number(f"{self.first} + {k} * {self.step}")
+
+
+@rule(Subtensor)
+def read(site: Site, x: Value, *values: Value) -> Any:
+    emit = site.emit
+    if isinstance(x, Small) and (static := _static_index(site, values)) is not None:
+        return Small(np.asarray(x.elements[static], dtype=object), x.dtype)
+    x = emit.indexable(x)
+    entries = _entries(site, x, values)
+
+    def at(index: Sequence[Index]) -> str:
+        return emit.read(x, _positions(emit, entries, index))
+
+    shape = tuple(e.count for e in entries if e.count is not None)
+    declared = site.out.type.shape
+    known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
+    return site.result(Virtual(known, x.dtype, at, not isinstance(x, Virtual) or x.cheap))
+
+
+READS_ONCE[Subtensor] = lambda node, position: True
+
+
+@rule(IncSubtensor)
+def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
+    emit = site.emit
+    plain = y.dtype == x.dtype
+    static = _static_index(site, values)
+    if isinstance(x, Small) and static is not None and plain and is_static(y.shape):
+        return _written_in_locals(site, x, emit.in_locals(y), static)
+    entries = _entries(site, x, values)
+    shape = [e.count for e in entries if e.count is not None]
+    y = y if emit.is_small(shape) else emit.indexable(y)
+    strides = _strides(site, y, shape)
+    if isinstance(y, Virtual) and not y.cheap and 0 in strides.values():
+        y = emit.dense(y)
+    in_place = site.node in emit.in_place or _only_use(site)
+    target = x if isinstance(x, Array) and x.fresh and in_place else emit.fresh(x)
+    sign = "=" if site.op.set_instead_of_inc else "+="
+    skipped = len(shape) - len(y.shape)
+    with emit.loops(shape) as indices:
+        for index in indices:
+            from_ = [_stretched(emit, index[k], strides[k]) for k in range(skipped, len(shape))]
+            term = emit.read(y, from_)
+            term = term if plain else f"{dtype_name(x.dtype)}({term})"
+            emit.line(f"{target.name}[{joined(_positions(emit, entries, index))}] {sign} {term}")
+    return Array(target.name, x.shape, x.dtype, fresh=True)
+
+
+READS_ONCE[IncSubtensor] = lambda node, position: position < 2
+
+
+def _only_use(site: Site) -> bool:
+    """Whether what is written to is read by nobody else, so that it can be written in place."""
+    return all(
+        (client is site.node and position == 0) or reads_only_shape(client)
+        for client, position in site.uses[site.node.inputs[0]]
+    )
+
+
+def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
+    emit = site.emit
+    elements = x.elements.copy()
+    new = np.broadcast_to(y.elements, np.shape(elements[index])).copy()
+    if not site.op.set_instead_of_inc:
+        old = np.asarray(elements[index], dtype=object)
+        scalar = Add()
+        typed = _ScalarNode(x.dtype)
+        for at in np.ndindex(*new.shape):
+            (new[at],) = emit_scalar(emit, scalar, [old[at], new[at]], typed)
+    elements[index] = new if new.ndim else new[()]
+    return Small(elements, x.dtype)
+
+
+class _ScalarNode:
+    """Stands for a scalar Add of one dtype, which is all that `emit_scalar` asks of a node."""
+
+    def __init__(self, dtype: str) -> None:
+        from pytensor.scalar import get_scalar_type
+
+        v = get_scalar_type(dtype)()
+        self.inputs, self.outputs = [v, v], [v]
+
+
+def _strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
+    """How each axis that is written reads ``y``: 1, 0 where ``y`` is broadcast, or a local."""
+    emit = site.emit
+    skipped = len(shape) - len(y.shape)
+    found: dict[int, Dim] = {}
+    for k, (n, m) in enumerate(zip(y.shape, shape[skipped:], strict=True)):
+        if n == m:
+            found[k + skipped] = 1
+        elif n == 1:
+            found[k + skipped] = 0
+        else:
+            found[k + skipped] = emit.number(f"stride({n}, {m})")
+    return found
+
+
+def _stretched(emit: Emitter, i: Index, stride: Dim) -> Index:
+    if stride == 1 or i == 0:
+        return i
+    return 0 if stride == 0 else emit.number(f"{i} * {stride}")
+
+
+# -- indices ---------------------------------------------------------------------------------------
+
+
+def _index(site: Site, values: Sequence[Value]) -> list[Any]:
+    return list(indices_from_subtensor(list(values), site.op.idx_list))
+
+
+def _number(emit: Emitter, entry: Any) -> Any:
+    return entry if entry is None or isinstance(entry, int) else as_dim(emit.scalar(entry))
+
+
+def _static_index(site: Site, values: Sequence[Value]) -> Any:
+    """The index as Python's own, None where it is not known now."""
+    found: list[Any] = []
+    for entry in _index(site, values):
+        parts = [entry.start, entry.stop, entry.step] if isinstance(entry, slice) else [entry]
+        numbers = [_number(site.emit, p) for p in parts]
+        if any(isinstance(n, str) for n in numbers):
+            return None
+        found.append(slice(*numbers) if isinstance(entry, slice) else numbers[0])
+    return tuple(found)
+
+
+def _positions(emit: Emitter, entries: Sequence[Entry], index: Sequence[Index]) -> list[Index]:
+    rest = iter(index)
+    return [e.position(emit, 0 if e.count is None else next(rest)) for e in entries]
+
+
+def _entries(site: Site, x: Value, values: Sequence[Value]) -> list[Entry]:
+    emit = site.emit
+    index = _index(site, values)
+    index += [slice(None)] * (len(x.shape) - len(index))
+    return [
+        _slice(emit, entry, n) if isinstance(entry, slice) else _integer(emit, entry, n)
+        for entry, n in zip(index, x.shape, strict=True)
+    ]
+
+
+def _integer(emit: Emitter, entry: Any, n: Dim) -> Entry:
+    k = _number(emit, entry)
+    if isinstance(k, int) and isinstance(n, int):
+        if not -n <= k < n:
+            emit.line('raise IndexError("index is out of bounds")')
+            return Entry(0, 1, None)
+        return Entry(k % n, 1, None)
+    return Entry(emit.number(f"index({k}, {n})"), 1, None)
+
+
+def _slice(emit: Emitter, entry: slice, n: Dim) -> Entry:
+    start, stop, step = (_number(emit, e) for e in (entry.start, entry.stop, entry.step))
+    step = 1 if step is None else step
+    if step == 1 and stop is None and start in (None, 0):
+        return Entry(0, 1, n)
+    if all(e is None or isinstance(e, int) for e in (start, stop, step, n)):
+        positions = range(n)[slice(start, stop, step)]  # type: ignore[arg-type]
+        return Entry(positions.start, step, len(positions))
+    if step == -1 and start is None and stop is None:
+        return Entry(emit.number(f"{n} - 1"), -1, n)
+    if isinstance(step, str):
+        forward = f"{step} > 0"
+        start = f"(0 if {forward} else {n} - 1)" if start is None else start
+        stop = f"({n} if {forward} else -{n} - 1)" if stop is None else stop
+        function = "slice_bounds"
+    elif step > 0:
+        start, stop = 0 if start is None else start, n if stop is None else stop
+        function = "slice_forward"
+    else:
+        start = f"{n} - 1" if start is None else start
+        stop = f"-{n} - 1" if stop is None else stop
+        function = "slice_backward"
+    both = emit.number(f"{function}({start}, {stop}, {step}, {n})")
+    return Entry(emit.number(f"{both}[0]"), step, emit.number(f"{both}[1]", "n"))
+
+
+@rule(ARange)
+def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
+    emit = site.emit
+    low, high, by = (emit.scalar(v) for v in (start, stop, step))
+    dtype = site.op.dtype
+    kinds = {v.dtype for v in (start, stop, step)}
+    if not kinds <= {"int8", "int16", "int32", "int64"}:
+        return leaf(site, start, stop, step)
+    n = emit.number(f"len(range({low}, {high}, {by}))", "n")
+    static = site.out.type.shape[0]
+    length = n if static is None else static
+
+    def at(index: Sequence[Index]) -> str:
+        k = f"{low} + {index[0]} * {by}"
+        return emit.number(k) if dtype == "int64" else emit.temp(f"{dtype_name(dtype)}({k})")
+
+    return Virtual((length,), dtype, at)

@@ -1,0 +1,245 @@
+"""Shapes, and ops that move elements without computing any."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp, ViewOp
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+
+from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.literals import as_dim, joined, literal
+from loopax.numba_backend.uses import READS_ONCE
+from loopax.numba_backend.values import Array, Dim, Small, Value, Virtual, is_static, small
+
+
+def _names(dims: Any) -> list[str]:
+    return [str(n) for n in dims]
+
+
+@rule(Shape)
+def shape(site: Site, x: Value) -> Any:
+    return small(_names(x.shape), "int64")
+
+
+@rule(Shape_i)
+def shape_i(site: Site, x: Value) -> Any:
+    return small(str(x.shape[site.op.i]), "int64")
+
+
+@rule(ScalarFromTensor, TensorFromScalar)
+def same_scalar(site: Site, x: Value) -> Any:
+    return small(site.emit.scalar(x), x.dtype)
+
+
+@rule(MakeVector)
+def make_vector(site: Site, *xs: Value) -> Any:
+    if any(x.dtype != site.op.dtype for x in xs):
+        return leaf(site, *xs)
+    return small([site.emit.scalar(x) for x in xs], site.op.dtype)
+
+
+@rule(ViewOp, DeepCopyOp, TypeCastingOp)
+def same(site: Site, x: Value) -> Any:
+    # Another variable for the same memory: it is no longer seen by one only.
+    return Array(x.name, x.shape, x.dtype) if isinstance(x, Array) else x
+
+
+@rule(SpecifyShape)
+def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
+    emit = site.emit
+    found: list[Dim] = []
+    for n, given in zip(x.shape, dims, strict=True):
+        wanted = n if given is None else as_dim(emit.scalar(given))
+        if wanted != n:
+            with emit.block(f"if {n} != {wanted}:"):
+                emit.line('raise AssertionError("SpecifyShape: a length is not the one specified")')
+        found.append(wanted if isinstance(wanted, int) else n)
+    if isinstance(x, Small):
+        return x
+    if isinstance(x, Array):
+        return Array(x.name, tuple(found), x.dtype)
+    return site.result(Virtual(tuple(found), x.dtype, x.at, x.cheap))
+
+
+@rule(CheckAndRaise)
+def check_and_raise(site: Site, x: Value, *conditions: Value) -> Any:
+    emit = site.emit
+    for condition in conditions:
+        error = emit.bind(site.op.exc_type, "Error")
+        with emit.block(f"if not {emit.scalar(condition)}:"):
+            emit.line(f"raise {error}({site.op.msg!r})")
+    return same(site, x)
+
+
+# -- axes ------------------------------------------------------------------------------------------
+
+
+@rule(DimShuffle)
+def dimshuffle(site: Site, x: Value) -> Any:
+    order = site.op.new_order
+    dropped = [k for k in range(len(x.shape)) if k not in order]
+    for k in dropped:
+        if x.shape[k] != 1:
+            site.emit.agree(1, x.shape[k])
+    if isinstance(x, Small):
+        kept = x.elements.reshape([n for k, n in enumerate(x.elements.shape) if k not in dropped])
+        ranks = sorted(k for k in order if k != "x")
+        moved = kept.transpose([ranks.index(k) for k in order if k != "x"])
+        shape = iter(moved.shape)
+        return Small(moved.reshape([1 if k == "x" else next(shape) for k in order]), x.dtype)
+
+    def at(index: Any) -> str:
+        where = dict(zip(order, index, strict=True))
+        return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
+
+    shape = tuple(1 if k == "x" else x.shape[k] for k in order)
+    return site.result(Virtual(shape, x.dtype, at, _cheap(x)))
+
+
+READS_ONCE[DimShuffle] = lambda node, position: True
+
+
+def _cheap(x: Value) -> bool:
+    return not isinstance(x, Virtual) or x.cheap
+
+
+@rule(Reshape)
+def reshape(site: Site, x: Value, dims: Value) -> Any:
+    emit = site.emit
+    wanted = [as_dim(e) for e in emit.in_locals(dims).elements] if isinstance(dims, Small) else None
+    if isinstance(x, Small) and wanted is not None and is_static(wanted):
+        return Small(x.elements.reshape(wanted), x.dtype)
+    return leaf(site, x, dims)
+
+
+# -- filled arrays ---------------------------------------------------------------------------------
+
+
+def _dims(emit: Emitter, dims: Any) -> tuple[Dim, ...]:
+    found = [as_dim(emit.scalar(n)) for n in dims]
+    return tuple(n if isinstance(n, int) else emit.number(f"size({n})", "n") for n in found)
+
+
+@rule(Alloc)
+def alloc(site: Site, x: Value, *dims: Value) -> Any:
+    emit = site.emit
+    shape = _dims(emit, dims)
+    skipped = len(shape) - len(x.shape)
+    stretched = site.node.inputs[0].type.broadcastable
+    for n, m, one in zip(shape[skipped:], x.shape, stretched, strict=True):
+        if not one:
+            emit.agree(n, m)
+    if emit.is_small(shape):
+        own = [1 if one else n for n, one in zip(shape[skipped:], stretched, strict=True)]
+        return Small(np.broadcast_to(emit.in_locals(x, own).elements, shape), x.dtype)
+    # Read more than once each: there must be nothing left to compute.
+    x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
+
+    def at(index: Any) -> str:
+        return emit.read(
+            x, [0 if one else i for i, one in zip(index[skipped:], stretched, strict=True)]
+        )
+
+    return Virtual(shape, x.dtype, at)
+
+
+@rule(AllocEmpty)
+def alloc_empty(site: Site, *dims: Value) -> Any:
+    dtype = site.op.dtype
+    zero = literal(np.zeros((), dtype))  # reading what nobody wrote must not differ from run to run
+    return Virtual(_dims(site.emit, dims), dtype, lambda at: zero, empty=True)
+
+
+# -- joining and splitting -------------------------------------------------------------------------
+
+
+@rule(Join)
+def join(site: Site, *values: Any) -> Any:
+    emit = site.emit
+    axis = getattr(site.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the first input
+    if axis is None:
+        known = as_dim(emit.scalar(values[0]))
+        if not isinstance(known, int):
+            return leaf(site, *values)
+        axis, values = known, values[1:]
+    axis %= site.out.type.ndim
+    dtype = site.out.type.dtype
+    if any(v.dtype != dtype for v in values):
+        return leaf(
+            site, *([small(str(axis), "int64")] * ("axis" not in site.op.__props__)), *values
+        )
+    if all(isinstance(v, Small) for v in values):
+        return Small(np.concatenate([v.elements for v in values], axis), dtype)
+    shape: list[Dim] = []
+    for k in range(site.out.type.ndim):
+        sizes = [v.shape[k] for v in values]
+        if k != axis:
+            shape.append(emit.agree(*sizes))
+        elif is_static(sizes):
+            shape.append(sum(sizes))
+        else:
+            shape.append(emit.number(" + ".join(map(str, sizes)), "n"))
+    # Written out, one part after the other: a question at each element that is read costs more.
+    name = emit.empty(shape, dtype)
+    start: Dim = 0
+    for v in values:
+        with emit.loops(v.shape) as indices:
+            for i in indices:
+                k = i[axis] if start == 0 else emit.number(f"{start} + {i[axis]}")
+                emit.line(f"{name}[{joined([*i[:axis], k, *i[axis + 1 :]])}] = {emit.read(v, i)}")
+        here = v.shape[axis]
+        both = isinstance(start, int) and isinstance(here, int)
+        start = start + here if both else emit.number(f"{start} + {here}")  # type: ignore[operator]
+    return Array(name, tuple(shape), dtype, fresh=True)
+
+
+@rule(Split)
+def split(site: Site, x: Value, *rest: Any) -> Any:
+    emit, sizes = site.emit, rest[-1]
+    axis = getattr(site.op, "axis", None)
+    axis = as_dim(emit.scalar(rest[0])) if axis is None else axis
+    if not isinstance(axis, int) or not isinstance(sizes, Small):
+        return leaf(site, x, *rest)
+    lengths = [as_dim(e) for e in sizes.elements]
+    total = emit.number(" + ".join(map(str, lengths)))
+    with emit.block(f"if {total} != {x.shape[axis]}:"):
+        emit.line('raise ValueError("Split sizes do not sum to the length of the axis")')
+    x = x if isinstance(x, Small) and is_static(lengths) else emit.dense(x)
+    parts, start = [], 0
+    starts: list[Dim] = []
+    for n in lengths:
+        starts.append(start)
+        both = isinstance(start, int) and isinstance(n, int)
+        start = start + n if both else emit.number(f"{start} + {n}")  # type: ignore[operator]
+    for first, n, v in zip(starts, lengths, site.node.outputs, strict=True):
+        static = v.type.shape[axis]
+        count = n if isinstance(n, int) else emit.number(f"size({n})", "n")
+        parts.append(_part(emit, x, axis, first, count if static is None else static))
+    return tuple(parts)
+
+
+def _part(emit: Emitter, x: Value, axis: int, first: Dim, count: Dim) -> Value:
+    if isinstance(x, Small):
+        assert isinstance(first, int) and isinstance(count, int)
+        index = (slice(None),) * axis + (slice(first, first + count),)
+        return Small(x.elements[index], x.dtype)
+
+    def at(index: Any) -> str:
+        k = index[axis] if first == 0 else emit.number(f"{first} + {index[axis]}")
+        return emit.read(x, [*index[:axis], k, *index[axis + 1 :]])
+
+    return Virtual((*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype, at)

@@ -1,0 +1,44 @@
+"""Who reads a variable: what decides whether it is stored, and whether it may be written to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.shape import Shape, Shape_i
+
+Uses = dict[Variable, list[Any]]  # (node, position), and (None, k) for output k of the graph
+
+# Of an Op class: whether a node reads each element of its input number k at most once.
+READS_ONCE: dict[type, Callable[[Apply, int], bool]] = {}
+
+
+def read_once(variable: Variable, uses: Uses) -> bool:
+    """Whether each element of ``variable`` is read at most once, in one place."""
+    reads = [(c, k) for c, k in uses[variable] if not reads_only_shape(c)]
+    if len(reads) != 1:
+        return False
+    ((client, position),) = reads
+    if client is None:
+        return True
+    tests = [READS_ONCE[cls] for cls in type(client.op).__mro__ if cls in READS_ONCE]
+    return bool(tests) and tests[0](client, position)
+
+
+def uses_of(graph: AbstractFunctionGraph) -> Uses:
+    """Who reads each variable: (node, position), and (None, k) for output k of the graph."""
+    uses: Uses = {v: [] for v in graph.inputs}
+    for node in graph.toposort():
+        uses.update((v, []) for v in node.outputs)
+        for k, v in enumerate(node.inputs):
+            uses.setdefault(v, []).append((node, k))
+    for k, v in enumerate(graph.outputs):
+        uses.setdefault(v, []).append((None, k))
+    return uses
+
+
+def reads_only_shape(client: Any) -> bool:
+    """Whether a node (None for an output of the graph) reads no element of its input."""
+    return client is not None and isinstance(client.op, Shape | Shape_i)

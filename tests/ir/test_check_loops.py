@@ -1,0 +1,49 @@
+"""`check` on Loop and Cond: each rule that it verifies, broken once."""
+
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import Cond, Loop, VerifyError, check
+
+x, s, n = pt.dscalar("x"), pt.dscalar("s"), pt.lscalar("n")
+go = pt.scalar("go", dtype="bool")
+
+
+def node_of(op, inputs, outputs):
+    """A node as no ``make_node`` would make it."""
+    return FunctionGraph(inputs, Apply(op, inputs, [v.type() for v in outputs]).outputs)
+
+
+HALVE = Loop.from_body([s], [], [s / 2], pt.gt(s, 1))
+CHOOSE = Cond.from_branches([x], [x + 1], [x - 1])
+
+
+def test_what_is_right_passes():
+    check(FunctionGraph([go, x], [*HALVE.bind(go, [x]), *CHOOSE.bind(go, [x])], clone=True))
+
+
+@pytest.mark.parametrize(
+    ("graph", "message"),
+    [
+        (node_of(HALVE, [go, n], [s]), "state or const 0 of Loop.*int64"),
+        (node_of(HALVE, [n, x], [s]), "first flag of Loop.*int64.*not a bool"),
+        (node_of(HALVE, [go, x], [n]), "final state 0 of Loop.*int64"),
+        (
+            node_of(Loop.from_body([s], [], [s > 1], pt.gt(s, 1)), [go, x], [s]),
+            "next state 0 of Loop",
+        ),
+        (node_of(Loop.from_body([s], [], [s], s), [go, x], [s]), "the flag of Loop.*float64"),
+        (node_of(CHOOSE, [n, x], [x]), "condition of Cond.*int64"),
+        (node_of(CHOOSE, [go, n], [x]), "operand 0 of Cond.*int64"),
+        (node_of(CHOOSE, [go, x], [n]), "branch 0 of Cond.*int64"),
+        (
+            node_of(Cond.from_branches([x], [x], [x > 1]), [go, x], [x]),
+            "output of the second branch 0 of Cond",
+        ),
+    ],
+)
+def test_what_is_wrong_is_found(graph, message):
+    with pytest.raises(VerifyError, match=message):
+        check(graph)

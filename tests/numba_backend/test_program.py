@@ -1,0 +1,328 @@
+"""A graph as one native function: what it computes, what it is made of, what it refuses.
+
+Numba compiles for seconds: the programs are small, and each is compiled once.
+"""
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import Op
+from pytensor.typed_list import make_list
+
+import loopax
+from benchmarks.programs import ar2_graph, garch_graph, kalman_graph
+from loopax.ir import (
+    BodyArgs,
+    BodyOuts,
+    Cond,
+    FitRows,
+    KeepRows,
+    Loop,
+    Scan,
+    ScanArgs,
+    ScanOptions,
+    UnsupportedOpError,
+    evaluate,
+)
+from loopax.lowering import lower
+from loopax.numba_backend import compile_program
+from tests.compare import imported
+from tests.programs import models, reference, scan_bodies, scans, zero_steps
+from tests.test_properties import program, recipes
+
+i = pt.lscalar("i")
+
+
+def compiled(inputs: list[Any], outputs: list[Any]) -> tuple[FunctionGraph, Any]:
+    graph = imported(inputs, outputs).graph
+    lower(graph)
+    return graph, compile_program(graph)
+
+
+def assert_agrees(
+    inputs: list[Any], outputs: list[Any], *cases: list[Any], rtol: float = 1e-12
+) -> Any:
+    """The native program gives what `evaluate` does, in new arrays, and leaves its inputs alone."""
+    graph, run = compiled(inputs, outputs)
+    for case in cases:
+        values = [v.type.filter(x, allow_downcast=True) for v, x in zip(inputs, case, strict=True)]
+        before = [x.copy() for x in values]
+        found = run(*values)
+        for a, b in zip(found, evaluate(graph, *values), strict=True):
+            assert type(a) is np.ndarray
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-14, strict=True)
+        for x, kept in zip(values, before, strict=True):
+            np.testing.assert_array_equal(x, kept)
+            assert not any(np.shares_memory(x, out) for out in found)
+        for k, a in enumerate(found):
+            assert not any(np.shares_memory(a, b) for b in found[:k])
+    return run
+
+
+# -- loops -----------------------------------------------------------------------------------------
+
+
+def assert_one_loop_each(run: Any, loops: int) -> None:
+    """Each loop of the graph is one ``while``, in which nothing is allocated and nothing called."""
+    body: list[str] = []
+    depth = None
+    for line in run.source.splitlines():
+        indent = len(line) - len(line.lstrip())
+        if depth is not None and indent > depth:
+            body.append(line)
+        else:
+            depth = indent if line.lstrip().startswith("while") else None
+    assert run.source.count("while ") == loops
+    assert body and not [line for line in body if "np.empty" in line or "np.array" in line]
+
+
+@pytest.mark.parametrize(
+    ("graph", "n_wrt", "shapes"),
+    [
+        (garch_graph, 4, [(), (), (), (), (9,)]),
+        (ar2_graph, 2, [(), (), (2,), (9,)]),
+    ],
+)
+def test_gradients_of_scalar_loops(graph, n_wrt, shapes):
+    inputs, out = graph()
+    rng = np.random.default_rng(0)
+    values = [rng.uniform(0.1, 0.5, size=shape) for shape in shapes]
+    outputs = [out, *pytensor.grad(out, inputs[:n_wrt])]
+    run = assert_agrees(inputs, outputs, values, rtol=1e-10)
+    assert_one_loop_each(run, 2)
+
+
+def test_gradient_of_a_kalman_filter():
+    """Matrices of static shape are written out, element by element."""
+    rng = np.random.default_rng(1)
+    sizes = {"T": (2, 2), "Q": (2, 2), "P_0": (2, 2), "Z": (2,), "a_0": (2,), "y": (5,), "H": ()}
+    values = [0.5 * np.eye(2) if len(s) == 2 else rng.normal(size=s) ** 2 for s in sizes.values()]
+    by_name = dict(zip(sizes, values, strict=True))
+    inputs, out = kalman_graph(2)
+    outputs = [out, *pytensor.grad(out, inputs[:4])]
+    run = assert_agrees(inputs, outputs, [by_name[v.name] for v in inputs], rtol=1e-10)
+    assert_one_loop_each(run, 2)
+
+
+@pytest.mark.parametrize(("stops", "reverse"), [(False, False), (True, True)])
+def test_every_kind_of_scalar(stops, reverse):
+    x, s, n, b = pt.dscalar("x"), pt.fscalar("s"), pt.scalar("n", dtype="int8"), pt.bscalar("b")
+    flag = pt.scalar("flag", dtype="bool")
+    scan = Scan.from_body(
+        BodyArgs(i, [x], [s, n, b, flag], []),
+        BodyOuts(
+            [(s + x).astype("float32"), n * 3, b + 100, pt.invert(flag)],
+            [s, n, flag, i, pt.switch(flag, x, -x)],
+            pt.gt(s, 3) if stops else None,
+        ),
+        ScanOptions(reverse=reverse),
+    )
+    xs = pt.dvector("xs")
+    start = [s.type("s0"), n.type("n0"), b.type("b0"), flag.type("f0")]
+    outputs = scan.bind(ScanArgs(xs.shape[0], [xs], start, []))
+    # 3 ** 6 and 7 * 100 do not fit into int8: they wrap, as in PyTensor.
+    cases = [[np.arange(m) / 2.0, 0.5, 1, 0, True] for m in (0, 1, 8)]
+    assert_agrees([xs, *start], outputs, *cases)
+
+
+def test_states_that_are_long_vectors():
+    """Arrays of a length that is not known now: a state, a row, a buffer that is read and written."""
+    v, s, ring = pt.dvector("v"), pt.dvector("s"), pt.dvector("ring")
+    scan = Scan.from_body(
+        BodyArgs(i, [v], [s, ring], []),
+        BodyOuts([s * ring[i % 3] + v, pt.set_subtensor(ring[i % 3], s.sum())], [s, v[::-1] * 2]),
+    )
+    vs, s0, r0 = pt.dmatrix("vs"), pt.dvector("s0"), pt.dvector("r0")
+    outputs = scan.bind(ScanArgs(vs.shape[0], [vs], [s0, r0], []))
+    rng = np.random.default_rng(0)
+    cases = [[rng.normal(size=(n, 4)), rng.normal(size=4), np.ones(3)] for n in (0, 5)]
+    # Neither the order of an input's axes nor its strides matter.
+    cases.append([rng.normal(size=(4, 5)).T, rng.normal(size=8)[::2], np.ones(3)[::-1]])
+    assert_agrees([vs, s0, r0], outputs, *cases)
+
+
+def test_a_loop_in_a_branch_in_a_loop():
+    j, t, s, k = pt.lscalar("j"), pt.dscalar("t"), pt.dscalar("s"), pt.lscalar("k")
+    deep = Scan.from_body(BodyArgs(j, [], [t], []), BodyOuts([t * 0.5 + j], [t]))
+    steps, x = pt.lscalar("steps"), pt.dscalar("x")
+    final, trace = deep.bind(ScanArgs(steps, [], [x], []))
+    cond = Cond.from_branches([x, steps], [final, trace], [x, pt.zeros(1) + x])
+    y, row = cond.bind(pt.lt(s, 4), [s, i % 3])
+    outer = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([y + i], [row.sum()]))
+    n, s0 = pt.lscalar("n"), pt.dscalar("s0")
+    outputs = outer.bind(ScanArgs(n, [], [s0], []))
+    halve = Loop.from_body([k], [], [k // 2], pt.gt(k, 3))
+    outputs = [*outputs, *halve.bind(pt.gt(n, 0), [n])]
+    assert_agrees([n, s0], outputs, [0, 1.0], [7, 1.0])
+
+
+def test_gradients_of_loops_of_ours():
+    """With checkpoints (loops in loops, traces of rows of unknown length), a stop, a branch."""
+    x, a, s0 = pt.dvector("x"), pt.dscalar("a"), pt.dscalar("s0")
+    final, ys = loopax.scan(lambda s, row: (pt.tanh(a * s) + row, s * row), s0, x, checkpoint=2)
+    end = loopax.while_loop(lambda s: pt.lt(s, 9), lambda s: s * a + 1, s0, max_steps=30)
+    root = loopax.cond(pt.gt(a, 1), lambda v: pt.sqrt(a) * v.sum(), lambda v: v.sum(), x)
+    cost = final + (ys**2).sum() + end + root
+    outputs = [cost, *pytensor.grad(cost, [x, a, s0])]
+    cases = [[np.arange(n) / 5, c, 0.9] for n, c in ((0, 1.3), (5, 1.3), (6, 0.9))]
+    assert_agrees([x, a, s0], outputs, *cases, rtol=1e-10)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_trace_that_grows(reverse):
+    """A bound that may be any number, and rows of a length that is the value of a state."""
+    s, m = pt.dscalar("s"), pt.lscalar("m")
+    scan = Scan.from_body(
+        BodyArgs(i, [], [s, m], []),
+        BodyOuts([s / 2, m], [s, pt.arange(m) * s], pt.lt(s, 0.3)),
+        ScanOptions(reverse=reverse),
+    )
+    bound, m0 = pt.lscalar("bound"), pt.lscalar("m0")
+    outputs = scan.bind(ScanArgs(bound, [], [pt.constant(9.0, dtype="float64"), m0], []))
+    run = assert_agrees([bound, m0], outputs, [0, 2], [1, 2], [20, 3])
+    assert run(2**62, 3)[2].shape == (6,)
+    # Nothing of the size of the bound is ever allocated, and each step does not copy what there is.
+    assert run.source.count(".copy()") == 2 + 2 * reverse
+
+
+def test_what_is_read_again_is_not_written_to():
+    """Each of these writes is the only reader of its array in its graph, and yet must copy."""
+    s, c = pt.dscalar("s"), pt.dvector("c")
+    scan = Scan.from_body(
+        BodyArgs(i, [], [s], [c]), BodyOuts([s + pt.inc_subtensor(c[i], 1.0).sum()], [])
+    )
+    x, n = pt.dvector("x"), pt.lscalar("n")
+    twice = x * 2
+    (total,) = scan.bind(ScanArgs(n, [], [pt.zeros(())], [twice]))
+    y = pt.exp(x)
+    outputs = [total, pt.inc_subtensor(y[::-1], y), twice]
+    assert_agrees([x, n], outputs, [np.arange(3.0), 3])
+
+
+RANDOM = settings(
+    max_examples=20,  # each takes seconds to compile
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+@pytest.mark.slow
+@RANDOM
+@given(recipes())
+def test_random_loops(recipe):
+    inputs, outputs, values = program(recipe)
+    assert_agrees(inputs, outputs, values, rtol=1e-10)
+
+
+# -- everything else -------------------------------------------------------------------------------
+
+
+def test_around_the_loops():
+    """Slices, axes, joins, sums, products, writes: on arrays, and written out where they are small."""
+    x, m, k = pt.dvector("x"), pt.dmatrix("m"), pt.lscalar("k")
+    t = pt.matrix("t", shape=(2, 3), dtype="float64")
+    outputs = [
+        x[::-1][1:-1],
+        x[k:],
+        x[-2::-2] * 2,
+        pt.concatenate([x[:1], x, t[0]]),
+        pt.set_subtensor(x[1:k], x[0]),
+        pt.inc_subtensor(m[:, 0], m[:, 1]),
+        pt.inc_subtensor(t[1, ::2], 1.0) @ t.T,
+        (m[:, None, :] * x[:, None]).sum(axis=(0, 2)),
+        m.T @ x,
+        m.max(axis=1),
+        pt.prod(t, axis=0),
+        pt.any(pt.gt(x, 0)),
+        pt.arange(k) + pt.zeros((2, 1), dtype="int64"),
+        t.reshape((3, 2)).T,
+        pt.stack([k, x.shape[0]]),
+        FitRows()(x, k),
+        FitRows()(x, 6),
+        KeepRows(last=True)(x, k, 5),
+        pt.sigmoid(x),
+        pt.log(pt.sum(pt.exp(m), axis=0)),
+        pt.diff(x, n=1),
+        x,
+        x,
+    ]
+    rng = np.random.default_rng(0)
+    assert_agrees(
+        [x, m, k, t],
+        outputs,
+        *[
+            [rng.normal(size=4), rng.normal(size=(4, 4)), n, rng.normal(size=(2, 3))]
+            for n in (2, 3)
+        ],
+    )
+
+
+# Among them: taps far apart (a ring), several loops, an Assert in a loop, no step at all, integers.
+CORPUS = [
+    models.hidden_markov_forward,
+    scans.one_far_tap,
+    scans.mask_after_any_of_three,
+    zero_steps.inner_loop_of_no_steps,
+    scan_bodies.state_with_an_axis_of_one,
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reported", CORPUS, ids=str)
+def test_programs_that_users_reported(reported):
+    inputs, outputs, _ = reference.parts(reported)
+    leaves = outputs if isinstance(outputs, list) else [outputs]
+    assert_agrees(inputs, leaves, reported.arguments(inputs), rtol=1e-9)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_bad_values_raise():
+    x, y, k = pt.dvector("x"), pt.dvector("y"), pt.lscalar("k")
+    _, run = compiled([x, y, k], [x + y, x[k]])
+    good = run(np.arange(3.0), np.arange(3.0), -1)
+    assert good[1] == 2
+    with pytest.raises(ValueError, match="dimension mismatch"):
+        run(np.arange(3.0), np.arange(1.0), 0)
+    with pytest.raises(IndexError, match="out of bounds"):
+        run(np.arange(3.0), np.arange(3.0), 3)
+    with pytest.raises(TypeError, match="takes 3 inputs, got 1"):
+        run(np.arange(3.0))
+
+
+def test_a_static_shape_is_checked():
+    x = pt.vector("x", shape=(3,), dtype="float64")
+    _, run = compiled([x], [x.sum()])
+    assert run(np.arange(3)) == [3.0]
+    with pytest.raises(TypeError, match="shape"):
+        run(np.arange(4.0))
+
+
+def test_all_that_is_unsupported_is_listed():
+    class Opaque(Op):
+        __props__ = ()
+        itypes = otypes = [pt.dvector]
+
+        def make_node(self, x):
+            from pytensor.graph.basic import Apply
+
+            return Apply(self, [x], [x.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0]
+
+    x, z = pt.dvector("x"), pt.zvector("z")
+    outputs = [Opaque()(x).sum(), z * 2, make_list([x, x])]
+    with pytest.raises(UnsupportedOpError, match="native code") as caught:
+        compile_program(FunctionGraph([x, z], outputs, clone=True))
+    assert len(caught.value.ops) >= 4
+    for part in ("Opaque", "no conversion to Numba", "'z' of type", "TypedList", "mode='NUMBA'"):
+        assert part in str(caught.value)
