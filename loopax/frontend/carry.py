@@ -233,7 +233,9 @@ def join_of_kind(a: str, b: str) -> str | None:
 def may_rise(slot: Any) -> bool:
     """Whether the slot is an integer that may yet turn out to be a float."""
     dtype = getattr(slot.type, "dtype", "")
-    return isinstance(slot.init, Constant) and dtype in pt.type.integer_dtypes
+    if dtype not in pt.type.integer_dtypes:
+        return False
+    return isinstance(slot.init, Constant) or is_unsettled(slot.init)
 
 
 def mark_unsettled(dummies: Sequence[Variable], leniences: list[Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 
 from loopax.frontend.capture import (
     age,
@@ -242,6 +243,8 @@ def run(
     if strict:
         ours = {n_steps, last, *own, *rows.indexed}
         refuse_captures([v for v in closure.outer if v not in ours], what)
+    read = {*ancestors(closure.outs)}
+    n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
     k, y = len(nexts), len(nexts) + len(traced.ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
     op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)

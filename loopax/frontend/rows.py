@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
-from pytensor.raise_op import Assert
+from pytensor.graph.basic import Constant, Variable
+from pytensor.raise_op import Assert, CheckAndRaise
 from pytensor.tensor.type import TensorType
 from pytensor.typed_list import length as list_length
 from pytensor.typed_list.type import TypedListType
@@ -73,6 +73,24 @@ class Rows:
             if leaf.indexed and leaf.steps is not n_steps:
                 message = f"{leaf.name} of {self.what} has another number of rows than the loop has steps."
                 n_steps = Assert(message)(n_steps, pt.eq(n_steps, leaf.steps))
+        return n_steps
+
+    def with_unread_checked(self, n_steps: Any, unread: Sequence[bool]) -> Any:
+        """``n_steps``, which raises when it runs unless the sequences that no step reads have as many rows.
+
+        What is not read is removed from the loop, and the loop's own check with it.
+        """
+        for x, skipped in zip(self.sequences(), unread, strict=True):
+            known = (
+                isinstance(n_steps, Constant) and getattr(x.type, "shape", (None,))[0] is not None
+            )
+            if not skipped or known:
+                continue
+            rows = list_length(x) if isinstance(x.type, TypedListType) else x.shape[0]
+            message = (
+                f"{self.what} takes a row of each sequence a step; one has another number of rows."
+            )
+            n_steps = CheckAndRaise(ValueError, message)(n_steps, pt.eq(n_steps, rows))
         return n_steps
 
     @property

@@ -11,16 +11,18 @@ from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import clone_replace, vectorize_graph
+from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 
 from loopax.frontend.leaves import as_variable
 from loopax.frontend.trees import flatten, leaf_names, match_prefix
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.inner_gradients import is_float
+from loopax.ir.replace import replaced
 
 
 def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
@@ -37,12 +39,14 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         axes = match_prefix(
             tuple(in_axes) if isinstance(in_axes, list) else in_axes, args, "in_axes"
         )
+        _check_axes(axes, names, "in_axes")
         if all(a is None for a in axes):
             raise LoopTypeError("vmap has no axis to map over: in_axes is None for every argument.")
         moved = [
             x if a is None else _first(x, a, name)
             for x, a, name in zip(leaves, axes, names, strict=True)
         ]
+        _check_lengths({n: x for n, x, a in zip(names, moved, axes, strict=True) if a is not None})
         rows = [
             x.type() if a is None else TensorType(x.type.dtype, x.type.shape[1:])()
             for x, a in zip(moved, axes, strict=True)
@@ -51,7 +55,9 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         mapped = dict(zip(rows, moved, strict=True))
         size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a is not None)
         found = vectorize_graph(outs, mapped)
-        to = match_prefix(out_axes, out_tree.build(outs), "out_axes")
+        returned = out_tree.build(outs)
+        to, out_names = match_prefix(out_axes, returned, "out_axes"), leaf_names(returned)
+        _check_axes(to, [f"result{n}" for n in out_names], "out_axes")
         result = [
             _placed(new, old, axis, size) for new, old, axis in zip(found, outs, to, strict=True)
         ]
@@ -72,8 +78,8 @@ def value_and_grad(
         symbols = tree.build(roots)
         numbers = [argnums] if isinstance(argnums, int) else list(argnums)
         for k in numbers:
-            if not -len(args) <= k < len(args):
-                raise LoopTypeError(f"argnums has {k}, but there are {len(args)} arguments.")
+            if not (isinstance(k, int) and -len(args) <= k < len(args)):
+                raise LoopTypeError(f"argnums has {k!r}, but there are {len(args)} arguments.")
         chosen = [flatten(symbols[k]) for k in numbers]
         wrt = [v for found, _ in chosen for v in found]
         for v in wrt:
@@ -106,9 +112,7 @@ def value_and_grad(
         aux_leaves, aux_tree = flatten(aux)
         aux_leaves = [as_variable(x, "aux") for x in aux_leaves]
         replace = dict(zip(roots, leaves, strict=True))
-        outs = iter(
-            clone_replace([value, *found, *aux_leaves], replace=replace, rebuild_strict=False)
-        )
+        outs = iter(replaced([value, *found, *aux_leaves], replace))
         value = next(outs)
         gradients = [t.build([next(outs) for _ in of]) for of, t in chosen]
         result: Any = gradients[0] if isinstance(argnums, int) else tuple(gradients)
@@ -128,6 +132,25 @@ def _called(f: Callable[..., Any], tree: Any, symbols: Any) -> tuple[list[Any], 
     outs, out_tree = flatten(returned)
     names = leaf_names(returned)
     return [as_variable(x, f"result{n}") for x, n in zip(outs, names, strict=True)], out_tree
+
+
+def _check_axes(axes: Sequence[Any], names: Sequence[str], what: str) -> None:
+    for axis, name in zip(axes, names, strict=True):
+        if not (axis is None or isinstance(axis, int | np.integer)):
+            raise LoopTypeError(
+                f"{what} has {axis!r} for {name}: an axis is a number, 0 for the first, or None."
+            )
+
+
+def _check_lengths(mapped: dict[str, Any]) -> None:
+    """What is known of them; the rest shows when the program runs."""
+    lengths = {n: x.type.shape[0] for n, x in mapped.items() if x.type.shape[0] is not None}
+    if len({*lengths.values()}) > 1:
+        listed = ", ".join(f"{length} of {name}" for name, length in lengths.items())
+        raise LoopTypeError(
+            f"vmap over axes of different lengths: {listed}. Nothing is broadcast: give an argument that "
+            "is the same for all rows None in in_axes."
+        )
 
 
 def _first(x: Any, axis: int, name: str) -> Any:
@@ -156,4 +179,8 @@ def _placed(new: Any, old: Any, axis: int | None, size: Any) -> Any:
         if not isinstance(new.type, TensorType):
             return new  # a random generator, say: there is one for all rows
         new = pt.broadcast_to(new, (size, *(new.shape[k] for k in range(new.type.ndim))))
+    if not -new.type.ndim <= axis < new.type.ndim:
+        raise LoopTypeError(
+            f"out_axes has {axis} for a result of rank {new.type.ndim}, the new axis included."
+        )
     return pt.moveaxis(new, 0, axis)

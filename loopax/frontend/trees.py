@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax
 from pytensor.graph.basic import Variable
 
+from loopax.ir.errors import LoopTypeError
+
 
 class Tree(NamedTuple):
     """The structure of a pytree whose leaves are variables or values. Hashable.
@@ -97,7 +99,7 @@ def match_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:
 
     Raises
     ------
-    ValueError
+    LoopTypeError
         ``tree`` does not begin with ``prefix``; ``what`` names it.
     """
     if prefix is None or isinstance(prefix, int):
@@ -106,5 +108,7 @@ def match_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:
     try:
         below = treedef.flatten_up_to(tree)
     except ValueError as error:
-        raise ValueError(f"{what} is {prefix!r}, which is no prefix of {tree!r}: {error}") from None
+        raise LoopTypeError(
+            f"{what} is {prefix!r}, which is no prefix of {tree!r}: {error}"
+        ) from None
     return [a for a, sub in zip(tops, below, strict=True) for _ in flatten(sub)[0]]

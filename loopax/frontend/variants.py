@@ -304,7 +304,8 @@ def while_loop(
         From a carry to a carry.
     max_steps
         After how many steps it ends in any case, an integer or an integer scalar variable. A gradient
-        needs it.
+        (``pytensor.grad``, `loopax.grad`) needs it, and costs time and memory in proportion to it, not
+        to the steps taken.
     init, checkpoint, strict, name
         As in `scan`.
 

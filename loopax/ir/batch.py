@@ -9,6 +9,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import Subtensor
@@ -107,6 +108,8 @@ def same_in_all_rows(v: Any, ndim: int) -> bool:
     if isinstance(op, Alloc):
         extra = inputs[0].type.ndim - (v.type.ndim - ndim)
         return extra <= 0 or same_in_all_rows(inputs[0], extra)
+    if isinstance(op, CheckAndRaise):
+        return same_in_all_rows(inputs[0], ndim)
     if isinstance(op, Elemwise):
         return all(same_in_all_rows(x, ndim) for x in inputs)
     if isinstance(op, DimShuffle):

@@ -15,6 +15,7 @@ from pytensor.graph.fg import FrozenFunctionGraph
 
 from loopax.ir.compat import InnerGraphOp, thaw
 from loopax.ir.evaluate import evaluate
+from loopax.ir.replace import replaced
 
 
 class Call(InnerGraphOp):
@@ -70,7 +71,5 @@ class Call(InnerGraphOp):
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         body = thaw(self.fgraph)
         found = infer_shape(body.outputs, body.inputs, shapes)
-        from pytensor.graph.replace import clone_replace
-
         replace = dict(zip(body.inputs, node.inputs, strict=True))
-        return [None if s is None else tuple(clone_replace(list(s), replace)) for s in found]
+        return [None if s is None else tuple(replaced(s, replace)) for s in found]

@@ -16,6 +16,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import IfElse, LazyIfElse
+from loopax.ir.errors import LoopTypeError
 from loopax.ir.records import UNBOUNDED, ScanOuts
 
 if TYPE_CHECKING:
@@ -96,10 +97,20 @@ def run_scan(scan: Scan, step: Callable[..., Sequence[Any]], inputs: Sequence[An
     if scan.options.reverse:
         rows.reverse()
     traces = [
-        np.stack(ys) if isinstance(y.type, TensorType) else list(ys)
+        _stacked(scan, ys) if isinstance(y.type, TensorType) else list(ys)
         for ys, y in zip(zip(*rows, strict=True), scan.outs.ys, strict=True)
     ]
     return ScanOuts([own(s) for s in states], traces, *ended)
+
+
+def _stacked(scan: Scan, rows: Sequence[Any]) -> Any:
+    shapes = list(dict.fromkeys(np.shape(row) for row in rows))
+    if len(shapes) > 1:
+        raise LoopTypeError(
+            f"The rows of a trace of {scan} have the shapes {shapes}: they cannot be stacked. Pad them to "
+            "one length."
+        )
+    return np.stack(rows)
 
 
 def own(value: Any) -> Any:

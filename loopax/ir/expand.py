@@ -91,7 +91,7 @@ def masked(scan: Scan, args: ScanArgs) -> ScanOuts:
     if last >= 0:  # the first steps pass nothing back: what they read is cut off from derivatives
         consts, args = (
             [*consts, first],
-            args._replace(consts=[*args.consts, _n_done(scan, args) - last]),
+            args._replace(consts=[*args.consts, _without_derivative(scan, args).n_done - last]),
         )
         cut = Cond.from_branches(body.inputs, [_cut_off(v) for v in body.inputs], body.inputs)
         operands = cut.bind(count < first, body.inputs)
@@ -108,15 +108,18 @@ def masked(scan: Scan, args: ScanArgs) -> ScanOuts:
     found = loop.split_outputs(loop.bind(args._replace(n_steps=bound, states=states)))
     stopped, n_done, *finals = found.finals
     own = args._replace(consts=args.consts[: scan.n_consts])
-    traces: list[Any] = list(scan.split_outputs(scan.bind(own)).traces)
+    traces: list[Any] = list(_without_derivative(scan, own).traces)
     for k, trace in zip(kept, found.traces, strict=True):
         # With ``reverse`` the rows that were made are the last ones.
         traces[k] = KeepRows(last=scan.options.reverse)(trace, n_done, n_done)
     return ScanOuts(finals, traces, n_done, stopped)
 
 
-def _n_done(scan: Scan, args: ScanArgs) -> Any:
-    return scan.split_outputs(scan.bind(args)).n_done
+def _without_derivative(scan: Scan, args: ScanArgs) -> ScanOuts:
+    """The loop, where only numbers of steps and what is no tensor are read of it."""
+    plain = scan.with_options(truncate_gradient=-1, checkpoint=None)
+    quiet = ScanArgs(args.n_steps, *([_cut_off(x) for x in group] for group in args[1:]))
+    return plain.split_outputs(plain.bind(quiet))
 
 
 def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
@@ -135,6 +138,11 @@ def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
 
 def truncated(scan: Scan, args: ScanArgs) -> ScanOuts:
     """The loop in two, of which only the last ``truncate_gradient`` steps have a derivative."""
+    return _joined(scan, *halves(scan, args))
+
+
+def halves(scan: Scan, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
+    """The steps before the last ``truncate_gradient`` ones, cut off from every derivative, and these."""
     last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
     n = args.n_steps
@@ -148,8 +156,7 @@ def truncated(scan: Scan, args: ScanArgs) -> ScanOuts:
         pt.switch(n <= last, s, final) if is_float(s) else final
         for s, final in zip(args.states, head.finals, strict=True)
     ]
-    tail = _part(plain, args._replace(states=states), m, late, 0 if backwards else split)
-    return _joined(scan, head, tail)
+    return head, _part(plain, args._replace(states=states), m, late, 0 if backwards else split)
 
 
 # -- blocks ------------------------------------------------------------------------------------------

@@ -7,11 +7,21 @@ from typing import Any
 
 import pytensor
 from pytensor.configdefaults import config
-from pytensor.gradient import DisconnectedType, disconnected_type, pushforward
+from pytensor.gradient import (
+    DisconnectedType,
+    disconnected_type,
+    grad_not_implemented,
+    pushforward,
+)
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import io_connection_pattern
-from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir.compat import InnerGraphOp
+from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
@@ -19,6 +29,14 @@ _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 def is_float(v: Any) -> bool:
     """Whether ``v`` can have a derivative: a tensor of floats."""
     return getattr(v.type, "dtype", "") in _FLOATS and hasattr(v.type, "ndim")
+
+
+def is_list_of_floats(v: Any) -> bool:
+    """Whether ``v`` is a typed list of what has derivatives, for which PyTensor has no rules."""
+    element = v.type
+    while isinstance(element, TypedListType):
+        element = element.ttype
+    return element is not v.type and getattr(element, "dtype", "") in _FLOATS
 
 
 def is_connected(cotangent: Any) -> bool:
@@ -65,24 +83,49 @@ def push_forward(
 
     ``tangents`` are those of ``inputs``, roots of a graph, None where there is none.
     """
-    pairs = [(v, t) for v, t in zip(inputs, tangents, strict=True) if is_connected(t)]
-    reached = _reached([v for v, _ in pairs], outputs)
+    moving = {v: t for v, t in zip(inputs, tangents, strict=True) if is_connected(t)}
+    reached = _reached([*moving], outputs)
     wanted = [k for k, v in enumerate(outputs) if reached[k] and is_float(v)]
     result: list[Any] = [None for _ in outputs]
     if not wanted:
         return result
-    # An output that is an input is copied: PyTensor looks for the node that made it.
-    copies = [outputs[k].copy() for k in wanted]
-    wrt, given = [v for v, _ in pairs], [t for _, t in pairs]
     found: Any
-    ignore: Any = {"disconnected_outputs": "ignore", "return_disconnected": "none"}
     try:
-        found = pushforward(copies, wrt, given, **ignore, use_op_pushforward=True)
-    except NotImplementedError:  # an op on the way has a pullback only
-        found = pushforward(copies, wrt, given, **ignore)
+        found = _node_by_node(moving, [outputs[k] for k in wanted])
+    except (NotImplementedError, ValueError):
+        # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same.
+        found = pushforward(
+            [outputs[k].copy() for k in wanted],  # it looks for the node that made it
+            [*moving],
+            [*moving.values()],
+            disconnected_outputs="ignore",
+            return_disconnected="none",
+        )
     for k, t in zip(wanted, found, strict=True):
         result[k] = _as(outputs[k], t)
     return result
+
+
+def _node_by_node(moving: dict[Any, Any], outputs: Sequence[Any]) -> list[Any]:
+    """The tangents of ``outputs`` by each op's own pushforward, None where none arrives."""
+    found = dict(moving)
+    for node in toposort(outputs, blockers=[*moving]):
+        op: Any = node.op
+        if not any(x in found for x in node.inputs):
+            continue
+        # Join and IncSubtensor drop the tangents that they have where one is missing.
+        complete = not isinstance(op, Elemwise | InnerGraphOp)
+        given = [
+            _as(x, found[x])
+            if x in found
+            else zeros_for(x)
+            if complete and is_float(x)
+            else disconnected_type()
+            for x in node.inputs
+        ]
+        made = op.pushforward(node.inputs, node.outputs, given)
+        found.update((y, t) for y, t in zip(node.outputs, made, strict=True) if is_connected(t))
+    return [found.get(v) for v in outputs]
 
 
 def through(
@@ -110,11 +153,26 @@ def forward_through(
 def connections(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[list[bool]]:
     """``[input][output]``: whether a derivative can go from one to the other."""
     pattern = io_connection_pattern(list(inputs), list(outputs))
-    tensors = [hasattr(out.type, "ndim") for out in outputs]
+    carriers = [_carries(out) for out in outputs]
     return [
-        [hasattr(v.type, "ndim") and bool(p) and t for p, t in zip(row, tensors, strict=True)]
+        [_carries(v) and bool(p) and c for p, c in zip(row, carriers, strict=True)]
         for v, row in zip(inputs, pattern, strict=True)
     ]
+
+
+def _carries(v: Any) -> bool:
+    return hasattr(v.type, "ndim") or is_list_of_floats(v)
+
+
+def spread(
+    found: set[int], candidates: Sequence[int], joins: Callable[[int, set[int]], bool]
+) -> list[int]:
+    """``found`` and the ``candidates`` that join what is found, in any number of rounds."""
+    while True:  # ends: it only grows
+        more = {k for k in candidates if joins(k, found)} - found
+        if not more:
+            return sorted(found)
+        found = found | more
 
 
 def _reached(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[bool]:
@@ -134,7 +192,7 @@ def _roots(inputs: Sequence[Any]) -> list[Any]:
 def _placed(found: list[Any], roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
     made = [g for g in found if g is not None]
     replace = dict(zip(roots, inputs, strict=True))
-    new = iter(clone_replace(made, replace=replace, rebuild_strict=False) if made else [])
+    new = iter(replaced(made, replace))
     return [None if g is None else next(new) for g in found]
 
 
@@ -150,6 +208,17 @@ def _as(v: Any, g: Any) -> Any:
 def zeros_for(v: Any) -> Any:
     """A derivative of ``v`` that is zero."""
     return v.type.filter_variable(v.zeros_like())
+
+
+def unknown_through_list(op: Any, inputs: Sequence[Any], v: Any) -> Any:
+    """The cotangent of a typed list, or of what goes through one: PyTensor has no rule for lists."""
+    return grad_not_implemented(
+        op,
+        list(inputs).index(v),
+        v,
+        "Typed lists have no gradient in PyTensor. Stack the rows, pt.stack(rows), or differentiate what "
+        "jaxify makes of the program: jax.grad(jaxify(...)).",
+    )
 
 
 def finished(
@@ -171,6 +240,8 @@ def finished(
             result.append(disconnected_type())
         elif g is not None:
             result.append(g)
+        elif is_list_of_floats(x):
+            result.append(unknown_through_list(op, inputs, x))
         else:
             result.append(x.zeros_like(dtype=x.type.dtype if is_float(x) else config.floatX))
     return result

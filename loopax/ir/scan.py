@@ -25,6 +25,8 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.tensor.shape import Shape_i
+from pytensor.tensor.type import TensorType
 
 from loopax.ir import scan_pullback, scan_pushforward
 from loopax.ir.compat import InnerGraphOp
@@ -201,7 +203,10 @@ class Scan(InnerGraphOp):
         given = self.split_inputs(shapes)
         n_done = node.outputs[-2] if self.stops else node.inputs[0]
         trailing = trace_shapes(self, self.split_inputs(node.inputs), given)
-        traces = [None if t is None else (n_done, *t) for t in trailing]
+        traces = [
+            _shape(out, n_done, t)
+            for out, t in zip(self.split_outputs(node.outputs).traces, trailing, strict=True)
+        ]
         return [*given.states, *traces, *([(), ()] if self.stops else [])]
 
     # -- derivatives -----------------------------------------------------------------------------
@@ -218,3 +223,12 @@ class Scan(InnerGraphOp):
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
         return scan_pullback.connection_pattern(self, node)
+
+
+def _shape(trace: Any, n_rows: Any, trailing: Any) -> Any:
+    """The shape of a trace, also where its trailing one is only known from the trace itself."""
+    if not isinstance(trace.type, TensorType):
+        return None
+    if trailing is None:
+        trailing = [Shape_i(k)(trace) for k in range(1, trace.type.ndim)]
+    return (n_rows, *trailing)

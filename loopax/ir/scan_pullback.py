@@ -17,6 +17,7 @@ plain loops that mean the same (`loopax.ir.expand`), and the pullback goes throu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytensor.tensor as pt
@@ -30,9 +31,12 @@ from loopax.ir.inner_gradients import (
     finished,
     is_connected,
     is_float,
+    is_list_of_floats,
     is_null,
     pull_back,
+    spread,
     through,
+    unknown_through_list,
     zeros_for,
 )
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
@@ -87,6 +91,10 @@ def pullback(
     return finished(scan, inputs, outputs, cotangents, found)
 
 
+class _ThroughList(Exception):
+    """A cotangent reaches a state that is a typed list."""
+
+
 class _Kept(NamedTuple):
     """One input of the backward step: the variable inside, and what is behind it outside."""
 
@@ -108,7 +116,12 @@ class _Backward:
 
     def result(self) -> list[Any]:
         """The cotangents of the inputs, in order; None where none arrives."""
-        states, traces = self._reached()
+        try:
+            states, traces = self._reached()
+        except _ThroughList:
+            # What comes back through a list that is carried is not known, and so is what it adds to.
+            unknown = partial(unknown_through_list, self.scan, self.args.flat())
+            return [unknown(x) if is_float(x) else None for x in self.args.flat()]
         lambdas = {k: _Kept(self.inner.states[k].type(), self._final_cotangent(k)) for k in states}
         d_rows = [_Kept(self.inner_outs.ys[k].type(), self.given.traces[k]) for k in traces]
         of = [self.inner_outs.states[k] for k in states] + [self.inner_outs.ys[k] for k in traces]
@@ -179,13 +192,17 @@ class _Backward:
             if is_float(y) and is_connected(g)
         ]
         floats = [k for k, v in enumerate(self.inner.states) if is_float(v)]
-        reached = {k for k in floats if is_connected(self.given.finals[k])}
-        while True:  # ends: it only grows
-            onto = [*reached, *(n + k for k in traces)]
-            more = {k for k in floats if any(pattern[first + k][j] for j in onto)} - reached
-            if not more:
-                return sorted(reached), traces
-            reached |= more
+        ys = [n + k for k in traces]
+
+        def feeds(k: int, reached: set[int]) -> bool:
+            return any(pattern[first + k][j] for j in [*reached, *ys])
+
+        given = {k for k in floats if is_connected(self.given.finals[k])}
+        reached = spread(given, floats, feeds)
+        for k, v in enumerate(self.inner.states):
+            if is_list_of_floats(v) and feeds(k, {*reached}):
+                raise _ThroughList(v)
+        return reached, traces
 
     def _final_cotangent(self, k: int) -> Any:
         g, final = self.given.finals[k], self.outs.finals[k]

@@ -14,13 +14,14 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from loopax.ir.compat import thaw
-from loopax.ir.expand import truncated
+from loopax.ir.expand import expansion, halves
 from loopax.ir.inner_gradients import (
     connections,
     forward_through,
     is_connected,
     is_float,
     push_forward,
+    spread,
 )
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 
@@ -32,13 +33,38 @@ def pushforward(
     scan: Scan, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Any]:
     """The tangents of ``outputs``, disconnected where none arrives."""
-    if scan.options.truncate_gradient >= 0 and not scan.stops:
-        found = forward_through(
-            lambda given: truncated(scan, scan.split_inputs(given)).flat(), inputs, tangents
-        )
+    if scan.options.truncate_gradient >= 0:
+        found = _truncated(scan, inputs, outputs, tangents)
     else:
         found = _pushed(scan, scan.split_inputs(inputs), scan.split_inputs(tangents))
     return [disconnected_type() if t is None else t for t in found]
+
+
+def _truncated(
+    scan: Scan, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+) -> list[Any]:
+    if scan.stops:
+        expand: Any = expansion(scan, inputs)
+        return forward_through(
+            lambda given: expand(scan.split_inputs(given)).flat(), inputs, tangents
+        )
+    found = scan.split_outputs(
+        forward_through(
+            lambda given: halves(scan, scan.split_inputs(given))[1].flat(), inputs, tangents
+        )
+    )
+    # The rows of the steps that are cut off do not move. PyTensor's Join would drop those that do.
+    traces = [
+        None if t is None else _with_rows_that_rest(y, t, scan.options.reverse)
+        for y, t in zip(scan.split_outputs(outputs).traces, found.traces, strict=True)
+    ]
+    return [*found.finals, *traces]
+
+
+def _with_rows_that_rest(y: Any, t: Any, reverse: bool) -> Any:
+    n = t.shape[0]
+    rest = pt.zeros_like(y[n:] if reverse else y[: y.shape[0] - n])
+    return y.type.filter_variable(pt.concatenate([t, rest] if reverse else [rest, t]))
 
 
 def _pushed(scan: Scan, args: ScanArgs, given: ScanArgs) -> list[Any]:
@@ -103,13 +129,11 @@ def _moving(scan: Scan, given: ScanArgs, body: Any) -> list[int]:
         for j, t in enumerate([None, *given.sequences, *[None] * scan.n_states, *given.consts])
         if is_connected(t)
     ]
-    moving = {k for k in floats if is_connected(given.states[k])}
-    while True:  # ends: it only grows
-        sources = [*fed, *(first + k for k in moving)]
-        more = {k for k in floats if any(pattern[j][k] for j in sources)} - moving
-        if not more:
-            return sorted(moving)
-        moving |= more
+
+    def is_fed(k: int, moving: set[int]) -> bool:
+        return any(pattern[j][k] for j in [*fed, *(first + m for m in moving)])
+
+    return spread({k for k in floats if is_connected(given.states[k])}, floats, is_fed)
 
 
 def _start(state: Any, tangent: Any) -> Any:

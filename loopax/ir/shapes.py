@@ -6,7 +6,6 @@ on a *value* inside the body is not known from outside.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,10 +13,11 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors, graph_inputs, toposort
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import thaw
+from loopax.ir.replace import replaced
 from loopax.ir.trace import stacked
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _take_branches(graph: FunctionGraph, branch: int) -> bool:
     for node in conds:
         chosen = node.op.branches[branch]
         operands = dict(zip(chosen.inputs, node.inputs[1:], strict=True))
-        new = _replaced(chosen.outputs, operands)
+        new = replaced(chosen.outputs, operands)
         graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=True)
     return bool(conds) and (_take_branches(graph, branch) or True)
 
@@ -122,17 +122,7 @@ def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:
     dims = [pt.as_tensor(d) for d in shape]
     if any(v in dummies for v in ancestors(dims)):
         return None
-    return tuple(_replaced(dims, outside))
-
-
-def _replaced(outputs: Sequence[Any], replace: dict[Any, Any]) -> list[Any]:
-    """``outputs`` with some variables replaced. `clone_replace` would copy all that these follow from."""
-    new = dict(replace)
-    for node in toposort(outputs, blockers=replace):
-        if any(v in new for v in node.inputs):
-            made = node.clone_with_new_inputs([new.get(v, v) for v in node.inputs], strict=False)
-            new.update(zip(node.outputs, made.outputs, strict=True))
-    return [new.get(v, v) for v in outputs]
+    return tuple(replaced(dims, outside))
 
 
 def empty_traces(scan: Scan, args: ScanArgs) -> list[Any]:

@@ -1,6 +1,6 @@
 """Batched `Loop`, `Cond` and `KeepRows`: rules for PyTensor's ``vectorize_graph``.
 
-`Scan` has its own file, `loopax.ir.vectorize_scan`.
+`Scan` has its own file, `loopax.ir.vectorize_scan`; so have typed lists, `loopax.ir.vectorize_lists`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor.type import TensorType
 
-from loopax.ir import vectorize_scan  # noqa: F401  (registers its rule)
+from loopax.ir import vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
 from loopax.ir.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond

@@ -46,6 +46,11 @@ class _BatchedScan:
         self.n_steps, self.go, self.lengths = self._number_of_steps()
         self.states = list(batched.states)
         self.replace: dict[Any, Any] = {}
+        counts = TensorType("int64", batch.static)
+        self.count, self.limits = counts("count"), counts("limits")
+        if self.lengths is not None and op.options.reverse:
+            # Each row counts down from its own last step. One that is done stays at row 0.
+            self.replace[self.inner.i] = pt.maximum(self.limits - 1 - self.count, 0)
         for group, flags in (
             (self.inner.rows, batched.sequences),
             (self.inner.consts, batched.consts),
@@ -59,14 +64,25 @@ class _BatchedScan:
         if not self.batched.n_steps:
             return n, None, None
         if same_in_all_rows(n, n.type.ndim):
-            return greatest(n), None, None
+            return self._unless_empty(greatest(n)), None, None
         if self.args.sequences:  # each row has its sequences' length, which is one for all of them
             same = Assert("A batched loop over sequences takes as many steps as they have rows")
-            return same(greatest(n), pt.all(pt.eq(n, greatest(n)))), None, None
+            longest = same(greatest(n), pt.all(pt.eq(n, greatest(n))))
+            return self._unless_empty(longest), None, None
         bound, go = split_bound(n)
         if go is not None and same_in_all_rows(bound, bound.type.ndim):
             return greatest(bound), go, None
         return greatest(n), None, n
+
+    def _unless_empty(self, n: Any) -> Any:
+        """``n``, and in a batch without rows, which does not say, what the sequences say."""
+        if not self.args.sequences or (
+            None not in self.batch.static and 0 not in self.batch.static
+        ):
+            return n
+        row, x = self.inner.rows[0], self.args.sequences[0]
+        length = x.shape[x.type.ndim - stacked(row.type).ndim] if hasattr(x, "shape") else n
+        return pt.switch(pt.any([pt.eq(k, 0) for k in self.batch.shape]), length, n)
 
     def outputs(self) -> list[Any]:
         batched_outs = self._fixpoint()
@@ -147,8 +163,8 @@ class _BatchedScan:
         """The loop whose rows end on their own."""
         batch, op = self.batch, self.op
         outs = op.split_body_outputs(batched_outs)
-        flags, counts = TensorType("bool", batch.static), TensorType("int64", batch.static)
-        done, count, limits = flags("done"), counts("count"), counts("limits")
+        flags, counts = TensorType("bool", batch.static), self.count.type
+        done, count, limits = flags("done"), self.count, self.limits
         inside = batch.inside(done)
 
         def frozen(new: Any, old: Any, core: Any) -> Any:

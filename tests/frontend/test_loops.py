@@ -633,3 +633,34 @@ def test_messages_name_no_internals():
 def test_a_flag_from_comparing_objects_is_refused(build):
     with pytest.raises(LoopTypeError, match=r"Python bool .*pt\.eq"):
         build(pt.dvector("x"))
+
+
+@pytest.mark.parametrize("mode", [FAST_COMPILE, "CVM"])
+def test_a_sequence_that_no_step_reads_has_as_many_rows_all_the_same(mode):
+    kept = loopax.filter(lambda r: r[0] > 0, (x[1:], x))
+    run = pytensor.function([x], [*kept], mode=mode)
+    with pytest.raises(ValueError, match="another number of rows"):
+        run(XS)
+    with pytest.raises(ValueError, match="another number of rows"):
+        jaxify([x], loopax.map(lambda r: r[0], (x[1:], x)))(XS)
+
+
+def test_an_integer_constant_three_loops_deep_becomes_a_float():
+    def inner(d, r):
+        return fori_loop(0, 2, lambda j, e: e + r, d)
+
+    out = loopax.reduce(lambda c, r: fori_loop(0, 2, lambda i, d: inner(d, r), c), 0, x)
+    np.testing.assert_allclose(value(out, [x], [XS]), 4 * XS.sum())
+
+
+def test_rows_of_unequal_shapes_cannot_be_stacked():
+    n = pt.lscalar("n")
+    rows = loopax.map(lambda i: pt.arange(i), pt.arange(n))
+    with pytest.raises(LoopTypeError, match="Pad them to one length"):
+        pytensor.function([n], rows, mode=FAST_COMPILE)(3)
+
+
+def test_debug_mode():
+    out = loopax.scan(lambda c, r: (c + r, c), 0.0, x)
+    run = pytensor.function([x], list(out), mode="DebugMode")
+    np.testing.assert_allclose(run(XS)[0], XS.sum())

@@ -1,0 +1,23 @@
+"""Variables of a graph replaced by others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pytensor.graph.traversal import toposort
+
+
+def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
+    """``outputs``, with some of the variables that they follow from replaced.
+
+    PyTensor's `clone_replace` copies the replacements too, and all that those follow from: nothing can
+    be differentiated with respect to one of them any more, and what is behind them is there twice. Here
+    they stay the variables that they are; only what depends on them is made anew.
+    """
+    new = {old: v for old, v in replace.items() if old is not v}
+    for node in toposort(outputs, blockers=[*new]):
+        if any(v in new for v in node.inputs):
+            made = node.clone_with_new_inputs([new.get(v, v) for v in node.inputs], strict=False)
+            new.update(zip(node.outputs, made.outputs, strict=True))
+    return [new.get(v, v) for v in outputs]

@@ -1,0 +1,40 @@
+"""Typed lists under ``vectorize_graph``: of what is not batched they are what they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.replace import _vectorize_node
+from pytensor.typed_list import basic
+
+from loopax.ir.trace import Stack, Unstack
+
+
+def vectorize_list_op(op: Any, node: Apply, *inputs: Any) -> Sequence[Variable]:
+    """The op on its own inputs; PyTensor would refuse a list for having no axes at all."""
+    ranks = [getattr(v.type, "ndim", 0) for v in node.inputs]
+    if any(getattr(x.type, "ndim", 0) > n for x, n in zip(inputs, ranks, strict=True)):
+        raise NotImplementedError(
+            f"{op} of a batch: a typed list has no batch axes. Stack the rows, pt.stack(rows), or take "
+            "the list out of what is vectorized."
+        )
+    return op.make_node(*inputs).outputs
+
+
+for _cls in (
+    basic.GetItem,
+    basic.Append,
+    basic.Extend,
+    basic.Insert,
+    basic.Remove,
+    basic.Reverse,
+    basic.Index,
+    basic.Count,
+    basic.Length,
+    basic.MakeList,
+    Stack,
+    Unstack,
+):
+    _vectorize_node.register(_cls, vectorize_list_op)
