@@ -12,12 +12,12 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.raise_op import Assert
 from pytensor.tensor.type import TensorType
 
 from loopax.frontend.carry import fitted
 from loopax.frontend.leaves import as_variable
 from loopax.frontend.windows import window
+from loopax.ir.checked import Checked
 from loopax.ir.errors import LoopTypeError, describe
 
 
@@ -161,7 +161,7 @@ class Lagged:
         if rows.type.shape[0] is None:
             # Not by specify_shape: a rewrite forgets it where single rows are read, another one fails.
             message = f"{self.path} is lag(x0, {[*self.lags]}): x0 must have {self.size} rows."
-            rows = Assert(message)(rows, pt.eq(rows.shape[0], self.size))
+            rows = Checked(AssertionError, message)(rows, pt.eq(rows.shape[0], self.size))
         self.window = window(rows, self.size, self.type, count)
         self.states = self.window.states
         self.seen = tuple(self.window.read(self.size - k) for k in self.lags)

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
-from pytensor.raise_op import Assert, CheckAndRaise
 from pytensor.tensor.type import TensorType
 from pytensor.typed_list import length as list_length
 from pytensor.typed_list.type import TypedListType
@@ -19,6 +18,7 @@ from pytensor.typed_list.type import TypedListType
 from loopax.frontend.lags import Lead
 from loopax.frontend.leaves import as_variable
 from loopax.frontend.trees import flatten, leaf_names
+from loopax.ir.checked import Checked
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.records import INDEX_TYPE
 
@@ -72,7 +72,7 @@ class Rows:
         for leaf in self.leaves:
             if leaf.indexed and leaf.steps is not n_steps:
                 message = f"{leaf.name} of {self.what} has another number of rows than the loop has steps."
-                n_steps = Assert(message)(n_steps, pt.eq(n_steps, leaf.steps))
+                n_steps = Checked(AssertionError, message)(n_steps, pt.eq(n_steps, leaf.steps))
         return n_steps
 
     def with_unread_checked(self, n_steps: Any, unread: Sequence[bool]) -> Any:
@@ -90,7 +90,7 @@ class Rows:
             message = (
                 f"{self.what} takes a row of each sequence a step; one has another number of rows."
             )
-            n_steps = CheckAndRaise(ValueError, message)(n_steps, pt.eq(n_steps, rows))
+            n_steps = Checked(ValueError, message)(n_steps, pt.eq(n_steps, rows))
         return n_steps
 
     @property

@@ -17,11 +17,11 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
-from pytensor.raise_op import Assert
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.batch import Batch, greatest, is_batched, same_in_all_rows, vectorized
 from loopax.ir.bounds import split_bound
+from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.scan import Scan
@@ -66,7 +66,8 @@ class _BatchedScan:
         if same_in_all_rows(n, n.type.ndim):
             return self._unless_empty(greatest(n)), None, None
         if self.args.sequences:  # each row has its sequences' length, which is one for all of them
-            same = Assert("A batched loop over sequences takes as many steps as they have rows")
+            message = "A batched loop over sequences takes as many steps as they have rows"
+            same = Checked(AssertionError, message)
             longest = same(greatest(n), pt.all(pt.eq(n, greatest(n))))
             return self._unless_empty(longest), None, None
         bound, go = split_bound(n)

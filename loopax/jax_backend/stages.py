@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,4 +26,15 @@ class Stages:
 
     def transformed(self, name: str, **options: Any) -> Any:
         """``jax.grad``, ``jax.value_and_grad`` or ``jax.vmap`` of it, by ``name``."""
-        return getattr(jax, name)(self, **options)
+        return Transformed(getattr(jax, name)(self, **options))
+
+
+class Transformed(Stages):
+    """What a transformation by JAX gives, so that the next one is by JAX too."""
+
+    def __init__(self, f: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, f, updated=())
+        self._f = f
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._f(*args, **kwargs)

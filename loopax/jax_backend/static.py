@@ -19,6 +19,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.typed_list.basic import TypedListType
 
 from loopax.ir import Call, FitRows, Scan
+from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse
 from loopax.ir.evaluate import apply
 
@@ -71,7 +72,8 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
                 return None
         elif x.size > FOLD_CAP:
             return None
-    if isinstance(node.op, _NEVER) or not type(node.op).__module__.startswith("pytensor."):
+    own = type(node.op).__module__.startswith("pytensor.") or isinstance(node.op, Checked)
+    if isinstance(node.op, _NEVER) or not own:
         return None  # a foreign Op may have effects: it runs when the program does
     if any(isinstance(v.type, TypedListType) for v in node.outputs):
         return None

@@ -23,7 +23,17 @@ from loopax.lowering.bodies import map_bodies
 
 
 def remove_unused(graph: FunctionGraph) -> None:
-    """Run the pass on ``graph``, in place, and then on the bodies that are left."""
+    """Run the pass on ``graph``, in place, and on the bodies that are left."""
+    _remove(graph)
+    while True:  # ends: each round leaves something less
+        map_bodies(graph, remove_unused)
+        if not _remove(graph):  # a body may have had an input only for a loop inside of it
+            return
+
+
+def _remove(graph: FunctionGraph) -> bool:
+    """Make the ops of ``graph`` smaller, not those in bodies; whether there was anything to do."""
+    changed = False
     # From the outputs back: what a loop no longer reads need not be made by the one before it.
     for node in reversed(graph.toposort()):
         if node not in graph.apply_nodes:
@@ -32,7 +42,8 @@ def remove_unused(graph: FunctionGraph) -> None:
         new = _smaller(node, used)
         if new:
             graph.replace_all(list(new.items()), reason="remove_unused")
-    map_bodies(graph, remove_unused)
+            changed = True
+    return changed
 
 
 def _smaller(node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:

@@ -23,6 +23,7 @@ from loopax.ir import (
     check,
     evaluate,
 )
+from loopax.ir.errors import LoopTypeError
 from loopax.lowering import lower
 from loopax.lowering.scan_to_loop import scan_to_loop
 from tests.compare import imported
@@ -264,7 +265,7 @@ def test_a_row_that_shrinks_is_not_broadcast():
     scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([s[:1]], [s]))
     s0 = pt.dvector("s0")
     graph = FunctionGraph([s0], [scan.bind(ScanArgs(2, [], [s0], []))[1]], clone=True)
-    with pytest.raises(ValueError):
+    with pytest.raises(LoopTypeError, match="cannot be stacked"):
         evaluate(graph, np.arange(3.0))
     scan_to_loop(graph)
     with pytest.raises(AssertionError, match="SpecifyShape"):

@@ -1,0 +1,23 @@
+"""A check of a value, that derivatives go through."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.raise_op import CheckAndRaise
+
+
+class Checked(CheckAndRaise):
+    """``Checked(error, message)(x, *conditions)``: ``x``, unless a condition is false.
+
+    PyTensor's own has a pullback only, and so stops forward mode wherever it stands.
+    """
+
+    def __init__(self, error: type[Exception], message: str) -> None:
+        super().__init__(error, message)  # type: ignore[no-untyped-call]
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        return [tangents[0]]

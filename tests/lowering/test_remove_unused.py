@@ -1,0 +1,255 @@
+"""What nobody reads leaves the loop: less to compute, and the same values."""
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, seed
+from hypothesis import strategies as st
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.type import random_generator_type
+
+from loopax import cond, scan
+from loopax.ir import Cond, Loop, Scan, check, evaluate
+from loopax.lowering import lower
+from loopax.lowering.merge_twins import merge_twins
+from loopax.lowering.remove_unused import remove_unused
+from tests.assorted_loops import X, a, m, s, v, x
+from tests.compare import loops
+from tests.random_loops import RANDOM, inputs, loop, recipes, values
+
+VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
+
+
+def kept(outputs: Any, given: Any = (x, s, a), at: Any = VALUES) -> FunctionGraph:
+    """The graph that is left, after the same values before and behind the pass."""
+    graph = FunctionGraph(list(given), list(outputs), clone=True)
+    check(graph)
+    at = [np.asarray(z) for z in at]
+    expected = evaluate(graph, *at)
+    remove_unused(graph)
+    check(graph)
+    for found, e in zip(evaluate(graph, *at), expected, strict=True):
+        np.testing.assert_array_equal(found, e)
+    nodes = graph.toposort()
+    remove_unused(graph)
+    assert graph.toposort() == nodes
+    return graph
+
+
+def shapes(graph: Any) -> list[tuple[int, ...]]:
+    """Of each loop: sequences, states, constants, traces."""
+    ops = [node.op for node in loops(graph)]
+    return [(op.n_seqs, op.n_states, op.n_consts, op.n_ys) for op in ops]
+
+
+def wide() -> Any:
+    """Three states: p feeds q, and t knows nobody; rows and constants of their own."""
+
+    def step(c, r):
+        p, q, t = c
+        row, other = r
+        return (p * a, q + p + row, t * pt.sin(other)), (p, q * s, t + a)
+
+    return scan(step, (s, s, s), (x, x**2))
+
+
+# -- Scan --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("read", "left"),
+    [
+        (lambda f, ys: [f[0]], (0, 1, 1, 0)),
+        (lambda f, ys: [f[1]], (1, 2, 1, 0)),
+        (lambda f, ys: [f[2]], (1, 1, 0, 0)),
+        (lambda f, ys: [ys[0]], (0, 1, 1, 1)),
+        (lambda f, ys: [ys[1]], (1, 2, 2, 1)),
+        (lambda f, ys: [ys[2]], (1, 1, 1, 1)),
+        (lambda f, ys: [f[0], ys[2]], (1, 2, 1, 1)),
+        (lambda f, ys: [*f, *ys], (2, 3, 2, 3)),
+    ],
+)
+def test_what_is_read_stays(read, left):
+    assert shapes(kept(read(*wide()))) == [left]
+
+
+def test_states_that_only_feed_one_another_go_together():
+    def step(c, r):
+        p, q, t = c
+        return (q + r, pt.sin(p), t * a), None
+
+    (_, _, t), _ = scan(step, (s, s, s), x)
+    assert shapes(kept([t])) == [(0, 1, 1, 0)]
+
+
+def test_a_state_that_is_not_its_own_successor():
+    """Of which only the row is read, and that comes from the state before."""
+
+    def step(c, r):
+        p, q = c
+        return (r, p), q
+
+    _, ys = scan(step, (s, s), x)
+    assert shapes(kept([ys])) == [(1, 2, 0, 1)]
+
+
+def test_what_says_that_a_loop_stops_stays():
+    def step(c, r):
+        p, q, t = c
+        return (p + r, q * a, t + 1), (q, t * r), p > 0.5
+
+    (_, q, _), _, stopped = scan(step, (s, s, s), x)
+    assert shapes(kept([q])) == [(1, 2, 1, 0)]
+    n_done = stopped.owner.outputs[-2]
+    assert shapes(kept([stopped, n_done])) == [(1, 1, 0, 0)]
+
+
+def test_what_only_an_unread_loop_read():
+    """From the outputs back: the first loop's trace was read by a state that nobody reads."""
+    _, (ys, zs) = scan(lambda c, r: (c * r, (c, r * a)), s, x)
+    (final, _), _ = scan(lambda c, r: ((c[0] + r[0], c[1] * r[1]), None), (s, s), (ys, zs))
+    assert shapes(kept([final])) == [(1, 1, 0, 1), (1, 1, 0, 0)]
+
+
+def test_loops_in_loops():
+    """What an inner loop does not read is not carried to it either: all in one go."""
+
+    def outer(c, r):
+        p, q = c
+        (d, _), ys = scan(lambda e, _: ((e[0] * 2, e[1] + q * a), e[1]), (p, r), length=2)
+        return (d, q + r), ys.sum()
+
+    (p, _), _ = scan(outer, (s, s), x)
+    assert shapes(kept([p])) == [(0, 1, 0, 0), (0, 1, 0, 0)]
+
+
+def test_a_sequence_that_is_not_read_still_says_its_length():
+    n = pt.lscalar("n")
+    final, _ = scan(lambda c, r: (c * a, None), s, x, length=n)
+    graph = FunctionGraph([x, s, a, n], [final], clone=True)
+    for run in (lambda graph: None, remove_unused, lower):
+        run(graph)
+        with pytest.raises(ValueError, match="another number of rows"):
+            evaluate(graph, *VALUES, np.asarray(3))
+
+
+def test_generators_go_and_stay():
+    rng = random_generator_type("rng")
+
+    def step(c, r):
+        state, z, other = c
+        state, noise = pt.random.normal(rng=state, return_next_rng=True)
+        return (state, z + noise, other * r), None
+
+    (state, z, other), _ = scan(step, (rng, s, s), x)
+    given = [rng, x, s]
+    for outs, left in (([other], (1, 1, 0, 0)), ([z], (0, 2, 0, 0)), ([state], (0, 1, 0, 0))):
+        graph = FunctionGraph(given, outs, clone=True)
+        remove_unused(graph)
+        check(graph)
+        assert shapes(graph) == [left]
+
+
+# -- Cond and Loop -----------------------------------------------------------------------------------
+
+
+def test_branches():
+    p, q, r = cond(
+        s > 0,
+        lambda: (x.sum(), a * 2, scan(lambda c, w: (c * w, c), a, x)[1]),
+        lambda: (s, s * 2, x),
+    )
+
+    def op(*outs):
+        (found,) = {v.owner.op for v in kept(outs).outputs}
+        assert isinstance(found, Cond)
+        return found.n_outs, len(found.fgraph.inputs)
+
+    assert op(q) == (1, 2)
+    assert op(p) == (1, 2)
+    assert op(q, p) == (2, 3)
+    assert op(p, q, r)[0] == 3
+
+
+def test_in_branches():
+    def branch():
+        (p, _), _ = scan(lambda c, r: ((c[0] * r, c[1] + a), c[1]), (s, s), x)
+        return p
+
+    graph = kept([cond(s > 0, branch, lambda: s)])
+    (op,) = (node.op for node in graph.toposort() if isinstance(node.op, Cond))
+    assert shapes(op.fgraph) == [(1, 1, 0, 0)]
+
+
+def test_bare_loops():
+    c, d, e, k, t = (pt.dscalar(name) for name in "cdekt")
+    op = Loop.from_body([c, d, e], [k, t], [c + k, d * t, d + e], c < 5)
+    outs = op.bind(s < 5, [s, s, s], [a, s])
+
+    def left(*outs):
+        found = kept(outs).outputs[0].owner.op
+        return found.n_states, len(found.fgraph.inputs) - found.n_states
+
+    assert left(outs[0]) == (1, 1)
+    assert left(outs[1]) == (2, 2)
+    assert left(outs[2]) == (3, 2)
+
+
+# -- programs ----------------------------------------------------------------------------------------
+
+
+def test_a_gradient_that_is_asked_for_one_input():
+    """A pullback has the cotangents of all inputs: sums over the steps for each constant."""
+    final, _ = scan(lambda c, r: (pt.tanh(m @ c + r * v) * a, None), v, x)
+    cost = (final**2).sum()
+    given, at = [x, s, a, v, m], [X, 0.6, 0.7, np.array([0.3, -0.5]), np.eye(2)]
+    both = kept(pytensor.grad(cost, [x, a, v, m]), given, at)
+    one = kept([pytensor.grad(cost, x)], given, at)
+    states = [
+        next(op.n_states for op in (node.op for node in loops(graph)) if "pullback" in str(op))
+        for graph in (both, one)
+    ]
+    assert states == [4, 1]
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_random_loops_and_their_gradients(number):
+    """Of which some outputs are read."""
+
+    @seed(number)
+    @RANDOM
+    @given(recipes(), st.integers(1, 30))
+    def holds(recipe, which):
+        given = inputs(recipe)
+        outs = loop(recipe)
+        cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
+        outs += pytensor.grad(cost, given, disconnected_inputs="ignore")
+        read = [out for k, out in enumerate(outs) if which & 2 ** (k % 5)]
+        whole = shapes(FunctionGraph(given, read, clone=True))
+        graph = kept(read, given, values(recipe))
+        found = shapes(graph)
+        assert len(found) <= len(whole) and sum(map(sum, found)) <= sum(map(sum, whole))
+        expected = evaluate(graph, *map(np.asarray, values(recipe)))
+        for run in (merge_twins, remove_unused):
+            run(graph)
+            check(graph)
+            for one, other in zip(
+                evaluate(graph, *map(np.asarray, values(recipe))), expected, strict=True
+            ):
+                np.testing.assert_array_equal(one, other)
+
+    holds()
+
+
+def test_nothing_to_remove():
+    graph = FunctionGraph([x, s, a], [s * a], clone=True)
+    remove_unused(graph)
+    assert not any(isinstance(node.op, Scan) for node in graph.toposort())
+    final, ys = scan(lambda c, r: (c * r, c), s, x)
+    graph = FunctionGraph([x, s], [final, ys], clone=True)
+    node = graph.outputs[0].owner
+    remove_unused(graph)
+    assert graph.outputs[0].owner is node
