@@ -6,6 +6,7 @@ on a *value* inside the body is not known from outside.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import thaw
@@ -65,15 +67,42 @@ def _inferred(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
             states=[lengths.roots(s) for s in shapes.states],
             consts=[lengths.roots(s) for s in shapes.consts],
         )
-        ys = scan.split_body_outputs(body.outputs).ys
         dummies = {*inner.flat()} - {*inner.consts}
-        told = infer_shape(ys, body.inputs, inner_shapes.flat())
+        told = _shapes(body, inner_shapes.flat())[scan.n_states : scan.n_states + scan.n_ys]
         outside = {**dict(zip(inner.consts, outer.consts, strict=True)), **lengths.given}
         told = [_outside(shape, outside, dummies) for shape in told]
         found = [t if f is None else f for f, t in zip(found, told, strict=True)]
         if not has_branches or None not in found:
             break
     return found
+
+
+def _shapes(body: FunctionGraph, given: Sequence[Any]) -> list[Any]:
+    """The shapes of the outputs of ``body``, given those of its inputs.
+
+    PyTensor's inference takes ``zeros(x.shape)`` at its word: the length of the result is an element of
+    ``x.shape``, a value inside. What such values are follows from the shapes too.
+    """
+    nodes = [node for node in body.toposort() if isinstance(node.op, Shape | Shape_i)]
+    asked = [node.inputs[0] for node in nodes]
+    told = infer_shape([*asked, *body.outputs], body.inputs, given)
+    known: dict[Any, Any] = {}
+    for node, shape in zip(nodes, told, strict=False):
+        if shape is None:
+            continue
+        dims = replaced([pt.as_tensor(n) for n in shape], known)
+        op: Any = node.op
+        known[node.outputs[0]] = (
+            dims[op.i] if isinstance(op, Shape_i) else _vector(dims, node.outputs[0])
+        )
+    return [
+        None if shape is None else tuple(replaced([pt.as_tensor(n) for n in shape], known))
+        for shape in told[len(nodes) :]
+    ]
+
+
+def _vector(dims: Sequence[Any], like: Any) -> Any:
+    return pt.stack(dims) if dims else like.type.filter_variable(pt.zeros(0, dtype="int64"))
 
 
 class _Lengths:

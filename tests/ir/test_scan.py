@@ -288,3 +288,13 @@ def test_a_state_that_is_a_view_leaves_the_rows_before_it_alone():
     run = pytensor.function([xs], outs, mode="FAST_COMPILE")
     final, first, second = run([0.5, -1.0, 2.0])
     assert final == 1.5 and first.tolist() == second.tolist() == [0.5, -0.5, 1.5]
+
+
+def test_a_row_made_of_the_shape_of_a_state_has_that_shape_without_steps():
+    i, x, s = pt.lscalar("i"), pt.dscalar("x"), pt.dvector("s")
+    scan = Scan.from_body(BodyArgs(i, [x], [s], []), BodyOuts([s], [pt.zeros(s.shape) + x]))
+    xs, start = pt.dvector("xs"), pt.dvector("start")
+    rows = scan.bind(ScanArgs(xs.shape[0], [xs], [start], []))[1]
+    for mode in MODES:
+        run = pytensor.function([xs, start], rows, mode=mode)
+        assert [run(np.zeros(n), np.ones(3)).shape for n in (0, 2)] == [(0, 3), (2, 3)]
