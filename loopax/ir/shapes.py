@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import TensorType
 
@@ -81,28 +81,39 @@ def _shapes(body: FunctionGraph, given: Sequence[Any]) -> list[Any]:
     """The shapes of the outputs of ``body``, given those of its inputs.
 
     PyTensor's inference takes ``zeros(x.shape)`` at its word: the length of the result is an element of
-    ``x.shape``, a value inside. What such values are follows from the shapes too.
+    ``x.shape``, a value inside. What such values are is asked in turn.
     """
-    nodes = [node for node in body.toposort() if isinstance(node.op, Shape | Shape_i)]
-    asked = [node.inputs[0] for node in nodes]
-    told = infer_shape([*asked, *body.outputs], body.inputs, given)
-    known: dict[Any, Any] = {}
-    for node, shape in zip(nodes, told, strict=False):
-        if shape is None:
-            continue
-        dims = replaced([pt.as_tensor(n) for n in shape], known)
-        op: Any = node.op
-        known[node.outputs[0]] = (
-            dims[op.i] if isinstance(op, Shape_i) else _vector(dims, node.outputs[0])
-        )
+    told = infer_shape(body.outputs, body.inputs, given)
+    sizes = [0 if shape is None else len(shape) for shape in told]
+    dims = [pt.as_tensor(n) for shape in told if shape is not None for n in shape]
+    unknown: set[Any] = set()
+    while True:  # ends: what tells a shape is further up in the body each time
+        nodes = [n for n in toposort(dims) if _asks(n) and n.inputs[0] not in unknown]
+        if not nodes:
+            break
+        known: dict[Any, Any] = {}
+        asked = [node.inputs[0] for node in nodes]
+        for node, shape in zip(nodes, infer_shape(asked, body.inputs, given), strict=True):
+            new = [pt.as_tensor(n) for n in shape]
+            if any(_asks(n) and n.inputs[0] is node.inputs[0] for n in toposort(new)):
+                unknown.add(node.inputs[0])  # its op does not say
+                continue
+            op: Any = node.op
+            known[node.outputs[0]] = new[op.i] if isinstance(op, Shape_i) else _vector(new)
+        dims = replaced(dims, known)
+    found = iter(dims)
     return [
-        None if shape is None else tuple(replaced([pt.as_tensor(n) for n in shape], known))
-        for shape in told[len(nodes) :]
+        None if shape is None else tuple(next(found) for _ in range(n))
+        for shape, n in zip(told, sizes, strict=True)
     ]
 
 
-def _vector(dims: Sequence[Any], like: Any) -> Any:
-    return pt.stack(dims) if dims else like.type.filter_variable(pt.zeros(0, dtype="int64"))
+def _asks(node: Any) -> bool:
+    return isinstance(node.op, Shape | Shape_i)
+
+
+def _vector(dims: Sequence[Any]) -> Any:
+    return pt.stack(dims) if dims else pt.zeros(0, dtype="int64")
 
 
 class _Lengths:
