@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.shape import Shape, Shape_i
@@ -95,7 +95,7 @@ def _shapes(body: FunctionGraph, given: Sequence[Any]) -> list[Any]:
         asked = [node.inputs[0] for node in nodes]
         for node, shape in zip(nodes, infer_shape(asked, body.inputs, given), strict=True):
             new = [pt.as_tensor(n) for n in shape]
-            if any(_asks(n) and n.inputs[0] is node.inputs[0] for n in toposort(new)):
+            if any(_asks(n) and _one_op(n.inputs[0], node.inputs[0]) for n in toposort(new)):
                 unknown.add(node.inputs[0])  # its op does not say
                 continue
             op: Any = node.op
@@ -110,6 +110,13 @@ def _shapes(body: FunctionGraph, given: Sequence[Any]) -> list[Any]:
 
 def _asks(node: Any) -> bool:
     return isinstance(node.op, Shape | Shape_i)
+
+
+def _one_op(a: Any, b: Any) -> bool:
+    """Whether both come from one op on the same inputs. (The inference clones; roots stay.)"""
+    if a.owner is None or b.owner is None:
+        return a is b
+    return a.owner.op == b.owner.op and equal_computations(a.owner.inputs, b.owner.inputs)
 
 
 def _vector(dims: Sequence[Any]) -> Any:
