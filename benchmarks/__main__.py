@@ -13,8 +13,9 @@ from benchmarks.comparisons import COMPARISONS, CONTROL, compare
 from benchmarks.native import natives
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, OVERHEAD, Figure, as_json, environment, table
+from benchmarks.stopping import stoppings
 
-CHOICES = (*PROGRAMS, "calls", "checkpoint", "native")
+CHOICES = (*PROGRAMS, "calls", "checkpoint", "native", "stopping")
 
 
 def main(argv=None):
@@ -74,6 +75,9 @@ def measure(which, pairs, control):
     if "native" in which:
         say("native")
         yield from natives(pairs)
+    if "stopping" in which:
+        say("stopping")
+        yield from stoppings(pairs)
 
 
 def say(text):

@@ -15,6 +15,7 @@ ENOUGH = 9  # pairs; fewer show that it runs, not how fast
 OVERHEAD = "direct call"
 CHECKPOINT = "checkpoint"
 NATIVE = "native"
+STOPPING = "stopping"
 
 
 class Memory(NamedTuple):
@@ -70,7 +71,7 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
         "loopax {loopax}, PyTensor {pytensor}, JAX {jax}, Python {python}; {device}, {cores} cores, "
         "load {load} at the start; {pairs} pairs".format(**about)
     ]
-    loops = [figure for figure in figures if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE)]
+    loops = [figure for figure in figures if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE, STOPPING)]
     if loops:
         titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
         lines += ["", line("", "", titles), line("", "", [HEAD, HEAD])]
@@ -98,6 +99,10 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
             line("", "", [HEAD]),
         ]
         lines += [line(f.program, f.comparison, [cell(f)]) for f in natives]
+    stoppings = [figure for figure in figures if figure.measured == STOPPING]
+    if stoppings:
+        lines += ["", "a loop that takes 100 of 100,000 steps", "", line("", "", [HEAD])]
+        lines += [line(f.program, f.comparison, [cell(f)]) for f in stoppings]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -107,7 +112,7 @@ def line(program: str, comparison: str, cells: list[str]) -> str:
 
 def cell(figure: Figure) -> str:
     median, low, high = figure.estimate
-    limit = "" if figure.limit is None else f"{figure.limit:g}"
+    limit = "" if figure.limit is None else f"{figure.limit:.3g}"
     interval = f"[{low:.2f}, {high:.2f}]"
     return f"{median:<5.2f} {interval:<12} {limit:>5} {figure.holds:<5} {hand(figure):>7}"
 

@@ -13,7 +13,7 @@ from loopax.ir.errors import (
     StatefulFunctionError,
     UnsupportedOpError,
 )
-from loopax.jax_backend import JaxFunction, set_default_precision
+from loopax.jax_backend import JaxFunction, SharedContext, StatefulFunction, set_default_precision
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import TracedFunction, jaxify
 
@@ -27,6 +27,8 @@ __all__ = [
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
+    "SharedContext",
+    "StatefulFunction",
     "StatefulFunctionError",
     "TracedFunction",
     "UnsupportedOpError",

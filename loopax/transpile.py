@@ -13,7 +13,14 @@ from loopax import frontend
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.jax_backend import JaxFunction, Stages, refusal, unsupported_ops
+from loopax.jax_backend import (
+    JaxFunction,
+    SharedContext,
+    Stages,
+    StatefulFunction,
+    refusal,
+    unsupported_ops,
+)
 from loopax.lowering import lower
 
 _BACKENDS = ("jax",)
@@ -131,8 +138,29 @@ class TracedFunction(Stages):
         return {**self.__dict__, "_traced": {}}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function, leaves, _ = self.specialized(args, kwargs)
+        return function(*leaves)
+
+    def init_context(self, *args: Any, **kwargs: Any) -> SharedContext:
+        """The values of the shared variables that a call with these arguments needs, as they are now."""
+        return self.specialized(args, kwargs)[0].init_context()
+
+    def apply(self, context: SharedContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The pure form of a call, as `JaxFunction.apply`."""
+        function, leaves, _ = self.specialized(args, kwargs)
+        return function.apply(context, *leaves)
+
+    def stateful(self, *, live: bool = False) -> StatefulFunction:
+        """A callable that keeps its own context, as `JaxFunction.stateful`.
+
+        A shared variable's value is copied at the first call that needs it.
+        """
+        return StatefulFunction(self, SharedContext.of(), live)
+
+    def specialized(self, args: Any, kwargs: Any) -> tuple[JaxFunction, Any, Any]:
+        """The function for a call's arguments, and these as its arguments."""
         at, leaves = frontend.signature(args, kwargs)
-        return self.specialize(at)(*leaves)
+        return self.specialize(at), leaves, {}
 
     def specialize(self, at: frontend.Signature) -> JaxFunction:
         """The callable for one signature, of the leaves of its arguments."""

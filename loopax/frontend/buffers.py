@@ -6,36 +6,44 @@ the trace, and where no read needs the trace the loop does not make it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.scalar.basic import Add, Cast
-from pytensor.tensor.basic import AllocEmpty, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.basic import Alloc, AllocEmpty
+from pytensor.tensor.subtensor import IncSubtensor, indices_from_subtensor
 
+from loopax.frontend.lengths import Count, constant, count, rows_of
+from loopax.frontend.reads import heads, reads
 from loopax.frontend.windows import Window
-from loopax.ir import FitRows
+from loopax.ir import FitRows, ScanOuts
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``value(finals, traces)`` takes the place of ``variable``, a read of a buffer."""
+    """``value(outs)`` takes the place of ``variable``, a read of a buffer.
+
+    ``outs`` are the new loop's outputs; its ``n_done`` is the number of steps taken, whether or not
+    the loop can stop before its last one.
+    """
 
     variable: Variable
-    value: Callable[[Any, Any], Any]
+    value: Callable[[ScanOuts], Any]
 
 
 @dataclass
 class Loop:
-    """The loop under construction: pairs of (variable inside, what it is outside)."""
+    """The loop under construction: pairs of (variable inside, what it is outside).
+
+    ``n_steps`` is the number of steps, or a bound on it where ``stop`` may end the loop before.
+    """
 
     i: Variable
     n_steps: Variable
+    stop: Variable | None = None
     rows: list[tuple[Any, Any]] = field(default_factory=list)
     states: list[tuple[Any, Any]] = field(default_factory=list)
     next_states: list[Any] = field(default_factory=list)
@@ -71,53 +79,104 @@ def answer_sot(
 
     The buffer is never *longer* than initial rows plus steps: `scan` and `grad` allocate exactly
     that and the memory-saving rewrites only shorten it, to its last rows. So its row ``-k``, for
-    ``k`` up to ``w.size``, is row ``-k`` of the final window, whatever its length.
+    ``k`` up to ``w.size``, is row ``-k`` of the final window, whatever its length. A loop that stops
+    early leaves a buffer that ends with the last row it made.
     """
-
-    def final_row(k: int) -> Callable[[Any, Any], Any]:
-        return lambda finals, traces: w.rows_after(finals[at], loop.n_steps)[k]
-
-    answers: list[Answer] = []
-    whole: list[Variable] = []
-    after: list[tuple[Variable, int]] = []
     full = _is_full(buffer, loop.n_steps, w.size)
-    for read in _reads(fgraph, out):
-        if read.row is not None and -w.size <= read.row < 0:
-            answers.append(Answer(read.variable, _then(final_row(read.row), read.rest)))
-        elif full and read.start is not None and read.start >= w.size:
-            wanted = list(_reads(fgraph, read.variable))
-            if wanted and all(r.row is not None and -w.size <= r.row < 0 for r in wanted):
-                answers += [Answer(r.variable, _then(final_row(r.row), r.rest)) for r in wanted]
+    capacity = buffer.shape[0]
+    traces: dict[int, int] = {}  # row of the window -> where the trace of it lies
+    answers: list[Answer] = []
+
+    def trace(j: int) -> int:
+        if j not in traces:
+            traces[j] = loop.add_trace(y if j == w.size else w.read(j))
+        return traces[j]
+
+    def length(outs: ScanOuts) -> Any:
+        made = w.size + outs.n_done
+        return made if full else _fitted(loop, capacity, made)
+
+    def final_row(k: int) -> Callable[[ScanOuts], Any]:
+        return lambda outs: w.rows_after(outs.finals[at], outs.n_done)[k]
+
+    def rebuilt(outs: ScanOuts) -> Any:
+        everything = pt.concatenate([start, outs.traces[traces[w.size]]])
+        return everything if full else FitRows()(everything, length(outs))
+
+    def view(rows: Any, first: int) -> bool:
+        """Answer the reads of ``rows``, the buffer from row ``first`` on; whether it is read itself."""
+        is_read = False
+        for read in reads(fgraph, rows):
+            at_row = None if read.start is None else first + read.start
+            if read.row is not None and -w.size <= read.row < 0:
+                answers.append(Answer(read.variable, _then(final_row(read.row), read.rest)))
+            elif read.length:
+                answers.append(
+                    Answer(read.variable, lambda o: _rows_from(length(o), first, w.size))
+                )
+            elif read.filled is not None:
+                answers.append(
+                    Answer(
+                        read.variable,
+                        lambda o, v=read.filled: _filled(
+                            v, _rows_from(length(o), first, w.size), final_row(-1)(o)
+                        ),
+                    )
+                )
+            elif at_row is None or read.start < 0:
+                is_read = True
+            elif read.stop is None and first == 0 and at_row >= w.size:
+                # Also of a shortened buffer the last rows are the last ones.
+                wanted = view(read.variable, at_row)
+                if wanted and full:
+                    k, n = trace(w.size), at_row - w.size
+                    answers.append(
+                        Answer(
+                            read.variable, lambda o, k=k, n=n: o.traces[k][n:] if n else o.traces[k]
+                        )
+                    )
+                is_read = is_read or (wanted and not full)
+            elif not full:
+                is_read = True
+            elif read.stop is not None and read.stop < 0 and at_row - read.stop == w.size:
+                # What the steps saw of one tap: ``out[:-1]`` of a SIT-SOT is the state before each.
+                k = trace(at_row)
+                answers.append(Answer(read.variable, lambda o, k=k: o.traces[k]))
             else:
-                after.append((read.variable, read.start - w.size))
-        else:
-            whole.append(out)
-    if not after and not whole:
-        return answers
-    k = loop.add_trace(y)
-    for variable, skipped in after:
-        answers.append(Answer(variable, lambda f, t, n=skipped: t[k][n:] if n else t[k]))
-    if whole:
-        rows = buffer.shape[0]
+                is_read = True
+        return is_read
 
-        def rebuilt(finals: Any, traces: Any) -> Any:
-            everything = pt.concatenate([start, traces[k]])
-            return everything if full else FitRows()(everything, rows)
-
+    if view(out, 0):
+        trace(w.size)
         answers.append(Answer(out, rebuilt))
     return answers
 
 
 def answer_nit_sot(
-    fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, length: Any
+    fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, capacity: Any
 ) -> list[Answer]:
-    """Reads of a mapped output, kept in a buffer of ``length`` rows."""
-    if not fgraph.clients.get(out):
-        return []
-    k = loop.add_trace(y)
-    if _same(length, loop.n_steps):
-        return [Answer(out, lambda finals, traces: traces[k])]
-    return [Answer(out, lambda finals, traces: FitRows()(traces[k], length))]
+    """Reads of a mapped output, kept in a buffer of ``capacity`` rows."""
+    full = count(capacity) == count(loop.n_steps)
+
+    def length(outs: ScanOuts) -> Any:
+        n = outs.n_done if full else _fitted(loop, capacity, outs.n_done)
+        return pt.as_tensor(n).astype("int64")
+
+    answers: list[Answer] = []
+    is_read = False
+    for read in reads(fgraph, out):
+        if read.length:
+            answers.append(Answer(read.variable, length))
+        elif read.filled is not None and out.type.ndim == 1:
+            answers.append(Answer(read.variable, lambda o, v=read.filled: pt.alloc(v, length(o))))
+        else:
+            is_read = True
+    if is_read:
+        k = loop.add_trace(y)
+        answers.append(
+            Answer(out, lambda o: o.traces[k] if full else FitRows()(o.traces[k], length(o)))
+        )
+    return answers
 
 
 def answer_mit_mot(
@@ -131,17 +190,43 @@ def answer_mit_mot(
     first: int,
 ) -> list[Answer]:
     """Reads of a MIT-MOT buffer: untouched rows, rows that left, the final window, untouched rows."""
-    if not fgraph.clients.get(out):
-        return []
+    answers: list[Answer] = []
+    is_read = False
+    # The steps have touched every row from `first` on: there is nothing behind the final window.
+    full = rows_of(buffer) == count(loop.n_steps).plus(Count(first + w.size))
+
+    def last(outs: ScanOuts, n: int) -> Any:
+        """The last ``n`` rows, the very last one first."""
+        rows = w.rows_after(outs.finals[at], outs.n_done)
+        return pt.stack(rows[::-1][:n])
+
+    for read in reads(fgraph, out):
+        if read.length:
+            answers.append(Answer(read.variable, lambda o: buffer.shape[0]))
+        elif read.filled is not None:
+            answers.append(Answer(read.variable, lambda o, v=read.filled: pt.second(buffer, v)))
+        elif read.reverse and full and (found := _last(fgraph, read.variable, w.size)):
+            answers += [Answer(v, lambda o, n=n: last(o, n)) for v, n in found]
+        else:
+            is_read = True
+    if not is_read:
+        return answers
     k = loop.add_trace(leaving)
 
-    def rebuilt(finals: Any, traces: Any) -> Any:
-        last = w.rows_after(finals[at], loop.n_steps)
+    def rebuilt(outs: ScanOuts) -> Any:
         pieces = [buffer[:first]] if first else []
-        pieces += [traces[k], *[row[None] for row in last], buffer[first + w.size + loop.n_steps :]]
+        pieces.append(outs.traces[k])
+        pieces += [row[None] for row in w.rows_after(outs.finals[at], outs.n_done)]
+        pieces += [] if full else [buffer[first + w.size + outs.n_done :]]
         return pt.concatenate(pieces)
 
-    return [Answer(out, rebuilt)]
+    return [*answers, Answer(out, rebuilt)]
+
+
+def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variable, int]] | None:
+    """The uses of ``rows`` if each takes at most its first ``size`` rows, and at least one."""
+    found = heads(fgraph, rows)
+    return found if found and all(0 < n <= size for _, n in found) else None
 
 
 def initial_rows(buffer: Any, size: int) -> Any:
@@ -150,64 +235,40 @@ def initial_rows(buffer: Any, size: int) -> Any:
     if made is not None:
         rows, stop, _ = made
         # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
-        if _constant(stop) in (None, size):
+        if constant(stop) in (None, size):
             return rows
+    if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
+        value, _, *trailing = buffer.owner.inputs
+        if value.type.ndim < buffer.type.ndim or value.type.broadcastable[0]:
+            return pt.alloc(value, size, *trailing)
     return buffer[:size]
 
 
-# -- recognising reads and buffers -------------------------------------------------------------------
+def _fitted(loop: Loop, capacity: Any, made: Any) -> Any:
+    """How many rows a buffer of ``capacity`` rows has in the end, of ``made`` rows.
+
+    Rows that no step wrote are zero, but a loop that stops early is cut to what it has made.
+    """
+    return capacity if loop.stop is None else pt.minimum(capacity, made)
 
 
-@dataclass(frozen=True)
-class _Read:
-    """``variable = buffer[row, *rest]`` or ``buffer[start:]``; neither where it is something else."""
-
-    variable: Variable
-    row: int | None = None
-    start: int | None = None
-    rest: tuple[Any, ...] = ()
+def _rows_from(length: Any, first: int, size: int) -> Any:
+    """How many of ``length`` rows, which are ``size`` or more, a slice from row ``first`` on has."""
+    n = pt.as_tensor(length - first if first else length).astype("int64")
+    return pt.maximum(n, 0) if first > size else n
 
 
-def _reads(fgraph: FunctionGraph, out: Variable) -> Iterator[_Read]:
-    for client, position in fgraph.clients.get(out, ()):
-        if isinstance(client.op, Subtensor) and position == 0:
-            first, *rest = indices_from_subtensor(client.inputs[1:], client.op.idx_list)
-            if isinstance(first, slice):
-                start, step = _constant(first.start), _constant(first.step)
-                plain = first.stop is None and (first.step is None or step == 1) and not rest
-                yield _Read(client.outputs[0], start=start if plain else None)
-            else:
-                yield _Read(client.outputs[0], row=_constant(first), rest=tuple(rest))
-        else:
-            yield _Read(out)
+def _filled(value: Any, length: Any, row: Any) -> Any:
+    """``length`` rows of the shape of ``row``, all of them ``value``, which has a leading axis of 1."""
+    known = [n if n is not None else row.shape[k] for k, n in enumerate(row.type.shape)]
+    return pt.alloc(value, length, *known)
 
 
-def _then(row: Callable[[Any, Any], Any], rest: tuple[Any, ...]) -> Callable[[Any, Any], Any]:
-    return (lambda finals, traces: row(finals, traces)[rest]) if rest else row
+# -- recognising buffers -----------------------------------------------------------------------------
 
 
-def _constant(v: Any) -> int | None:
-    if isinstance(v, int):
-        return v
-    v = _uncast(v)
-    return int(v.data) if isinstance(v, Constant) and v.type.ndim == 0 else None
-
-
-def _uncast(v: Any) -> Any:
-    while getattr(v, "owner", None) is not None:
-        op = v.owner.op
-        is_cast = isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast)
-        if not is_cast and not isinstance(op, ScalarFromTensor | TensorFromScalar):
-            break
-        v = v.owner.inputs[0]
-    return v
-
-
-def _same(a: Any, b: Any) -> bool:
-    a, b = _uncast(a), _uncast(b)
-    if isinstance(a, Constant) and isinstance(b, Constant):
-        return bool(a.data == b.data)
-    return a is b
+def _then(row: Callable[[ScanOuts], Any], rest: tuple[Any, ...]) -> Callable[[ScanOuts], Any]:
+    return (lambda outs: row(outs)[rest]) if rest else row
 
 
 def _expanded(buffer: Any) -> tuple[Any, Any, Any] | None:
@@ -230,17 +291,6 @@ def _is_full(buffer: Any, n_steps: Any, size: int) -> bool:
     if made is None:
         return False
     _, stop, total = made
-    total = _uncast(total)
-    if isinstance(total, Constant) and isinstance(n_steps, Constant):
-        return bool(total.data == n_steps.data + size)
-    if total.owner is None or not isinstance(getattr(total.owner.op, "scalar_op", None), Add):
-        return False
-    a, b = total.owner.inputs[:2]
-    return len(total.owner.inputs) == 2 and (
-        (_same(a, n_steps) and _is_size(b, stop, size))
-        or (_same(b, n_steps) and _is_size(a, stop, size))
-    )
-
-
-def _is_size(v: Any, stop: Any, size: int) -> bool:
-    return _constant(v) == size or _uncast(v) is _uncast(stop)
+    # The initial rows are ``size``, though the graph may only say that they are all of an array.
+    initial = Count(size) if stop is None else count(stop)
+    return count(total) in (count(n_steps).plus(Count(size)), count(n_steps).plus(initial))

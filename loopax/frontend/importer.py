@@ -22,6 +22,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.frontend.batched_reads import batched_reads
 from loopax.frontend.legacy_scan import import_scan
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.compat import IfElse, InnerGraphOp, LazyIfElse, thaw
@@ -85,6 +86,8 @@ class _Importer:
             core: Any = op.core_op
             if isinstance(core, Call):
                 return {}
+            if isinstance(core, LegacyScan) and core.info.as_while:
+                return self.stopping_loops(graph, node)
             call = self.call(core) if isinstance(core, OpFromGraph) else self.core_call(op, node)
             vectorized = Blockwise(call, signature=op.signature, name=op.name)
             return _zip(node, vectorized.make_node(*node.inputs).outputs)
@@ -107,6 +110,22 @@ class _Importer:
             inside.run(pullback_graph(op, [v.type() for v in op.inner_inputs])).freeze(),
             name=name,
         )
+
+    def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
+        """A batch of loops, and with each of them what is read of it."""
+        op: Any = node.op
+        core: Any = op._create_dummy_core_node(node.inputs)
+        inputs = [v.type() for v in core.inputs]
+        found = batched_reads(graph, node.outputs, core.op.make_node(*inputs).outputs)
+        body = self.run(FunctionGraph(inputs, [one for _, one in found], clone=False))
+        made = [
+            ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
+        ]
+        taken = [",".join(names) for names in op.inputs_sig]
+        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, made))
+        call = Call(body.freeze(), name=str(core.op))
+        new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
+        return dict(zip((v for v, _ in found), new, strict=True))
 
     def core_call(self, op: Blockwise, node: Apply) -> Call:
         """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row."""

@@ -7,6 +7,7 @@ rows and, behind them, room for what the steps write. Here the buffers come apar
     MIT-MOT            a `Window`, a sequence of the rows that enter it, a trace of those that leave
     NIT-SOT            a trace
     untraced SIT-SOT   a state
+    until's condition  the flag ``stop``; the number of steps becomes a bound
 
 What the rest of the graph reads of a buffer is answered by `loopax.frontend.buffers`.
 """
@@ -22,8 +23,17 @@ from pytensor.graph.replace import clone_replace
 
 from loopax.frontend import buffers
 from loopax.frontend.buffers import Answer, Loop
+from loopax.frontend.lengths import plain, rows_exactly
 from loopax.frontend.windows import window
-from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, UnsupportedOpError
+from loopax.ir import (
+    BodyArgs,
+    BodyOuts,
+    Scan,
+    ScanArgs,
+    ScanOptions,
+    ScanOuts,
+    UnsupportedOpError,
+)
 from loopax.ir.errors import describe
 
 
@@ -35,15 +45,8 @@ def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dic
     Raises
     ------
     UnsupportedOpError
-        The loop stops early (``until``), or has MIT-MOT taps that no gradient produces.
+        The loop has MIT-MOT taps that no gradient produces.
     """
-    op: Any = node.op
-    if op.info.as_while:
-        raise UnsupportedOpError(
-            f"{op} stops early (it has an `until` condition), for {describe(node.outputs[0])}: loops "
-            "that stop early are not converted yet. With a bound, a loop over all steps that keeps "
-            "its state once the condition holds, `pt.switch(done, x, step(x))`, works."
-        )
     return _Importer(fgraph, node, inner).replacements()
 
 
@@ -51,7 +54,8 @@ class _Importer:
     def __init__(self, fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> None:
         self.fgraph, self.node, self.inner = fgraph, node, inner
         self.op: Any = node.op
-        self.loop = Loop(pt.lscalar("i"), node.inputs[0])
+        stop = _flag(inner.outputs[-1]) if self.op.info.as_while else None
+        self.loop = Loop(pt.lscalar("i"), plain(node.inputs[0]), stop)
         self.taps: dict[Variable, Any] = {}  # inner input that is a tap -> row of a window
 
     def replacements(self) -> dict[Variable, Any]:
@@ -59,7 +63,7 @@ class _Importer:
         for var, seq in zip(
             op.inner_seqs(self.inner.inputs), op.outer_seqs(self.node.inputs), strict=True
         ):
-            loop.rows.append((var, seq[: loop.n_steps]))
+            loop.rows.append((var, rows_exactly(seq, loop.n_steps)))
         outputs = iter(self.node.outputs)
         answers: list[Answer] = []
         for plan in (
@@ -71,28 +75,29 @@ class _Importer:
         ):
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
-        finals, traces = self._build()
-        return {answer.variable: answer.value(finals, traces) for answer in answers}
+        outs = self._build()
+        return {answer.variable: answer.value(outs) for answer in answers}
 
-    def _build(self) -> tuple[Any, Any]:
+    def _build(self) -> ScanOuts:
         op, loop = self.op, self.loop
         consts = op.inner_non_seqs(self.inner.inputs)
-        n = len(loop.states)
+        body = BodyOuts(loop.next_states, loop.ys, loop.stop)
         # The taps are still roots of the step's graph: put the rows of the windows in their place.
-        outs = clone_replace([*loop.next_states, *loop.ys], replace=self.taps, rebuild_strict=False)
-        nexts = [v.type.filter_variable(x) for (v, _), x in zip(loop.states, outs[:n], strict=True)]
+        flat = clone_replace(body.flat(), replace=self.taps, rebuild_strict=False)
+        n, stops = len(loop.states), loop.stop is not None
+        nexts = [v.type.filter_variable(x) for (v, _), x in zip(loop.states, flat[:n], strict=True)]
         rows, sequences = _unzip(loop.rows)
         states, inits = _unzip(loop.states)
         scan = Scan.from_body(
             BodyArgs(loop.i, rows, states, consts),
-            BodyOuts(nexts, outs[n:]),
+            BodyOuts(nexts, flat[n : n + len(loop.ys)], flat[-1] if stops else None),
             ScanOptions(name=op.name, truncate_gradient=op.truncate_gradient),
         )
         bound = scan.bind(
             ScanArgs(loop.n_steps, sequences, inits, op.outer_non_seqs(self.node.inputs))
         )
-        result = scan.split_outputs(bound)
-        return result.finals, result.traces
+        outs = scan.split_outputs(bound)
+        return outs if stops else outs._replace(n_done=loop.n_steps)
 
     # -- one method for each kind of output, in the order of the legacy Scan's outputs -----------
 
@@ -126,7 +131,7 @@ class _Importer:
             )
         loop = self.loop
         entering = variables[0].type()
-        loop.rows.append((entering, buffer[first + size :][: loop.n_steps]))
+        loop.rows.append((entering, rows_exactly(buffer[first + size :], loop.n_steps)))
         w = window(buffer[first : first + size], size, entering.type, loop.i)
         for tap, var in zip(ins, variables, strict=True):
             self.taps[var] = w.read(tap - low) if tap < high else entering
@@ -192,9 +197,14 @@ class _Importer:
             strict=True,
         ):
             k = self.loop.add_states([var], [init], [value]).start
-            answers.append(Answer(next(outputs), lambda finals, traces, k=k: finals[k]))
+            answers.append(Answer(next(outputs), lambda outs, k=k: outs.finals[k]))
         return answers
 
 
 def _unzip(pairs: list[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
     return [a for a, _ in pairs], [b for _, b in pairs]
+
+
+def _flag(condition: Any) -> Any:
+    """The condition of ``until`` as a body's flag: PyTensor ends the loop where it is not zero."""
+    return condition if condition.type.dtype == "bool" else pt.neq(condition, 0)

@@ -28,10 +28,6 @@ def read_function(function: Function) -> Program:
     """
     maker = function.maker
     graph = thaw(maker.fgraph)
-    n_returned = len(maker.outputs)
-    updated = tuple(_name(spec.variable) for spec in maker.inputs if spec.update is not None)
-    for _ in graph.outputs[n_returned:]:
-        graph.remove_output(n_returned)
     inputs, shared, order = [], [], []
     for k, (spec, container) in enumerate(zip(maker.inputs, function.input_storage, strict=True)):
         variable = graph.inputs[k]
@@ -41,7 +37,13 @@ def read_function(function: Function) -> Program:
         else:
             order.append(k)
             inputs.append(Input(variable, spec.name))
-    graph = _reordered(graph, [*order, *[k for k, _ in shared]])
+    places = [k for k, _ in shared]
+    # Behind the outputs returned are next values. That of an input which every call gives has no effect.
+    next_of = {k: j for k, j in maker.fgraph.update_mapping.items() if j in places}
+    for k in reversed(range(len(maker.outputs), len(graph.outputs))):
+        if k not in next_of:
+            graph.remove_output(k)
+    graph = _reordered(graph, [*order, *places])
     if maker.return_none:
         build: Any = _none
     else:
@@ -52,7 +54,7 @@ def read_function(function: Function) -> Program:
         tuple(s for _, s in shared),
         build,
         name=function.name or "program",
-        updated=updated,
+        updates=tuple(places.index(j) for _, j in sorted(next_of.items())),
     )
 
 
@@ -110,7 +112,12 @@ def read_variables(
         ]
     given = [w for w in wrapped if not _reads_shared(w)]
     live = [w for w in wrapped if _reads_shared(w)]
-    graph = FunctionGraph([w.variable for w in [*given, *live]], list(leaves), clone=True)
+    updates = tuple(k for k, w in enumerate(live) if w.update is not None)
+    graph = FunctionGraph(
+        [w.variable for w in [*given, *live]],
+        [*leaves, *(live[k].update for k in updates)],
+        clone=True,
+    )
     n = len(given)
     ins = [Input(v, w.name) for v, w in zip(graph.inputs[:n], given, strict=True)]
     shared = [Shared(v, _container(w).storage) for v, w in zip(graph.inputs[n:], live, strict=True)]
@@ -120,7 +127,7 @@ def read_variables(
         tuple(shared),
         tree.build,
         name=name or "program",
-        updated=tuple(_name(w.variable) for w in wrapped if w.update is not None),
+        updates=updates,
     )
 
 

@@ -1,8 +1,9 @@
 """A plain Python function of PyTensor variables -> a `Program`, one for each signature.
 
 As with `jax.jit`, the function runs once per signature, on symbols. A signature is the structure of
-the arguments, and the dtype and rank of each leaf and which of its axes have length 1: PyTensor
-broadcasts by type, so a length of 1 must be known when the graph is built.
+the arguments, and the type of each leaf: of an array the dtype and rank, and which of its axes have
+length 1, since PyTensor broadcasts by type; generators, sparse matrices and slices have types of their
+own.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
+from pytensor.tensor.type_other import SliceType
 
 from loopax.frontend.read import read_variables
-from loopax.frontend.trees import Tree, flatten, leaf_names
+from loopax.frontend.trees import Tree, flatten, is_sparse, leaf_names
 from loopax.ir import LoopTypeError
 from loopax.ir.program import Program
 
@@ -25,7 +31,7 @@ class Signature(NamedTuple):
     """What a traced graph depends on: hashable."""
 
     tree: Tree
-    leaves: tuple[tuple[str, tuple[int | None, ...]], ...]
+    leaves: tuple[Type, ...]
 
 
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, list[Any]]:
@@ -45,10 +51,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature,
 def trace(fn: Callable[..., Any], at: Signature) -> Program:
     """Run ``fn`` on symbols of the types in ``at``."""
     names = leaf_names(at.tree.build(list(range(len(at.leaves)))))
-    symbols = [
-        TensorType(dtype, shape)(name=_plain(name))
-        for (dtype, shape), name in zip(at.leaves, names, strict=True)
-    ]
+    symbols = [t(name=_plain(name)) for t, name in zip(at.leaves, names, strict=True)]
     args, kwargs = at.tree.build(symbols)
     outputs = fn(*args, **kwargs)
     program = read_variables(symbols, outputs, name=getattr(fn, "__name__", "program"))
@@ -56,18 +59,24 @@ def trace(fn: Callable[..., Any], at: Signature) -> Program:
     return program
 
 
-def _leaf_type(x: Any, k: int, tree: Any) -> tuple[str, tuple[int | None, ...]]:
+def _leaf_type(x: Any, k: int, tree: Any) -> Type:
     if isinstance(x, Variable):
         raise LoopTypeError(
             f"Argument {leaf_names(tree)[k]} is a PyTensor variable: call the function with arrays, "
             "or use it on variables before it goes through jaxify."
         )
     if isinstance(x, bool):
-        return "bool", ()
+        return TensorType("bool", ())
     if isinstance(x, int):
-        return "int64", ()
+        return TensorType("int64", ())
     if isinstance(x, float):
-        return config.floatX, ()
+        return TensorType(config.floatX, ())
+    if isinstance(x, np.random.Generator) or str(getattr(x, "dtype", "")).startswith("key<"):
+        return random_generator_type
+    if isinstance(x, slice):
+        return SliceType()
+    if is_sparse(x) or scipy.sparse.issparse(x):
+        return SparseTensorType("csc" if getattr(x, "format", "") == "csc" else "csr", str(x.dtype))
     shape = getattr(x, "shape", None)
     dtype = getattr(x, "dtype", None)
     if shape is None or dtype is None:
@@ -77,9 +86,10 @@ def _leaf_type(x: Any, k: int, tree: Any) -> tuple[str, tuple[int | None, ...]]:
     if getattr(dtype, "kind", "O") not in "biufc":
         raise LoopTypeError(
             f"Argument {leaf_names(tree)[k]} is {x!r} of type {type(x).__name__}: a function traced "
-            "by jaxify takes arrays and numbers, alone or in tuples, lists and dicts."
+            "by jaxify takes arrays and numbers, sparse matrices, generators and slices, alone or in "
+            "tuples, lists and dicts."
         )
-    return str(dtype), tuple(1 if n == 1 else None for n in shape)
+    return TensorType(str(dtype), tuple(1 if n == 1 else None for n in shape))
 
 
 def _plain(path: str) -> str:

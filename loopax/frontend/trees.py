@@ -11,6 +11,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import jax
+from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
 
 from loopax.ir.errors import LoopTypeError
@@ -54,8 +55,8 @@ class _Box(NamedTuple):
 
 
 def flatten(tree: Any) -> tuple[list[Any], Tree]:
-    """The leaves of ``tree``, left to right, and its structure. A variable is a leaf."""
-    tops, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
+    """The leaves of ``tree``, left to right, and its structure. A variable is a leaf, so is a matrix."""
+    tops, treedef = jax.tree.flatten(tree, is_leaf=_is_leaf)
     leaves: list[Any] = []
     boxes: list[_Box | None] = []
     for x in tops:
@@ -72,7 +73,7 @@ def flatten(tree: Any) -> tuple[list[Any], Tree]:
 
 def leaf_names(tree: Any) -> list[str]:
     """The path to each leaf, as ``a``, ``a[0]``, ``a['key']`` under the names at the top."""
-    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)
     found = []
     for path, leaf in paths:
         name = jax.tree_util.keystr(path)
@@ -82,6 +83,15 @@ def leaf_names(tree: Any) -> list[str]:
         else:
             found.append(name)
     return found
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether ``x`` is JAX's sparse matrix, which JAX itself takes for a tree of arrays."""
+    return isinstance(x, BCOO)
+
+
+def _is_leaf(x: Any) -> bool:
+    return isinstance(x, Variable | BCOO)
 
 
 def _is_plain_dataclass(x: Any) -> bool:

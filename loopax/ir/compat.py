@@ -10,18 +10,22 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.tensor.basic import Join
 
 __all__ = [
     "AdvancedIncSubtensor1",
     "AdvancedSubtensor1",
+    "AddSparseDenseC",
     "Ger",
     "IfElse",
     "InnerGraphOp",
     "LazyIfElse",
+    "StructuredAddSparseDenseVectorCSR",
     "WithShapes",
+    "joined_rows",
     "thaw",
 ]
 
@@ -42,6 +46,18 @@ def _dropped(module: str, name: str) -> Any:
 Ger = _dropped("pytensor.tensor.blas", "Ger")
 AdvancedSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedSubtensor1")
 AdvancedIncSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedIncSubtensor1")
+
+
+def _renamed(module: str, name: str, before: str) -> Any:
+    """An Op class that 3.0 has under the name ``before``."""
+    found = importlib.import_module(module)
+    return getattr(found, name, None) or getattr(found, before)
+
+
+AddSparseDenseC = _renamed("pytensor.sparse.rewriting", "AddSparseDenseC", "AddSD_ccode")
+StructuredAddSparseDenseVectorCSR = _renamed(
+    "pytensor.sparse.rewriting", "StructuredAddSparseDenseVectorCSR", "StructuredAddSVCSR"
+)
 
 
 _INFER_SHAPE_TAKES_FGRAPH = "fgraph" in inspect.signature(IfElse.infer_shape).parameters
@@ -120,3 +136,14 @@ def thaw(graph: Any) -> FunctionGraph:
     return FunctionGraph(
         [new[v] for v in graph.inputs], [new.get(v, v) for v in graph.outputs], clone=False
     )
+
+
+def joined_rows(node: Apply | None) -> list[Variable] | None:
+    """What a Join along the first axis joins, None for any other node; 3.0 has the axis as an input."""
+    op: Any = None if node is None else node.op
+    if node is None or not isinstance(op, Join):
+        return None
+    if hasattr(op, "axis"):
+        return list(node.inputs) if op.axis == 0 else None
+    axis, *pieces = node.inputs
+    return pieces if isinstance(axis, Constant) and axis.data == 0 else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.compat import IfElse, LazyIfElse
 from loopax.ir.errors import LoopTypeError
@@ -53,7 +53,7 @@ def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
     if (inner := getattr(op, "fgraph", None)) is not None and _is_call(op):
         return evaluate(inner, *inputs)
     destroyed = {i for positions in op.destroy_map.values() for i in positions}
-    given = [deepcopy(x) if i in destroyed else x for i, x in enumerate(inputs)]
+    given = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     op.prepare_node(node, storage_map={}, compute_map={}, impl="py")
     op.perform(node, given, storage)
@@ -97,7 +97,7 @@ def run_scan(scan: Scan, step: Callable[..., Sequence[Any]], inputs: Sequence[An
     if scan.options.reverse:
         rows.reverse()
     traces = [
-        _stacked(scan, ys) if isinstance(y.type, TensorType) else list(ys)
+        _stacked(scan, ys) if isinstance(y.type, DenseTensorType) else list(ys)
         for ys, y in zip(zip(*rows, strict=True), scan.outs.ys, strict=True)
     ]
     return ScanOuts([own(s) for s in states], traces, *ended)

@@ -5,8 +5,8 @@ The front end makes one, the passes rewrite its graph, the backends run it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pytensor.graph.basic import Variable
@@ -26,7 +26,7 @@ class Shared:
     """A value that PyTensor keeps: ``storage[0]`` is what it is now.
 
     The storage is read at every call and nothing of it is kept: PyTensor's functions change the
-    array in it in place.
+    array in it in place. All variables that stand for one shared variable have the same storage.
     """
 
     variable: Variable
@@ -41,8 +41,9 @@ class Shared:
 class Program:
     """What a front end makes of ``fn``.
 
-    ``graph``'s inputs are those of ``inputs``, then those of ``shared``, in order; its outputs are
-    the leaves of what the callable returns, which ``build`` puts into their structure.
+    ``graph``'s inputs are those of ``inputs``, then those of ``shared``, in order. Its outputs are
+    the leaves of what the callable returns, which ``build`` puts into their structure, and then the
+    next values of ``shared[k]`` for the ``k`` in ``updates``.
     """
 
     graph: FunctionGraph
@@ -51,4 +52,28 @@ class Program:
     build: Callable[[Any], Any]
     name: str = "program"
     doc: str | None = None
-    updated: tuple[str, ...] = field(default=())  # names of the shared variables that it updates
+    updates: tuple[int, ...] = ()
+
+    @property
+    def n_returned(self) -> int:
+        return len(self.graph.outputs) - len(self.updates)
+
+    @property
+    def shared_names(self) -> tuple[str, ...]:
+        return unique_names(self.shared)
+
+
+def unique_names(shared: Sequence[Shared]) -> tuple[str, ...]:
+    """A name for each: its variable's, or ``shared``; a second one of that name gets ``_1``, and so on.
+
+    A name that a variable has as its own is never given to another one.
+    """
+    wanted = [s.variable.name or "shared" for s in shared]
+    taken = set(wanted)
+    found: list[str] = []
+    for name in wanted:
+        k, new = 0, name
+        while new in found or (k and new in taken):
+            k, new = k + 1, f"{name}_{k + 1}"
+        found.append(new)
+    return tuple(found)

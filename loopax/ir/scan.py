@@ -26,7 +26,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.shape import Shape_i
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import scan_pullback, scan_pushforward
 from loopax.ir.compat import InnerGraphOp
@@ -227,7 +227,7 @@ class Scan(InnerGraphOp):
 
 def _shape(trace: Any, n_rows: Any, trailing: Any) -> Any:
     """The shape of a trace, also where its trailing one is only known from the trace itself."""
-    if not isinstance(trace.type, TensorType):
+    if not isinstance(trace.type, DenseTensorType):
         return None
     if trailing is None:
         trailing = [Shape_i(k)(trace) for k in range(1, trace.type.ndim)]

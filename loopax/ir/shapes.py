@@ -16,7 +16,7 @@ from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.compat import thaw
 from loopax.ir.replace import replaced
@@ -43,7 +43,7 @@ def trace_shapes(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
 
 def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
     """The shape of ``y`` where it is static, or that of a state."""
-    if not isinstance(y.type, TensorType):
+    if not isinstance(y.type, DenseTensorType):
         return None
     if None not in y.type.shape:
         return tuple(pt.constant(n, dtype="int64") for n in y.type.shape)
@@ -193,7 +193,7 @@ def empty_traces(scan: Scan, args: ScanArgs) -> list[Any]:
     )
     traces: list[Any] = []
     for y, dims in zip(scan.outs.ys, trace_shapes(scan, outer, shapes), strict=True):
-        if not isinstance(y.type, TensorType):
+        if not isinstance(y.type, DenseTensorType):
             traces.append([])
             continue
         if dims is None:

@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list.basic import TypedListVariable, make_list
 from pytensor.typed_list.type import TypedListType
 
@@ -49,7 +49,7 @@ class TraceType(TypedListType):
 
 def stacked(row: Any) -> Any:
     """The type of a sequence or trace whose rows have the type ``row``, its length unknown."""
-    if isinstance(row, TensorType):
+    if isinstance(row, DenseTensorType):
         return TensorType(row.dtype, (None, *row.shape))
     return TraceType(row)
 
@@ -70,7 +70,7 @@ class Stack(WithShapes, Op):
 
     def make_node(self, rows: Any, *shape: Any) -> Apply:
         element = rows.type.ttype
-        if not isinstance(element, TensorType):
+        if not isinstance(element, DenseTensorType):
             raise TypeError(f"Stack takes a typed list of tensors, got {rows.type}")
         dims = [pt.as_tensor(n).astype("int64") for n in shape]
         if len(dims) != element.ndim:

@@ -6,16 +6,20 @@ import_dispatch()  # before anything below imports PyTensor's registry, which ch
 
 from loopax.jax_backend import calls, conditionals, loops, ops  # noqa: E402  (they register their rules)
 from loopax.jax_backend.callback import refusal  # noqa: E402
+from loopax.jax_backend.context import SharedContext  # noqa: E402
 from loopax.jax_backend.function import JaxFunction  # noqa: E402
 from loopax.jax_backend.pytensor_mode import register as register_with_pytensor  # noqa: E402
 from loopax.jax_backend.stages import Stages  # noqa: E402
+from loopax.jax_backend.stateful import StatefulFunction  # noqa: E402
 from loopax.jax_backend.support import unsupported_ops  # noqa: E402
 
 register_with_pytensor()
 
 __all__ = [
     "JaxFunction",
+    "SharedContext",
     "Stages",
+    "StatefulFunction",
     "calls",
     "conditionals",
     "loops",

@@ -1,4 +1,4 @@
-"""The front door of a callable: binding names, checking types, converting values."""
+"""The front door of a callable: which argument is for which input, by position or by name."""
 
 from __future__ import annotations
 
@@ -8,20 +8,15 @@ import keyword
 from collections import Counter
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
-from pytensor.typed_list.type import TypedListType
+from pytensor.tensor.type_other import SliceType
 
-from loopax.ir.errors import LoopTypeError, MissingInputError, UnsupportedOpError
+from loopax.ir.errors import MissingInputError, UnsupportedOpError, describe
 from loopax.ir.program import Input, Program
-from loopax.ir.trace import stacked
-from loopax.jax_backend.lists import RaggedList, StackedList, from_rows
+from loopax.jax_backend.crossing import accept, crosses
 from loopax.jax_backend.static import is_traced
-from loopax.jax_backend.x64 import narrowed
 
 _ARRAY = type(jnp.zeros(()))
 _MISSING = object()
@@ -42,10 +37,18 @@ class Arguments:
         self.name = program.name
         self.inputs = program.inputs
         for spec in [*program.inputs, *program.shared]:
-            if not _crosses(spec.variable.type):
+            if not crosses(spec.variable.type):
                 raise UnsupportedOpError(
                     f"Input {spec.variable} has the type {spec.variable.type}, which does not cross to "
-                    "JAX yet: inputs and shared variables must be tensors, or typed lists of them."
+                    "JAX: inputs and shared variables must be tensors, sparse matrices, random "
+                    "generators, slices, None, or typed lists of these. Take out of it what the program "
+                    "computes with, and make that an input."
+                )
+        for v in program.graph.outputs:
+            if not crosses(v.type) or isinstance(v.type, SliceType):
+                raise UnsupportedOpError(
+                    f"Output {describe(v)} has the type {v.type}, which JAX cannot return. Return what it "
+                    "is made of: the start, stop and step of a slice."
                 )
         types = [i.variable.type for i in self.inputs]
         # Arrays of these dtypes and ranks need no second look: None where any input needs one.
@@ -57,7 +60,7 @@ class Arguments:
             for k, i in enumerate(self.inputs)
         ]
         self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
-        self.names += [str(s.variable) for s in program.shared]
+        self.names += program.shared_names
         self.positions = _by_keyword(self.inputs)
         self.signature = self._signature()
 
@@ -79,6 +82,10 @@ class Arguments:
             for x, i, what in zip(args, self.inputs, self.whats, strict=True)
         )
         return values, not any(map(is_traced, values))
+
+    def kind(self, k: int) -> str:
+        """What input ``k`` of the program's graph is."""
+        return f"argument {k}" if k < len(self.inputs) else "a shared variable"
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         if len(args) > len(self.inputs):
@@ -126,102 +133,6 @@ class Arguments:
             for k in range(len(self.inputs))
         ]
         return inspect.Signature(parameters)
-
-
-def _crosses(t: Any) -> bool:
-    return _crosses(t.ttype) if isinstance(t, TypedListType) else isinstance(t, DenseTensorType)
-
-
-def accept(x: Any, expected: Any, what: str) -> Any:
-    """``x`` as a value of the type ``expected``: an array of its dtype and rank, or a list of them.
-
-    ``what`` says whose value it is.
-    """
-    if isinstance(expected, TypedListType) and not isinstance(x, Variable):
-        return _accept_list(x, expected, what)
-    if isinstance(x, Variable):
-        raise LoopTypeError(
-            f"{what} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
-            "graph, call the PyTensor function that it was made from."
-        )
-    if isinstance(x, jax.Array):
-        return _accept_jax(x, expected, what)
-    try:
-        # PyTensor's own rules: no rank is added, no precision lost, Python numbers fit any float.
-        value = expected.filter(x, strict=False, allow_downcast=None)
-    except (TypeError, ValueError, OverflowError) as error:
-        found = (
-            f"{np.asarray(x).dtype}, shape {np.shape(x)}" if _is_arraylike(x) else type(x).__name__
-        )
-        raise LoopTypeError(
-            f"{what} must be {_describe(expected)}, but {found} was given. Convert it, for instance "
-            f"with np.asarray(x, dtype={expected.dtype!r}), or give the input another type."
-        ) from error
-    if narrowed(value):
-        raise LoopTypeError(
-            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
-            "Call jax.config.update('jax_enable_x64', True) first."
-        )
-    return value
-
-
-def _accept_list(x: Any, expected: Any, what: str) -> Any:
-    """A list from its rows, in a Python list or along the leading axis of an array."""
-    row_type = expected.ttype
-    if isinstance(x, StackedList):
-        x = x.data if isinstance(row_type, DenseTensorType) else list(x)
-    if isinstance(x, list | tuple | RaggedList):
-        what = f"{what[0].lower()}{what[1:]}"
-        return from_rows(
-            [accept(r, row_type, f"Row {k} of {what}") for k, r in enumerate(x)], row_type
-        )
-    if not np.ndim(x):
-        raise LoopTypeError(
-            f"{what} must be {_describe(expected)}, but {type(x).__name__} was given. Give the rows as "
-            "[first, second], or as an array with one row after the other along its leading axis."
-        )
-    if isinstance(row_type, DenseTensorType):
-        return StackedList(accept(x, stacked(row_type), what))
-    return _accept_list(list(x), expected, what)
-
-
-def _accept_jax(x: Any, expected: Any, what: str) -> Any:
-    fits = x.ndim == expected.ndim and all(
-        n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
-    )
-    dtype = str(x.dtype)
-    if fits and dtype != expected.dtype:
-        # A weak float stands for a Python number; a weak integer may be too large to narrow.
-        weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind == "f"
-        narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
-        fits = weak or narrow or _widens(dtype, expected.dtype)
-        if fits and not narrow:
-            x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
-    if not fits:
-        raise LoopTypeError(
-            f"{what} must be {_describe(expected)}, but {dtype}, shape {x.shape} was given. Convert it "
-            f"with x.astype({expected.dtype!r}), or give the input another type."
-        )
-    return x
-
-
-def _widens(dtype: str, to: str) -> bool:
-    """Whether PyTensor would cast ``dtype`` to ``to`` by itself: nothing is lost."""
-    return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
-
-
-def _describe(expected: Any) -> str:
-    if isinstance(expected, TypedListType):
-        return f"a list of rows, each {_describe(expected.ttype)}"
-    shape = ", ".join("?" if n is None else str(n) for n in expected.shape)
-    return f"{expected.dtype} of rank {expected.ndim}, shape ({shape})"
-
-
-def _is_arraylike(x: Any) -> bool:
-    try:
-        return np.asarray(x).dtype.kind != "O"
-    except Exception:
-        return False
 
 
 def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:

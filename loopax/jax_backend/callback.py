@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
 def unsupported(node: Apply) -> str:
     """One line about an op that has no conversion."""
-    why = "; random draws are not converted yet" if isinstance(node.op, RandomVariable) else ""
+    why = ""
+    if isinstance(node.op, RandomVariable):
+        why = "; no sampler is registered with `pytensor.link.jax.dispatch.random.jax_sample_fn`"
     return f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])}{why}"
 
 
@@ -85,7 +87,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     try:
         pullback = pullback_graph(node.op, [v.type() for v in node.inputs])
     except (NotImplementedError, AttributeError, NullTypeGradError) as error:
-        if _is_detached(site):
+        if is_detached(site, node.outputs):
             return value(*map(jax.lax.stop_gradient, given))
         return _without_derivative(value, node, error)(*given)
 
@@ -103,9 +105,9 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     return function(*given)
 
 
-def _is_detached(site: Site) -> bool:
-    """Whether every read of the node's outputs is through ``disconnected_grad`` or ``zero_grad``."""
-    plan, made = site.frame.plan, set(site.node.outputs)
+def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
+    """Whether every read of these outputs of the node is through ``disconnected_grad`` or ``zero_grad``."""
+    plan, made = site.frame.plan, set(outputs)
     readers = [n.op for n, _ in plan.steps if not made.isdisjoint(n.inputs)]
     detached = all(isinstance(op, DisconnectedGrad | ZeroGrad) for op in readers)
     return detached and made.isdisjoint(plan.outputs)

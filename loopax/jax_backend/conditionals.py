@@ -12,6 +12,7 @@ from loopax.ir import Cond
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.lists import as_row
 from loopax.jax_backend.registry import rule
+from loopax.jax_backend.sparse import OrderedBCOO, carried
 from loopax.jax_backend.static import is_traced
 
 
@@ -48,7 +49,11 @@ def _of_one_form(branch: Any) -> list[Any]:
     forms = set()
 
     def run(chosen: bool) -> Any:
-        outs = jax.tree.map(jnp.asarray, branch(chosen))
+        outs = jax.tree.map(
+            lambda x: carried(x) if isinstance(x, OrderedBCOO) else jnp.asarray(x),
+            branch(chosen),
+            is_leaf=lambda x: isinstance(x, OrderedBCOO),
+        )
         leaves, tree = jax.tree.flatten(outs)
         forms.add((tree, tuple(x.shape for x in leaves)))
         if len(forms) > 1:

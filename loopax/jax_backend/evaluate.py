@@ -12,18 +12,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.jax_backend.generators import as_key
 from loopax.jax_backend.leaf import convert_leaf
-from loopax.jax_backend.registry import find_rule
+from loopax.jax_backend.lengths import has_open_length
+from loopax.jax_backend.registry import find_rule, find_trace_rule
+from loopax.jax_backend.sparse import OrderedBCOO, as_bcoo
 from loopax.jax_backend.static import NotKnown, compute, fold, is_traced
+from loopax.jax_backend.trace import Trace
 from loopax.jax_backend.x64 import as_declared
 
 
@@ -90,7 +97,10 @@ class Frame:
     parent: Frame | None = None
 
     def read(self, v: Variable) -> Any:
-        return v.data if isinstance(v, Constant) else self.values[v]
+        x = v.data if isinstance(v, Constant) else self.values[v]
+        if isinstance(v.type, SparseTensorType) and not isinstance(x, OrderedBCOO):
+            return as_bcoo(x, v.type, describe(v))
+        return as_key(x) if isinstance(v.type, RandomType) and isinstance(v, Constant) else x
 
     def static_value(self, v: Variable, needed_by: Apply) -> Any:
         """The value of ``v`` as NumPy.
@@ -147,6 +157,9 @@ class Frame:
         stack, seen = [v], {v}
         while stack:
             v = stack.pop()
+            if v.owner is not None and isinstance(v.owner.op, RandomVariable):
+                changing.add("a random draw")
+                continue
             if v.owner is None:
                 origin = self.origins[self.plan.inputs.index(v)]
                 if not is_traced(self.values[v]):
@@ -217,6 +230,25 @@ def run(
 
 def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     """The outputs of a node that is not static, each with the dtype its variable declares."""
+    if not any(isinstance(x, Trace) for x in values) and not has_open_length(site, values):
+        return convert_arrays(site, values)
+    op_rule = find_trace_rule(site.op)
+    if op_rule is None:
+        refuse_trace(site)
+    outs = op_rule(site, *values)
+    if not isinstance(outs, tuple | list):
+        outs = [outs]
+    return [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+
+
+def _declared(x: Any, v: Variable) -> Any:
+    if isinstance(x, Trace) and not isinstance(x.data, tuple | list | dict):
+        return Trace(as_declared(x.data, v), x.length, x.axis)
+    return as_declared(x, v)
+
+
+def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
+    """The same where no value is a `Trace`, or the rule takes traces as well."""
     op_rule = find_rule(site.op)
     outs = convert_leaf(site, values) if op_rule is None else op_rule(site, *values)
     if not isinstance(outs, tuple | list):
@@ -225,3 +257,15 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
         as_declared(x, v) if used else x
         for x, v, used in zip(outs, site.node.outputs, site.used, strict=True)
     ]
+
+
+def refuse_trace(site: Site) -> NoReturn:
+    """Raise what says that an op must know the length of an array that it does not."""
+    raise DynamicShapeError(
+        f"{site.op}, for {describe(site.out)}, must know while JAX traces how many rows there are, and "
+        "there are as many as a loop takes steps before it stops. What works with such a trace: "
+        "elementwise functions, sums, products, extrema, any and all along it, dot products, indices and "
+        "slices, concatenation, loops over it, and returning it, as a loopax.Trace. Else mask one of "
+        "fixed length: let the loop take all its steps with a state `done` that stays true, and "
+        "pt.where(pt.arange(n_steps) < n_done, trace, 0)."
+    )

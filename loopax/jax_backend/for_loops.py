@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
@@ -54,7 +54,7 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
         except ChangesInLoop:
             raise error from None
     return finals, [
-        y if isinstance(op.outs.ys[k].type, TensorType) else StackedList(y)
+        y if isinstance(op.outs.ys[k].type, DenseTensorType) else StackedList(y)
         for k, y in zip(kept, ys, strict=True)
     ]
 
@@ -139,7 +139,7 @@ def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:
 
 def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
     """The trace of the rows ``ys``, one for each step."""
-    if not isinstance(row_type, TensorType):
+    if not isinstance(row_type, DenseTensorType):
         return from_rows(ys, row_type)
     try:
         return jnp.stack(ys)

@@ -7,19 +7,20 @@ from collections import OrderedDict
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import TensorType, integer_dtypes
-from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.errors import DynamicShapeError, StatefulFunctionError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.arguments import Arguments
 from loopax.jax_backend.callback import refusal
+from loopax.jax_backend.context import SharedContext
+from loopax.jax_backend.crossing import current, is_static, release
 from loopax.jax_backend.evaluate import Context, NeedsStatic, run
-from loopax.jax_backend.lists import RaggedList, as_list
+from loopax.jax_backend.generators import is_key
 from loopax.jax_backend.stages import Stages
+from loopax.jax_backend.stateful import StatefulFunction
 from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
@@ -65,7 +66,9 @@ class JaxFunction(Stages):
     def _prepare(self) -> None:
         self._arguments = Arguments(self.program)
         self._context = Context(on_missing=self._on_missing)
-        self._static: frozenset[int] = frozenset()
+        self._static = frozenset(
+            k for k, v in enumerate(self.program.graph.inputs) if is_static(v.type)
+        )
         self._counts = [
             k
             for k, i in enumerate(self.program.inputs)
@@ -90,15 +93,70 @@ class JaxFunction(Stages):
         self._prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.program.updated:
+        if self.program.updates:
+            names = ", ".join(self.program.shared_names[k] for k in self.program.updates)
             raise StatefulFunctionError(
-                f"{self.program.name} updates the shared variables {', '.join(self.program.updated)}: a "
-                "pure function cannot. Return the new values as outputs, "
-                "jaxify(inputs, [*outputs, *updates.values()]), and pass them back in as inputs."
+                f"{self.program.name} updates the shared variables {names}: a pure function cannot. Use "
+                f"ctx, out = f.apply(ctx, ...), from ctx = f.init_context(), or an object that keeps them: "
+                "f.stateful()."
             )
         given, concrete = self._arguments.bind(args, kwargs)
         if self.program.shared:
-            given = (*given, *self._shared_values(concrete))
+            given = (*given, *self._shared_values())
+        return self._run(given, concrete)[0]
+
+    def init_context(self) -> SharedContext:
+        """The values of the shared variables as they are now, as a context for `apply`."""
+        return SharedContext.holding(self.program.shared)
+
+    def apply(self, context: SharedContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
+
+        Shared variables are read from ``context``, and the context returned has their next values. It
+        is what ``jax.jit``, ``grad`` and ``vmap`` take where a program keeps something, and
+        ``jax.lax.scan`` takes it as a body, with the context as the carry.
+
+        Raises
+        ------
+        StatefulFunctionError
+            The context lacks a value that the program needs.
+        LoopTypeError
+            A value or an argument has another type than its variable.
+
+        Examples
+        --------
+        >>> import jax, numpy as np, pytensor, pytensor.tensor as pt
+        >>> from loopax import jaxify
+        >>> x, total = pt.dscalar("x"), pytensor.shared(np.float64(0.0), name="total")
+        >>> f = jaxify([x], total, updates={total: total + x})
+        >>> ctx, before = jax.lax.scan(f.apply, f.init_context(), np.arange(3.0))
+        >>> ctx["total"], before
+        (Array(3., dtype=float64), Array([0., 0., 1.], dtype=float64))
+        """
+        given, concrete = self._arguments.bind(args, kwargs)
+        if not isinstance(context, SharedContext):
+            raise StatefulFunctionError(
+                f"The first argument of {self.program.name}.apply is a SharedContext, made by "
+                f"init_context(); got {context!r} of type {type(context).__name__}."
+            )
+        values = context.read(self.program)
+        concrete = concrete and not any(map(is_traced, values))
+        out, new = self._run((*given, *values), concrete)
+        return context.written(self.program, new), out
+
+    def stateful(self, *, live: bool = False) -> StatefulFunction:
+        """A callable that keeps its own context, call after call, as PyTensor's function does.
+
+        With ``live`` it reads and writes the shared variables themselves.
+        """
+        return StatefulFunction(self, self.init_context(), live)
+
+    def specialized(self, args: Any, kwargs: Any) -> tuple[JaxFunction, Any, Any]:
+        """The function for a call's arguments, and these: itself."""
+        return self, args, kwargs
+
+    def _run(self, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
+        """What the program returns, and the next values of what it updates."""
         static = self._static
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
@@ -113,12 +171,12 @@ class JaxFunction(Stages):
                 self._make_static(need, given, static)
                 static = static | need.positions
 
-    def _shared_values(self, concrete: bool) -> list[Any]:
-        values = [s.value for s in self.program.shared]
-        if not concrete:
-            # A trace of the caller's keeps what it captures; PyTensor changes these arrays in place.
-            return [np.array(x) for x in values]
-        return values
+    def _shared_values(self) -> list[Any]:
+        names = self.program.shared_names
+        return [
+            current(s.value, s.variable.type, f"The shared variable {name!r}")
+            for s, name in zip(self.program.shared, names, strict=True)
+        ]
 
     def _make_static(self, need: NeedsStatic, given: Any, static: frozenset[int]) -> None:
         """Add inputs to the static ones; refuse where there is no value to use.
@@ -130,14 +188,21 @@ class JaxFunction(Stages):
         traced = sorted(k for k in need.positions if is_traced(given[k]))
         if traced or not new:
             listed = ", ".join(
-                f"{names[k]!r} (argument {k})" for k in traced or sorted(need.positions)
+                f"{names[k]!r} ({self._arguments.kind(k)})"
+                for k in traced or sorted(need.positions)
             )
             numbers = tuple(traced or sorted(need.positions))
+            if numbers[0] < len(self.program.inputs):
+                fix = (
+                    f"jax.jit(f, static_argnums={numbers}), or "
+                    f"functools.partial(f, {names[numbers[0]]}=...)"
+                )
+            else:
+                fix = f"f.apply(context.set({names[numbers[0]]!r}, 3), ...) inside of it"
             raise DynamicShapeError(
                 f"{need.reason}. That value follows from {listed}, of which only a tracer arrives "
                 "here, so a shape, length or index cannot be known. Outside of a transformation "
-                f"loopax makes such inputs static by itself; under one, pass them as Python values: "
-                f"jax.jit(f, static_argnums={numbers}), or functools.partial(f, {names[numbers[0]]}=...)."
+                f"loopax makes such inputs static by itself; under one, pass them as Python values: {fix}."
             ) from None
         with TRACING:
             self._static |= new
@@ -150,9 +215,9 @@ class JaxFunction(Stages):
                 given,
                 static,
             )
-        values = {k: jax.tree.map(np.asarray, given[k]) for k in sorted(static)}
+        values = {k: jax.tree.map(_known, given[k]) for k in sorted(static)}
         leaves, tree = jax.tree.flatten(values)
-        key = (tree, *((x.dtype.str, x.shape, x.tobytes()) for x in leaves))
+        key = (tree, *map(_identity, leaves))
         with TRACING:
             if key not in self._variants:
                 self._warn_of_recompiling(values)
@@ -167,7 +232,8 @@ class JaxFunction(Stages):
         """Say once that an array of numbers is static, when it has changed for the first time."""
 
         def has_numbers(x: Any) -> bool:
-            return any(leaf.dtype.kind in "fc" and leaf.size > 1 for leaf in jax.tree.leaves(x))
+            arrays = [leaf for leaf in jax.tree.leaves(x) if isinstance(leaf, np.ndarray)]
+            return any(a.dtype.kind in "fc" and a.size > 1 for a in arrays)
 
         arrays = [k for k, x in values.items() if has_numbers(x)]
         if arrays and len(self._variants) > 1 and not self._warned:
@@ -183,6 +249,7 @@ class JaxFunction(Stages):
     def _variant(self, static: tuple[tuple[int, Any], ...]) -> Any:
         """The program for given values of its static inputs, as a function of the others."""
         graph, build, context = self.program.graph, self.program.build, self._context
+        n_returned = self.program.n_returned
         positions = dict(static)
         rest = [k for k in range(len(graph.inputs)) if k not in positions]
 
@@ -192,16 +259,22 @@ class JaxFunction(Stages):
                 given[k] = as_declared(x, graph.inputs[k])
             with TRACING:
                 outs = run(context, graph, given, range(len(given)))
-            return build([_as_output(x, v) for x, v in zip(outs, graph.outputs, strict=True)])
+            outs = [release(x, v) for x, v in zip(outs, graph.outputs, strict=True)]
+            return build(outs[:n_returned]), tuple(outs[n_returned:])
 
         program.__name__ = program.__qualname__ = self.program.name
         # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         return jax.jit(program, inline=True) if self._jit else program
 
 
-def _as_output(x: Any, v: Any) -> Any:
-    """An array; a list as a `StackedList` or, where its rows have unequal shapes, as a list of arrays."""
-    if isinstance(v.type, TypedListType):
-        found = jax.tree.map(jnp.asarray, as_list(x, v.type))
-        return list(found) if isinstance(found, RaggedList) else found
-    return as_declared(jnp.asarray(x), v) if hasattr(v.type, "dtype") else x
+def _known(x: Any) -> Any:
+    """A static value as the program is to see it: NumPy; slices, and keys, as they are."""
+    return x if isinstance(x, slice) or is_key(x) else np.asarray(x)
+
+
+def _identity(x: Any) -> Any:
+    """What two equal static values have in common, hashable."""
+    if isinstance(x, slice):
+        return x.start, x.stop, x.step
+    data = np.asarray(jax.random.key_data(x) if is_key(x) else x)
+    return data.dtype.str, data.shape, data.tobytes()

@@ -28,12 +28,20 @@ def output_shapes(site: Site, values: Sequence[Any]) -> list[jax.ShapeDtypeStruc
     """The shape and dtype of each output of ``site``'s node."""
     shapes = [_known(site, v, values) for v in site.node.outputs]
     if any(s is None for s in shapes):
-        tried = _by_running(site, values)
+        tried = [out.shape for out in _outputs_of_a_run(site, values)]
         shapes = [t if s is None else s for s, t in zip(shapes, tried, strict=True)]
     return [
         jax.ShapeDtypeStruct(s, jax.dtypes.canonicalize_dtype(v.type.dtype))
         for s, v in zip(shapes, site.node.outputs, strict=True)
     ]
+
+
+def output_shape(site: Site, v: Variable, values: Sequence[Any]) -> jax.ShapeDtypeStruct:
+    """The shape and dtype of ``v``, one output of ``site``'s node, of which others may be no arrays."""
+    shape = _known(site, v, values)
+    if shape is None:
+        shape = np.shape(_outputs_of_a_run(site, values)[site.node.outputs.index(v)])
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(v.type.dtype))
 
 
 def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | None:
@@ -42,7 +50,10 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
     node = site.node
     inputs = [u.type() for u in node.inputs]
     applied = node.op.make_node(*inputs).outputs[node.outputs.index(v)]
-    symbolic = [tuple(x.shape[k] for k in range(x.type.ndim)) for x in inputs]
+    symbolic = [
+        tuple(x.shape[k] for k in range(x.type.ndim)) if hasattr(x.type, "shape") else None
+        for x in inputs
+    ]
     try:
         dims = infer_shape([applied], inputs, symbolic)[0]
         graph = FunctionGraph(inputs, list(dims), clone=True)
@@ -53,14 +64,14 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
         return None
 
 
-def _by_running(site: Site, values: Sequence[Any]) -> list[tuple[int, ...]]:
+def _outputs_of_a_run(site: Site, values: Sequence[Any]) -> list[Any]:
     node = site.node
     known = [
         np.ones(jnp.shape(x), dtype=v.type.dtype) if isinstance(x, jax.Array) else x
         for x, v in zip(values, node.inputs, strict=True)
     ]
     try:
-        return [out.shape for out in apply(node, known)]
+        return apply(node, known)
     except Exception as error:
         raise DynamicShapeError(
             f"{node.op}, for {describe(node.outputs[0])}, runs on the host, and JAX must know the shape "

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Apply, Constant
 from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.scalar.basic import ScalarConstant, ScalarType
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.jax_backend.callback import call_back
 from loopax.jax_backend.registry import has_conversion
@@ -52,7 +53,7 @@ def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
             continue
         if isinstance(v.type, ScalarType) and _plain(x):
             inputs[k] = ScalarConstant(v.type, v.type.filter(x))
-        if not isinstance(v.type, TensorType):
+        if not isinstance(v.type, DenseTensorType):
             continue
         if isinstance(x, np.ndarray) and x.size <= _MAX_CONSTANT:
             inputs[k] = v.type.clone(shape=x.shape).constant_type(v.type.clone(shape=x.shape), x)
@@ -67,6 +68,8 @@ def as_jax(x: Any, v: Any) -> Any:
     Small integers stay NumPy, as shapes, axes and indices must; everything else becomes a JAX array,
     because many conversions call ``x.at`` or pass ``x`` to functions that refuse NumPy.
     """
+    if isinstance(x, BCOO):
+        return jax.tree.map(jnp.asarray, x)
     if not isinstance(x, np.ndarray):
         return jax_typify(x) if isinstance(v, Constant) and not _plain(x) else x
     if x.dtype.kind in "iub" and x.ndim <= 1 and x.size <= 32:

@@ -1,7 +1,7 @@
 """``Scan``: which of JAX's loops it becomes.
 
 One that takes a known number of steps is a ``lax.scan`` (`for_loops`). One that can stop, or whose
-number of steps is traced, is a ``lax.while_loop`` (`while_loops`), which has final states only.
+number of steps is traced, is a ``lax.while_loop`` (`while_loops`); its traces are `Trace`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from typing import Any
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
+from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.records import UNBOUNDED
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.for_loops import for_loop
+from loopax.jax_backend.lengths import known_range
 from loopax.jax_backend.lists import as_list
 from loopax.jax_backend.registry import rule
 from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.trace import Trace
 from loopax.jax_backend.while_loops import while_loop
 
 
@@ -32,43 +36,39 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     )
     used = op.split_outputs(site.used)
     kept = tuple(k for k, u in enumerate(used.traces) if u)
-    if is_traced(args.n_steps) and (args.sequences or (kept and not op.stops)):
-        # A trace has n_steps rows, and JAX must know how many while it traces.
+    bound = _bound(site, args)
+    if bound is None and (args.sequences or kept) and not is_unbounded(outer.n_steps):
+        # A sequence and a trace have n_steps rows, and JAX must know how many while it traces.
         args = args._replace(n_steps=site.static(0))
+        bound = int(args.n_steps)
     ended: tuple[Any, ...] = ()
-    if op.stops:
-        finals, *ended = while_loop(site, args)
-        ys = _trace_of_steps_taken(site, args, ended[0], kept) if kept else []
-    elif is_traced(args.n_steps):
-        finals, *_ = while_loop(site, args)
-        ys = []
+    rows_are_traced = any(isinstance(x, Trace) for x in args.sequences)
+    if op.stops or is_traced(args.n_steps) or rows_are_traced:
+        if bound is None and kept:
+            raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
+        finals, ys, *ended = while_loop(site, args, bound, kept)
     else:
         finals, ys = for_loop(site, args, kept)
     traces: list[Any] = [None] * op.n_ys
     for k, y in zip(kept, ys, strict=True):
         traces[k] = y
-    return (*finals, *traces, *ended)
+    return (*finals, *traces, *(ended if op.stops else ()))
 
 
-def _trace_of_steps_taken(site: Site, args: Any, n_done: Any, kept: Any) -> list[Any]:
-    """The traces of a loop that stopped after ``n_done`` steps: those of a loop that takes as many."""
-    op: Scan = site.op
-    if is_traced(n_done):
-        raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
-    done, n_steps = int(n_done), int(args.n_steps)
-    first = n_steps - done if op.options.reverse else 0
-    taken = slice(first, first + done)
-    args = args._replace(n_steps=done, sequences=[x[taken] for x in args.sequences])
-    return for_loop(site, args, kept, first)[1]
+def _bound(site: Site, args: Any) -> int | None:
+    """How many steps there are at most; None where nobody knows."""
+    known = known_range(site.frame, site.node.inputs[0])
+    bounds = [x.bound for x in args.sequences if isinstance(x, Trace)]
+    if known is not None and known[1] < UNBOUNDED:
+        bounds.append(max(known[1], 0))
+    return min(bounds, default=None)
 
 
 def no_trace(op: Scan, trace: Any) -> str:
-    """Why there is no ``trace``, an output of the stopping loop ``op``, and what to write instead."""
+    """Why there is no ``trace``, an output of ``op``, which has no bound."""
     return (
-        f"{op} can stop early, and its trace, {describe(trace)}, is read: it has as many rows as steps "
-        "are taken, which is only known when the program runs, and JAX must know it while it traces. "
-        "Read final states only; or let the loop run all its steps, with a state `done` that stays "
-        "true, and mask the rows behind the end: pt.where(pt.arange(n_steps) < n_done, trace, 0). A "
-        "function made with jaxify(..., jit=False) returns the trace, if it is called outside of "
-        "transformations."
+        f"{op} has no bound on its steps, and its trace, {describe(trace)}, is read: it has as many "
+        "rows as steps are taken, and JAX must know while it traces how many there can be. Read final "
+        "states only, or give the loop a bound: loopax.scan(step, init, length=1000), whose step returns "
+        "(carry, y, stop)."
     )

@@ -21,7 +21,6 @@ from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.lock import TRACING
 from loopax.jax_backend.evaluate import Context, Frame, NeedsStatic, Plan, Site, convert
 from loopax.jax_backend.known_shapes import register_rewrite
-from loopax.jax_backend.loops import no_trace
 from loopax.jax_backend.registry import converted_ops
 from loopax.jax_backend.static import is_traced, no_number
 
@@ -109,7 +108,10 @@ def _scan(context: Context, node: Apply, given: Any) -> list[Any]:
 
 def _why_not(op: Scan, trace: Any) -> str:
     if op.stops:
-        return no_trace(op, trace)
+        return (
+            f"{describe(trace)} is the trace of {op}, which can stop early: JAX must know how many rows "
+            f"it has. {_USE_JAXIFY}"
+        )
     return (
         f"{describe(trace)} is the trace of a loop whose number of steps is traced: JAX must know how "
         f"many rows it has. {_USE_JAXIFY}"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Rule = Callable[..., Any]
 _RULES: dict[type, Rule] = {}
+_TRACE_RULES: dict[type, Rule] = {}
 
 
 def rule(*op_classes: type) -> Callable[[Rule], Rule]:
@@ -36,11 +37,32 @@ def rule(*op_classes: type) -> Callable[[Rule], Rule]:
     return register
 
 
+def trace_rule(*op_classes: type) -> Callable[[Rule], Rule]:
+    """Register a rule for where an input is a `Trace`, or a length hangs on that of one."""
+
+    def register(function: Rule) -> Rule:
+        for cls in op_classes:
+            assert cls not in _TRACE_RULES, f"{cls.__name__} already has one: {_TRACE_RULES[cls]}"
+            _TRACE_RULES[cls] = function
+        return function
+
+    return register
+
+
 def find_rule(op: Any) -> Rule | None:
     """The rule of the nearest class that ``op`` is an instance of."""
+    return _nearest(_RULES, op)
+
+
+def find_trace_rule(op: Any) -> Rule | None:
+    """The same for traces."""
+    return _nearest(_TRACE_RULES, op)
+
+
+def _nearest(rules: dict[type, Rule], op: Any) -> Rule | None:
     for cls in type(op).__mro__:
-        if cls in _RULES:
-            return _RULES[cls]
+        if cls in rules:
+            return rules[cls]
     return None
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.printing import Print
+from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat
@@ -92,12 +93,15 @@ def compute(node: Apply, values: Sequence[Any]) -> list[Any]:
     Raises
     ------
     NotKnown
-        The op may have effects, or is one on lists, which have a form of their own here.
+        The op may have effects, or is one on lists or sparse matrices, which have forms of their own
+        here.
     """
     op: Any = node.op
     ours = type(op).__module__.startswith(("pytensor.", "loopax."))
-    lists = any(isinstance(v.type, TypedListType) for v in [*node.inputs, *node.outputs])
-    if isinstance(op, RandomVariable | Print) or not ours or lists:
+    own_form = any(
+        isinstance(v.type, TypedListType | SparseTensorType) for v in [*node.inputs, *node.outputs]
+    )
+    if isinstance(op, RandomVariable | Print) or not ours or own_form:
         raise NotKnown
     return apply(node, values)
 

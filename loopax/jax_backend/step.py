@@ -7,12 +7,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.lists import as_list, as_row
+from loopax.jax_backend.sparse import carried
 from loopax.jax_backend.x64 import as_declared
 
 INDEX, ROW, STATE = "the index of a loop's step", "a sequence of a loop", "a state of a loop"
@@ -43,10 +45,13 @@ def scan_step(site: Site, consts: Sequence[Any]) -> Step:
 
 def initial_states(values: Sequence[Any], variables: Sequence[Any]) -> tuple[Any, ...]:
     """The states that a loop starts with, as JAX carries them."""
-    return tuple(
-        jax.tree.map(jnp.asarray, as_row(x, v)) if hasattr(v.type, "dtype") else x
-        for x, v in zip(values, variables, strict=True)
-    )
+    return tuple(_initial(x, v) for x, v in zip(values, variables, strict=True))
+
+
+def _initial(x: Any, v: Any) -> Any:
+    if isinstance(v.type, SparseTensorType):
+        return carried(x)
+    return jax.tree.map(jnp.asarray, as_row(x, v)) if hasattr(v.type, "dtype") else x
 
 
 def next_state(x: Any, before: Any, v: Any) -> Any:
@@ -65,6 +70,8 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
     if not hasattr(v.type, "dtype"):
         return x
     x = as_declared(x, v)
+    if isinstance(v.type, SparseTensorType) and x.shape == before.shape:
+        return _next_matrix(x, before, v)
     if x.shape != before.shape:
         raise LoopTypeError(
             f"A state of a loop changes its shape from {before.shape} to {x.shape}, for {describe(v)}: "
@@ -72,6 +79,17 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
             "the step's result, for instance pt.zeros(shape)."
         )
     return x
+
+
+def _next_matrix(x: Any, before: Any, v: Any) -> Any:
+    if x.nse > before.nse:
+        raise DynamicShapeError(
+            f"A sparse matrix that is a state of a loop has {before.nse} entries before a step and up "
+            f"to {x.nse} after it, for {describe(v)}: JAX must know their number while it traces, and "
+            "it stays the same. Carry the matrix as a dense one, pytensor.sparse.dense_from_sparse(x), "
+            "or keep to what leaves its entries in place: x * 2.0, pytensor.sparse.add_s_s_data(x, y)."
+        )
+    return carried(x, before.nse)
 
 
 def _shapes(x: Any) -> list[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir.compat import InnerGraphOp
 from loopax.jax_backend.callback import unsupported
 from loopax.jax_backend.registry import has_conversion
+from loopax.jax_backend.samplers.registry import has_sampler
 
 
 def unsupported_ops(graph: AbstractFunctionGraph, on_missing: str) -> list[str]:
@@ -25,7 +26,7 @@ def unsupported_ops(graph: AbstractFunctionGraph, on_missing: str) -> list[str]:
     lines = [
         unsupported(node)
         for node in _nodes(graph)
-        if not _converted(node.op) and (on_missing == "raise" or not _on_tensors(node))
+        if not _converted(node.op) and (on_missing == "raise" or not _on_host(node))
     ]
     return list(dict.fromkeys(lines))
 
@@ -39,10 +40,8 @@ def _nodes(graph: AbstractFunctionGraph) -> Any:
 
 
 def _converted(op: Any) -> bool:
-    if isinstance(op, RandomVariable):
-        return (
-            False  # PyTensor's conversion draws from a state that it changes: not a pure function
-        )
+    if isinstance(op, RandomVariable):  # PyTensor registered one function for all of them
+        return has_sampler(op)
     if isinstance(op, Blockwise):
         return _converted(op.core_op)
     if isinstance(op, Elemwise):
@@ -56,7 +55,9 @@ def _has_scalar_function(op: Elemwise) -> bool:
     return has_function(op.scalar_op)
 
 
-def _on_tensors(node: Apply) -> bool:
+def _on_host(node: Apply) -> bool:
+    if isinstance(node.op, RandomVariable):
+        return True
     return all(
         isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
     )

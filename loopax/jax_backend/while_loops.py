@@ -1,7 +1,7 @@
 """``Scan`` that stops, or whose number of steps is traced, and ``Loop`` -> ``lax.while_loop``.
 
 JAX batches a ``lax.while_loop`` by keeping the states of the rows that are done: under ``jax.vmap``
-each row stops on its own.
+each row stops on its own. What it takes to differentiate one is in `bounded`.
 """
 
 from __future__ import annotations
@@ -11,63 +11,116 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Loop, Scan
 from loopax.ir.errors import DynamicShapeError
 from loopax.ir.evaluate import check_lengths
+from loopax.ir.shapes import empty_traces
+from loopax.jax_backend import bounded_steps
+from loopax.jax_backend.bounded import finals, with_traces
+from loopax.jax_backend.bounded_steps import Given, Steps
 from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.forward_only import forward_only
 from loopax.jax_backend.lists import RaggedList, as_row
 from loopax.jax_backend.registry import rule
 from loopax.jax_backend.static import is_traced, no_number
 from loopax.jax_backend.step import STATE, initial_states, next_state, rows_of, scan_step
+from loopax.jax_backend.trace import Trace, of_steps
 
 
-def while_loop(site: Site, args: Any) -> tuple[tuple[Any, ...], Any, Any]:
-    """The final states, the number of steps taken, and whether the body stopped the loop."""
+def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
+    """The final states, the traces at ``kept``, the number of steps taken, whether the body stopped them.
+
+    ``bound`` is how many steps there are at most; None where nobody knows.
+    """
     op: Scan = site.op
     if any(isinstance(x, RaggedList) for x in args.sequences):
         raise DynamicShapeError(
             f"{op} takes one row of a list a step, and the rows of the list have unequal shapes: "
             "lax.while_loop runs one step on all rows. Pad them to one shape."
         )
+    asked = args.n_steps
+    if not is_traced(asked) and bound is not None:
+        arrays = [x for x in args.sequences if not isinstance(x, Trace)]
+        check_lengths(op, int(asked), arrays)
+        asked = None if asked == bound else asked
+    states = initial_states(args.states, op.args.states)
+    if bound == 0:  # lax would trace a step, and there is no row to give it
+        return states, _no_rows(op, args, kept), *_ended(0)
+    steps, given = _steps(site, args, asked, bound, states, kept)
+    if bound is None:
+        found, *end = bounded_steps.while_loop(steps, given)
+        ended = (forward_only(found, _no_reverse(site)), *end)
+        return _legal(op, args, None, asked, ended, [])
+    if not kept:
+        return _legal(op, args, bound, asked, finals(steps, given), [])
+    ended, ys = with_traces(steps, given)
+    return _legal(op, args, bound, asked, ended, ys)
+
+
+def _steps(
+    site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any
+) -> tuple[Steps, Given]:
+    """The loop as `bounded` has it: what is traced is passed to it, what is known stays where it is."""
+    op: Scan = site.op
+    traced = [k for k, x in enumerate(args.consts) if is_traced(x)]
     counter = jax.dtypes.canonicalize_dtype("int64")
-    bound = args.n_steps
-    if not is_traced(bound):
-        check_lengths(op, int(bound), args.sequences)
-        bound = np.asarray(min(int(bound), np.iinfo(counter).max), counter)  # of 32 bits, perhaps
-    start = (
-        jnp.zeros((), counter),
-        initial_states(args.states, op.args.states),
-        jnp.asarray(False),
-    )
-    if (
-        not is_traced(bound) and bound == 0
-    ):  # lax would trace a step, and there is no row to give it
-        return start[1], start[0], start[2]
+
+    def step(consts: Any, i: Any, rows: Any, states: Any) -> Any:
+        everything = list(args.consts)
+        for k, x in zip(traced, consts, strict=True):
+            everything[k] = x
+        states, ys, stop = scan_step(site, everything)(i, rows, states, kept)
+        return states, ys, jnp.asarray(op.stops and stop, bool)
+
+    if asked is not None:
+        asked = jnp.asarray(
+            min(asked, np.iinfo(counter).max) if not is_traced(asked) else asked, counter
+        )
     sequences = [jax.tree.map(jnp.asarray, rows_of(x)) for x in args.sequences]
-    step = scan_step(site, args.consts)
+    given = Given(asked, sequences, states, [args.consts[k] for k in traced])
+    return Steps(step, bound, op.options.reverse), given
 
-    def going(carry: Any) -> Any:
-        i, _, stopped = carry
-        return (i < bound) & ~stopped
 
-    def body(carry: Any) -> Any:
-        i, states, _ = carry
-        k = bound - 1 - i if op.options.reverse else i
-        rows = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, k, keepdims=False), sequences)
-        states, _, stop = step(k, rows, states, ())
-        return i + 1, states, jnp.asarray(op.stops and stop, bool)
+def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
+    """What came out; no numbers where what was asked for cannot be: a program that runs cannot raise.
 
-    n_done, finals, stopped = jax.lax.while_loop(going, body, start)
-    if not is_traced(args.n_steps):
-        return finals, n_done, stopped
-    # A traced number of steps cannot raise where it is negative: what comes out is no number.
-    legal = [
-        jnp.where(bound >= 0, x, no_number(x.dtype)) if isinstance(v.type, TensorType) else x
-        for x, v in zip(finals, op.args.states, strict=True)
-    ]
-    return tuple(legal), jnp.where(bound >= 0, n_done, no_number(n_done.dtype)), stopped
+    That is a negative number of steps, and a sequence of another length.
+    """
+    found, n_done, stopped = ended
+    traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
+    if asked is None and not any(isinstance(x, Trace) for x in args.sequences):
+        return found, traces, n_done, stopped
+    n_steps = bound if asked is None else asked
+    legal = jnp.asarray(n_steps) >= 0
+    for x in args.sequences:
+        legal &= (x.length if isinstance(x, Trace) else np.shape(x)[0]) == n_steps
+
+    def checked(x: Any, v: Any) -> Any:
+        return jnp.where(legal, x, no_number(x.dtype)) if isinstance(v.type, DenseTensorType) else x
+
+    found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))
+    return found, traces, jnp.where(legal, n_done, no_number(n_done.dtype)), stopped
+
+
+def _ended(n_done: int) -> tuple[Any, Any]:
+    return jnp.asarray(n_done, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
+
+
+def _no_rows(op: Scan, args: Any, kept: Any) -> list[Trace]:
+    if not kept:
+        return []
+    traces = empty_traces(op, args)
+    return [Trace(jax.tree.map(jnp.asarray, rows_of(traces[k])), _ended(0)[0]) for k in kept]
+
+
+def _no_reverse(site: Site) -> str:
+    return (
+        f"{site.op} has no bound on its steps, and reverse mode (jax.grad, jax.hessian) keeps states from "
+        "each of them: it must know how many there can be. Give the loop one, loopax.while_loop(cond, "
+        "body, init, max_steps=1000), or use forward mode: jax.jvp, jax.jacfwd."
+    )
 
 
 @rule(Loop)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.sparse import BCOO
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
 
@@ -47,6 +48,9 @@ def as_declared(x: Any, variable: Variable) -> Any:
     LoopTypeError
         The dtype has 64 bits and JAX is in 32-bit mode: the result would be silently narrower.
     """
+    if isinstance(x, BCOO):  # the values of a sparse matrix; JAX gives the indices 32 bits
+        leaves, tree = jax.tree.flatten(x)
+        return jax.tree.unflatten(tree, [as_declared(leaves[0], variable), *leaves[1:]])
     dtype = getattr(variable.type, "dtype", None)
     if dtype is None or not isinstance(
         x, jax.Array | np.ndarray | np.generic | int | float | complex

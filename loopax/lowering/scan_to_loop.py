@@ -29,7 +29,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import Cond, Loop, Scan, ScanArgs, ScanOuts, Stack, TraceType
@@ -83,7 +83,7 @@ def _as_loop(
     count, bound = INDEX_TYPE("count"), INDEX_TYPE("n_steps")
     i = bound - 1 - count if scan.options.reverse else count
     sequences = [stacked(row.type)() for row in inner.rows]
-    rows = [x[i] if isinstance(x.type, TensorType) else getitem(x, i) for x in sequences]
+    rows = [x[i] if isinstance(x.type, DenseTensorType) else getitem(x, i) for x in sequences]
     step = scan.split_body_outputs(
         clone_replace(body.outputs, {inner.i: i, **dict(zip(inner.rows, rows, strict=True))})
     )
@@ -163,7 +163,7 @@ class _List:
 
     def finished(self, scan: Scan, rows: Any, n_steps: Any, n_done: Any) -> Any:
         rows = reverse(rows) if scan.options.reverse else rows
-        if not isinstance(self.y.type, TensorType):
+        if not isinstance(self.y.type, DenseTensorType):
             return rows
         shape = _shape_of_first(rows) if self.shape is None else self.shape
         return Stack()(rows, *shape)
@@ -182,7 +182,7 @@ def _shape_of_first(rows: Any) -> list[Variable]:
 
 
 def _fits(scan: Scan, args: ScanArgs, y: Any) -> bool:
-    return isinstance(y.type, TensorType) and (not scan.stops or _can_be_allocated(args))
+    return isinstance(y.type, DenseTensorType) and (not scan.stops or _can_be_allocated(args))
 
 
 def _can_be_allocated(args: ScanArgs) -> bool:
@@ -217,7 +217,7 @@ def _checked(scan: Scan, args: ScanArgs) -> Any:
     if known is None or known < 0:
         n_steps = CheckAndRaise(ValueError, f"{scan} {negative}")(n_steps, pt.ge(n_steps, 0))
     for k, x in enumerate(args.sequences):
-        tensor = isinstance(x.type, TensorType)
+        tensor = isinstance(x.type, DenseTensorType)
         if tensor and known is not None and x.type.shape[0] == known:
             continue
         rows = x.shape[0] if tensor else length(x)

@@ -8,9 +8,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.scan.utils import until
 
-from loopax import UnsupportedOpError, jaxify
+from loopax import jaxify
 from loopax.frontend.windows import WIDEST_REGISTERS
 from loopax.ir import evaluate
 from tests.compare import FAST_RUN, assert_agrees, imported, loops, primitives
@@ -456,16 +455,3 @@ def test_truncated_buffers_of_several_outputs(n):
     chex.assert_trees_all_close(
         [np.asarray(x) for x in jaxify(compiled)(*values)], compiled(*values), rtol=1e-12
     )
-
-
-# -- refused ---------------------------------------------------------------------------------------
-
-
-def test_a_loop_that_stops_early_is_refused_with_a_program_that_works():
-    out = scan(
-        lambda x, s: (s + x, until(s > 2)),
-        sequences=[X],
-        outputs_info=[pt.zeros(())],
-    )
-    with pytest.raises(UnsupportedOpError, match=r"stops early .*`until`.*pt\.switch"):
-        jaxify([X], out)

@@ -84,7 +84,7 @@ def test_final_states_after_a_traced_number_of_steps():
 def test_a_loop_that_stops():
     final, trace, n_done, stopped = loop(X.shape[0], [X], stop=0.3)
     agrees([X, S, A], [final, n_done, stopped], XS, 0.3, 0.7)
-    with pytest.raises(DynamicShapeError, match="can stop early.*a state `done`"):
+    with pytest.raises(DynamicShapeError, match="can stop early.*loopax.jaxify"):
         compiled([X, S, A], [n_done, trace])(XS, 0.3, 0.7)
     final, _, n_done, _ = loop(N, [], stop=0.3)
     for n in (0, 50, np.iinfo("int64").max):

@@ -146,6 +146,10 @@ def test_derivatives_and_batches():
     np.testing.assert_allclose(found, [f(rows, ROWS[1]) for rows in batch])
     out = jax.vmap(jaxify([xs], typed_list.reverse(xs)))(batch)
     assert isinstance(out, StackedList) and out.data.shape == (2, 2, 3)
+    second = jax.tree.map(lambda x: x[1], out)
+    np.testing.assert_array_equal(second[0], 2 * ROWS[1])
+    with pytest.raises(TypeError, match=r"2 rows has one index, not \(1, 0\).*x\[0\], rows\)"):
+        out[1, 0]
 
 
 def test_a_list_is_exported():

@@ -73,18 +73,24 @@ def test_each_row_of_a_batch_stops_on_its_own():
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_trace_is_cut_where_its_length_is_known(reverse):
+def test_a_trace_has_as_many_rows_as_steps(reverse):
     s, limit, xs = pt.dscalar("s"), pt.dscalar("limit"), pt.dvector("xs")
     outs = growing(xs.shape[0], s, limit, xs, reverse)
-    f = jaxify([s, limit, xs], outs, jit=False)
+    f = jaxify([s, limit, xs], outs)
     graph = imported([s, limit, xs], outs).graph
-    for n in (0, 6):
-        values = [np.asarray(1.0), np.asarray(20.0), np.linspace(0.5, 1.0, n)]
+    for n, top in ((0, 20.0), (6, 20.0), (6, 1e9), (6, 0.0)):
+        values = [np.asarray(1.0), np.asarray(top), np.linspace(0.5, 1.0, n)]
         for found, expected in zip(f(*values), evaluate(graph, *values), strict=True):
+            found = np.asarray(found)
             np.testing.assert_allclose(found, expected)
             assert found.dtype == expected.dtype
-    with pytest.raises(DynamicShapeError, match=r"can stop early.*is read.*pt.where\(pt.arange"):
-        jax.jit(f)(1.0, 20.0, np.ones(6))
+
+
+def test_a_trace_without_a_bound():
+    s = pt.dscalar("s")
+    f = jaxify([s], growing(UNBOUNDED, s, 100.0)[1])
+    with pytest.raises(DynamicShapeError, match=r"has no bound on its steps, and its trace.*length=1000"):
+        f(1.0)
 
 
 def test_the_program_that_the_message_shows_works():

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
 from pytensor.scalar.math import GammaLn, Log1mexp
@@ -20,6 +21,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.trace import Trace
 
 _DEPTH = 6  # of the chain of sums, products and casts that is searched for a singular function
 _HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
@@ -53,7 +55,9 @@ def guarded(
     """The inputs of a switch, its branches replaced where they could spoil a derivative."""
     if not is_traced(condition):
         return condition, then, otherwise
+    # Of the length of the result: the variables that are guarded may be traces with more room.
     mask = jnp.asarray(condition).astype(bool)
+    mask = jnp.broadcast_to(mask, np.broadcast_shapes(*map(np.shape, (mask, then, otherwise))))
     _, a, b = site.node.inputs
     safe_then = _guard(site, apply_scalar, a, mask, _DEPTH)
     safe_otherwise = _guard(site, apply_scalar, b, ~mask, _DEPTH)
@@ -69,7 +73,7 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
     node = v.owner
     if node is None or depth == 0 or not isinstance(node.op, Elemwise):
         return None
-    values = [site.frame.read(u) for u in node.inputs]
+    values = [_rows(site.frame.read(u), mask) for u in node.inputs]
     op = node.op.scalar_op
     if not any(map(is_traced, values)) or not jnp.issubdtype(
         jnp.asarray(values[0]).dtype, jnp.floating
@@ -91,6 +95,11 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
     given = [x if n is None else n for x, n in zip(values, new, strict=True)]
     (out,) = apply_scalar(site, op, node, given)
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
+
+
+def _rows(x: Any, mask: Any) -> Any:
+    """The array of a trace, with as many rows as the mask has."""
+    return x.fitted(mask.shape[x.axis]).data if isinstance(x, Trace) else x
 
 
 def _harmless(mask: Any, x: Any, value: float = _HARMLESS) -> Any:

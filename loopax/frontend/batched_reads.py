@@ -1,0 +1,45 @@
+"""A batch of stopping loops: what is read of it, moved into the loop of each row.
+
+    Blockwise{Scan}(...)[:, 1:][:, -1]  ->  Blockwise{Call(Scan(...)[1:][-1])}(...)
+
+The rows of a batch stop after different numbers of steps, so that their traces do not stack; their
+last rows do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+
+
+def batched_reads(
+    fgraph: FunctionGraph, outputs: Sequence[Any], core: Sequence[Any]
+) -> list[tuple[Any, Any]]:
+    """``(variable, read)`` for all that ``fgraph`` reads of ``outputs``.
+
+    ``core`` is what one row of the batch has in the place of ``outputs``, and ``read`` what it has in
+    that of ``variable``.
+    """
+    found: list[tuple[Any, Any]] = []
+    for batched, one in zip(outputs, core, strict=True):
+        found += _reads(fgraph, batched, one)
+    return found
+
+
+def _reads(fgraph: FunctionGraph, batched: Variable, one: Any) -> list[tuple[Any, Any]]:
+    n_batch = batched.type.ndim - one.type.ndim  # type: ignore[attr-defined]
+    found: list[tuple[Any, Any]] = []
+    for client, position in fgraph.clients.get(batched, ()):
+        if not isinstance(client.op, Subtensor) or position:
+            return [(batched, one)]
+        indices = indices_from_subtensor(client.inputs[1:], client.op.idx_list)
+        batch, rest = indices[:n_batch], tuple(indices[n_batch:])
+        known = all(isinstance(v, Constant) for v in client.inputs[1:])
+        if not known or not rest or any(i != slice(None) for i in batch):
+            return [(batched, one)]
+        found += _reads(fgraph, client.outputs[0], one[rest]) or [(client.outputs[0], one[rest])]
+    return found

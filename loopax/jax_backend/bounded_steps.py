@@ -1,0 +1,74 @@
+"""The steps of a loop that stops early, as its value, its derivatives and its traces have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What is the same for every call of a loop.
+
+    ``step(consts, i, rows, states)`` gives the next states, the rows of the traces, and whether to stop.
+    ``bound`` is None where there is none.
+    """
+
+    step: Callable[..., tuple[Any, Any, Any]]
+    bound: int | None
+    reverse: bool = False
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Given:
+    """What a call of a loop depends on. All of it can be differentiated, batched and traced.
+
+    ``n_steps`` is None where as many are asked for as the bound allows.
+    """
+
+    n_steps: Any
+    sequences: Any
+    states: Any
+    consts: Any
+
+
+def asked(steps: Steps, given: Given) -> Any:
+    return counted(steps.bound) if given.n_steps is None else given.n_steps
+
+
+def counted(n: Any) -> Any:
+    return jnp.asarray(n, jax.dtypes.canonicalize_dtype("int64"))
+
+
+def row(steps: Steps, given: Given, k: Any) -> tuple[Any, Any]:
+    """The index of step ``k``, and its rows of the sequences."""
+    i = asked(steps, given) - 1 - k if steps.reverse else k
+    take = jax.lax.dynamic_index_in_dim
+    return i, jax.tree.map(lambda x: take(x, i, keepdims=False), given.sequences)
+
+
+def is_float(x: Any) -> bool:
+    return bool(jnp.issubdtype(x.dtype, jnp.inexact))
+
+
+def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
+    """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
+    n_steps = asked(steps, given)
+
+    def going(carry: Any) -> Any:
+        count, _, stopped = carry
+        return (count < n_steps) & ~stopped
+
+    def body(carry: Any) -> Any:
+        count, states, _ = carry
+        states, _, stop = steps.step(given.consts, *row(steps, given, count), states)
+        return count + 1, states, stop
+
+    start = counted(0), given.states, jnp.asarray(False)
+    count, states, stopped = jax.lax.while_loop(going, body, start)
+    return states, count, stopped

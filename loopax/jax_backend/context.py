@@ -1,0 +1,329 @@
+"""``SharedContext``: the values of a program's shared variables, as a pytree."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.compile.executor import Function
+from pytensor.compile.sharedvalue import SharedVariable
+
+from loopax.ir.errors import LoopTypeError, StatefulFunctionError
+from loopax.ir.program import Program, Shared, unique_names
+from loopax.jax_backend.crossing import accept, accept_batch, current, release
+from loopax.jax_backend.generators import is_key
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which shared variables a context has values of. Layouts of the same names are equal.
+
+    So contexts of one program have one pytree structure, those read from a file in another process
+    too, whose variables are other objects.
+    """
+
+    names: tuple[str, ...]
+    shared: tuple[Shared, ...] = field(compare=False, repr=False)
+
+    @classmethod
+    def of(cls, shared: Sequence[Shared]) -> Layout:
+        return cls(unique_names(shared), tuple(shared))
+
+    def __reduce__(self) -> Any:
+        # The storages stay behind: they hold the values of another time.
+        bare = tuple(Shared(s.variable.type(name=s.variable.name), []) for s in self.shared)
+        return Layout, (self.names, bare)
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        return {id(s.storage): k for k, s in enumerate(self.shared)}
+
+    def position(self, key: Any) -> int:
+        """Where the value for ``key``, a name or a shared variable, is."""
+        if isinstance(key, str):
+            if key in self.names:
+                return self.names.index(key)
+            raise KeyError(f"The context has no value named {key!r}: it has {self.listed()}.")
+        if not isinstance(key, SharedVariable):
+            raise TypeError(
+                f"A value in a context is found by name or by shared variable, not by {key!r} of type "
+                f"{type(key).__name__}."
+            )
+        found = self.find(Shared(key, key.container.storage))
+        if found is None:
+            raise KeyError(
+                f"The context has no value of the shared variable {key}: it has {self.listed()}. A "
+                "function that reads or updates the variable makes one: jf.init_context()."
+            )
+        return found
+
+    def find(self, shared: Shared) -> int | None:
+        """The position of that variable, else of the only one of its name and type, else None."""
+        if id(shared.storage) in self._at:
+            return self._at[id(shared.storage)]
+        name, held = shared.variable.name, shared.variable.type
+        same = [
+            k
+            for k, s in enumerate(self.shared)
+            if name and s.variable.name == name and s.variable.type == held
+        ]
+        return same[0] if len(same) == 1 else None
+
+    def positions(self, shared: Sequence[Shared]) -> list[int | None]:
+        """Those of all of them. Where not all are known, equal names in equal order are the same."""
+        known = [self._at.get(id(s.storage)) for s in shared]
+        if None in known and unique_names(shared) == self.names:
+            return list(range(len(self.names)))
+        return [self.find(s) for s in shared]
+
+    def listed(self) -> str:
+        return ", ".join(self.names) or "none at all"
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class SharedContext(Mapping[str, Any]):
+    """The values of the shared variables of one or more functions, by name: an immutable pytree.
+
+    ``jf.init_context()`` makes one from what the variables hold, `SharedContext.of` one for several
+    functions. A variable without a name is called ``shared``; the second of a name has ``_1`` behind
+    it. Values are copies, so that no two contexts share anything, nor a context and PyTensor. As a
+    pytree it has one subtree for each variable, with its name as the key: ``jax.jit``, ``vmap``,
+    ``lax.scan``, ``device_put`` and checkpoint libraries take it.
+
+    >>> import numpy as np, pytensor
+    >>> from loopax import jaxify
+    >>> total = pytensor.shared(np.float64(1.0), name="total")
+    >>> jf = jaxify([], total * 2, updates={total: total + 1})
+    >>> ctx, out = jf.apply(jf.init_context())
+    >>> ctx.get(total), ctx.set(total, 9.0)["total"], total.get_value()
+    (Array(2., dtype=float64), Array(9., dtype=float64), array(1.))
+    """
+
+    __slots__ = ("_layout", "_values")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, layout: Layout, values: Sequence[Any]) -> None:
+        self._layout = layout
+        self._values = tuple(values)
+
+    @classmethod
+    def of(cls, *functions: Any) -> SharedContext:
+        """One context for several functions: a variable that they share has one value.
+
+        Parameters
+        ----------
+        functions
+            What `loopax.jaxify` returned, or compiled ``pytensor.function``s.
+        """
+        found = {id(s.storage): s for f in functions for s in _shared_by(f)}
+        return cls.holding([*found.values()])
+
+    @classmethod
+    def holding(cls, shared: Sequence[Shared]) -> SharedContext:
+        """The values that these shared variables hold now."""
+        layout = Layout.of(shared)
+        return cls(layout, [_on_device(s, n) for s, n in zip(shared, layout.names, strict=True)])
+
+    def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Layout]:
+        keys = map(jax.tree_util.DictKey, self._layout.names)
+        return list(zip(keys, self._values, strict=True)), self._layout
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Layout]:
+        return self._values, self._layout
+
+    @classmethod
+    def tree_unflatten(cls, layout: Layout, values: Sequence[Any]) -> SharedContext:
+        return cls(layout, values)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._values[self._layout.position(key)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layout.names)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # Mapping's would ask arrays for their truth
+
+    def __repr__(self) -> str:
+        values = (f"{n}: {_kind(x)}" for n, x in zip(self._layout.names, self._values, strict=True))
+        return f"SharedContext({', '.join(values)})"
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a shared variable, or of that name; ``default`` where there is none."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def set(self, key: Any, value: Any) -> SharedContext:
+        """A context with another value of one variable. The variable itself stays as it is.
+
+        Parameters
+        ----------
+        key
+            A shared variable, or a name.
+        value
+            What the variable's type can hold: an array or a tracer, a key or a NumPy ``Generator``.
+            With leading axes before its own it is a value for each member of a batch, for ``jax.vmap``.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        LoopTypeError
+            The type cannot hold the value.
+        """
+        k = self._layout.position(key)
+        held, name = self._layout.shared[k].variable.type, self._layout.names[k]
+        values = list(self._values)
+        values[k] = accept_batch(value, held, f"The value of {name!r}")
+        return SharedContext(self._layout, values)
+
+    def replicate(self, n: int) -> SharedContext:
+        """``n`` contexts along a new leading axis, each with generators of its own.
+
+        ``jax.vmap(jf.apply)`` runs them side by side: chains, particles, ensembles.
+        """
+        return jax.tree.map(lambda x: _replicated(x, n), self)
+
+    def including(self, program: Program) -> SharedContext:
+        """With the values that a program needs and this context lacks, as they are now."""
+        places = self._layout.positions(program.shared)
+        new = [s for s, k in zip(program.shared, places, strict=True) if k is None]
+        if not new:
+            return self
+        layout = Layout.of([*self._layout.shared, *new])
+        return SharedContext(layout, (*self._values, *SharedContext.holding(new)._values))
+
+    def now(self) -> SharedContext:
+        """What these variables hold by now."""
+        return SharedContext.holding(self._layout.shared)
+
+    def read(self, program: Program) -> list[Any]:
+        """The values of a program's shared variables, in its order.
+
+        Raises
+        ------
+        StatefulFunctionError
+            One is missing, or it is not clear which one is meant.
+        LoopTypeError
+            One has another type: a batch of values outside of ``jax.vmap``, for instance.
+        """
+        return [
+            accept(
+                self._values[k],
+                s.variable.type,
+                f"The value of {self._layout.names[k]!r} in the context",
+            )
+            for k, s in zip(self._places(program), program.shared, strict=True)
+        ]
+
+    def written(self, program: Program, values: Sequence[Any]) -> SharedContext:
+        """With the next values of the variables that a program updates."""
+        if not values:
+            return self
+        places, new = self._places(program), list(self._values)
+        for k, x in zip(program.updates, values, strict=True):
+            new[places[k]] = x
+        return SharedContext(self._layout, new)
+
+    def _places(self, program: Program) -> list[int]:
+        places = self._layout.positions(program.shared)
+        if None in places:
+            names = zip(program.shared_names, places, strict=True)
+            raise StatefulFunctionError(
+                f"The context has no value for {', '.join(n for n, k in names if k is None)}, which "
+                f"{program.name} needs: it has {self._layout.listed()}. Make one with init_context() of "
+                "this function, or one for several functions with loopax.SharedContext.of(f, g)."
+            )
+        return places  # type: ignore[return-value]
+
+    def save(self, file: Any) -> None:
+        """Write all values to an ``.npz`` file; keys as their data.
+
+        >>> import tempfile, pathlib, numpy as np, pytensor
+        >>> from loopax import jaxify
+        >>> w = pytensor.shared(np.array([1.0, 2.0]), name="w")
+        >>> ctx = jaxify([], w * 2).init_context()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ctx.set(w, np.array([3.0, 4.0])).save(pathlib.Path(folder) / "state.npz")
+        ...     ctx.restore(pathlib.Path(folder) / "state.npz")["w"]
+        Array([3., 4.], dtype=float64)
+        """
+        leaves, _ = jax.tree_util.tree_flatten_with_path(self)
+        np.savez(
+            file,
+            **{
+                _path(at): np.asarray(jax.random.key_data(x) if is_key(x) else x)
+                for at, x in leaves
+            },
+        )
+
+    def restore(self, file: str | os.PathLike[str] | Any) -> SharedContext:
+        """A context of the structure of this one, with the values that `save` wrote.
+
+        Raises
+        ------
+        LoopTypeError
+            The file has other variables, or one of another dtype.
+        """
+        leaves, tree = jax.tree_util.tree_flatten_with_path(self)
+        with np.load(file, allow_pickle=False) as found:
+            names = [_path(at) for at, _ in leaves]
+            if {*found.files} != {*names}:
+                raise LoopTypeError(
+                    f"The file has the values {sorted(found.files)}, but the context has {sorted(names)}: "
+                    "restore into a context of the function that the saved one was made for."
+                )
+            values = [_restored(found[n], x, n) for n, (_, x) in zip(names, leaves, strict=True)]
+        return jax.tree.unflatten(tree, values)
+
+
+def _shared_by(f: Any) -> Sequence[Shared]:
+    if isinstance(f, Function):
+        inputs = zip(f.maker.inputs, f.input_storage, strict=True)
+        return [Shared(spec.variable, c.storage) for spec, c in inputs if spec.value is not None]
+    return f.program.shared
+
+
+def _on_device(shared: Shared, name: str) -> Any:
+    value = current(shared.value, shared.variable.type, f"The shared variable {name!r}")
+    return release(value, shared.variable)
+
+
+def _replicated(x: Any, n: int) -> Any:
+    if not is_key(x):
+        return jnp.broadcast_to(x, (n, *jnp.shape(x)))
+    flat = jax.vmap(lambda key: jax.random.split(key, n), out_axes=1)(x.reshape(-1))
+    return flat.reshape((n, *x.shape))
+
+
+def _path(at: Any) -> str:
+    first, *rest = at
+    return str(first.key) + jax.tree_util.keystr(tuple(rest))
+
+
+def _restored(data: np.ndarray, like: Any, name: str) -> Any:
+    if is_key(like):
+        return jax.random.wrap_key_data(jnp.array(data), impl=jax.random.key_impl(like))
+    if data.dtype != like.dtype:
+        raise LoopTypeError(
+            f"The value of {name!r} must be {like.dtype}, but the file has {data.dtype}."
+        )
+    return jnp.array(data)
+
+
+def _kind(x: Any) -> str:
+    leaves = jax.tree.leaves(x)
+    if len(leaves) == 1 and hasattr(leaves[0], "dtype"):
+        return f"{leaves[0].dtype}{list(leaves[0].shape)}"
+    return type(x).__name__

@@ -1,0 +1,92 @@
+"""Random generators: JAX's keys in the place of NumPy's ``Generator``.
+
+A program whose variable is a generator takes and returns a `jax.random` key. A NumPy ``Generator`` is
+turned into a key by hashing its whole state, so the same state gives the same key and no draw is taken
+from it. The two draw different numbers of the same distributions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.ir.errors import LoopTypeError
+
+
+def is_key(x: Any) -> bool:
+    """Whether ``x`` is an array of new-style keys."""
+    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def as_key(x: Any, what: str = "A generator") -> Any:
+    """``x`` as one new-style key, shape (). ``what`` says whose value it is.
+
+    Parameters
+    ----------
+    x
+        A key of ``jax.random.key``; an old-style one of ``jax.random.PRNGKey``, uint32; or a NumPy
+        ``Generator``, which stays as it is.
+
+    Raises
+    ------
+    LoopTypeError
+        It is none of them, or an array of several keys.
+
+    Examples
+    --------
+    >>> import jax, numpy as np
+    >>> as_key(np.random.default_rng(3)) == as_key(np.random.default_rng(3))
+    Array(True, dtype=bool)
+    """
+    if isinstance(x, np.random.Generator):
+        return _wrapped(_words(x))
+    if is_key(x):
+        if x.ndim == 0:
+            return x
+        raise LoopTypeError(
+            f"{what} must be one jax.random key, but an array of keys, shape {x.shape}, was given. "
+            "For one run with each of them use jax.vmap."
+        )
+    dtype, shape = getattr(x, "dtype", None), getattr(x, "shape", None)
+    if dtype == np.uint32 and shape == _key_shape():
+        return _wrapped(x)
+    found = f"{dtype}, shape {shape}" if dtype is not None else f"{x!r} of type {type(x).__name__}"
+    raise LoopTypeError(
+        f"{what} must be a jax.random key or a NumPy Generator, but {found} was given. Give "
+        "jax.random.key(seed), or numpy.random.default_rng(seed)."
+    )
+
+
+def as_generator(key: Any, like: np.random.Generator) -> np.random.Generator:
+    """A NumPy ``Generator`` with the bit generator of ``like``, seeded with ``key``."""
+    words = np.asarray(jax.random.key_data(key), dtype=np.uint32).tolist()
+    return np.random.Generator(type(like.bit_generator)(np.random.SeedSequence(words)))
+
+
+def _words(generator: np.random.Generator) -> np.ndarray:
+    state = json.dumps(generator.bit_generator.state, sort_keys=True, default=np.ndarray.tolist)
+    size = 4 * math.prod(_key_shape())
+    return np.frombuffer(
+        hashlib.blake2b(state.encode(), digest_size=size).digest(), dtype=np.uint32
+    )
+
+
+def _key_shape() -> tuple[int, ...]:
+    """The shape of the data of a key of JAX's default kind: two words for threefry, four for rbg."""
+    return _shape_of(jax.config.jax_default_prng_impl)
+
+
+@cache
+def _shape_of(kind: str) -> tuple[int, ...]:
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=kind))).shape
+
+
+def _wrapped(words: Any) -> Any:
+    return jax.random.wrap_key_data(jnp.asarray(words))

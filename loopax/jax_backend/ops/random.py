@@ -1,0 +1,155 @@
+"""Random draws: a key in the place of the generator, a sampler in that of ``rng_fn``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RandomVariable
+
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.jax_backend import samplers  # noqa: F401  # registers them
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import rule
+from loopax.jax_backend.samplers.host import draw_on_host
+from loopax.jax_backend.samplers.registry import (
+    Family,
+    find_family,
+    pytensors_draw,
+    users_sampler,
+)
+from loopax.jax_backend.static import is_traced, no_number
+
+
+@rule(RandomVariable)
+def random_variable(site: Site, key: Any, size: Any, *parameters: Any) -> Any:
+    """The next key and the draw: the two halves of the key that was given.
+
+    Nodes that read one generator variable split one key, so they draw the same, as in PyTensor.
+    """
+    next_key, draw_key = jax.random.split(key)
+    if not site.used[1]:
+        return next_key, None
+    size = site.static(1)
+    size = None if size is None else tuple(int(n) for n in np.asarray(size))
+    return next_key, _draw(site, draw_key, size, parameters)
+
+
+def _draw(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
+    op, dtype = site.op, jax.dtypes.canonicalize_dtype(site.node.outputs[1].type.dtype)
+    shape = _batch_shape(site, size, parameters)
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        # A count is no smooth function of its parameters, and loops have no reverse derivative.
+        parameters = [jax.lax.stop_gradient(p) if is_traced(p) else p for p in parameters]
+    if users_sampler(op) is not None:
+        given = [jnp.asarray(p) for p in parameters]
+        found = pytensors_draw(op, site.node, key, shape, str(dtype), *given)
+        return _of_shape(site, found, shape)
+    family = find_family(op)
+    if family is None:
+        return draw_on_host(site, key, size, parameters)
+    parameters = list(parameters)
+    for k in family.known(op):
+        parameters[k] = site.static(2 + k)
+    invalid = _invalid(site, family, parameters)
+    arrays = family.converted(op, parameters, dtype)
+    if family.draw is None:
+        found = pytensors_draw(op, site.node, key, shape, str(arrays[0].dtype), *arrays)
+    else:
+        found = family.draw(op, key, shape, dtype, *arrays)
+    found = _of_shape(site, found, shape).astype(dtype)
+    if invalid is None:
+        return found
+    invalid = jnp.reshape(invalid, (*np.shape(invalid), *[1] * (found.ndim - len(shape))))
+    return jnp.where(invalid, no_number(dtype), found)
+
+
+def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int, ...]:
+    """``size``; the shape that the parameters' batch dimensions broadcast to, where that is None."""
+    node, op = site.node, site.op
+    shapes = [
+        np.shape(p)[: np.ndim(p) - n] for p, n in zip(parameters, op.ndims_params, strict=True)
+    ]
+    draw, given = node.outputs[1], [_given(v) for v in node.inputs[2:]]
+    if size is None:
+        try:
+            return np.broadcast_shapes(*shapes)
+        except ValueError:
+            found = ", ".join(
+                f"{shape} of {describe(v)}" for v, shape in zip(given, shapes, strict=True)
+            )
+            raise LoopTypeError(
+                f"The parameters of {describe(draw)} have batch shapes that do not broadcast: {found}. "
+                "Each dimension must be the same, or 1."
+            ) from None
+    if min(size, default=0) < 0:
+        raise LoopTypeError(f"{describe(draw)} has the size {size}: lengths must be 0 or more.")
+    for v, shape in zip(given, shapes, strict=True):
+        same = len(shape) <= len(size) and all(
+            n in (1, m) for n, m in zip(reversed(shape), reversed(size), strict=False)
+        )
+        if not same:
+            raise LoopTypeError(
+                f"{describe(draw)} has the size {size}, to which its parameter {describe(v)} does not "
+                f"broadcast: that has the batch shape {shape}. The size is the shape of all draws: give "
+                f"one that ends in {shape}, or size=None."
+            )
+    return size
+
+
+def _given(v: Variable) -> Variable:
+    """The parameter as it was given, before PyTensor gave all of them one rank."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        if not v.owner.op.is_left_expand_dims:
+            break
+        v = v.owner.inputs[0]
+    return v
+
+
+def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
+    """Where a parameter is none of its distribution: None where all are known to be.
+
+    Raises
+    ------
+    ValueError
+        Where that is known while JAX traces, as NumPy raises it. A NaN gives NaN instead.
+    """
+    draw = site.node.outputs[1]
+    is_float = jnp.issubdtype(draw.type.dtype, jnp.inexact)
+    has_nan = is_float and any(
+        p.dtype.kind == "f" and np.isnan(p).any() for p in parameters if isinstance(p, np.ndarray)
+    )
+    invalid = None
+    for words, truth in family.conditions(*parameters).items():
+        if not is_traced(truth):
+            if np.all(truth):
+                continue
+            if not has_nan:
+                raise ValueError(
+                    f"{describe(draw)} is a draw by {site.op.name}, whose parameters must satisfy "
+                    f"{words}, and these do not: "
+                    + ", ".join(_shown(p) for p in parameters if not is_traced(p))
+                    + ". Give parameters that do."
+                )
+        invalid = ~truth if invalid is None else invalid | ~truth
+    return invalid
+
+
+def _shown(p: Any) -> str:
+    return np.array2string(np.asarray(p), threshold=8, separator=", ")
+
+
+def _of_shape(site: Site, found: Any, shape: tuple[int, ...]) -> Any:
+    """``found``, which a sampler made: a user's own could have another shape."""
+    draw = site.node.outputs[1]
+    if found.shape[: len(shape)] == shape and found.ndim == draw.type.ndim:
+        return found
+    raise LoopTypeError(
+        f"The sampler of {describe(draw)} gave an array of shape {found.shape}; it must have rank "
+        f"{draw.type.ndim} and begin with the batch shape {shape}, which is passed to it as `size`."
+    )

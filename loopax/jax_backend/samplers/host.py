@@ -1,0 +1,81 @@
+"""A distribution without a sampler: its own ``rng_fn``, on the host.
+
+The generator it draws from is NumPy's, seeded with the key, so the draw is still a pure function of it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.evaluate import apply
+from loopax.jax_backend.callback import is_detached, refusal, unsupported
+from loopax.jax_backend.host_shapes import output_shape
+
+if TYPE_CHECKING:
+    from loopax.jax_backend.evaluate import Site
+
+
+def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
+    """The draw of ``site``'s node by its op's ``perform``.
+
+    Raises
+    ------
+    UnsupportedOpError
+        With ``on_missing="raise"``; and where a derivative is taken, since there is none.
+    """
+    node, context = site.node, site.context
+    line = unsupported(node)
+    if context.on_missing == "raise":
+        raise refusal([line])
+    if line not in context.warned:
+        context.warned.add(line)
+        warnings.warn(f"{line}. It is drawn on the host, through jax.pure_callback.", stacklevel=2)
+    generator = np.random.default_rng(0)
+    out = output_shape(site, node.outputs[1], [generator, size, *parameters])
+
+    def on_host(words: Any, *given: Any) -> np.ndarray:
+        arrays = [
+            np.asarray(x, dtype=v.type.dtype) for x, v in zip(given, node.inputs[2:], strict=True)
+        ]
+        rng = np.random.default_rng(np.asarray(words).ravel().tolist())
+        draw = apply(node, [rng, size, *arrays])[1]
+        if draw.shape != out.shape:
+            raise ValueError(
+                f"{node.op} drew {describe(node.outputs[1])} with the shape {draw.shape}; from its size, "
+                f"its parameters and its signature loopax had expected {out.shape}."
+            )
+        return np.asarray(draw, dtype=out.dtype)
+
+    def value(words: Any, *given: Any) -> Any:
+        return jax.pure_callback(on_host, out, words, *given, vmap_method="sequential")
+
+    given = [jnp.asarray(x) for x in parameters]
+    discrete = not jnp.issubdtype(out.dtype, jnp.inexact)
+    if discrete or is_detached(site, [node.outputs[1]]):
+        return value(jax.random.key_data(key), *map(jax.lax.stop_gradient, given))
+    return _without_derivative(value, line)(jax.random.key_data(key), *given)
+
+
+def _without_derivative(value: Any, line: str) -> Any:
+    """``value``, with an error of ours where a derivative is taken."""
+
+    @jax.custom_jvp
+    def function(*inputs: Any) -> Any:
+        return value(*inputs)
+
+    @function.defjvp
+    def function_jvp(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedOpError(
+            f"{line}. A draw on the host has no derivative with respect to its parameters. Write it in "
+            "terms of a distribution that has one, loc + scale * normal for instance, or keep it out of "
+            "what is differentiated with `pytensor.gradient.disconnected_grad`."
+        )
+
+    return function

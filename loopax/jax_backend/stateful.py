@@ -1,0 +1,100 @@
+"""``StatefulFunction``: a program with updates, called as PyTensor's function is."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import jax
+
+from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.program import Program
+from loopax.jax_backend.context import SharedContext
+from loopax.jax_backend.crossing import stored
+from loopax.jax_backend.static import is_traced
+
+
+class StatefulFunction:
+    """A function that keeps its shared variables and updates them, call after call.
+
+    ``jf.stateful()`` makes one with a context of its own, which starts from what the shared variables
+    hold then, so that the variables stay as they are. With ``live=True`` it reads and writes the
+    variables themselves, as PyTensor's function does.
+
+    Calls from several threads come one after the other; for threads of their own, give each a copy.
+    It is no pure function: under a transformation use ``jf.apply``.
+
+    >>> import numpy as np, pytensor
+    >>> from loopax import jaxify
+    >>> n = pytensor.shared(np.int64(0), name="n")
+    >>> count = jaxify([], n, updates={n: n + 1}).stateful()
+    >>> [int(count()) for _ in range(3)], count.context["n"], n.get_value()
+    ([0, 1, 2], Array(3, dtype=int64), array(0))
+    """
+
+    def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function, self._context, self._live = function, context, live
+        self._lock = threading.Lock()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function, args, kwargs = self._function.specialized(args, kwargs)
+        with self._lock:
+            program = function.program
+            new, out = function.apply(self._now(program), *args, **kwargs)
+            if any(map(is_traced, jax.tree.leaves(new))):
+                raise StatefulFunctionError(
+                    f"{self.__name__} keeps its values from call to call, which a transformation of JAX "
+                    "would turn into tracers. Use the pure form: ctx, out = jf.apply(ctx, ...)."
+                )
+            if self._live:
+                _write(program, new)
+            self._context = new
+        return out
+
+    @property
+    def context(self) -> SharedContext:
+        """The values as they are now. It can be set, to go on from others."""
+        return self._context.now() if self._live else self._context
+
+    @context.setter
+    def context(self, context: SharedContext) -> None:
+        if self._live:
+            raise StatefulFunctionError(
+                f"{self.__name__} is live: its values are those of the shared variables. Set them with "
+                "variable.set_value(...), or use stateful() without live=True."
+            )
+        self._context = context
+
+    def copy(self) -> StatefulFunction:
+        """Another one that goes on from the same values, on its own."""
+        return StatefulFunction(self._function, self._context, self._live)
+
+    def _now(self, program: Program) -> SharedContext:
+        return (
+            SharedContext.holding(program.shared)
+            if self._live
+            else self._context.including(program)
+        )
+
+    def __repr__(self) -> str:
+        return f"<StatefulFunction {self.__name__}{', live' if self._live else ''}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+
+def _write(program: Program, context: SharedContext) -> None:
+    """Put the next values into PyTensor's storage: all of them, or none."""
+    updated = [program.shared[k] for k in program.updates]
+    values = context.read(program)
+    new = [
+        stored(values[k], s.variable.type, s.value)
+        for k, s in zip(program.updates, updated, strict=True)
+    ]
+    for s, x in zip(updated, new, strict=True):
+        s.storage[0] = x

@@ -1,0 +1,386 @@
+"""Each distribution of PyTensor has in JAX the law that SciPy says it has.
+
+A row of `ROWS` is a distribution with sets of parameters, edges of their ranges among them, and what
+SciPy says of one set. All sets are drawn by one program, as a batch. The keys are fixed, so a test that
+passes always passes; the limit is a probability of one in ten thousand for a right sampler to fail.
+"""
+
+import inspect
+from functools import cache
+from itertools import permutations
+
+import jax
+import numpy as np
+import pytensor.tensor as pt
+import pytensor.tensor.random.basic as ptr
+import pytest
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import random_generator_type
+from scipy import stats
+
+from loopax import jaxify
+from loopax.jax_backend.samplers.log_concave import SMALL, hat_width
+from loopax.jax_backend.samplers.registry import families, has_sampler
+
+COUNT = 4000
+LIMIT = 1e-4
+RNG = random_generator_type("rng")
+
+
+def draw(distribution, *parameters, **options):
+    """A draw from the generator `RNG`, as a variable."""
+    return distribution(*parameters, rng=RNG, return_next_rng=True, **options)[1]
+
+
+def wrapped(mu, kappa):
+    """The von Mises law on [-pi, pi], where SciPy's is on an interval around its mean."""
+    if kappa == 0:
+        return stats.uniform(-np.pi, 2 * np.pi)
+    assert mu == 0
+    return stats.vonmises(kappa)
+
+
+# name in pt.random -> (sets of parameters, the law of one set)
+CONTINUOUS = {
+    "normal": ([(0.3, 2.0), (-100.0, 1e-3)], stats.norm),
+    "uniform": ([(-1.0, 2.0), (5.0, 5.001)], lambda a, b: stats.uniform(a, b - a)),
+    "triangular": (
+        [(-1.0, 0.5, 2.0), (0.0, 0.0, 1.0), (0.0, 3.0, 3.0)],
+        lambda a, m, b: stats.triang((m - a) / (b - a), a, b - a),
+    ),
+    "beta": ([(2.0, 5.0), (0.1, 3.0), (200.0, 0.5)], stats.beta),
+    "halfnormal": ([(0.0, 1.0), (3.0, 0.2)], stats.halfnorm),
+    "lognormal": ([(0.0, 1.0), (-3.0, 0.2)], lambda m, s: stats.lognorm(s, scale=np.exp(m))),
+    "gamma": ([(0.05, 2.0), (3.0, 0.5), (1e6, 1.0)], lambda a, s: stats.gamma(a, scale=s)),
+    "invgamma": ([(0.7, 2.0), (30.0, 5.0)], lambda a, s: stats.invgamma(a, scale=s)),
+    "gengamma": (
+        [(1.0, 2.0, 3.0), (4.0, 0.5, 1.0)],
+        lambda a, p, s: stats.gengamma(a / p, p, scale=s),
+    ),
+    "pareto": ([(3.0, 2.0), (0.4, 1.0)], lambda b, s: stats.pareto(b, scale=s)),
+    "gumbel": ([(0.0, 1.0), (2.0, 5.0)], stats.gumbel_r),
+    "laplace": ([(0.0, 1.0), (2.0, 5.0)], stats.laplace),
+    "logistic": ([(0.0, 1.0), (2.0, 5.0)], stats.logistic),
+    "cauchy": ([(0.0, 1.0), (2.0, 5.0)], stats.cauchy),
+    "halfcauchy": ([(0.0, 1.0), (2.0, 5.0)], stats.halfcauchy),
+    "exponential": ([(1.0,), (1e-3,)], lambda s: stats.expon(scale=s)),
+    "weibull": ([(2.0,), (0.3,)], stats.weibull_min),
+    "truncexpon": ([(2.0, 1.0, 3.0), (50.0, 0.0, 1.0), (1e-6, 0.0, 1.0)], stats.truncexpon),
+    "t": ([(3.0, 0.0, 1.0), (0.5, 1.0, 2.0), (1e8, 0.0, 1.0)], stats.t),
+    "wald": ([(1.0, 2.0), (100.0, 0.1), (1e-3, 50.0)], lambda m, s: stats.invgauss(m / s, scale=s)),
+    "vonmises": ([(0.0, 0.5), (2.0, 0.0), (0.0, 1e-9), (0.0, 5.0), (0.0, 1e7)], wrapped),
+}
+DISCRETE = {
+    "bernoulli": ([(0.3,), (0.0,), (1.0,)], stats.bernoulli),
+    "poisson": ([(0.0,), (0.7,), (9.99,), (10.0,), (300.0,), (1e7,)], stats.poisson),
+    "binomial": (
+        [
+            (0, 0.3),
+            (5, 0.0),
+            (5, 1.0),
+            (10, 0.5),
+            (20, 0.5),
+            (10**4, 0.998),
+            (10**6, 0.3),
+            (10**9, 1e-9),
+        ],
+        stats.binom,
+    ),
+    "negative_binomial": ([(0.3, 0.2), (10.0, 0.5), (3.0, 1.0), (1e3, 1e-3)], stats.nbinom),
+    "betabinom": ([(10, 1.0, 2.0), (100, 0.2, 0.1), (0, 1.0, 1.0)], stats.betabinom),
+    "geometric": ([(0.3,), (1.0,), (1e-6,)], stats.geom),
+    "hypergeometric": (
+        [(10, 20, 5), (20, 10, 25), (500, 300, 100), (0, 5, 3), (5, 0, 3), (10, 10, 20)]
+        + [(7, 3, 0), (10**8, 10**5, 10**7), (0, 0, 0)],
+        lambda good, bad, n: stats.hypergeom(good + bad, good, n),
+    ),
+    "integers": ([(0, 10), (-3, -2), (-(2**40), 2**40)], stats.randint),
+    "categorical": (
+        [((0.2, 0.5, 0.3),), ((0.0, 1.0, 0.0),)],
+        lambda p: stats.rv_discrete(values=(range(len(p)), p)),
+    ),
+}
+ROWS = {**CONTINUOUS, **DISCRETE}
+# Functions of pt.random that are one of the above with other parameters; vectors, tested one by one below.
+MADE_OF = {
+    "chisquare": "gamma",
+    "rayleigh": "gamma",
+    "standard_normal": "normal",
+    "nbinom": "negative_binomial",
+}
+VECTORS = {"dirichlet", "multinomial", "multivariate_normal", "choice", "permutation"}
+
+
+@cache
+def draws(name):
+    """For each set of parameters, COUNT draws."""
+    sets, _ = ROWS[name]
+    columns = [np.stack([np.asarray(x) for x in xs])[:, None] for xs in zip(*sets, strict=True)]
+    options = {"scale": columns.pop()} if name == "gamma" else {}
+    drawn = draw(getattr(pt.random, name), *columns, size=(len(sets), COUNT), **options)
+    return np.asarray(jaxify([RNG], drawn)(jax.random.key(20)))
+
+
+def of_sets(rows):
+    return [
+        pytest.param(name, k, id=f"{name}{sets[k]}")
+        for name, (sets, _) in rows.items()
+        for k in range(len(sets))
+    ]
+
+
+def test_every_distribution_has_a_row():
+    names = {*ROWS, *MADE_OF, *VECTORS}
+    assert set(ptr.__all__) <= names, "a distribution of PyTensor without a test here"
+    classes = {
+        c for _, c in inspect.getmembers(ptr, inspect.isclass) if issubclass(c, RandomVariable)
+    }
+    assert classes - {RandomVariable, ptr.ScipyRandomVariable} == set(families())
+
+
+def test_every_distribution_is_drawn_in_jax():
+    ops = [
+        getattr(pt.random, name) for name in {*ROWS, *VECTORS} - {"gamma", "choice", "permutation"}
+    ]
+    assert all(has_sampler(op) for op in ops)
+
+
+@pytest.mark.parametrize(("name", "k"), of_sets(CONTINUOUS))
+def test_continuous(name, k):
+    sets, law = CONTINUOUS[name]
+    assert stats.kstest(draws(name)[k], law(*sets[k]).cdf).pvalue > LIMIT
+
+
+@pytest.mark.parametrize(("name", "k"), of_sets(DISCRETE))
+def test_discrete(name, k):
+    sets, law = DISCRETE[name]
+    assert draws(name).dtype == np.int64
+    if name == "hypergeometric" and not any(sets[k]):
+        assert not draws(name)[k].any()  # an empty urn, of which SciPy has no law
+        return
+    assert_has_law(draws(name)[k], law(*sets[k]))
+
+
+def assert_has_law(xs, law):
+    """Chi-square, in cells of equal probability or nearly so."""
+    with np.errstate(all="ignore"):
+        edges = np.unique(law.ppf(np.linspace(0, 1, 31)[1:-1]))
+        expected = len(xs) * np.diff([0.0, *law.cdf(edges), 1.0])
+    found = np.bincount(np.searchsorted(edges, xs), minlength=len(expected))
+    assert_expected(found, expected)
+
+
+def assert_expected(found, expected):
+    """Chi-square. Cells where little is expected are taken together; where nothing is, there is nothing."""
+    found, expected = np.ravel(found), np.ravel(expected)
+    assert not found[expected == 0].any()
+    few = expected < 5
+    found = np.array([*found[~few], found[few].sum()])
+    expected = np.array([*expected[~few], expected[few].sum()])
+    found, expected = found[expected > 0], expected[expected > 0]
+    if len(found) > 1:
+        assert stats.chisquare(found, expected * (found.sum() / expected.sum())).pvalue > LIMIT
+
+
+@pytest.mark.parametrize("kappa", [0.3, 4.0])
+def test_von_mises_around_another_mean(kappa):
+    drawn = jaxify([RNG], draw(pt.random.vonmises, [[3.0], [-40.0]], kappa, size=(2, COUNT)))
+    for mu, xs in zip((3.0, -40.0), np.asarray(drawn(jax.random.key(4))), strict=True):
+        assert (abs(xs) <= np.pi).all()
+        away = (xs - mu + np.pi) % (2 * np.pi) - np.pi
+        assert stats.kstest(away, stats.vonmises(kappa).cdf).pvalue > LIMIT
+
+
+@pytest.mark.parametrize("name", ["hypergeometric", "binomial", "poisson"])
+def test_the_hat_of_the_ratio_of_uniforms_is_above_the_mass(name):
+    """``|x - centre| sqrt(mass(k) / mass(mode)) <= width / 2`` for all ``x`` in ``[k, k + 1]``."""
+    laws = {
+        "poisson": [stats.poisson(m) for m in (10, 10.5, 10.99, 37.2, 1e3, 1e5)],
+        "binomial": [
+            stats.binom(n, p)
+            for n in (20, 21, 50, 10**4)
+            for p in (0.5, 0.2, 0.01)
+            if n * p >= SMALL
+        ],
+        "hypergeometric": [
+            stats.hypergeom(total, good, n)
+            for total in (40, 41, 100, 10**4)
+            for good in (total // 2, total // 4)
+            for n in (total // 2, total // 3, total // 5)
+            if n * good / total >= SMALL
+        ],
+    }[name]
+    for law in laws:
+        k = np.arange(max(0, law.mean() - 40 * law.std()), law.mean() + 40 * law.std()).round()
+        mass = law.pmf(k)
+        from_centre = np.maximum(abs(k - law.mean() - 0.5), abs(k + 1 - law.mean() - 0.5))
+        width = float(hat_width(law.var()))
+        assert (from_centre * np.sqrt(mass / mass.max()) <= width / 2).all()
+
+
+# -- vectors ---------------------------------------------------------------------------------------------
+
+
+def test_dirichlet():
+    alphas = np.array([[1.0, 2.0, 4.0], [0.05, 0.1, 0.3], [1.0, 0.0, 2.0]])
+    drawn = jaxify([RNG], draw(pt.random.dirichlet, alphas[:, None], size=(3, COUNT)))
+    xs = np.asarray(drawn(jax.random.key(5)))
+    np.testing.assert_allclose(xs.sum(-1), 1)
+    for alpha, rows in zip(alphas, xs, strict=True):
+        for j in np.flatnonzero(alpha):
+            law = stats.beta(alpha[j], alpha.sum() - alpha[j])
+            assert stats.kstest(rows[:, j], law.cdf).pvalue > LIMIT
+        covariance = np.diag(alpha / alpha.sum()) - np.outer(alpha, alpha) / alpha.sum() ** 2
+        np.testing.assert_allclose(np.cov(rows.T), covariance / (alpha.sum() + 1), atol=0.01)
+    assert not xs[2, :, 1].any()
+
+
+COVARIANCE = np.array([[2.0, 0.6, -0.3], [0.6, 1.0, 0.2], [-0.3, 0.2, 0.5]])
+
+
+def test_multivariate_normal():
+    mean = np.array([[1.0, -2.0, 0.5], [0.0, 0.0, 10.0]])
+    covariances = np.stack([COVARIANCE, 4 * np.eye(3)])
+    programs = [
+        draw(
+            pt.random.multivariate_normal,
+            mean[:, None],
+            covariances[:, None],
+            size=(2, COUNT),
+            method=m,
+        )
+        for m in ("cholesky", "svd", "eigh")
+    ]
+    for xs in jaxify([RNG], programs)(jax.random.key(6)):
+        for rows, mu, covariance in zip(np.asarray(xs), mean, covariances, strict=True):
+            white = np.linalg.solve(np.linalg.cholesky(covariance), (rows - mu).T)
+            assert stats.kstest(white.ravel(), "norm").pvalue > LIMIT
+            np.testing.assert_allclose(np.cov(white), np.eye(3), atol=0.1)
+
+
+def test_multivariate_normal_of_a_singular_and_of_no_covariance():
+    singular, none = np.outer([1.0, 2.0], [1.0, 2.0]), np.diag([1.0, -1.0])
+    programs = [
+        draw(pt.random.multivariate_normal, np.zeros(2), c, size=5, method=m)
+        for c, m in [(singular, "svd"), (singular, "eigh"), (none, "eigh"), (none, "cholesky")]
+    ]
+    svd, eigh, *invalid = map(np.asarray, jaxify([RNG], programs)(jax.random.key(7)))
+    np.testing.assert_allclose(svd[:, 1], 2 * svd[:, 0])
+    np.testing.assert_allclose(eigh[:, 1], 2 * eigh[:, 0])
+    assert np.isnan(invalid).any(axis=(1, 2)).all()
+
+
+def test_multinomial():
+    p = np.array([[0.2, 0.0, 0.5, 0.3], [1e-4, 0.9, 0.0999, 0.0]])
+    n = np.array([[30], [10**6]])
+    xs = np.asarray(
+        jaxify([RNG], draw(pt.random.multinomial, n, p[:, None], size=(2, COUNT)))(
+            jax.random.key(8)
+        )
+    )
+    assert xs.dtype == np.int64
+    np.testing.assert_array_equal(xs.sum(-1), np.broadcast_to(n, (2, COUNT)))
+    for rows, trials, q in zip(xs, n[:, 0], p, strict=True):
+        for j, q_j in enumerate(q):
+            assert_has_law(rows[:, j], stats.binom(trials, q_j))
+        covariance = trials * (np.diag(q) - np.outer(q, q))
+        np.testing.assert_allclose(np.cov(rows.T), covariance, atol=0.08 * trials)
+
+
+def test_categorical_of_one_distribution_and_of_many():
+    """The two are searched in different ways. An outcome of probability 0 does not occur."""
+    p = np.array([0.0, 0.25, 0.0, 0.7, 0.05, 0.0])
+    programs = [
+        draw(pt.random.categorical, p, size=(COUNT,)),
+        draw(pt.random.categorical, np.tile(p, (COUNT, 1))),
+        draw(pt.random.categorical, p.astype("float32"), size=(COUNT,)),
+        draw(pt.random.choice, pt.arange(6), p=p, size=(COUNT,)),
+    ]
+    for xs in jaxify([RNG], programs)(jax.random.key(9)):
+        assert_expected(np.bincount(xs, minlength=6)[p > 0], COUNT * p[p > 0])
+        assert not np.bincount(xs, minlength=6)[p == 0].any()
+
+
+# -- orders ----------------------------------------------------------------------------------------------
+
+ORDERS = [*permutations(range(4))]
+
+
+def numbered(rows, orders):
+    """How often each of ``orders`` is among ``rows``."""
+    place = {order: k for k, order in enumerate(orders)}
+    return np.bincount([place[tuple(r)] for r in np.asarray(rows).tolist()], minlength=len(orders))
+
+
+def test_permutations_are_uniform():
+    matrix = np.arange(4.0)[:, None] + [0, 10]
+    programs = [
+        draw(pt.random.permutation, np.full(COUNT, 4)),
+        draw(pt.random.permutation, np.tile(np.arange(4), (COUNT, 1))),
+    ]
+    # A scalar or vector is one draw; a batch of them comes of the signature.
+    op = ptr.PermutationRV(signature="(x)->(x)", dtype="int64")
+    batch = op(np.tile(np.arange(4), (COUNT, 1)), rng=RNG, return_next_rng=True)[1]
+    counts = ptr.PermutationRV(signature="()->(x)", dtype="int64")
+    of_counts = counts(np.full(COUNT, 4), rng=RNG, return_next_rng=True)[1]
+    rows = draw(pt.random.permutation, matrix)
+    batch, of_counts, whole, rows = jaxify([RNG], [batch, of_counts, programs[1], rows])(
+        jax.random.key(10)
+    )
+    assert_expected(numbered(batch, ORDERS), np.full(24, COUNT / 24))
+    assert_expected(numbered(of_counts, ORDERS), np.full(24, COUNT / 24))
+    assert sorted(np.asarray(rows)[:, 0]) == [0, 1, 2, 3]
+    np.testing.assert_array_equal(np.asarray(rows)[:, 1], np.asarray(rows)[:, 0] + 10)
+    assert whole.shape == (COUNT, 4)  # of the rows, which are all alike
+
+
+PAIRS = [*permutations(range(4), 2)]
+
+
+def choices(signature, *parameters, dtype="int64"):
+    """COUNT choices without replacement, as one batch."""
+    op = ptr.ChoiceWithoutReplacement(signature=signature, dtype=dtype)
+    return op(*parameters, rng=RNG, return_next_rng=True)[1]
+
+
+def test_choices_without_replacement():
+    p = np.array([0.1, 0.2, 0.3, 0.4])
+    rows, two = np.tile(np.arange(4), (COUNT, 1)), np.array([2])
+    programs = [
+        choices("(a),(1)->(s)", rows, two),
+        choices("(),(1)->(s)", np.full(COUNT, 4), two),
+        choices("(a),(a),(1)->(s)", rows, p, two),
+        choices("(),(a),(1)->(s)", np.full(COUNT, 4), p, two),
+    ]
+    evenly, counted, *weighted = jaxify([RNG], programs)(jax.random.key(11))
+    for found in (evenly, counted):
+        assert_expected(numbered(found, PAIRS), np.full(12, COUNT / 12))
+    successive = np.array([p[i] * p[j] / (1 - p[i]) for i, j in PAIRS])
+    for found in weighted:
+        assert_expected(numbered(found, PAIRS), COUNT * successive)
+
+
+def test_choices_among_unequal_numbers_of_items():
+    sizes = np.array([3, 5])
+    found = np.asarray(
+        jaxify([RNG], choices("(),(1)->(s)", np.repeat(sizes, COUNT), np.array([1])))(
+            jax.random.key(12)
+        )
+    )[:, 0]
+    for n, xs in zip(sizes, np.split(found, 2), strict=True):
+        assert_expected(np.bincount(xs, minlength=5)[:n], np.full(n, COUNT / n))
+        assert xs.max() == n - 1
+
+
+def test_choice_of_rows_of_a_matrix():
+    a = np.arange(10.0).reshape(5, 2)
+    programs = [
+        draw(pt.random.choice, a, size=(3,), replace=False),
+        draw(pt.random.choice, a, size=(2, 2), replace=False, p=[0.5, 0.25, 0.0, 0.15, 0.1]),
+        draw(pt.random.choice, a, size=(2, 3)),
+    ]
+    one, two, three = jaxify([RNG], programs)(jax.random.key(13))
+    for found in (one, two, three):
+        np.testing.assert_array_equal(found[..., 1], found[..., 0] + 1)
+    assert np.unique(one[:, 0]).size == 3 and np.unique(two[..., 0]).size == 4
+    assert 4.0 not in np.asarray(two)
