@@ -2,9 +2,9 @@
 
     n -> n / 2 where n is even, 3 n + 1 where it is odd
 
-From every n that anyone has tried this comes to 1 (Lagarias 2010, The Ultimate Challenge: The 3x+1 Problem).
-How many steps that takes is sequence A006577 of the On-Line Encyclopedia of Integer Sequences, the greatest
-number on the way A025586.
+From every n that anyone has tried this comes to 1 (Lagarias 2010, The Ultimate Challenge: The 3x+1
+Problem). How many steps that takes is sequence A006577 of the On-Line Encyclopedia of Integer Sequences,
+the greatest number on the way A025586.
 
 The loop is written for one n. `jax.vmap` runs it for all of them, and each stops on its own.
 """

@@ -3,11 +3,11 @@
 Each of the data comes from the first distribution with probability `weight`, else from the second. The
 expectation step takes for each the probability that it comes from the first, given the parameters; the
 maximisation step takes the parameters that these probabilities make most likely. The likelihood
-never falls (Dempster, Laird & Rubin 1977, J. R. Stat. Soc. B 39, 1-38). How many rounds that takes depends on how far
-the two lie apart: the loop stops when no parameter changes any more.
+never falls (Dempster, Laird & Rubin 1977, J. R. Stat. Soc. B 39, 1-38). How many rounds it takes depends
+on how far the two lie apart: the loop stops when no parameter changes any more.
 
-What comes out is where the likelihood is greatest, hence a smooth function of the data: its derivative is how much
-each datum moves the estimate.
+What comes out is a place where the likelihood is greatest, hence a smooth function of the data: its
+derivative says how much each datum moves the estimate.
 """
 
 import jax

@@ -7,9 +7,9 @@ origin. The equation has no solution in closed form (Murray & Dermott 1999, Sola
 The scan goes along the times, and each of its steps runs a loop that stops where Newton's method has
 settled, begun at the solution for the time before.
 
-JAX differentiates the steps that were taken. Newton's method forgets where it began: the error of
-a derivative is about that of the value one step before, that of a second derivative about that of the value two
-steps before. So the loop takes two steps more than the value needs.
+JAX differentiates the steps that were taken. Newton's method forgets where it began: the error of a
+derivative is about that of the value one step before, the error of a second derivative about that of the
+value two steps before. So the loop takes two steps more than the value needs.
 """
 
 import jax

@@ -2,14 +2,14 @@
 
     angle'' = -(g / length) sin(angle)
 
-The method is Fehlberg's of order 4 and 5: six slopes a step give two results, whose difference estimates the
-error (Fehlberg 1969, NASA TR R-315, table III; the tableau below is in Hairer, Norsett & Wanner 1993, Solving
-Ordinary Differential Equations I, table II.5.1). A step is repeated, shorter, where that error is above the
-tolerance, and the next one is longer where it is far below. How many steps there are is only known at the
-end, so this is a loop that stops, at the time that was asked for.
+The method is Fehlberg's of order 4 and 5: six slopes a step give two results, whose difference estimates
+the error (Fehlberg 1969, NASA TR R-315, table III; the same tableau is in Hairer, Norsett & Wanner 1993,
+Solving Ordinary Differential Equations I, section II.5). A step is repeated, shorter, where that error is
+above the tolerance, and the next one is longer where it is far below. How many steps there are is only
+known at the end, so this is a loop that stops, at the time that was asked for.
 
-The exact angle is 2 arcsin(k cd(sqrt(g / length) t | k^2)) where k is the sine of half the first angle, cd a
-quotient of Jacobi's elliptic functions, and the pendulum starts at rest.
+The exact angle is 2 arcsin(k cd(sqrt(g / length) t | k^2)) where k is the sine of half the first angle,
+cd a quotient of Jacobi's elliptic functions, and the pendulum starts at rest.
 """
 
 import jax
@@ -52,7 +52,7 @@ def fehlberg(slope, y, h):
 def solve(slope, y, end, tolerance, max_steps=MAX_STEPS):
     """The state at the time ``end``, from ``y`` at 0; the time reached, steps taken, and steps kept.
 
-    Of an autonomous equation, with the same tolerance for the absolute error of each component.
+    ``tolerance`` is for the error that a step adds to any component.
     """
 
     def step(state):

@@ -13,7 +13,13 @@ from loopax.ir.errors import (
     StatefulFunctionError,
     UnsupportedOpError,
 )
-from loopax.jax_backend import JaxFunction, SharedContext, StatefulFunction, set_default_precision
+from loopax.jax_backend import (
+    JaxFunction,
+    SharedContext,
+    StatefulFunction,
+    Trace,
+    set_default_precision,
+)
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import TracedFunction, jaxify
 
@@ -30,6 +36,7 @@ __all__ = [
     "SharedContext",
     "StatefulFunction",
     "StatefulFunctionError",
+    "Trace",
     "TracedFunction",
     "UnsupportedOpError",
     "cond",

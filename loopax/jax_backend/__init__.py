@@ -12,6 +12,7 @@ from loopax.jax_backend.pytensor_mode import register as register_with_pytensor 
 from loopax.jax_backend.stages import Stages  # noqa: E402
 from loopax.jax_backend.stateful import StatefulFunction  # noqa: E402
 from loopax.jax_backend.support import unsupported_ops  # noqa: E402
+from loopax.jax_backend.trace import Trace  # noqa: E402
 
 register_with_pytensor()
 
@@ -20,6 +21,7 @@ __all__ = [
     "SharedContext",
     "Stages",
     "StatefulFunction",
+    "Trace",
     "calls",
     "conditionals",
     "loops",

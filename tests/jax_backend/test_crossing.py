@@ -1,5 +1,7 @@
 """What goes into a program and comes out of it, type by type."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +19,8 @@ from pytensor.typed_list import TypedListType, getitem, make_list
 from loopax import DynamicShapeError, LoopTypeError, jaxify, scan
 from tests.compare import FAST_COMPILE
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 X, N = pt.dvector("x"), pt.lscalar("n")
 XS = np.array([0.5, -1.0, 2.0])
 RNG = random_generator_type(
@@ -26,11 +30,16 @@ KEY = jax.random.key(3)
 DRAW = RNG.normal(size=3)[1]
 
 
+@cache
+def three_normals():
+    return jaxify([RNG], DRAW)
+
+
 # -- generators -------------------------------------------------------------------------------------------
 
 
 def test_a_key_of_either_style_and_a_generator():
-    f = jaxify([RNG], DRAW)
+    f = three_normals()
     expected = np.asarray(f(KEY))
     np.testing.assert_array_equal(f(jax.random.key_data(KEY)), expected)
     np.testing.assert_array_equal(f(np.asarray(jax.random.key_data(KEY))), expected)
@@ -41,7 +50,7 @@ def test_a_key_of_either_style_and_a_generator():
 @pytest.mark.parametrize("kind", ["PCG64", "MT19937", "Philox", "SFC64"])
 def test_equal_generators_are_equal_keys(kind):
     make = getattr(np.random, kind)
-    f = jaxify([RNG], DRAW)
+    f = three_normals()
     one, same, other = (np.random.Generator(make(seed)) for seed in (1, 1, 2))
     before = one.bit_generator.state["state"] if kind != "MT19937" else None
     first = np.asarray(f(one))
@@ -54,7 +63,7 @@ def test_equal_generators_are_equal_keys(kind):
 
 
 def test_what_is_no_key():
-    f = jaxify([RNG], DRAW)
+    f = three_normals()
     with pytest.raises(
         LoopTypeError, match=r"'rng' \(argument 0\) must be one jax.random key.*\(2,\)"
     ):
@@ -229,7 +238,7 @@ def test_a_traced_function_of_all_of_them():
 
     g = jaxify(f)
     sums, rows = g(KEY, scipy.sparse.csc_matrix(np.eye(3)), slice(1, 2), XS)
-    np.testing.assert_allclose(sums, jaxify([RNG], DRAW)(KEY) + XS)
+    np.testing.assert_allclose(sums, three_normals()(KEY) + XS)
     np.testing.assert_allclose(np.asarray(rows), 2 * XS[None])
     bcoo = BCOO.fromdense(jnp.eye(3))
     np.testing.assert_allclose(

@@ -19,6 +19,8 @@ from loopax import DynamicShapeError, LoopTypeError, UnsupportedOpError, cond, j
 from loopax.jax_backend.samplers.registry import find_family
 from tests.compare import FAST_COMPILE
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 RNG = random_generator_type("rng")
 KEY = jax.random.key(30)
 R = pt.random
@@ -276,14 +278,14 @@ def test_derivatives_at_the_edges_are_finite():
         draw(R.vonmises, a, a, size=200),
     ]
     f = jaxify([RNG, a], sum(x.sum() for x in programs))
-    assert np.isfinite(jax.grad(f, argnums=1)(KEY, 0.0))
+    assert np.isfinite(jax.jit(jax.grad(f, argnums=1))(KEY, 0.0))
 
 
 def test_counts_have_no_derivative_and_are_no_obstacle_to_one():
     p = pt.dscalar("p")
     counts = draw(R.binomial, 40, p, size=3) + draw(R.categorical, pt.stack([p, 1 - p]), size=3)
     value = jaxify([RNG, p], (counts * p).sum())
-    found, slope = jax.value_and_grad(value, argnums=1)(KEY, 0.5)
+    found, slope = jax.jit(jax.value_and_grad(value, argnums=1))(KEY, 0.5)
     np.testing.assert_allclose(slope, found / 0.5)
 
 

@@ -1,0 +1,18 @@
+"""What is done around tests of several folders."""
+
+import jax
+import pytest
+
+
+@pytest.fixture(scope="module")
+def quickly_compiled(request):
+    """In `make test`, XLA leaves out most of its optimisations; in `make test-all` it does them.
+
+    For modules that compile large programs and run each of them once, on little data: there compilation
+    is most of the time, and optimising them takes more of it than it gives back.
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    quick = request.config.option.markexpr == "not slow"
+    jax.config.update("jax_disable_most_optimizations", quick or before)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
