@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.sparse import BCOO
 from pytensor.compile.executor import Function
 from pytensor.compile.sharedvalue import SharedVariable
 
@@ -193,7 +195,9 @@ class SharedContext(Mapping[str, Any]):
 
         ``jax.vmap(jf.apply)`` runs them side by side: chains, particles, ensembles.
         """
-        return jax.tree.map(lambda x: _replicated(x, n), self)
+        return jax.tree.map(
+            lambda x: _replicated(x, n), self, is_leaf=lambda x: isinstance(x, BCOO)
+        )
 
     def including(self, program: Program) -> SharedContext:
         """With the values that a program needs and this context lacks, as they are now."""
@@ -260,13 +264,12 @@ class SharedContext(Mapping[str, Any]):
         Array([3., 4.], dtype=float64)
         """
         leaves, _ = jax.tree_util.tree_flatten_with_path(self)
-        np.savez(
-            file,
-            **{
-                _path(at): np.asarray(jax.random.key_data(x) if is_key(x) else x)
-                for at, x in leaves
-            },
-        )
+        # Not np.savez: variables may have the names of its own arguments.
+        with zipfile.ZipFile(file, "w") as archive:
+            for at, x in leaves:
+                data = np.asarray(jax.random.key_data(x) if is_key(x) else x)
+                with archive.open(f"{_path(at)}.npy", "w", force_zip64=True) as part:
+                    np.lib.format.write_array(part, data, allow_pickle=False)
 
     def restore(self, file: str | os.PathLike[str] | Any) -> SharedContext:
         """A context of the structure of this one, with the values that `save` wrote.
@@ -301,6 +304,9 @@ def _on_device(shared: Shared, name: str) -> Any:
 
 
 def _replicated(x: Any, n: int) -> Any:
+    if isinstance(x, BCOO):  # JAX takes a batch of matrices for one of rank 3
+        data, indices = _replicated(x.data, n), _replicated(x.indices, n)
+        return BCOO((data, indices), shape=(n, *x.shape))
     if not is_key(x):
         return jnp.broadcast_to(x, (n, *jnp.shape(x)))
     flat = jax.vmap(lambda key: jax.random.split(key, n), out_axes=1)(x.reshape(-1))

@@ -58,9 +58,14 @@ def plan(graph: AbstractFunctionGraph) -> Plan:
 
 @dataclass
 class Context:
-    """What a whole evaluation shares: options, and the plans of the graphs seen so far."""
+    """What a whole evaluation shares: options, and the plans of the graphs seen so far.
+
+    With ``open_lengths`` a length that hangs on traced values makes a `Trace`, where it has a bound;
+    without, such values become static.
+    """
 
     on_missing: str = "callback"
+    open_lengths: bool = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
     warned: set[str] = field(default_factory=set)
 

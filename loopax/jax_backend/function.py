@@ -65,7 +65,7 @@ class JaxFunction(Stages):
 
     def _prepare(self) -> None:
         self._arguments = Arguments(self.program)
-        self._context = Context(on_missing=self._on_missing)
+        self._contexts = [Context(self._on_missing, open_lengths) for open_lengths in (False, True)]
         self._static = frozenset(
             k for k, v in enumerate(self.program.graph.inputs) if is_static(v.type)
         )
@@ -161,12 +161,13 @@ class JaxFunction(Stages):
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
             # known number of steps can be differentiated.
-            static = static | {k for k in self._counts if not is_traced(given[k])}
+            known = {*static, *self._counts}
+            static = frozenset(k for k in known if not is_traced(given[k]))
         while True:
             try:
-                if not static:
+                if not static and concrete:
                     return self._compiled(*given)
-                return self._call_static(given, static)
+                return self._call_variant(given, static, concrete)
             except NeedsStatic as need:
                 self._make_static(need, given, static)
                 static = static | need.positions
@@ -207,21 +208,14 @@ class JaxFunction(Stages):
         with TRACING:
             self._static |= new
 
-    def _call_static(self, given: Any, static: frozenset[int]) -> Any:
-        traced = [k for k in sorted(static) if is_traced(given[k])]
-        if traced:
-            self._make_static(
-                NeedsStatic(frozenset(traced), f"{self.program.name} makes a shape of an input"),
-                given,
-                static,
-            )
+    def _call_variant(self, given: Any, static: frozenset[int], concrete: bool) -> Any:
         values = {k: jax.tree.map(_known, given[k]) for k in sorted(static)}
         leaves, tree = jax.tree.flatten(values)
-        key = (tree, *map(_identity, leaves))
+        key = (concrete, tree, *map(_identity, leaves))
         with TRACING:
             if key not in self._variants:
                 self._warn_of_recompiling(values)
-                self._variants[key] = self._variant(tuple(values.items()))
+                self._variants[key] = self._variant(tuple(values.items()), not concrete)
                 if len(self._variants) > _MOST_VARIANTS:
                     self._variants.popitem(last=False)
             self._variants.move_to_end(key)
@@ -246,9 +240,9 @@ class JaxFunction(Stages):
                 stacklevel=4,
             )
 
-    def _variant(self, static: tuple[tuple[int, Any], ...]) -> Any:
+    def _variant(self, static: tuple[tuple[int, Any], ...], open_lengths: bool = False) -> Any:
         """The program for given values of its static inputs, as a function of the others."""
-        graph, build, context = self.program.graph, self.program.build, self._context
+        graph, build, context = self.program.graph, self.program.build, self._contexts[open_lengths]
         n_returned = self.program.n_returned
         positions = dict(static)
         rest = [k for k in range(len(graph.inputs)) if k not in positions]

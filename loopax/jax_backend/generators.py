@@ -47,6 +47,8 @@ def as_key(x: Any, what: str = "A generator") -> Any:
     """
     if isinstance(x, np.random.Generator):
         return _wrapped(_words(x))
+    if _is_jax_mode_state(x):
+        return jax.random.wrap_key_data(jnp.asarray(x["jax_state"]), impl="threefry2x32")
     if is_key(x):
         if x.ndim == 0:
             return x
@@ -64,10 +66,20 @@ def as_key(x: Any, what: str = "A generator") -> Any:
     )
 
 
-def as_generator(key: Any, like: np.random.Generator) -> np.random.Generator:
-    """A NumPy ``Generator`` with the bit generator of ``like``, seeded with ``key``."""
+def as_generator(key: Any, like: Any) -> Any:
+    """A NumPy ``Generator`` with the bit generator of ``like``, seeded with ``key``.
+
+    ``like`` may be what PyTensor's ``mode="JAX"`` keeps in place of one: then a state of that kind.
+    """
     words = np.asarray(jax.random.key_data(key), dtype=np.uint32).tolist()
+    if _is_jax_mode_state(like):
+        return {**like, "jax_state": np.array(words[:2], dtype=np.uint32)}
     return np.random.Generator(type(like.bit_generator)(np.random.SeedSequence(words)))
+
+
+def _is_jax_mode_state(x: Any) -> bool:
+    """Whether ``x`` is the state that functions of PyTensor's ``mode="JAX"`` keep for a generator."""
+    return isinstance(x, dict) and "jax_state" in x
 
 
 def _words(generator: np.random.Generator) -> np.ndarray:

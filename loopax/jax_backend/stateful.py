@@ -65,6 +65,11 @@ class StatefulFunction:
                 f"{self.__name__} is live: its values are those of the shared variables. Set them with "
                 "variable.set_value(...), or use stateful() without live=True."
             )
+        if not isinstance(context, SharedContext):
+            raise StatefulFunctionError(
+                f"The context of {self.__name__} is a SharedContext, such as jf.init_context() makes; got "
+                f"{context!r} of type {type(context).__name__}."
+            )
         self._context = context
 
     def copy(self) -> StatefulFunction:

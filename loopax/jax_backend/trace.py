@@ -126,3 +126,10 @@ def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> Trace:
     order = jnp.minimum(jnp.arange(bound), n_done - 1)
     order = jnp.clip(n_done - 1 - order if reverse else order, 0)
     return Trace(jax.tree.map(lambda y: y[order], ys), n_done)
+
+
+def places_of(mask: Any) -> list[Trace]:
+    """Where ``mask`` is not zero: along each of its axes, one number for each place."""
+    count = jnp.sum(mask != 0)
+    found = jnp.nonzero(mask, size=mask.size, fill_value=0)
+    return [Trace(k, count).repeated() for k in found]

@@ -67,7 +67,9 @@ def test_first_order(taps, cost):
     chex.assert_trees_all_close(found, list(by_jax), rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.parametrize("taps", [(-1, -3), (-1, -12)], ids=str)
+@pytest.mark.parametrize(
+    "taps", [(-1, -3), pytest.param((-1, -12), marks=pytest.mark.slow)], ids=str
+)
 def test_second_order(taps):
     y = COSTS["both"](recurrence(taps))
     values = values_for(taps, 4)
@@ -84,7 +86,7 @@ def test_second_order(taps):
     chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("taps", [(-1,), (-1, -2)], ids=str)
+@pytest.mark.parametrize("taps", [(-1,), pytest.param((-1, -2), marks=pytest.mark.slow)], ids=str)
 def test_third_order(taps):
     y = COSTS["last"](recurrence(taps))
     values = values_for(taps, 3)

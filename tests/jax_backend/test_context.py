@@ -205,6 +205,15 @@ def test_saved_and_restored(tmp_path):
         jaxify([], total * 1).init_context().restore(tmp_path / "narrow.npz")
 
 
+def test_saved_with_any_name(tmp_path):
+    names = ["file", "allow_pickle", "a/b c", "w[0]"]
+    shared = [pytensor.shared(float(k), name=name) for k, name in enumerate(names)]
+    context = jaxify([], shared).init_context()
+    context.save(tmp_path / "state")
+    changed = context.set("file", 9.0).restore(tmp_path / "state")
+    assert [float(changed[name]) for name in names] == [0.0, 1.0, 2.0, 3.0]
+
+
 def test_a_context_shares_nothing_with_pytensor():
     values = np.arange(4.0)
     w = pytensor.shared(values, name="w", borrow=True)

@@ -182,6 +182,16 @@ def test_a_shared_sparse_matrix(format):
     np.testing.assert_allclose(w.get_value().toarray(), 4 * dense)
 
 
+def test_sparse_matrices_of_a_batch_of_contexts():
+    w, d = pytensor.shared(scipy.sparse.csr_matrix(np.eye(3)), name="w"), pt.dmatrix("d")
+    f = jaxify([d], pytensor.sparse.structured_dot(w, d), updates={w: w * 2.0})
+    many = f.init_context().replicate(4)
+    for k in range(2):
+        many, out = jax.vmap(f.apply, in_axes=(0, None))(many, np.ones((3, 2)))
+        np.testing.assert_array_equal(out, np.full((4, 3, 2), 2.0**k))
+    assert many["w"].shape == (4, 3, 3)
+
+
 def test_a_trace_of_sparse_matrices():
     a = pytensor.sparse.csr_matrix("a", dtype="float64")
     matrix = scipy.sparse.csr_matrix([[0.0, 2.0], [1.0, 0.0]])

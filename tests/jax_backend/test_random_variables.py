@@ -468,7 +468,7 @@ def test_families_reach_their_sampler_as_they_are():
     assert ops == {"wald", "geometric", "invgamma"}
 
 
-@pytest.mark.parametrize("mode", ["NUMBA", "FAST_RUN"])
+@pytest.mark.parametrize("mode", ["NUMBA", pytest.param("FAST_RUN", marks=pytest.mark.slow)])
 def test_draws_of_a_compiled_function(mode):
     """Numba's modes wrap a draw of a vector together with its length; others draw in place."""
     variables = [

@@ -227,7 +227,7 @@ def binary(format: str) -> dict[str, list[Any]]:
 
 # SciPy's, about what PyTensor's `perform` does.
 @pytest.mark.filterwarnings("ignore:Comparing two sparse matrices")
-@pytest.mark.parametrize("format", MADE)
+@pytest.mark.parametrize("format", ["csr", pytest.param("csc", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", BINARY)
 def test_ops_of_two_matrices(case: str, format: str) -> None:
     for triple in binary(format)[case]:
@@ -372,6 +372,10 @@ def test_an_input_an_output_and_a_shared_variable() -> None:
     np.testing.assert_allclose(f(DENSE.T), clean("csc", 6).toarray() @ DENSE.T)
 
 
+def hessian_and_gradient(f: Any) -> Any:
+    return jax.jacfwd(lambda x: (jax.grad(f)(x),) * 2, has_aux=True)
+
+
 def test_derivatives_with_respect_to_the_data_of_an_input() -> None:
     """Entries in any order: those of the BCOO are sorted, and derivatives find their way back."""
     a, x = clean("csr"), jnp.asarray(DENSE.T)
@@ -386,9 +390,10 @@ def test_derivatives_with_respect_to_the_data_of_an_input() -> None:
         return jnp.sum((made @ x) ** 2)
 
     data = jnp.asarray(a.data[order])
-    derivatives = jax.jit(lambda x: [(jax.grad(f)(x), jax.hessian(f)(x)) for f in (loss, dense)])
-    for found, expected in zip(*derivatives(data), strict=True):
-        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    # Inside of jax.jit the indices would be traced, and the entries of the BCOO not be known.
+    found = hessian_and_gradient(loss)(data)
+    for one, other in zip(found, jax.jit(hessian_and_gradient(dense))(data), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
 
 
 def test_vmap_over_a_dense_input_and_over_data() -> None:

@@ -3,6 +3,7 @@
 import pickle
 import threading
 import time
+import warnings
 
 import chex
 import jax
@@ -137,6 +138,31 @@ def test_its_own_context():
     assert "StatefulFunction" in repr(one) and "live" in repr(f.stateful(live=True))
     with pytest.raises(StatefulFunctionError, match=r"is live: .*Set them with variable.set_value"):
         f.stateful(live=True).context = one.context
+
+
+def test_a_context_of_another_type_is_refused():
+    n = pytensor.shared(np.int64(0), name="n")
+    g = jaxify([], n, updates={n: n + 1}).stateful()
+    with pytest.raises(
+        StatefulFunctionError, match=r"is a SharedContext.*got \{'n': 1\} of type dict"
+    ):
+        g.context = {"n": 1}
+
+
+@pytest.mark.parametrize("live", [False, True], ids=["own", "live"])
+def test_a_function_of_jax_mode_with_a_generator(live):
+    """That mode keeps a dict in a shared variable of its own, in the place of the generator."""
+    rng = pytensor.shared(np.random.default_rng(1), name="rng")
+    next_rng, z = rng.normal(size=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # "The RandomType SharedVariables ..."
+        run = pytensor.function([], z, updates={rng: next_rng}, mode="JAX")
+    g = jaxify(run).stateful(live=live)
+    draws = np.array([f() for f in (run, g, run, g, g)])
+    if not live:  # It starts from the same key, and the mode splits keys as we do.
+        np.testing.assert_allclose(draws[[1, 3]], draws[[0, 2]])
+        draws = draws[[1, 3, 4]]
+    assert np.unique(draws).size == draws.size
 
 
 def test_under_a_transformation():

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join
 from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
     AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
@@ -19,13 +20,13 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.ir import FitRows
-from loopax.ir.compat import AdvancedSubtensor1
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.rows import KeepRows
-from loopax.jax_backend.evaluate import Site, refuse_trace
+from loopax.jax_backend.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.lengths import known_range
 from loopax.jax_backend.registry import trace_rule
 from loopax.jax_backend.static import is_traced, no_number
-from loopax.jax_backend.trace import Trace, as_trace
+from loopax.jax_backend.trace import Trace, as_trace, places_of
 
 
 @trace_rule(Subtensor)
@@ -43,21 +44,48 @@ def subtensor(site: Site, x: Any, *indices: Any) -> Any:
 
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
-def advanced_subtensor(site: Site, x: Trace, *indices: Any) -> Any:
-    if (
-        not isinstance(x, Trace)
-        or x.axis
-        or len(indices) != 1
-        or isinstance(indices[0], slice | Trace)
-    ):
+def advanced_subtensor(site: Site, x: Any, *indices: Any) -> Any:
+    """At numbers along the trace, or at the places that a trace of numbers says."""
+    if isinstance(x, Trace):
+        if x.axis or len(indices) != 1 or isinstance(indices[0], slice | Trace):
+            refuse_trace(site)
+        k = jnp.asarray(indices[0])
+        if k.dtype == bool:
+            refuse_trace(site)
+        k = jnp.where(k < 0, k + x.length, k)
+        rows = x.data[jnp.clip(k, 0, x.bound - 1)]
+        legal = ((k >= 0) & (k < x.length)).reshape(*k.shape, *[1] * (x.ndim - 1))
+        return jnp.where(legal, rows, no_number(rows.dtype))
+    places, length = _places(site, indices)
+    (data,) = convert_arrays(site, [x, *places])
+    return Trace(data, length)
+
+
+@trace_rule(AdvancedIncSubtensor, AdvancedIncSubtensor1)
+def advanced_inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
+    """What the gradient of the above does: what lies behind the end goes nowhere."""
+    if isinstance(x, Trace):
         refuse_trace(site)
-    k = jnp.asarray(indices[0])
-    if k.dtype == bool:
+    places, length = _places(site, indices)
+    bound = np.shape(places[0])[0]
+    there = jnp.arange(bound) < length
+    if isinstance(y, Trace):
+        legal, y = y.length == length, y.fitted(bound).data
+        y = jnp.where(legal, y, no_number(x.dtype))
+    elif np.ndim(y) and np.shape(y)[0] != 1:
         refuse_trace(site)
-    k = jnp.where(k < 0, k + x.length, k)
-    rows = x.data[jnp.clip(k, 0, x.bound - 1)]
-    legal = ((k >= 0) & (k < x.length)).reshape(*k.shape, *[1] * (x.ndim - 1))
-    return jnp.where(legal, rows, no_number(rows.dtype))
+    at = jnp.asarray(x).at[(jnp.where(there, places[0], np.shape(x)[0]), *places[1:])]
+    y = jnp.asarray(y, x.dtype)
+    return at.set(y, mode="drop") if site.op.set_instead_of_inc else at.add(y, mode="drop")
+
+
+def _places(site: Site, indices: Any) -> tuple[list[Any], Any]:
+    """The arrays of indices, all of them traces of one loop or mask, and their length."""
+    if len(indices) == 1 and not isinstance(indices[0], slice) and indices[0].dtype == bool:
+        indices = places_of(indices[0]) if is_traced(indices[0]) else indices
+    if not all(isinstance(k, Trace) and k.ndim == 1 for k in indices):
+        refuse_trace(site)
+    return [k.data for k in indices], indices[0].length
 
 
 @trace_rule(IncSubtensor)
