@@ -71,7 +71,11 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
         "loopax {loopax}, PyTensor {pytensor}, JAX {jax}, Python {python}; {device}, {cores} cores, "
         "load {load} at the start; {pairs} pairs".format(**about)
     ]
-    loops = [figure for figure in figures if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE, STOPPING)]
+    loops = [
+        figure
+        for figure in figures
+        if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE, STOPPING)
+    ]
     if loops:
         titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
         lines += ["", line("", "", titles), line("", "", [HEAD, HEAD])]

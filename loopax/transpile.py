@@ -99,6 +99,8 @@ def jaxify(
             f"jaxify takes a list of inputs followed by outputs, a function, a compiled "
             f"pytensor.function or a FunctionGraph; got {fn!r} of type {type(fn).__name__} without outputs."
         )
+    # A function of updates alone returns [], as PyTensor's does.
+    outputs = [] if outputs is None else outputs
     return build(frontend.read_variables(fn, outputs, updates, givens, name))
 
 

@@ -23,15 +23,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.custom_derivatives import SymbolicZero
 
 from loopax.jax_backend.any_row import any_row, chosen
 from loopax.jax_backend.bounded_steps import Given, Steps, asked, counted, is_float, while_loop
-from loopax.jax_backend.linear import Linear
-from loopax.jax_backend.reverse_pass import Blocks, backward, forward
+from loopax.jax_backend.linear import Function, Linear
+from loopax.jax_backend.reverse_pass import backward, forward
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
+_SMALL = 1024  # elements of a constant
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more
 
 
@@ -41,40 +40,43 @@ def finals(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
     To be called where ``steps.bound`` is at least 1.
     """
 
-    @jax.custom_jvp
-    def loop(given: Given) -> Any:
-        return while_loop(steps, given)
-
-    @jax.custom_jvp
-    def loop_with_blocks(given: Given) -> Any:
-        return forward(steps, given)
-
-    def loop_jvp(primals: Any, tangents: Any) -> Any:
-        ended, blocks = loop_with_blocks(*primals)
-        return ended, _tangents(steps, primals[0], blocks, tangents[0], ended)
-
-    def loop_with_blocks_jvp(primals: Any, tangents: Any) -> Any:
-        found = loop_with_blocks(*primals)
-        along = _tangents(steps, primals[0], found[1], tangents[0], found[0])
-        return found, (along, _no_tangents(found[1]))
-
-    loop.defjvp(loop_jvp, symbolic_zeros=True)
-    loop_with_blocks.defjvp(loop_with_blocks_jvp, symbolic_zeros=True)
-    return loop(given)
-
-
-def _tangents(steps: Steps, given: Given, blocks: Blocks, slopes: Any, ended: Any) -> Any:
-    """The tangents of what the loop returns, as a linear function that can be transposed."""
-    # Only what has a tangent is differentiated: zeros would be carried through every step.
     leaves, tree = jax.tree.flatten(given)
-    slopes = jax.tree.leaves(slopes)
-    varying = [
-        k
-        for k, (x, t) in enumerate(zip(leaves, slopes, strict=True))
-        if is_float(x) and not isinstance(t, SymbolicZero)
-    ]
-    n, kept = len(leaves), jax.tree.structure(blocks)
-    floats = [k for k, x in enumerate(jax.tree.leaves(ended[0])) if is_float(x)]
+    ended, blocks = jax.eval_shape(partial(forward, steps), given)
+    end, kept = jax.tree.structure(ended), jax.tree.structure(blocks)
+
+    def value(args: Any) -> Any:
+        return jax.tree.leaves(while_loop(steps, jax.tree.unflatten(tree, args)))
+
+    def with_blocks(args: Any) -> Any:
+        return jax.tree.leaves(forward(steps, jax.tree.unflatten(tree, args)))
+
+    def with_blocks_jvp(args: Any, tangents: Any) -> Any:
+        outs = keeping(args)
+        found = outs[: end.num_leaves], outs[end.num_leaves :]
+        dots = _tangents(steps, tree, args, found[1], kept, tangents, found[0])
+        return outs, [*dots, *[None] * kept.num_leaves]
+
+    def jvp(args: Any, tangents: Any) -> Any:
+        outs, dots = with_blocks_jvp(args, tangents)
+        return outs[: end.num_leaves], dots[: end.num_leaves]
+
+    keeping = Function(with_blocks, with_blocks_jvp)
+    return jax.tree.unflatten(end, Function(value, jvp)(leaves))
+
+
+def _tangents(
+    steps: Steps, tree: Any, leaves: Any, blocks: Any, kept: Any, slopes: Any, ended: Any
+) -> list[Any]:
+    """The tangents of what the loop returns, as a linear function that can be transposed.
+
+    All are flat: ``leaves`` of the loop's arguments, ``blocks``, ``slopes`` of the leaves, None for zero,
+    and ``ended``, what the loop returns.
+    """
+    # Only what has a tangent is differentiated: zeros would be carried through every step.
+    moving = zip(leaves, slopes, strict=True)
+    varying = [k for k, (x, t) in enumerate(moving) if t is not None and is_float(x)]
+    n, n_states = len(leaves), len(ended) - 2
+    floats = [k for k in range(n_states) if is_float(ended[k])]
 
     def along(run: Any) -> Any:
         def pushed(residuals: Any, tangents: Any) -> Any:
@@ -95,34 +97,38 @@ def _tangents(steps: Steps, given: Given, blocks: Blocks, slopes: Any, ended: An
     def by_tree(steps: Steps, given: Given) -> Any:
         return with_traces(steps, given, keep=False)[0][0]
 
-    @jax.custom_jvp
-    def back(residuals: Any, cotangents: Any) -> Any:
-        given = jax.tree.unflatten(tree, residuals[:n])
-        blocks = jax.tree.unflatten(kept, residuals[n:])
+    def back(args: Any) -> Any:
+        given = jax.tree.unflatten(tree, args[:n])
+        blocks = jax.tree.unflatten(kept, args[n : n + kept.num_leaves])
+        cotangents = args[n + kept.num_leaves :]
         return backward(steps, given, blocks, cotangents, varying, floats)
 
-    @back.defjvp
-    def back_jvp(primals: Any, tangents: Any) -> Any:
-        def of(residuals: Any, cotangents: Any) -> Any:
-            start = [jnp.zeros_like(residuals[k]) for k in varying]
-            pushed = partial(along(by_tree), residuals)
-            return jax.linear_transpose(pushed, start)(cotangents)[0]
+    def back_jvp(args: Any, tangents: Any) -> Any:
+        some = [k for k, t in enumerate(tangents) if t is not None and is_float(args[k])]
 
-        return jax.jvp(of, primals, tangents)
+        def of(*xs: Any) -> Any:
+            every = list(args)
+            for k, x in zip(some, xs, strict=True):
+                every[k] = x
+            start = [jnp.zeros_like(every[k]) for k in varying]
+            pushed = partial(along(by_tree), every)
+            return jax.linear_transpose(pushed, start)(every[n + kept.num_leaves :])[0]
 
-    linear = Linear(along(by_while_loop), back, along(by_tree))
-    residuals = [*leaves, *map(jax.lax.stop_gradient, jax.tree.leaves(blocks))]
-    pushed = iter(linear(residuals, [slopes[k] for k in varying]))
-    states, end = jax.tree.flatten(ended[0])
-    states = [next(pushed) if k in floats else _no_tangents(x) for k, x in enumerate(states)]
-    return (jax.tree.unflatten(end, states), *_no_tangents(tuple(ended[1:])))
+        dots = jax.jvp(of, [args[k] for k in some], [tangents[k] for k in some])[1]
+        return pulled_back(args), dots
 
-
-def _no_tangents(tree: Any) -> Any:
-    def zero(x: Any) -> Any:
-        return jnp.zeros_like(x) if is_float(x) else np.zeros(x.shape, jax.dtypes.float0)
-
-    return jax.tree.map(zero, tree)
+    pulled_back = Function(back, back_jvp)
+    linear = Linear(
+        along(by_while_loop),
+        lambda residuals, cotangents: pulled_back([*residuals, *cotangents]),
+        along(by_tree),
+    )
+    residuals = [*leaves, *map(jax.lax.stop_gradient, blocks)]
+    pushed = linear(residuals, [slopes[k] for k in varying])
+    dots: list[Any] = [None] * len(ended)
+    for k, t in zip(floats, pushed, strict=True):
+        dots[k] = t
+    return dots
 
 
 def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:
@@ -148,13 +154,14 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
 
         def taken(carry: Any) -> Any:
             count, states, going, stopped = carry
-            # A row of a batch that is done computes the first step once more, which is known to be
-            # harmless: what its last state is, say 1 / 0 at a root, would be NaN in the derivative,
-            # and zero times NaN is NaN.
+            # What a row of a batch computes that is done may be infinite, 1 / 0 at a root, and zero
+            # times that is NaN. It computes the first step once more, and nothing of that is
+            # differentiated.
             i = jnp.where(going, count, 0)
             i = n_steps - 1 - i if steps.reverse else i
-            safe = chosen(going, (row, states), (first, given.states))
-            new, ys, stop = steps.step(given.consts, i, *safe)
+            safe = chosen(going, (row, states), quiet((first, given.states)))
+            consts = [_guarded(going, x) for x in given.consts]
+            new, ys, stop = steps.step(consts, i, *safe)
             states = chosen(going, new, states)
             ys = chosen(going, ys, _zeros(ys)) if keep else ()
             count = count + going.astype(count.dtype)
@@ -205,6 +212,17 @@ def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
         return jnp.concatenate([x, jnp.broadcast_to(x[:1], (more, *x.shape[1:]))]) if more else x
     n_steps, order = asked(steps, given), jnp.arange(total)
     return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
+
+
+def quiet(tree: Any) -> Any:
+    """The same, without a derivative."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
+
+
+def _guarded(going: Any, x: Any) -> Any:
+    # Of large constants this would cost as much as the step.
+    small = sum(leaf.size for leaf in jax.tree.leaves(x)) <= _SMALL
+    return chosen(going, x, quiet(x)) if small else x
 
 
 def _stacked(y: Any, leading: Any) -> Any:

@@ -3,89 +3,20 @@
 from __future__ import annotations
 
 import os
-import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.experimental.sparse import BCOO
 from pytensor.compile.executor import Function
-from pytensor.compile.sharedvalue import SharedVariable
 
-from loopax.ir.errors import LoopTypeError, StatefulFunctionError
-from loopax.ir.program import Program, Shared, unique_names
+from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.program import Program, Shared
+from loopax.jax_backend.context_file import read_into, write
 from loopax.jax_backend.crossing import accept, accept_batch, current, release
 from loopax.jax_backend.generators import is_key
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which shared variables a context has values of. Layouts of the same names are equal.
-
-    So contexts of one program have one pytree structure, those read from a file in another process
-    too, whose variables are other objects.
-    """
-
-    names: tuple[str, ...]
-    shared: tuple[Shared, ...] = field(compare=False, repr=False)
-
-    @classmethod
-    def of(cls, shared: Sequence[Shared]) -> Layout:
-        return cls(unique_names(shared), tuple(shared))
-
-    def __reduce__(self) -> Any:
-        # The storages stay behind: they hold the values of another time.
-        bare = tuple(Shared(s.variable.type(name=s.variable.name), []) for s in self.shared)
-        return Layout, (self.names, bare)
-
-    @cached_property
-    def _at(self) -> dict[int, int]:
-        return {id(s.storage): k for k, s in enumerate(self.shared)}
-
-    def position(self, key: Any) -> int:
-        """Where the value for ``key``, a name or a shared variable, is."""
-        if isinstance(key, str):
-            if key in self.names:
-                return self.names.index(key)
-            raise KeyError(f"The context has no value named {key!r}: it has {self.listed()}.")
-        if not isinstance(key, SharedVariable):
-            raise TypeError(
-                f"A value in a context is found by name or by shared variable, not by {key!r} of type "
-                f"{type(key).__name__}."
-            )
-        found = self.find(Shared(key, key.container.storage))
-        if found is None:
-            raise KeyError(
-                f"The context has no value of the shared variable {key}: it has {self.listed()}. A "
-                "function that reads or updates the variable makes one: jf.init_context()."
-            )
-        return found
-
-    def find(self, shared: Shared) -> int | None:
-        """The position of that variable, else of the only one of its name and type, else None."""
-        if id(shared.storage) in self._at:
-            return self._at[id(shared.storage)]
-        name, held = shared.variable.name, shared.variable.type
-        same = [
-            k
-            for k, s in enumerate(self.shared)
-            if name and s.variable.name == name and s.variable.type == held
-        ]
-        return same[0] if len(same) == 1 else None
-
-    def positions(self, shared: Sequence[Shared]) -> list[int | None]:
-        """Those of all of them. Where not all are known, equal names in equal order are the same."""
-        known = [self._at.get(id(s.storage)) for s in shared]
-        if None in known and unique_names(shared) == self.names:
-            return list(range(len(self.names)))
-        return [self.find(s) for s in shared]
-
-    def listed(self) -> str:
-        return ", ".join(self.names) or "none at all"
+from loopax.jax_backend.layout import Layout
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -94,9 +25,9 @@ class SharedContext(Mapping[str, Any]):
 
     ``jf.init_context()`` makes one from what the variables hold, `SharedContext.of` one for several
     functions. A variable without a name is called ``shared``; the second of a name has ``_1`` behind
-    it. Values are copies, so that no two contexts share anything, nor a context and PyTensor. As a
-    pytree it has one subtree for each variable, with its name as the key: ``jax.jit``, ``vmap``,
-    ``lax.scan``, ``device_put`` and checkpoint libraries take it.
+    it. Nothing of it is shared with PyTensor, and nothing in it ever changes. As a pytree it has one
+    subtree for each variable, with its name as the key: ``jax.jit``, ``vmap``, ``lax.scan``,
+    ``device_put`` and checkpoint libraries take it.
 
     >>> import numpy as np, pytensor
     >>> from loopax import jaxify
@@ -104,7 +35,7 @@ class SharedContext(Mapping[str, Any]):
     >>> jf = jaxify([], total * 2, updates={total: total + 1})
     >>> ctx, out = jf.apply(jf.init_context())
     >>> ctx.get(total), ctx.set(total, 9.0)["total"], total.get_value()
-    (Array(2., dtype=float64), Array(9., dtype=float64), array(1.))
+    (Array(2., dtype=float64), array(9.), array(1.))
     """
 
     __slots__ = ("_layout", "_values")
@@ -144,7 +75,7 @@ class SharedContext(Mapping[str, Any]):
         return cls(layout, values)
 
     def __getitem__(self, key: Any) -> Any:
-        return self._values[self._layout.position(key)]
+        return self._values[self._layout.find(key)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layout.names)
@@ -184,7 +115,7 @@ class SharedContext(Mapping[str, Any]):
         LoopTypeError
             The type cannot hold the value.
         """
-        k = self._layout.position(key)
+        k = self._layout.find(key)
         held, name = self._layout.shared[k].variable.type, self._layout.names[k]
         values = list(self._values)
         values[k] = accept_batch(value, held, f"The value of {name!r}")
@@ -207,10 +138,6 @@ class SharedContext(Mapping[str, Any]):
             return self
         layout = Layout.of([*self._layout.shared, *new])
         return SharedContext(layout, (*self._values, *SharedContext.holding(new)._values))
-
-    def now(self) -> SharedContext:
-        """What these variables hold by now."""
-        return SharedContext.holding(self._layout.shared)
 
     def read(self, program: Program) -> list[Any]:
         """The values of a program's shared variables, in its order.
@@ -263,13 +190,7 @@ class SharedContext(Mapping[str, Any]):
         ...     ctx.restore(pathlib.Path(folder) / "state.npz")["w"]
         Array([3., 4.], dtype=float64)
         """
-        leaves, _ = jax.tree_util.tree_flatten_with_path(self)
-        # Not np.savez: variables may have the names of its own arguments.
-        with zipfile.ZipFile(file, "w") as archive:
-            for at, x in leaves:
-                data = np.asarray(jax.random.key_data(x) if is_key(x) else x)
-                with archive.open(f"{_path(at)}.npy", "w", force_zip64=True) as part:
-                    np.lib.format.write_array(part, data, allow_pickle=False)
+        write(self, file)
 
     def restore(self, file: str | os.PathLike[str] | Any) -> SharedContext:
         """A context of the structure of this one, with the values that `save` wrote.
@@ -277,18 +198,9 @@ class SharedContext(Mapping[str, Any]):
         Raises
         ------
         LoopTypeError
-            The file has other variables, or one of another dtype.
+            The file has other variables, or one of another dtype or rank.
         """
-        leaves, tree = jax.tree_util.tree_flatten_with_path(self)
-        with np.load(file, allow_pickle=False) as found:
-            names = [_path(at) for at, _ in leaves]
-            if {*found.files} != {*names}:
-                raise LoopTypeError(
-                    f"The file has the values {sorted(found.files)}, but the context has {sorted(names)}: "
-                    "restore into a context of the function that the saved one was made for."
-                )
-            values = [_restored(found[n], x, n) for n, (_, x) in zip(names, leaves, strict=True)]
-        return jax.tree.unflatten(tree, values)
+        return read_into(self, file)
 
 
 def _shared_by(f: Any) -> Sequence[Shared]:
@@ -311,21 +223,6 @@ def _replicated(x: Any, n: int) -> Any:
         return jnp.broadcast_to(x, (n, *jnp.shape(x)))
     flat = jax.vmap(lambda key: jax.random.split(key, n), out_axes=1)(x.reshape(-1))
     return flat.reshape((n, *x.shape))
-
-
-def _path(at: Any) -> str:
-    first, *rest = at
-    return str(first.key) + jax.tree_util.keystr(tuple(rest))
-
-
-def _restored(data: np.ndarray, like: Any, name: str) -> Any:
-    if is_key(like):
-        return jax.random.wrap_key_data(jnp.array(data), impl=jax.random.key_impl(like))
-    if data.dtype != like.dtype:
-        raise LoopTypeError(
-            f"The value of {name!r} must be {like.dtype}, but the file has {data.dtype}."
-        )
-    return jnp.array(data)
 
 
 def _kind(x: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -65,7 +66,8 @@ class JaxFunction(Stages):
 
     def _prepare(self) -> None:
         self._arguments = Arguments(self.program)
-        self._contexts = [Context(self._on_missing, open_lengths) for open_lengths in (False, True)]
+        closed = Context(self._on_missing)
+        self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
         self._static = frozenset(
             k for k, v in enumerate(self.program.graph.inputs) if is_static(v.type)
         )
@@ -230,7 +232,8 @@ class JaxFunction(Stages):
             return any(a.dtype.kind in "fc" and a.size > 1 for a in arrays)
 
         arrays = [k for k, x in values.items() if has_numbers(x)]
-        if arrays and len(self._variants) > 1 and not self._warned:
+        direct = [key for key in self._variants if key and key[0]]
+        if arrays and direct and not self._warned:
             self._warned = True
             names = ", ".join(repr(self._arguments.names[k]) for k in arrays)
             warnings.warn(

@@ -66,7 +66,36 @@ def has_open_length(site: Site, values: Sequence[Any]) -> bool:
     if kind is None:
         return False
     asked = kind(site.op, site.node.inputs, values)
-    return any(known_range(site.frame, v) is not None for v in asked)
+    # A value that could be static is to be, where the caller gives it one: the result is an array then.
+    return any(
+        known_range(site.frame, v) is not None
+        and (site.context.open_lengths or _is_of_a_loop(site.frame, v))
+        for v in asked
+    )
+
+
+def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
+    """Whether ``v`` hangs on how many steps a loop takes, which nothing can make static."""
+    stack, seen = [v], {v}
+    while stack:
+        v = stack.pop()
+        if isinstance(frame.read(v), Trace):
+            return True
+        if v.owner is None:
+            origin = None if isinstance(v, Constant) else frame.origins[frame.plan.inputs.index(v)]
+            if (
+                isinstance(origin, Variable)
+                and frame.parent
+                and _is_of_a_loop(frame.parent, origin)
+            ):
+                return True
+        elif isinstance(v.owner.op, Scan) and v.owner.op.stops:
+            return True
+        else:
+            new = [u for u in v.owner.inputs if u not in seen]
+            seen.update(new)
+            stack += new
+    return False
 
 
 def _traced(inputs: Any, values: Any, places: Any) -> list[Variable]:

@@ -1,8 +1,11 @@
-"""A linear function with a transpose of its own: what JAX's ``custom_jvp`` and ``custom_vjp`` leave out.
+"""Functions with derivatives of their own, as primitives.
 
-A ``custom_vjp`` has no forward mode; the tangent of a ``custom_jvp`` is transposed by JAX, which a
-``lax.while_loop`` does not survive. Here the tangent of a ``custom_jvp`` is a primitive that knows both
-directions. (``jax.custom_derivatives.linear_call`` is the same without a rule for ``vmap``.)
+What JAX has for this does not do here. A ``custom_vjp`` has no forward mode. The tangent of a
+``custom_jvp`` is transposed by JAX, which a ``lax.while_loop`` does not survive; and where a scan is
+split into what is known and what is linear, JAX forgets the rule of what is known, so that the second
+reverse derivative of a loop in a loop fails. A `Function` keeps its rule, and its tangent can be
+`Linear`, which knows both directions. (``jax.custom_derivatives.linear_call`` is like that, without a
+rule for ``vmap``.)
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
+from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 
@@ -35,18 +38,10 @@ class Linear:
 
 
 _linear = Primitive("linear")
-_linear.multiple_results = True
 
 
 def _run(*args: Any, of: Linear, n: int) -> list[Any]:
     return list(of.forward(list(args[:n]), list(args[n:])))
-
-
-@_linear.def_abstract_eval
-def _shapes(*args: Any, of: Linear, n: int) -> list[Any]:
-    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args]
-    outs = jax.eval_shape(lambda *xs: _run(*xs, of=of, n=n), *shapes)
-    return [jax.core.ShapedArray(o.shape, o.dtype) for o in outs]
 
 
 def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
@@ -70,25 +65,115 @@ def _transpose(cotangents: Any, *args: Any, of: Linear, n: int) -> list[Any]:
 
 
 def _batch(args: Any, axes: Any, *, of: Linear, n: int) -> Any:
-    size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
-    args = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
+    size, args = _leading(args, axes)
     # Each row has tangents of its own, so that each has cotangents.
     tangents = [
         jnp.broadcast_to(x, (size, *x.shape)) if a is None else x
         for x, a in zip(args[n:], axes[n:], strict=True)
     ]
-    inside = [None if a is None else 0 for a in axes[:n]]
+    inside = _mapped(axes[:n])
 
     def rows(f: Any) -> Any:
-        return lambda residuals, linear: jax.vmap(f, in_axes=(inside, 0))(residuals, linear)
+        return lambda residuals, linear: jax.vmap(f, in_axes=(inside, 0), axis_size=size)(
+            residuals, linear
+        )
 
     batch = Linear(rows(of.forward), rows(of.transpose), rows(of.smooth))
     outs = batch(args[:n], tangents)
     return outs, [0] * len(outs)
 
 
-_linear.def_impl(lambda *args, of, n: jax.jit(lambda *xs: _run(*xs, of=of, n=n))(*args))
-mlir.register_lowering(_linear, mlir.lower_fun(_run, multiple_results=True))
-ad.primitive_jvps[_linear] = _jvp
+def _leading(args: Any, axes: Any) -> tuple[int, list[Any]]:
+    """The size of a batch, and its arguments with the batch's axis in front."""
+    size = next(x.shape[a] for x, a in zip(args, axes, strict=True) if a is not None)
+    return size, [
+        x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)
+    ]
+
+
+def _mapped(axes: Any) -> list[Any]:
+    return [None if a is None else 0 for a in axes]
+
+
+def _define(primitive: Primitive, run: Any, jvp: Any, batch: Any) -> None:
+    @primitive.def_abstract_eval
+    def shapes(*args: Any, **of: Any) -> list[Any]:
+        given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args]
+        outs = jax.eval_shape(lambda *xs: run(*xs, **of), *given)
+        return [jax.core.ShapedArray(o.shape, o.dtype) for o in outs]
+
+    primitive.multiple_results = True
+    primitive.def_impl(lambda *args, **of: jax.jit(lambda *xs: run(*xs, **of))(*args))
+    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
+    ad.primitive_jvps[primitive] = jvp
+    batching.primitive_batchers[primitive] = batch
+
+
+_define(_linear, _run, _jvp, _batch)
 ad.primitive_transposes[_linear] = _transpose
-batching.primitive_batchers[_linear] = _batch
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function of a flat list of arrays, with a rule for its tangents.
+
+    ``jvp(primals, tangents)`` gives the results and their tangents. A tangent that is None is zero.
+    """
+
+    run: Callable[[Any], Sequence[Any]]
+    jvp: Callable[[Any, Any], tuple[Sequence[Any], Sequence[Any]]]
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        # As a jaxpr it shows what is in it, and is traced once.
+        return _function.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(list(args)))
+
+
+_function = Primitive("function_with_a_rule")
+
+
+def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:
+    return list(jaxpr_as_fun(jaxpr)(*args))
+
+
+def _jvp_function(primals: Any, tangents: Any, *, of: Function, jaxpr: Any) -> Any:
+    given = [None if isinstance(t, ad.Zero) else t for t in tangents]
+    outs, dots = of.jvp(list(primals), given)
+    return outs, [
+        ad.Zero(jax.typeof(x).to_tangent_aval()) if d is None else d
+        for x, d in zip(outs, dots, strict=True)
+    ]
+
+
+def _batch_function(args: Any, axes: Any, *, of: Function, jaxpr: Any) -> Any:
+    size, args = _leading(args, axes)
+    inside = _mapped(axes)
+
+    def run(args: Any) -> Any:
+        return jax.vmap(of.run, in_axes=(inside,), axis_size=size)(args)
+
+    def jvp(primals: Any, tangents: Any) -> Any:
+        moving = [k for k, t in enumerate(tangents) if t is not None]
+        nonzero: list[int] = []
+
+        def one(primals: Any, some: Any) -> Any:
+            every: list[Any] = [None] * len(primals)
+            for k, t in zip(moving, some, strict=True):
+                every[k] = t
+            outs, dots = of.jvp(primals, every)
+            nonzero[:] = [k for k, d in enumerate(dots) if d is not None]
+            return outs, [dots[k] for k in nonzero]
+
+        places = (inside, [inside[k] for k in moving])
+        outs, some = jax.vmap(one, in_axes=places, axis_size=size)(
+            primals, [tangents[k] for k in moving]
+        )
+        dots: list[Any] = [None] * len(outs)
+        for k, d in zip(nonzero, some, strict=True):
+            dots[k] = d
+        return outs, dots
+
+    outs = Function(run, jvp)(args)
+    return outs, [0] * len(outs)
+
+
+_define(_function, _run_function, _jvp_function, _batch_function)

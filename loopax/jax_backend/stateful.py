@@ -9,10 +9,12 @@ from typing import Any
 import jax
 
 from loopax.ir.errors import StatefulFunctionError
-from loopax.ir.program import Program
+from loopax.ir.program import Program, Shared
 from loopax.jax_backend.context import SharedContext
 from loopax.jax_backend.crossing import stored
 from loopax.jax_backend.static import is_traced
+
+_LIVE = threading.Lock()  # two live functions may have a variable in common
 
 
 class StatefulFunction:
@@ -22,8 +24,9 @@ class StatefulFunction:
     hold then, so that the variables stay as they are. With ``live=True`` it reads and writes the
     variables themselves, as PyTensor's function does.
 
-    Calls from several threads come one after the other; for threads of their own, give each a copy.
-    It is no pure function: under a transformation use ``jf.apply``.
+    Calls from several threads come one after the other, of all live functions together. For threads that
+    do not wait for one another, give each a copy that is not live. It is no pure function: under a
+    transformation use ``jf.apply``.
 
     >>> import numpy as np, pytensor
     >>> from loopax import jaxify
@@ -36,7 +39,9 @@ class StatefulFunction:
     def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function, self._context, self._live = function, context, live
-        self._lock = threading.Lock()
+        self._read: dict[int, Shared] = {}  # what a live one has read, by its storage
+        self._read_also(getattr(function, "program", None))
+        self._lock = _LIVE if live else threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function, args, kwargs = self._function.specialized(args, kwargs)
@@ -50,13 +55,15 @@ class StatefulFunction:
                 )
             if self._live:
                 _write(program, new)
-            self._context = new
+                self._read_also(program)
+            else:
+                self._context = new
         return out
 
     @property
     def context(self) -> SharedContext:
         """The values as they are now. It can be set, to go on from others."""
-        return self._context.now() if self._live else self._context
+        return SharedContext.holding([*self._read.values()]) if self._live else self._context
 
     @context.setter
     def context(self, context: SharedContext) -> None:
@@ -70,6 +77,8 @@ class StatefulFunction:
                 f"The context of {self.__name__} is a SharedContext, such as jf.init_context() makes; got "
                 f"{context!r} of type {type(context).__name__}."
             )
+        if isinstance(program := getattr(self._function, "program", None), Program):
+            context.read(program)  # it has all that is needed, or says what is missing
         self._context = context
 
     def copy(self) -> StatefulFunction:
@@ -77,11 +86,12 @@ class StatefulFunction:
         return StatefulFunction(self._function, self._context, self._live)
 
     def _now(self, program: Program) -> SharedContext:
-        return (
-            SharedContext.holding(program.shared)
-            if self._live
-            else self._context.including(program)
-        )
+        if self._live:
+            return SharedContext.holding(program.shared)
+        return self._context.including(program)
+
+    def _read_also(self, program: Program | None) -> None:
+        self._read |= {id(s.storage): s for s in program.shared} if program else {}
 
     def __repr__(self) -> str:
         return f"<StatefulFunction {self.__name__}{', live' if self._live else ''}>"
@@ -90,7 +100,7 @@ class StatefulFunction:
         return {k: v for k, v in self.__dict__.items() if k != "_lock"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock())
+        self.__dict__.update(state, _lock=_LIVE if state["_live"] else threading.Lock())
 
 
 def _write(program: Program, context: SharedContext) -> None:

@@ -15,6 +15,7 @@ from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.lists import as_list, as_row
 from loopax.jax_backend.sparse import carried
+from loopax.jax_backend.trace import Trace
 from loopax.jax_backend.x64 import as_declared
 
 INDEX, ROW, STATE = "the index of a loop's step", "a sequence of a loop", "a state of a loop"
@@ -69,6 +70,16 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
         return x
     if not hasattr(v.type, "dtype"):
         return x
+    if isinstance(x, Trace) and isinstance(before, Trace) and x.axis == before.axis:
+        # The gradient of a trace that a step reads is summed in a state. It has the trace's length.
+        fitted = x.fitted(before.bound)
+        if fitted.data.shape == before.data.shape:
+            return Trace(as_declared(fitted.data, v), before.length, before.axis)
+    if isinstance(x, Trace) or isinstance(before, Trace):
+        raise DynamicShapeError(
+            f"A state of a loop has as many rows as another loop takes steps, for {describe(v)}, before "
+            "a step or after it, and not both: every step must return a state of the shape it got."
+        )
     x = as_declared(x, v)
     if isinstance(v.type, SparseTensorType) and x.shape == before.shape:
         return _next_matrix(x, before, v)

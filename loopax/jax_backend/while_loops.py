@@ -98,6 +98,8 @@ def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: A
         legal &= (x.length if isinstance(x, Trace) else np.shape(x)[0]) == n_steps
 
     def checked(x: Any, v: Any) -> Any:
+        if isinstance(x, Trace):
+            return Trace(checked(x.data, v), x.length, x.axis)
         return jnp.where(legal, x, no_number(x.dtype)) if isinstance(v.type, DenseTensorType) else x
 
     found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))

@@ -167,6 +167,28 @@ def test_equal_names_in_another_order():
         f.apply(both)
 
 
+def test_variables_of_one_name_are_not_mixed_up():
+    """Not by calls, and not by a cache of JAX, in which contexts of equal names could look alike."""
+    u, v = (pytensor.shared(np.float64(k), name="w") for k in (2, 7))
+    traced = jaxify(lambda x: x * (v if x.ndim else u))
+    with pytest.raises(StatefulFunctionError, match="no value for w, which"):
+        traced.apply(traced.init_context(1.0), np.ones(2))
+    g = traced.stateful()
+    assert float(g(1.0)) == 2.0 and float(g(np.ones(2))[0]) == 7.0
+    assert set(g.context) == {"w", "w_1"}
+
+    f, g = jaxify([], [u * 1, v * 1]), jaxify([], [v * 1, u * 1])
+    h = jax.jit(lambda c: g.apply(c)[1])
+    for context in (f.init_context(), g.init_context()):
+        assert [float(x) for x in h(context)] == [7.0, 2.0]
+    other = jaxify([], [pytensor.shared(np.float64(k)) * 1 for k in (3, 4)])
+    unnamed = jaxify([], [pytensor.shared(np.float64(k)) * 1 for k in (5, 6)])
+    with pytest.raises(StatefulFunctionError, match="no value for shared, shared_1"):
+        unnamed.apply(other.init_context())
+    with pytest.raises(StatefulFunctionError, match="no value for shared, shared_1"):
+        unnamed.stateful().context = other.init_context()
+
+
 def test_of_another_type_than_a_context():
     *_, f = accumulator()
     with pytest.raises(
@@ -201,7 +223,9 @@ def test_saved_and_restored(tmp_path):
         other.restore(tmp_path / "state.npz")
     narrow = pytensor.shared(np.zeros(3, dtype="float32"), name="total")
     jaxify([], narrow * 1).init_context().save(tmp_path / "narrow.npz")
-    with pytest.raises(LoopTypeError, match="'total' must be float64, but the file has float32"):
+    with pytest.raises(
+        LoopTypeError, match="'total' must be float64 of rank 1, but the file has float32"
+    ):
         jaxify([], total * 1).init_context().restore(tmp_path / "narrow.npz")
 
 

@@ -89,7 +89,9 @@ def test_a_trace_has_as_many_rows_as_steps(reverse):
 def test_a_trace_without_a_bound():
     s = pt.dscalar("s")
     f = jaxify([s], growing(UNBOUNDED, s, 100.0)[1])
-    with pytest.raises(DynamicShapeError, match=r"has no bound on its steps, and its trace.*length=1000"):
+    with pytest.raises(
+        DynamicShapeError, match=r"has no bound on its steps, and its trace.*length=1000"
+    ):
         f(1.0)
 
 

@@ -5,126 +5,119 @@ Each computes which row goes where, in numbers that JAX traces, within an array 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
-)
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, MakeVector, Split
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, Shape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 from loopax.ir import FitRows
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.rows import KeepRows
-from loopax.jax_backend.evaluate import Site, convert_arrays, refuse_trace
+from loopax.jax_backend.evaluate import Site, refuse_trace
 from loopax.jax_backend.lengths import known_range
 from loopax.jax_backend.registry import trace_rule
 from loopax.jax_backend.static import is_traced, no_number
-from loopax.jax_backend.trace import Trace, as_trace, places_of
+from loopax.jax_backend.trace import Trace, as_trace
 
 
 @trace_rule(Subtensor)
 def subtensor(site: Site, x: Any, *indices: Any) -> Any:
-    first, rest = _first_index(site, x, indices)
-    x = as_trace(x)
-    if isinstance(first, slice):
-        start, step, length = _slice(first, x.length)
-        bound = _most_rows(first, x.bound)
-        found = x.taken(start + step * jnp.arange(bound), length)
-        return Trace(found.data[(slice(None), *rest)], length) if rest else found
-    k = jnp.where(first < 0, first + x.length, first)
-    row = x.data[jnp.clip(k, 0, x.bound - 1)][tuple(rest)]
+    at = _place(site, x, indices)
+    x = _leading(x, at.axis)
+    if isinstance(at.first, slice):
+        start, step, length = _slice(at.first, x.length)
+        found = x.taken(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
+        return Trace(
+            jnp.moveaxis(found.data[(slice(None), *at.rest)], 0, at.found), length, at.found
+        )
+    k = jnp.where(at.first < 0, at.first + x.length, at.first)
+    row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
     return jnp.where((k >= 0) & (k < x.length), row, no_number(row.dtype))
-
-
-@trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
-def advanced_subtensor(site: Site, x: Any, *indices: Any) -> Any:
-    """At numbers along the trace, or at the places that a trace of numbers says."""
-    if isinstance(x, Trace):
-        if x.axis or len(indices) != 1 or isinstance(indices[0], slice | Trace):
-            refuse_trace(site)
-        k = jnp.asarray(indices[0])
-        if k.dtype == bool:
-            refuse_trace(site)
-        k = jnp.where(k < 0, k + x.length, k)
-        rows = x.data[jnp.clip(k, 0, x.bound - 1)]
-        legal = ((k >= 0) & (k < x.length)).reshape(*k.shape, *[1] * (x.ndim - 1))
-        return jnp.where(legal, rows, no_number(rows.dtype))
-    places, length = _places(site, indices)
-    (data,) = convert_arrays(site, [x, *places])
-    return Trace(data, length)
-
-
-@trace_rule(AdvancedIncSubtensor, AdvancedIncSubtensor1)
-def advanced_inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
-    """What the gradient of the above does: what lies behind the end goes nowhere."""
-    if isinstance(x, Trace):
-        refuse_trace(site)
-    places, length = _places(site, indices)
-    bound = np.shape(places[0])[0]
-    there = jnp.arange(bound) < length
-    if isinstance(y, Trace):
-        legal, y = y.length == length, y.fitted(bound).data
-        y = jnp.where(legal, y, no_number(x.dtype))
-    elif np.ndim(y) and np.shape(y)[0] != 1:
-        refuse_trace(site)
-    at = jnp.asarray(x).at[(jnp.where(there, places[0], np.shape(x)[0]), *places[1:])]
-    y = jnp.asarray(y, x.dtype)
-    return at.set(y, mode="drop") if site.op.set_instead_of_inc else at.add(y, mode="drop")
-
-
-def _places(site: Site, indices: Any) -> tuple[list[Any], Any]:
-    """The arrays of indices, all of them traces of one loop or mask, and their length."""
-    if len(indices) == 1 and not isinstance(indices[0], slice) and indices[0].dtype == bool:
-        indices = places_of(indices[0]) if is_traced(indices[0]) else indices
-    if not all(isinstance(k, Trace) and k.ndim == 1 for k in indices):
-        refuse_trace(site)
-    return [k.data for k in indices], indices[0].length
 
 
 @trace_rule(IncSubtensor)
 def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
-    first, rest = _first_index(site, x, indices)
-    x = as_trace(x)
-    if isinstance(first, slice):
-        start, step, length = _slice(first, x.length)
-        bound = _most_rows(first, x.bound)
-        at = jnp.where(jnp.arange(bound) < length, start + step * jnp.arange(bound), x.bound)
-        if isinstance(y, Trace):
-            if y.axis:
-                refuse_trace(site)
-            legal, y = y.length == length, y.fitted(bound).data
-        elif np.ndim(y) == x.ndim - sum(isinstance(k, int) for k in rest) and np.shape(y)[0] != 1:
-            y = as_trace(y)
-            legal, y = length == y.length, y.fitted(bound).data
-        else:
-            legal = True
+    at = _place(site, x, indices)
+    x = _leading(x, at.axis)
+    if isinstance(at.first, slice):
+        start, step, length = _slice(at.first, x.length)
+        bound = _most_rows(at.first, x.bound)
+        rows = jnp.where(jnp.arange(bound) < length, start + step * jnp.arange(bound), x.bound)
+        ndim = x.ndim - sum(isinstance(k, int) for k in at.rest)
+        y, legal = _written(site, y, ndim, at.found, length, bound)
         y = jnp.where(legal, y, no_number(x.dtype))
     else:
-        k = jnp.where(first < 0, first + x.length, first)
+        k = jnp.where(at.first < 0, at.first + x.length, at.first)
         legal = (k >= 0) & (k < x.length)
-        at, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
+        rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
         x = Trace(jnp.where(legal, x.data, no_number(x.dtype)), x.length)
-    place = x.data.at[(at, *rest)]
+    place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
-    return Trace(data, x.length).repeated()
+    found = Trace(data, x.length).repeated()
+    return Trace(jnp.moveaxis(found.data, 0, at.axis), x.length, at.axis)
 
 
-def _first_index(site: Site, x: Any, flat: Any) -> tuple[Any, list[Any]]:
-    """The index along the trace, and those of the other axes, which are known."""
-    if isinstance(x, Trace) and x.axis:
+@dataclass(frozen=True)
+class _Place:
+    """An index: ``axis`` of the array, along which the rows lie, is indexed by ``first``.
+
+    The other axes, in their order, are indexed by ``rest``, whose numbers are known. The rows that a
+    slice takes lie along the axis ``found`` of the result.
+    """
+
+    axis: int
+    first: Any
+    rest: tuple[Any, ...]
+    found: int
+
+
+def _place(site: Site, x: Any, flat: Any) -> _Place:
+    given = indices_from_subtensor(flat, site.op.idx_list)
+    ndim = x.ndim if isinstance(x, Trace) else np.ndim(x)
+    entries = [*given, *[slice(None)] * (ndim - len(given))]
+    open_axes = [
+        k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
+    ]
+    axis = x.axis if isinstance(x, Trace) else (open_axes or [0])[0]
+    if any(k != axis for k in open_axes):
         refuse_trace(site)
-    first, *rest = indices_from_subtensor(flat, site.op.idx_list)
-    if any(is_traced(k) for k in jax.tree.leaves([_parts(r) for r in rest])):
-        refuse_trace(site)
-    return first, [slice(*_parts(r)) if isinstance(r, slice) else int(r) for r in rest]
+    first = entries.pop(axis)
+    rest = [slice(*_parts(e)) if isinstance(e, slice) else int(e) for e in entries]
+    return _Place(axis, first, tuple(rest), sum(isinstance(e, slice) for e in rest[:axis]))
+
+
+def _leading(x: Any, axis: int) -> Trace:
+    """The same with its rows along the first axis."""
+    x = as_trace(x, axis)
+    return Trace(jnp.moveaxis(x.data, axis, 0), x.length) if axis else x
+
+
+def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) -> tuple[Any, Any]:
+    """What is written to ``length`` rows along ``axis``, with room for ``bound``; whether it fits.
+
+    Its rows are along the first axis of what is returned.
+    """
+    legal: Any = True
+    missing = ndim - _rank(y)
+    if isinstance(y, Trace):
+        if y.axis + missing != axis:
+            refuse_trace(site)
+        legal, y = y.length == length, y.fitted(bound).data
+    elif axis >= missing and np.shape(y)[axis - missing] != 1:
+        y = as_trace(jnp.asarray(y), axis - missing)
+        legal, y = length == y.length, y.fitted(bound).data
+    y = jnp.asarray(y)
+    return jnp.moveaxis(y.reshape(*[1] * missing, *y.shape), axis, 0), legal
+
+
+def _rank(x: Any) -> int:
+    return x.ndim if isinstance(x, Trace) else np.ndim(x)
 
 
 def _parts(k: Any) -> Any:
@@ -181,6 +174,133 @@ def join(site: Site, *values: Any) -> Any:
     return Trace(data, data.shape[axis], axis).taken(order, begins + pieces[-1].length)
 
 
+@trace_rule(Split)
+def split(site: Site, x: Any, *given: Any) -> Any:
+    """The pieces of a join, whose gradient this is: a piece of known length is an array."""
+    # Since 3.3 the axis is no input.
+    axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % _rank(x)
+    parts = _lengths(site, site.node.inputs[-1])
+    if isinstance(x, Trace) and x.axis != axis:
+        if any(p.known is None for p in parts):
+            refuse_trace(site)
+        ends = np.cumsum([p.known for p in parts])[:-1]
+        return [Trace(d, x.length, x.axis) for d in jnp.split(x.data, ends, axis)]
+    x = as_trace(x, axis)
+    total = sum(p.value for p in parts)
+    x = Trace(jnp.where(total == x.length, x.data, no_number(x.dtype)), x.length, axis)
+    begin, pieces = 0, []
+    for p in parts:
+        if p.known is not None:
+            pieces.append(x.taken(begin + jnp.arange(p.known), p.known).data)
+        else:
+            room = x.bound if p.most is None else min(p.most, x.bound)
+            pieces.append(x.taken(begin + jnp.arange(room), p.value))
+        begin = begin + p.value
+    return pieces
+
+
+@trace_rule(Reshape)
+def reshape(site: Site, x: Trace, shape: Any) -> Any:
+    """Rows of another shape: the entries that count stay the first ones."""
+    if not isinstance(x, Trace):
+        refuse_trace(site)
+    asked = _lengths(site, site.node.inputs[1])
+    axis = _same_axis(x, [p.known for p in asked])
+    if axis is not None:
+        shape = [x.bound if k == axis else p.known for k, p in enumerate(asked)]
+        legal = x.length == asked[axis].value if asked[axis].known is None else True
+        data = x.data.reshape(shape)
+        return Trace(jnp.where(legal, data, no_number(data.dtype)), x.length, axis)
+    first, *others = asked
+    if x.axis:
+        return _one_after_the_other(site, x, first, [p.known for p in others])
+    if first.known is not None and others and others[0].known is None:
+        return _in_blocks(site, x, first.known, others[0], [p.known for p in others[1:]])
+    rest = [p.known for p in others]
+    if any(n in (None, -1, 0) for n in rest) or 0 in x.data.shape:
+        refuse_trace(site)
+    row, width = (int(np.prod(shape, dtype=int)) for shape in (rest, x.data.shape[1:]))
+    count = x.length * width
+    length = count // row if first.known == -1 else first.value
+    flat = Trace(x.data.reshape(-1), count)
+    is_open = first.known in (None, -1)
+    room = -(-flat.bound // row) if is_open else first.known
+    data = flat.taken(jnp.arange(room * row), count).data.reshape(room, *rest)
+    data = jnp.where(length * row == count, data, no_number(data.dtype))
+    return Trace(data, length) if is_open else data
+
+
+def _one_after_the_other(site: Site, x: Trace, first: _Length, rest: list[int | None]) -> Trace:
+    """Several blocks of rows as one: what PyTensor makes of ``pt.concatenate([x, x])``."""
+    before, behind = x.data.shape[: x.axis], x.data.shape[x.axis + 1 :]
+    if None in rest or np.prod(rest, dtype=int) != np.prod(behind, dtype=int) or not x.bound:
+        refuse_trace(site)
+    blocks = int(np.prod(before, dtype=int))
+    row, each = jnp.arange(blocks * x.bound), jnp.maximum(x.length, 1)
+    legal = (first.value == blocks * x.length) | (first.known == -1)
+    flat = Trace(x.data.reshape(-1, *rest), blocks * x.bound)
+    found = flat.taken(row // each * x.bound + row % each, blocks * x.length)
+    return Trace(jnp.where(legal, found.data, no_number(found.dtype)), found.length)
+
+
+def _in_blocks(site: Site, x: Trace, blocks: int, each: _Length, rest: list[int | None]) -> Trace:
+    """The other way round: each block has as many rows."""
+    if blocks < 1 or x.data.shape[1:] != tuple(rest) or not x.bound:
+        refuse_trace(site)
+    room = x.bound // blocks
+    row = jnp.arange(blocks)[:, None] * each.value + jnp.arange(room)
+    data = x.data[jnp.clip(row, 0, x.bound - 1)]
+    data = jnp.where(x.length == blocks * each.value, data, no_number(data.dtype))
+    return Trace(data, each.value, 1).repeated()
+
+
+def _same_axis(x: Trace, known: list[int | None]) -> int | None:
+    """The axis of the result along which the rows lie as they did; None where there is none."""
+    open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
+    if len(open_axes) != 1:
+        return None
+    (axis,) = open_axes
+    sides = (known[:axis], x.data.shape[: x.axis]), (known[axis + 1 :], x.data.shape[x.axis + 1 :])
+    same = all(np.prod(new, dtype=int) == np.prod(old, dtype=int) for new, old in sides)
+    return axis if same else None
+
+
+@dataclass(frozen=True)
+class _Length:
+    """A length that a node asks for: ``known`` while JAX traces, or at ``most`` something."""
+
+    known: int | None
+    value: Any
+    most: int | None
+
+
+def _lengths(site: Site, v: Any) -> list[_Length]:
+    """The lengths that the vector ``v`` is made of."""
+    op, inputs = (None, ()) if v.owner is None else (v.owner.op, v.owner.inputs)
+    if isinstance(op, MakeVector):
+        return [_length(site, u) for u in inputs]
+    if isinstance(op, Elemwise) and len(inputs) == 1:  # a cast
+        return _lengths(site, inputs[0])
+    if isinstance(op, DimShuffle) and inputs[0].type.ndim == 0:
+        return [_length(site, inputs[0])]
+    if isinstance(op, Join):
+        parts = inputs[0 if hasattr(op, "axis") else 1 :]
+        return [n for p in parts for n in _lengths(site, p)]
+    if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), Trace):
+        found = [_Length(n, n, n) for n in x.data.shape]
+        found[x.axis] = _Length(None, x.length, x.bound)
+        return found
+    if is_traced(site.frame.read(v)):
+        refuse_trace(site)
+    return [_Length(int(n), int(n), int(n)) for n in np.asarray(site.frame.read(v))]
+
+
+def _length(site: Site, v: Any) -> _Length:
+    known, found = _known(site, v), known_range(site.frame, v)
+    most = None if found is None else max(found[1], 0)
+    return _Length(known, site.frame.read(v) if known is None else known, most)
+
+
 @trace_rule(Alloc)
 def alloc(site: Site, value: Any, *lengths: Any) -> Any:
     return _filled(site, value, [(k, x) for k, x in enumerate(lengths)], skipped=1)
@@ -194,13 +314,16 @@ def alloc_empty(site: Site, *lengths: Any) -> Any:
 
 def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
     """An array with one length that is only known when the program runs."""
-    open_axes = [k for k, n in lengths if is_traced(n)]
-    if len(open_axes) != 1:
+    known = [_known(site, site.node.inputs[skipped + k]) for k, _ in lengths]
+    open_axes = [k for k, n in enumerate(known) if n is None]
+    if not open_axes:  # lengths across the rows of a trace
+        return jnp.broadcast_to(jnp.asarray(value), tuple(known))
+    if len(open_axes) > 1:
         refuse_trace(site)
     (axis,) = open_axes
     length = jnp.maximum(lengths[axis][1], 0)
     bound = _room(site, skipped + axis)
-    shape = tuple(bound if k == axis else int(n) for k, n in lengths)
+    shape = tuple(bound if n is None else n for n in known)
     if not isinstance(value, Trace):
         own = np.ndim(value) - (len(shape) - axis)
         if own >= 0 and np.shape(value)[own] != 1:
@@ -210,6 +333,15 @@ def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
         refuse_trace(site)
     data = jnp.broadcast_to(value.fitted(bound).data, shape)
     return Trace(jnp.where(value.length == length, data, no_number(data.dtype)), length, axis)
+
+
+def _known(site: Site, v: Any) -> int | None:
+    """The value of the integer ``v`` where it is known: also of a length, of a trace, across its rows."""
+    x = site.frame.read(v)
+    if not is_traced(x):
+        return int(x)
+    found = known_range(site.frame, v)
+    return found[0] if found is not None and found[0] == found[1] else None
 
 
 def _room(site: Site, k: int) -> int:

@@ -1,0 +1,460 @@
+"""What can be done with a trace whose length is only known when the program runs.
+
+The rules of ops on a `Trace`, each in a small program, at several lengths. The values are PyTensor's. The
+derivatives are those of the same program on an array of that length, made by a Python loop: no masks.
+"""
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, seed
+from hypothesis import strategies as st
+
+import loopax
+from loopax import DynamicShapeError, jaxify, scan
+from loopax.jax_backend.trace import Trace
+from tests.compare import FAST_COMPILE
+from tests.random_loops import RANDOM
+
+X, LIMIT = pt.dvector("x"), pt.dscalar("limit")
+XS = np.array([0.3, 1.2, 0.7, 2.0, 0.1, 1.5])
+LIMITS = (2.5, 1e9, -1.0)  # four rows, all six, one
+
+
+def until(row):
+    def step(s, x):
+        s = 0.9 * s + x
+        return s, row(s, x), s > LIMIT
+
+    return scan(step, pt.constant(0.5), X)[1]
+
+
+def by_hand(row, x, n):
+    s, rows = 0.5, []
+    for k in range(n):
+        s = 0.9 * s + x[k]
+        rows.append(row(s, x[k]))
+    return jnp.stack(rows)
+
+
+# Rows of rank 0 and 1, for PyTensor and for JAX.
+ROWS = {
+    1: (lambda s, x: pt.sin(s) + 2, lambda s, x: jnp.sin(s) + 2),
+    2: (
+        lambda s, x: pt.sin(s + pt.arange(3.0) * x) + 2,
+        lambda s, x: jnp.sin(s + jnp.arange(3.0) * x) + 2,
+    ),
+}
+
+VECTOR = {
+    "sum": lambda t, x: t.sum(),
+    "mean": lambda t, x: t.mean(),
+    "max": lambda t, x: t.max(),
+    "min": lambda t, x: t.min(),
+    "prod": lambda t, x: t.prod(),
+    "any": lambda t, x: (t > 2.5).any(),
+    "all": lambda t, x: (t > 1).all(),
+    "count": lambda t, x: (t > 2).sum(),
+    "standardised": lambda t, x: (t - t.mean()) / (1 + t.var()),
+    "logsumexp": lambda t, x: pt.logsumexp(t),
+    "softmax": lambda t, x: pt.special.softmax(t),
+    "log softmax": lambda t, x: pt.special.log_softmax(t),
+    "cumsum": lambda t, x: pt.cumsum(t),
+    "cumprod": lambda t, x: pt.cumprod(t),
+    "argmax": lambda t, x: pt.argmax(t),
+    "argmin": lambda t, x: pt.argmin(t),
+    "elementwise": lambda t, x: pt.tanh(t * 2 + 1) / (1 + pt.exp(-t)),
+    "log": lambda t, x: pt.log(t).sum(),
+    "a log that is not taken": lambda t, x: pt.switch(t > 2.2, pt.log(t - 2.2), 0.0).sum(),
+    "an integer": lambda t, x: pt.cast(t, "int32"),
+    "first": lambda t, x: t[0],
+    "last": lambda t, x: t[-1],
+    "from": lambda t, x: t[1:],
+    "to": lambda t, x: t[:-1],
+    "two": lambda t, x: t[:2],
+    "last two": lambda t, x: t[-2:],
+    "every second": lambda t, x: t[::2],
+    "backwards": lambda t, x: t[::-1],
+    "backwards in twos": lambda t, x: t[-2::-2],
+    "differences": lambda t, x: t[1:] - t[:-1],
+    "as long": lambda t, x: x[: t.shape[0]] * t,
+    "the rest": lambda t, x: x[t.shape[0] :],
+    "the one at the end": lambda t, x: x[t.shape[0] - 1],
+    "the middle": lambda t, x: t[t.shape[0] // 2],
+    "half": lambda t, x: t[t.shape[0] // 2 :].mean(),
+    "length": lambda t, x: t.shape[0],
+    "dot": lambda t, x: t.dot(x[: t.shape[0]]),
+    "columns": lambda t, x: pt.outer(x[:2], x)[:, : t.shape[0]] @ t,
+    "outer": lambda t, x: pt.outer(t, x[:2]),
+    "outer, turned": lambda t, x: pt.outer(x[:2], t),
+    "sum over a new axis": lambda t, x: (t[:, None] * x[None, :2]).sum(0),
+    "concatenated": lambda t, x: pt.concatenate([x[:1], t, x, t]),
+    "twice": lambda t, x: pt.concatenate([t, t]) * x[0],
+    "tiled": lambda t, x: pt.tile(t, 3),
+    "repeated": lambda t, x: pt.repeat(t, 2),
+    "stacked": lambda t, x: pt.stack([t, t**2], axis=1),
+    "stacked in front": lambda t, x: pt.stack([t, t**2]),
+    "rolled": lambda t, x: pt.roll(t, 1),
+    "tail of zeros": lambda t, x: pt.concatenate([t, pt.zeros(8 - t.shape[0])]),
+    "zeros": lambda t, x: pt.zeros_like(t) + 1,
+    "filled": lambda t, x: pt.full_like(t, 3.0) * x[1],
+    "positions": lambda t, x: pt.arange(1, t.shape[0] + 1) * t / t.shape[0],
+    "set one": lambda t, x: pt.set_subtensor(t[-1], x[1]),
+    "set": lambda t, x: pt.set_subtensor(t[:1], x[:1]),
+    "increment": lambda t, x: pt.inc_subtensor(t[1:], t[:-1]),
+    "set in an array": lambda t, x: pt.set_subtensor(x[: t.shape[0]], t),
+    "increment an array": lambda t, x: pt.inc_subtensor(x[: t.shape[0]], t**2),
+    "at places": lambda t, x: t[np.array([[0, -1], [-1, 0]])],
+    "at the greatest": lambda t, x: t[pt.argmax(t)],
+    "places of its length": lambda t, x: x[pt.arange(t.shape[0])] * t,
+    "under a mask": lambda t, x: t[t > 2].sum(),
+    "set under a mask": lambda t, x: pt.set_subtensor(t[t > 2], x[0]),
+    "reshaped": lambda t, x: t.reshape((-1, 1)) * x[:2],
+    "loop": lambda t, x: scan(lambda c, r: (c * 0.5 + r, c * r), x[0], t, reverse=True)[1],
+    "loop of its length": lambda t, x: scan(lambda c, _: (c / 2 + 1,) * 2, x[0], length=t.shape[0])[
+        1
+    ],
+    "loop that stops": lambda t, x: scan(lambda c, r: (c + r, c, c > 4), x[0], t)[1].sum(),
+    "loop that reads it": lambda t, x: loopax.fori_loop(0, 2, lambda i, c: c + t.sum() * c, x[0]),
+    "map": lambda t, x: loopax.map(lambda r: pt.sin(r) * x[0], t),
+    "reduce": lambda t, x: loopax.reduce(lambda c, r: pt.sin(c) + r, 0.0, t),
+    "pytensor.scan": lambda t, x: pytensor.scan(
+        lambda r, c: c * 0.5 + r, sequences=t, outputs_info=x[0], return_updates=False
+    ),
+    "branch": lambda t, x: loopax.cond(t.sum() > 5, lambda: t * 2, lambda: t * 3),
+}
+MATRIX = {
+    "sum": lambda t, x: t.sum(),
+    "column sums": lambda t, x: t.sum(0),
+    "row means": lambda t, x: t.mean(1),
+    "column maxima": lambda t, x: t.max(0),
+    "row maxima": lambda t, x: t.max(1),
+    "argmax": lambda t, x: t.argmax(),
+    "argmax of columns": lambda t, x: t.argmax(0),
+    "variances": lambda t, x: t.var(0),
+    "logsumexp of rows": lambda t, x: pt.logsumexp(t, axis=1),
+    "softmax of columns": lambda t, x: pt.special.softmax(t, axis=0),
+    "softmax of all": lambda t, x: pt.special.softmax(t, axis=None),
+    "cumsum": lambda t, x: pt.cumsum(t, 0),
+    "cumsum in rows": lambda t, x: pt.cumsum(t, 1),
+    "last row": lambda t, x: t[-1],
+    "last entry": lambda t, x: t[-1, 1],
+    "column": lambda t, x: t[:, 0],
+    "block": lambda t, x: t[1:, ::-1],
+    "transposed": lambda t, x: t.T[1:],
+    "end of the transposed": lambda t, x: t.T[:, -1],
+    "times a vector": lambda t, x: t @ x[:3],
+    "times a matrix": lambda t, x: t @ pt.outer(x[:3], x[:2]),
+    "Gram": lambda t, x: t.T @ t,
+    "vector times it": lambda t, x: x[: t.shape[0]] @ t,
+    "centred": lambda t, x: t - t.mean(0),
+    "rows appended": lambda t, x: pt.concatenate([t, pt.ones((2, 3)) * x[0]]),
+    "columns appended": lambda t, x: pt.concatenate([t, pt.ones((t.shape[0], 1))], axis=1),
+    "set a column": lambda t, x: pt.set_subtensor(t[:, 0], t[:, 1]),
+    "increment an entry": lambda t, x: pt.inc_subtensor(t[-1, 1], x[0]),
+    "rows at places": lambda t, x: t[np.array([0, -1])],
+    "columns at places": lambda t, x: t[:, np.array([0, 2])],
+    "entries at pairs": lambda t, x: t[np.array([0, -1]), np.array([1, 2])],
+    "an entry of each row": lambda t, x: t[pt.arange(t.shape[0]), t.argmax(1)],
+    "twice": lambda t, x: pt.concatenate([t, t]) * x[0],
+    "flat": lambda t, x: t.flatten(),
+    "reshaped": lambda t, x: t.reshape((t.shape[0], 3, 1)),
+    "shape": lambda t, x: t.shape,
+    "loop": lambda t, x: scan(lambda c, r: (c * 0.5 + r, c * 2), x[:3], t)[1],
+    "map": lambda t, x: loopax.map(lambda r: r.max(), t),
+}
+TABLES = {1: VECTOR, 2: MATRIX}
+NAMES = [(rank, name) for rank, table in TABLES.items() for name in table]
+
+
+@cache
+def programs(rank):
+    """All entries of a table as one program of (x, limit), and as one of (rows, x)."""
+    t = until(ROWS[rank][0])
+    rows = pt.tensor("rows", dtype="float64", shape=(None,) * rank)
+    table = TABLES[rank]
+    outs = {name: f(t, X) for name, f in table.items()}
+    plain = {name: f(rows, X) for name, f in table.items()}
+    floats = [name for name, out in outs.items() if out.type.dtype == "float64"]
+    return outs, floats, t, jaxify([X, LIMIT], outs), jaxify([rows, X], plain)
+
+
+@cache
+def results(rank):
+    outs, _, t, f, _ = programs(rank)
+    run = pytensor.function([X, LIMIT], [*outs.values(), t.shape[0]], mode=FAST_COMPILE)
+    jitted = jax.jit(f)
+    found = {}
+    for limit in LIMITS:
+        *values, n = [np.array(v) for v in run(XS, limit)]
+        found[limit] = int(n), dict(zip(outs, values, strict=True)), jitted(XS, limit)
+    return found
+
+
+@pytest.mark.parametrize(("rank", "name"), NAMES)
+def test_values(rank, name):
+    lengths = set()
+    for n, expected, found in results(rank).values():
+        lengths.add(n)
+        a, b = np.asarray(found[name]), expected[name]
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
+    assert lengths == {1, 4, 6}
+
+
+def totals(found, names):
+    """One number for each entry: of a trace the rows that count."""
+
+    def total(x):
+        return jnp.sum(jnp.sin(x.masked(0) if isinstance(x, Trace) else x))
+
+    return {name: total(found[name]) for name in names}
+
+
+@cache
+def slopes(rank):
+    """The derivative of each entry, a row for each limit, and that of the same program without masks."""
+    _, floats, _, f, plain = programs(rank)
+
+    def of(x, limit):
+        return jax.jacrev(lambda x: totals(f(x, limit), floats))(x)
+
+    def reference(x, n):
+        def of(x):
+            found = plain(by_hand(ROWS[rank][1], x, n), x)
+            return totals(found, floats)
+
+        return jax.jit(jax.jacrev(of))(x)
+
+    xs = jnp.asarray(XS)
+    batch = jax.jit(jax.vmap(of, in_axes=(None, 0)))(xs, jnp.asarray(LIMITS))
+    lengths = [results(rank)[limit][0] for limit in LIMITS]
+    return [reference(xs, n) for n in lengths], batch
+
+
+@pytest.mark.parametrize(
+    ("rank", "name"), [(rank, name) for rank in TABLES for name in programs(rank)[1]]
+)
+def test_derivatives(rank, name):
+    reference, batch = slopes(rank)
+    for k, b in enumerate(reference):
+        np.testing.assert_allclose(batch[name][k], b[name], rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("rank", TABLES)
+def test_pytensors_gradient_transpiled(rank):
+    """Of all entries of a table in one cost: what PyTensor's own gradients are made of has rules too."""
+    outs, floats, *_ = programs(rank)
+    total = sum(pt.sin(outs[name]).sum() for name in floats)
+    f = jax.jit(jaxify([X, LIMIT], pytensor.grad(total, X)))
+    reference, _ = slopes(rank)
+    for limit, expected in zip(LIMITS, reference, strict=True):
+        np.testing.assert_allclose(f(XS, limit), sum(expected.values()), rtol=1e-8, atol=1e-9)
+
+
+# -- random programs --------------------------------------------------------------------------------
+
+STEPS = {
+    "sin": lambda t, x: pt.sin(t) + 1.5,
+    "exp": lambda t, x: pt.exp(-t),
+    "to": lambda t, x: t[:-1],
+    "from": lambda t, x: t[1:],
+    "back": lambda t, x: t[::-1],
+    "every": lambda t, x: t[::2],
+    "cumsum": lambda t, x: pt.cumsum(t),
+    "softmax": lambda t, x: pt.special.softmax(t),
+    "behind": lambda t, x: pt.concatenate([x, t]),
+    "before": lambda t, x: pt.concatenate([t, 0.5 * t[:1], x]),
+    "positions": lambda t, x: t * pt.arange(t.shape[0]),
+    "zeros": lambda t, x: pt.inc_subtensor(pt.zeros_like(t)[1:], t[:-1]),
+    "set": lambda t, x: pt.set_subtensor(t[-1], x[0]),
+    "ends": lambda t, x: t * t[-1] + t[0],
+    "centred": lambda t, x: t - t.mean(),
+    "loop": lambda t, x: scan(lambda c, r: (pt.tanh(c) + r,) * 2, x[1], t)[1],
+    "backward loop": lambda t, x: scan(lambda c, r: (pt.tanh(c) * r,) * 2, x[1], t, reverse=True)[
+        1
+    ],
+    "stopping loop": lambda t, x: scan(lambda c, r: (c + r**2, c * r, c > 3), x[0], t)[1],
+    "map": lambda t, x: loopax.map(lambda r: r * pt.cos(r + x[0]), t),
+    "row sums": lambda t, x: (t[:, None] * x[None, :3]).sum(1),
+    "chosen": lambda t, x: t[t > t.mean() - 1e-3],
+}
+ENDS = {
+    "sum": lambda t: t.sum(),
+    "mean": lambda t: t.mean(),
+    "max": lambda t: t.max(),
+    "min": lambda t: t.min(),
+    "prod": lambda t: t.prod(),
+    "var": lambda t: t.var(),
+    "logsumexp": lambda t: pt.logsumexp(t),
+    "dot": lambda t: t.dot(t[::-1]),
+    "last": lambda t: t[-1],
+    "reduce": lambda t: loopax.reduce(lambda c, r: pt.sin(c) + r, 0.0, t),
+}
+
+
+def assert_program(steps, end):
+    t = until(ROWS[1][0])
+    for name in steps:
+        t = STEPS[name](t, X)
+    out = ENDS[end](t)
+    by_rule = pytensor.grad(out, X)
+    run = pytensor.function([X, LIMIT], [out, by_rule], mode=FAST_COMPILE)
+    f = jaxify([X, LIMIT], out)
+    one = jax.jit(lambda x, limit: (f(x, limit), jax.grad(f)(x, limit)))
+    batch = jax.jit(jax.vmap(jax.value_and_grad(f), (None, 0)))(XS, jnp.array(LIMITS))
+    transpiled = jax.jit(jaxify([X, LIMIT], by_rule))
+    checked = 0
+    for k, limit in enumerate(LIMITS):
+        found = one(XS, limit)
+        try:
+            value, slope = run(XS, limit)
+        except (ValueError, IndexError):  # of no rows at all
+            assert not np.isfinite(found[0])
+            continue
+        if not np.isfinite(value):  # the mean of no rows
+            continue
+        checked += 1
+        np.testing.assert_allclose(found[0], value, rtol=1e-9, atol=1e-12)
+        for g in (found[1], batch[1][k], transpiled(XS, limit)):
+            np.testing.assert_allclose(g, slope, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(batch[0][k], value, rtol=1e-9, atol=1e-12)
+    assert checked >= 2
+
+
+@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_random_programs(number):
+    @seed(number)
+    @RANDOM
+    @given(
+        st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
+        st.sampled_from(sorted(ENDS)),
+    )
+    def check(steps, end):
+        assert_program(steps, end)
+
+    check()
+
+
+# -- a trace as an output ---------------------------------------------------------------------------
+
+
+def squares_until():
+    limit = pt.dscalar("limit")
+    return jaxify([X, limit], scan(lambda s, x: (s + x, s * x, s + x > limit), pt.zeros(()), X)[1])
+
+
+def rows_until(x, limit):
+    s, rows = 0.0, []
+    for e in x:
+        rows.append(s * e)
+        s += e
+        if s > limit:
+            break
+    return np.array(rows)
+
+
+def test_it_is_an_output_that_numpy_trims():
+    f = squares_until()
+    for limit in (0.0, 2.0, 1e9):
+        expected = rows_until(XS, limit)
+        for found in (f(XS, limit), jax.jit(f)(XS, limit)):
+            assert isinstance(found, Trace) and len(found) == len(expected)
+            np.testing.assert_allclose(np.asarray(found), expected)
+            np.testing.assert_allclose(found.rows(), expected)
+            assert found.bound == len(XS)  # and behind the end the last row again
+            np.testing.assert_allclose(found.data[len(expected) :], expected[-1])
+    assert np.asarray(f(XS, 2.0), dtype="float32").dtype == "float32"
+    assert "length" in repr(f(XS, 2.0))
+
+
+def test_in_a_batch_each_member_has_a_length():
+    f, limits = squares_until(), jnp.array([0.0, 2.0, 1e9])
+    found = jax.jit(jax.vmap(f, in_axes=(None, 0)))(XS, limits)
+    assert found.length.tolist() == [len(rows_until(XS, limit)) for limit in limits]
+    for k, limit in enumerate(limits):
+        np.testing.assert_allclose(np.asarray(found.member(k)), rows_until(XS, limit))
+    with pytest.raises(ValueError, match=r"a batch of 3 traces.*trace.member\(k\)"):
+        np.asarray(found)
+
+
+def test_lax_scan_carries_and_stacks_traces():
+    f, limits = squares_until(), jnp.array([0.0, 2.0])
+
+    def step(trace, limit):
+        return f(trace.data + 1, limit), trace
+
+    start = f(XS, 1e9)
+    last, before = jax.jit(lambda start: jax.lax.scan(step, start, limits))(start)
+    np.testing.assert_allclose(np.asarray(before.member(0)), rows_until(XS, 1e9))
+    first = f(start.data + 1, 0.0)
+    np.testing.assert_allclose(np.asarray(before.member(1)), np.asarray(first))
+    np.testing.assert_allclose(np.asarray(last), np.asarray(f(first.data + 1, 2.0)))
+
+
+def test_a_trace_among_other_outputs_and_of_several_types():
+    limit = pt.dscalar("limit")
+
+    def step(s, x):
+        row = {"flag": x > 1, "row": pt.stack([x, s]), "count": pt.cast(s, "int32")}
+        return s + x, row, s + x > limit
+
+    final, ys, stopped = scan(step, pt.zeros(()), X)
+    f = jax.jit(jaxify([X, limit], {"final": final, "ys": ys, "stopped": stopped}))
+    run = pytensor.function([X, limit], [ys[k] for k in sorted(ys)], mode=FAST_COMPILE)
+    for top in (0.0, 2.0, 1e9):
+        found = f(XS, top)
+        for k, expected in zip(sorted(ys), run(XS, top), strict=True):
+            got = np.asarray(found["ys"][k])
+            assert got.dtype == expected.dtype
+            np.testing.assert_allclose(got, expected)
+        assert bool(found["stopped"]) == (top < 1e9)
+
+
+def test_no_steps_no_rows():
+    n, limit = pt.lscalar("n"), pt.dscalar("limit")
+    final, ys, _ = scan(
+        lambda s, _: (s + 1.5, pt.stack([s, s]), s > limit), X[0], length=pt.minimum(n, 4)
+    )
+    outs = [final, ys, ys.sum(), ys.shape[0], pt.concatenate([ys, 2 * ys])]
+    f = jax.jit(jaxify([X, n, limit], outs))
+    run = pytensor.function([X, n, limit], outs, mode=FAST_COMPILE)
+    slope = jax.jit(jax.grad(lambda x, n: f(x, n, 1e9)[2] + f(x, n, 1e9)[0]))
+    for steps, taken in ((0, 0), (2, 2), (9, 4)):
+        for a, b in zip(f(XS, steps, 1e9), run(XS, steps, 1e9), strict=True):
+            assert (np.asarray(a).shape, np.asarray(a).dtype) == (b.shape, b.dtype)
+            np.testing.assert_allclose(np.asarray(a), b)
+        np.testing.assert_allclose(slope(XS, steps), [1 + 2 * taken, 0, 0, 0, 0, 0])
+
+
+# -- what cannot be ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda t: pt.sort(t),
+        lambda t: pt.outer(t, t),
+        lambda t: pt.diag(t),
+        lambda t: pt.searchsorted(X, t),
+        lambda t: pt.linalg.det(t[:, None, None] * pt.eye(2)),
+    ],
+    ids=["sort", "outer", "diag", "searchsorted", "a matrix for each row"],
+)
+def test_what_must_know_the_length_says_what_works(f):
+    jf = jaxify([X, LIMIT], f(until(ROWS[1][0])))
+    with pytest.raises(
+        DynamicShapeError, match=r"how many rows there are.*a loopax.Trace.*pt.where"
+    ):
+        jax.jit(jf)(XS, 2.0)
+
+
+def test_lengths_that_differ_give_no_number():
+    t = until(ROWS[1][0])
+    f = jax.jit(jaxify([X, LIMIT], [t * t[1:], t.dot(t[::2]), t[4]]))
+    assert all(np.isnan(np.asarray(x)).all() for x in f(XS, 2.5))
