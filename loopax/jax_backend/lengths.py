@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
@@ -44,7 +45,7 @@ def known_range(frame: Frame, v: Variable) -> Range | None:
     if isinstance(op, Scan) and op.stops and v is v.owner.outputs[-2]:
         asked = known_range(frame, inputs[0])
         return None if asked is None else (0, max(asked[1], 0))
-    if isinstance(op, ScalarFromTensor | TensorFromScalar | DimShuffle):
+    if isinstance(op, ScalarFromTensor | TensorFromScalar | DimShuffle | CheckAndRaise):
         return known_range(frame, inputs[0])
     if isinstance(op, Shape_i):
         return _length(frame, inputs[0], op.i)
@@ -164,6 +165,12 @@ def _minimum(*ranges: Range | None) -> Range | None:
     return low, min(r[1] for r in known)
 
 
+def _within(x: Range | None, low: Range | None, high: Range | None) -> Range | None:
+    if low is None or high is None:
+        return None
+    return (low[0], high[1]) if x is None else (max(x[0], low[0]), min(x[1], high[1]))
+
+
 def _switch(condition: Range | None, a: Range | None, b: Range | None) -> Range | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
@@ -175,6 +182,7 @@ _OPS: dict[type, Callable[..., Any]] = {
     ps.Mul: _all_known(_mul),
     type(ps.maximum): _all_known(lambda *r: (max(a[0] for a in r), max(a[1] for a in r))),
     type(ps.minimum): _minimum,
+    ps.Clip: lambda x, low, high: _within(x, low, high),
     ps.Switch: _switch,
     ps.Cast: lambda a: a,
     ps.Identity: lambda a: a,

@@ -20,6 +20,7 @@ from loopax.jax_backend.ops import (
     stacking,
     trace_indices,
     trace_rows,
+    trace_shapes,
     traces,
     typed_lists,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "stacking",
     "trace_indices",
     "trace_rows",
+    "trace_shapes",
     "traces",
     "typed_lists",
 ]

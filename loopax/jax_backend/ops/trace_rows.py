@@ -1,4 +1,4 @@
-"""Ops that pick, write, join and make rows of a `Trace`.
+"""Ops that pick, write, join and split rows of a `Trace`.
 
 Each computes which row goes where, in numbers that JAX traces, within an array of known length.
 """
@@ -11,15 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, MakeVector, Split
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import Reshape, Shape
+from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
-from loopax.ir import FitRows
-from loopax.ir.rows import KeepRows
 from loopax.jax_backend.evaluate import Site, refuse_trace
-from loopax.jax_backend.lengths import known_range
+from loopax.jax_backend.ops.trace_shapes import lengths_of
 from loopax.jax_backend.registry import trace_rule
 from loopax.jax_backend.static import is_traced, no_number
 from loopax.jax_backend.trace import Trace, as_trace
@@ -179,7 +175,7 @@ def split(site: Site, x: Any, *given: Any) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
     # Since 3.3 the axis is no input.
     axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % _rank(x)
-    parts = _lengths(site, site.node.inputs[-1])
+    parts = lengths_of(site, site.node.inputs[-1])
     if isinstance(x, Trace) and x.axis != axis:
         if any(p.known is None for p in parts):
             refuse_trace(site)
@@ -197,196 +193,3 @@ def split(site: Site, x: Any, *given: Any) -> Any:
             pieces.append(x.taken(begin + jnp.arange(room), p.value))
         begin = begin + p.value
     return pieces
-
-
-@trace_rule(Reshape)
-def reshape(site: Site, x: Trace, shape: Any) -> Any:
-    """Rows of another shape: the entries that count stay the first ones."""
-    if not isinstance(x, Trace):
-        refuse_trace(site)
-    asked = _lengths(site, site.node.inputs[1])
-    axis = _same_axis(x, [p.known for p in asked])
-    if axis is not None:
-        shape = [x.bound if k == axis else p.known for k, p in enumerate(asked)]
-        legal = x.length == asked[axis].value if asked[axis].known is None else True
-        data = x.data.reshape(shape)
-        return Trace(jnp.where(legal, data, no_number(data.dtype)), x.length, axis)
-    first, *others = asked
-    if x.axis:
-        return _one_after_the_other(site, x, first, [p.known for p in others])
-    if first.known is not None and others and others[0].known is None:
-        return _in_blocks(site, x, first.known, others[0], [p.known for p in others[1:]])
-    rest = [p.known for p in others]
-    if any(n in (None, -1, 0) for n in rest) or 0 in x.data.shape:
-        refuse_trace(site)
-    row, width = (int(np.prod(shape, dtype=int)) for shape in (rest, x.data.shape[1:]))
-    count = x.length * width
-    length = count // row if first.known == -1 else first.value
-    flat = Trace(x.data.reshape(-1), count)
-    is_open = first.known in (None, -1)
-    room = -(-flat.bound // row) if is_open else first.known
-    data = flat.taken(jnp.arange(room * row), count).data.reshape(room, *rest)
-    data = jnp.where(length * row == count, data, no_number(data.dtype))
-    return Trace(data, length) if is_open else data
-
-
-def _one_after_the_other(site: Site, x: Trace, first: _Length, rest: list[int | None]) -> Trace:
-    """Several blocks of rows as one: what PyTensor makes of ``pt.concatenate([x, x])``."""
-    before, behind = x.data.shape[: x.axis], x.data.shape[x.axis + 1 :]
-    if None in rest or np.prod(rest, dtype=int) != np.prod(behind, dtype=int) or not x.bound:
-        refuse_trace(site)
-    blocks = int(np.prod(before, dtype=int))
-    row, each = jnp.arange(blocks * x.bound), jnp.maximum(x.length, 1)
-    legal = (first.value == blocks * x.length) | (first.known == -1)
-    flat = Trace(x.data.reshape(-1, *rest), blocks * x.bound)
-    found = flat.taken(row // each * x.bound + row % each, blocks * x.length)
-    return Trace(jnp.where(legal, found.data, no_number(found.dtype)), found.length)
-
-
-def _in_blocks(site: Site, x: Trace, blocks: int, each: _Length, rest: list[int | None]) -> Trace:
-    """The other way round: each block has as many rows."""
-    if blocks < 1 or x.data.shape[1:] != tuple(rest) or not x.bound:
-        refuse_trace(site)
-    room = x.bound // blocks
-    row = jnp.arange(blocks)[:, None] * each.value + jnp.arange(room)
-    data = x.data[jnp.clip(row, 0, x.bound - 1)]
-    data = jnp.where(x.length == blocks * each.value, data, no_number(data.dtype))
-    return Trace(data, each.value, 1).repeated()
-
-
-def _same_axis(x: Trace, known: list[int | None]) -> int | None:
-    """The axis of the result along which the rows lie as they did; None where there is none."""
-    open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
-    if len(open_axes) != 1:
-        return None
-    (axis,) = open_axes
-    sides = (known[:axis], x.data.shape[: x.axis]), (known[axis + 1 :], x.data.shape[x.axis + 1 :])
-    same = all(np.prod(new, dtype=int) == np.prod(old, dtype=int) for new, old in sides)
-    return axis if same else None
-
-
-@dataclass(frozen=True)
-class _Length:
-    """A length that a node asks for: ``known`` while JAX traces, or at ``most`` something."""
-
-    known: int | None
-    value: Any
-    most: int | None
-
-
-def _lengths(site: Site, v: Any) -> list[_Length]:
-    """The lengths that the vector ``v`` is made of."""
-    op, inputs = (None, ()) if v.owner is None else (v.owner.op, v.owner.inputs)
-    if isinstance(op, MakeVector):
-        return [_length(site, u) for u in inputs]
-    if isinstance(op, Elemwise) and len(inputs) == 1:  # a cast
-        return _lengths(site, inputs[0])
-    if isinstance(op, DimShuffle) and inputs[0].type.ndim == 0:
-        return [_length(site, inputs[0])]
-    if isinstance(op, Join):
-        parts = inputs[0 if hasattr(op, "axis") else 1 :]
-        return [n for p in parts for n in _lengths(site, p)]
-    if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), Trace):
-        found = [_Length(n, n, n) for n in x.data.shape]
-        found[x.axis] = _Length(None, x.length, x.bound)
-        return found
-    if is_traced(site.frame.read(v)):
-        refuse_trace(site)
-    return [_Length(int(n), int(n), int(n)) for n in np.asarray(site.frame.read(v))]
-
-
-def _length(site: Site, v: Any) -> _Length:
-    known, found = _known(site, v), known_range(site.frame, v)
-    most = None if found is None else max(found[1], 0)
-    return _Length(known, site.frame.read(v) if known is None else known, most)
-
-
-@trace_rule(Alloc)
-def alloc(site: Site, value: Any, *lengths: Any) -> Any:
-    return _filled(site, value, [(k, x) for k, x in enumerate(lengths)], skipped=1)
-
-
-@trace_rule(AllocEmpty)
-def alloc_empty(site: Site, *lengths: Any) -> Any:
-    zero = np.zeros((), site.out.type.dtype)
-    return _filled(site, zero, [(k, x) for k, x in enumerate(lengths)], skipped=0)
-
-
-def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
-    """An array with one length that is only known when the program runs."""
-    known = [_known(site, site.node.inputs[skipped + k]) for k, _ in lengths]
-    open_axes = [k for k, n in enumerate(known) if n is None]
-    if not open_axes:  # lengths across the rows of a trace
-        return jnp.broadcast_to(jnp.asarray(value), tuple(known))
-    if len(open_axes) > 1:
-        refuse_trace(site)
-    (axis,) = open_axes
-    length = jnp.maximum(lengths[axis][1], 0)
-    bound = _room(site, skipped + axis)
-    shape = tuple(bound if n is None else n for n in known)
-    if not isinstance(value, Trace):
-        own = np.ndim(value) - (len(shape) - axis)
-        if own >= 0 and np.shape(value)[own] != 1:
-            refuse_trace(site)
-        return Trace(jnp.broadcast_to(jnp.asarray(value), shape), length, axis)
-    if value.axis != axis - (len(shape) - value.ndim):
-        refuse_trace(site)
-    data = jnp.broadcast_to(value.fitted(bound).data, shape)
-    return Trace(jnp.where(value.length == length, data, no_number(data.dtype)), length, axis)
-
-
-def _known(site: Site, v: Any) -> int | None:
-    """The value of the integer ``v`` where it is known: also of a length, of a trace, across its rows."""
-    x = site.frame.read(v)
-    if not is_traced(x):
-        return int(x)
-    found = known_range(site.frame, v)
-    return found[0] if found is not None and found[0] == found[1] else None
-
-
-def _room(site: Site, k: int) -> int:
-    known = known_range(site.frame, site.node.inputs[k])
-    if known is None:
-        refuse_trace(site)
-    return max(known[1], 0)
-
-
-@trace_rule(ARange)
-def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
-    if is_traced(start) or is_traced(step) or int(step) == 0:
-        refuse_trace(site)
-    bound = len(range(int(start), _room(site, 1), int(step))) if int(step) > 0 else 0
-    if int(step) < 0:
-        refuse_trace(site)
-    length = jnp.maximum((stop - int(start) + int(step) - 1) // int(step), 0)
-    data = (int(start) + int(step) * jnp.arange(bound)).astype(site.out.type.dtype)
-    return Trace(data, length).repeated()
-
-
-@trace_rule(FitRows)
-def fit_rows(site: Site, x: Any, length: Any) -> Any:
-    """The last ``length`` rows, zeros behind them where there are fewer."""
-    x = as_trace(x)
-    if x.axis:
-        refuse_trace(site)
-    bound = int(length) if not is_traced(length) else _room(site, 1)
-    row = jnp.arange(bound)
-    skipped = jnp.maximum(x.length - length, 0)
-    there = (row < x.length - skipped).reshape(-1, *[1] * (x.ndim - 1))
-    data = jnp.where(there, x.data[jnp.clip(row + skipped, 0, x.bound - 1)], 0)
-    return data if not is_traced(length) else Trace(data, length).repeated()
-
-
-@trace_rule(KeepRows)
-def keep_rows(site: Site, x: Any, count: Any, length: Any) -> Any:
-    """The first ``count`` rows, zeros behind them; with ``last`` the last ones, zeros before them."""
-    x = as_trace(x)
-    if x.axis:
-        refuse_trace(site)
-    bound = int(length) if not is_traced(length) else _room(site, 2)
-    row, n = jnp.arange(bound), jnp.minimum(jnp.minimum(count, length), x.length)
-    place = row - (length - n) + (x.length - n) if site.op.last else row
-    there = row >= length - n if site.op.last else row < n
-    rows = x.data[jnp.clip(place, 0, x.bound - 1)]
-    data = jnp.where(there.reshape(-1, *[1] * (x.ndim - 1)), rows, 0)
-    return data if not is_traced(length) else Trace(data, length).repeated()
