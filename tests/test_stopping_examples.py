@@ -76,7 +76,13 @@ def differences(f, p, directions, h):
     return np.stack([(up - down) / (2 * h) for up, down in pairs])
 
 
-@pytest.mark.parametrize("name", DIFFERENTIABLE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("mixture", "pendulum")))
+        for name in DIFFERENTIABLE
+    ],
+)
 def test_derivatives_against_differences_in_one_batch(name):
     """Rows are the point, its neighbours and others: each row stops on its own, so each is checked."""
     value, at, more = of_parameters(name)

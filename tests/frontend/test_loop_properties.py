@@ -23,9 +23,9 @@ from loopax import cond, fori_loop, jaxify, lag, scan
 from loopax.ir import evaluate
 from tests.compare import FAST_COMPILE, imported
 
-# 100 loops, and 100 more in `make test-all`: the seed is in the name of a test, so that two workers share
+# 50 loops, and 150 more in `make test-all`: the seed is in the name of a test, so that two workers share
 # them, and a failure is one that a change has made; to look for more, add seeds.
-SEEDS = [0, 1, *(pytest.param(k, marks=pytest.mark.slow) for k in (2, 3))]
+SEEDS = [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3))]
 EXAMPLES, LOOPS_AT_ONCE = 5, 10
 LOOPS = settings(
     max_examples=EXAMPLES,

@@ -93,7 +93,7 @@ def test_orders_1_and_2(name):
     exact(name, 2)
 
 
-@pytest.mark.parametrize("name", ["recurrence", "coupled"])
+@pytest.mark.parametrize("name", ["recurrence", pytest.param("coupled", marks=pytest.mark.slow)])
 def test_orders_3_and_4(name):
     exact(name, 4)
 

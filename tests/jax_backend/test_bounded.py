@@ -116,6 +116,7 @@ def test_finite_differences_and_pytensor_grad():
     assert_close(second, jax.jacfwd(jax.grad(f), (0, 1))(*point))
 
 
+@pytest.mark.slow
 def test_reverse_over_reverse_and_a_third_derivative():
     f = jaxify([X, A], walk(70)[0])
     point = floats(4.0, 0.7)  # three steps
@@ -182,7 +183,7 @@ def mixed_by_hand(x, a, xs, reverse):
     return total * vector[1] + past[-1]
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_states_of_several_types(reverse):
     (total, vector, count, flag, past), _, stopped = mixed(reverse)
     outs = [total * vector[1] + past[-1], count, flag, stopped]

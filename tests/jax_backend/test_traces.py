@@ -238,7 +238,12 @@ def slopes(rank):
 
 
 @pytest.mark.parametrize(
-    ("rank", "name"), [(rank, name) for rank in TABLES for name in programs(rank)[1]]
+    ("rank", "name"),
+    [
+        pytest.param(rank, name, marks=[pytest.mark.slow] * (rank > 1))
+        for rank in TABLES
+        for name in programs(rank)[1]
+    ],
 )
 def test_derivatives(rank, name):
     reference, batch = slopes(rank)
@@ -248,7 +253,7 @@ def test_derivatives(rank, name):
 
 # PyTensor 3.3 asserts that a length is 1 or not, which cannot raise while a program runs.
 @pytest.mark.filterwarnings("ignore:The assertion:UserWarning")
-@pytest.mark.parametrize("rank", TABLES)
+@pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_pytensors_gradient_transpiled(rank):
     """Of all entries of a table in one cost: what PyTensor's own gradients are made of has rules too."""
     outs, floats, *_ = programs(rank)
