@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.experimental.sparse import BCOO
 from pytensor.compile.executor import Function
 
-from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.errors import LoopTypeError, StatefulFunctionError
 from loopax.ir.program import Program, Shared
 from loopax.jax_backend.context_file import read_into, write
 from loopax.jax_backend.crossing import accept, accept_batch, current, release
@@ -149,13 +149,23 @@ class SharedContext(Mapping[str, Any]):
         LoopTypeError
             One has another type: a batch of values outside of ``jax.vmap``, for instance.
         """
+        places = self._places(program)
+        for k, s in zip(places, program.shared, strict=True):
+            ndim = getattr(s.variable.type, "ndim", None)
+            if ndim is not None and getattr(self._values[k], "ndim", ndim) > ndim:
+                raise LoopTypeError(
+                    f"The value of {self._layout.names[k]!r} in the context has rank "
+                    f"{self._values[k].ndim}, but the variable has rank {ndim}: it is a batch of values. "
+                    f"Run one call for each with jax.vmap({program.name}.apply)(contexts), with "
+                    "in_axes=(0, None) where the arguments are the same for all."
+                )
         return [
             accept(
                 self._values[k],
                 s.variable.type,
                 f"The value of {self._layout.names[k]!r} in the context",
             )
-            for k, s in zip(self._places(program), program.shared, strict=True)
+            for k, s in zip(places, program.shared, strict=True)
         ]
 
     def written(self, program: Program, values: Sequence[Any]) -> SharedContext:

@@ -127,7 +127,10 @@ def test_a_batch_outside_of_vmap_is_refused():
     *_, f = accumulator()
     batch = f.init_context().replicate(2)
     assert batch["total"].shape == (2, 3) and batch["shared"].shape == (2,)
-    with pytest.raises(LoopTypeError, match="The value of .* in the context must be"):
+    with pytest.raises(
+        LoopTypeError,
+        match=r"in the context has rank 1, but the variable has rank 0.*jax.vmap\(program.apply",
+    ):
         f.apply(batch, XS)
 
 

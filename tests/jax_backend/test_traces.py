@@ -12,7 +12,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed
+from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 import loopax
@@ -337,7 +337,7 @@ def assert_program(steps, end):
 @pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_random_programs(number):
     @seed(number)
-    @RANDOM
+    @settings(RANDOM, max_examples=4)
     @given(
         st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
         st.sampled_from(sorted(ENDS)),
