@@ -1,5 +1,7 @@
 """What is done around tests of several folders."""
 
+from collections import Counter
+
 import jax
 import pytest
 
@@ -16,3 +18,10 @@ def quickly_compiled(request):
     jax.config.update("jax_disable_most_optimizations", quick or before)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
+
+
+def pytest_collection_modifyitems(items):
+    """The modules with most tests first: a module stays in one process, and a large one at the end would
+    leave the others idle."""
+    sizes = Counter(item.path for item in items)
+    items.sort(key=lambda item: -sizes[item.path])

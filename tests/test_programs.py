@@ -11,6 +11,8 @@ import loopax
 from tests.programs import reference
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 NOW = due()
 
 

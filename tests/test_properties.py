@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from loopax import jaxify
 from loopax.ir import check, evaluate
 from loopax.lowering import lower
 from tests.compare import FAST_COMPILE, gradient, imported
+
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 scan = partial(pytensor.scan, return_updates=False)
 
