@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from loopax.jax_backend.any_row import any_row, chosen
 from loopax.jax_backend.bounded_steps import Given, Steps, asked, counted, is_float, while_loop
 from loopax.jax_backend.linear import Function, Linear
-from loopax.jax_backend.reverse_pass import backward, forward
+from loopax.jax_backend.reverse_pass import Blocks, backward, forward
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
 _SMALL = 1024  # elements of a constant
@@ -39,10 +39,9 @@ def finals(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
 
     To be called where ``steps.bound`` is at least 1.
     """
-
     leaves, tree = jax.tree.flatten(given)
-    ended, blocks = jax.eval_shape(partial(forward, steps), given)
-    end, kept = jax.tree.structure(ended), jax.tree.structure(blocks)
+    end = jax.tree.structure((given.states, 0, 0))
+    kept = jax.tree.structure(Blocks(given.states, 0, 0))
 
     def value(args: Any) -> Any:
         return jax.tree.leaves(while_loop(steps, jax.tree.unflatten(tree, args)))

@@ -374,7 +374,7 @@ def test_a_tracer_that_makes_a_shape_is_refused_with_what_to_write():
 @pytest.mark.parametrize("known", [False, True])
 def test_a_tracer_is_refused_also_where_the_input_is_known_to_be_static(known):
     x = pt.dvector("x")
-    f = jaxify([x], pt.alloc(x[0], pt.cast(x.sum(), "int64")).sum())
+    f = jaxify([x], pt.cumsum(pt.alloc(x[0], pt.cast(x.sum(), "int64")))[-1])
     if known:
         assert float(f([2.0, 1.0])) == 6.0
     for transformed, at in [(jax.jit(f), XS), (jax.grad(f), XS), (jax.vmap(f), XS[None])]:
