@@ -10,6 +10,8 @@ from scipy import stats
 
 from examples import collatz, mixture, newton, pendulum, power_iteration
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 DIFFERENTIABLE = ("newton", "power_iteration", "pendulum", "mixture")
 GRAVITY, TIME = 9.81, 3.0
 STARTS = np.array([-1.0, 1.0])
@@ -79,7 +81,7 @@ def differences(f, p, directions, h):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("mixture", "pendulum")))
+        pytest.param(name, marks=[pytest.mark.slow] * (name != "power_iteration"))
         for name in DIFFERENTIABLE
     ],
 )

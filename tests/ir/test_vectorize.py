@@ -19,6 +19,8 @@ from loopax.ir.compat import InnerGraphOp
 from tests.assorted_loops import CASES, PLAIN, X, a, s, x
 from tests.compare import loops
 
+pytestmark = pytest.mark.usefixtures("quickly_compiled")
+
 RNG = np.random.default_rng(3)
 
 
