@@ -11,11 +11,12 @@ from benchmarks.calls import COUNTS, LIMIT, call_overhead
 from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
 from benchmarks.native import natives
+from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, OVERHEAD, Figure, as_json, environment, table
 from benchmarks.stopping import stoppings
 
-CHOICES = (*PROGRAMS, "calls", "checkpoint", "native", "stopping")
+CHOICES = (*PROGRAMS, "calls", "checkpoint", "native", "passes", "stopping")
 
 
 def main(argv=None):
@@ -75,6 +76,9 @@ def measure(which, pairs, control):
     if "native" in which:
         say("native")
         yield from natives(pairs)
+    if "passes" in which:
+        say("passes")
+        yield from passes(pairs)
     if "stopping" in which:
         say("stopping")
         yield from stoppings(pairs)

@@ -11,11 +11,13 @@ import numpy as np
 
 from benchmarks.measure import Estimate, Pairs
 
-ENOUGH = 9  # pairs; fewer show that it runs, not how fast
+ENOUGH = 9  # pairs; fewer show that it runs, not how fast (growth, in process time, needs none)
 OVERHEAD = "direct call"
 CHECKPOINT = "checkpoint"
 NATIVE = "native"
 STOPPING = "stopping"
+PASSES = "passes"
+GROWTH = "growth"
 
 
 class Memory(NamedTuple):
@@ -31,7 +33,7 @@ class Figure(NamedTuple):
 
     program: str
     comparison: str
-    measured: str  # "one call", "first result", OVERHEAD, CHECKPOINT or NATIVE
+    measured: str  # "one call", "first result", or one of the words above
     limit: float | None
     pairs: Pairs
     memory: Memory | None = None  # where it is measured too
@@ -45,7 +47,7 @@ class Figure(NamedTuple):
         """yes or no, by the median; with a question mark where the limit lies in the interval."""
         if self.limit is None:
             return ""
-        if len(self.pairs.ours) < ENOUGH:
+        if len(self.pairs.ours) < ENOUGH and self.measured != GROWTH:
             return "-"
         median, low, high = self.estimate
         return ("yes" if median <= self.limit else "no") + ("?" if low <= self.limit < high else "")
@@ -74,7 +76,7 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
     loops = [
         figure
         for figure in figures
-        if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE, STOPPING)
+        if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE, STOPPING, PASSES, GROWTH)
     ]
     if loops:
         titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
@@ -107,6 +109,14 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
     if stoppings:
         lines += ["", "a loop that takes 100 of 100,000 steps", "", line("", "", [HEAD])]
         lines += [line(f.program, f.comparison, [cell(f)]) for f in stoppings]
+    for measured, title in (
+        (PASSES, "the passes beside the whole time to the first result"),
+        (GROWTH, "passes, seconds a node: beside the smallest program"),
+    ):
+        found = [figure for figure in figures if figure.measured == measured]
+        if found:
+            lines += ["", title, "", f"{'':<36}{HEAD}"]
+            lines += [f"{f.program:<12}{f.comparison:<24}{cell(f)}" for f in found]
     return "\n".join(line.rstrip() for line in lines)
 
 

@@ -1,6 +1,8 @@
 """loopax: PyTensor programs as JAX programs."""
 
 from loopax import lowering, numba_backend
+from loopax.explaining import explain
+from loopax.explanation import Explanation
 from loopax.frontend.branches import cond
 from loopax.frontend.lags import lag, lead
 from loopax.frontend.loops import scan
@@ -29,6 +31,7 @@ numba_backend.register_with_pytensor()
 
 __all__ = [
     "DynamicShapeError",
+    "Explanation",
     "JaxFunction",
     "LoopTypeError",
     "LoopaxError",
@@ -40,6 +43,7 @@ __all__ = [
     "TracedFunction",
     "UnsupportedOpError",
     "cond",
+    "explain",
     "filter",
     "fori_loop",
     "grad",

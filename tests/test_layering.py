@@ -2,6 +2,7 @@
 
     ir  <-  frontend, lowering        (of loopax: themselves and ir)
     ir, lowering  <-  *_backend       (themselves, ir and lowering; never each other)
+    ir, lowering  <-  explanation     (the same)
 
 jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
 that each backend can be read, and can break with a release of its target, alone. The files are
@@ -17,11 +18,12 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # What the modules of a folder may import of loopax. TOP may import all of it: the modules beside
-# the folders (__init__, transpile, __main__), and the demo, which is written as a user's program.
+# the folders (__init__, transpile, explaining, __main__), and the demo, written as a user's program.
 LAYERS = {
     "ir": {"ir"},
     "frontend": {"frontend", "ir"},
     "lowering": {"lowering", "ir"},
+    "explanation": {"explanation", "lowering", "ir"},
     "jax_backend": {"jax_backend", "lowering", "ir"},
     "numba_backend": {"numba_backend", "lowering", "ir"},
 }
@@ -169,6 +171,9 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.frontend.trace", "import jax.numpy as jnp"),
         ("loopax.frontend.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.lowering.order", "from loopax.frontend import scan"),
+        ("loopax.explanation.page", "from loopax.frontend import read_graph"),
+        ("loopax.explanation.page", "from loopax.jax_backend import JaxFunction"),
+        ("loopax.lowering.record", "from loopax.explanation import Explanation"),
         ("loopax.jax_backend.call", "from loopax.numba_backend import call"),
         ("loopax.jax_backend.call", "from pytensor.link.numba import dispatch"),
         ("loopax.numba_backend.call", "from loopax.jax_backend import call"),
@@ -189,6 +194,7 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
         ("loopax.lowering.order", "from . import hoist"),
         ("loopax.jax_backend.ops.linalg", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.numba_backend.call", "from loopax.lowering import lower"),
+        ("loopax.explanation.page", "from loopax.lowering.record import Stage"),
         ("loopax.transpile", "from loopax.numba_backend import compile"),
         ("loopax.demo.garch", "import jax, loopax"),
     ],

@@ -6,9 +6,11 @@ row, the backward loop computes the step again from the state before it, and fro
     (dx, l, dc) = pullback of f at (x, s, c), of (l, dy)
 
 with ``l`` as its state, ``dx`` as its trace and ``dc`` added up. What it needs of the forward loop
-are the states before each step, nothing else: a trace that the loop has anyway, where a row is the
-next state, and that of a twin loop otherwise. States that no cotangent can reach have none, constants,
-rows and states that the backward step does not read are not given to it.
+are the states before each step, nothing else: a trace that the loop has anyway, and that of a twin loop
+otherwise. (Rows of next states are not taken for it, though they are the same but for one: two traces a
+row apart would keep `fuse_loops` from making one loop of those that read them.) States that no
+cotangent can reach have none; constants, rows and states that the backward step does not read are not
+given to it.
 
 A loop that stops, one with ``checkpoint`` and one with ``truncate_gradient`` are first written as the
 plain loops that mean the same (`loopax.ir.expand`), and the pullback goes through those.
@@ -20,7 +22,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
@@ -212,14 +213,9 @@ class _Backward:
 
     def _saved(self, states: list[int]) -> list[_Kept]:
         """A sequence of the states before each step, for each of ``states``."""
-        own: dict[int, Any] = {}
-        for k in states:
-            after, before = self.scan.outs.states[k], self.scan.args.states[k]
-            for j, y in enumerate(self.scan.outs.ys):
-                if y is before:
-                    own[k] = self.outs.traces[j]
-                elif y is after and k not in own and hasattr(y.type, "ndim"):
-                    own[k] = self._shifted(self.args.states[k], self.outs.traces[j])
+        emitted = dict(zip(self.scan.outs.ys, self.outs.traces, strict=True))
+        before = self.scan.args.states
+        own = {k: emitted[before[k]] for k in states if before[k] in emitted}
         rest = [k for k in states if k not in own]
         if rest:
             twin = self.scan.from_body(
@@ -229,14 +225,6 @@ class _Backward:
             )
             own |= zip(rest, twin.split_outputs(twin.bind(self.args)).traces, strict=True)
         return [_Kept(self.inner.states[k], own[k]) for k in states]
-
-    def _shifted(self, init: Any, trace: Any) -> Any:
-        """The states before each step, from the first one and those after each step."""
-        if self.scan.options.reverse:  # row i holds what step i made; before it came step i + 1
-            rows = pt.concatenate([trace, init[None]])[1:]
-        else:
-            rows = pt.concatenate([init[None], trace])[:-1]
-        return trace.type.filter_variable(rows)
 
 
 def _with_nulls_spread(step: BodyArgs, lambdas: dict[int, _Kept]) -> BodyArgs:

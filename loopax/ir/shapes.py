@@ -18,7 +18,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.compat import thaw
+from loopax.ir.compat import IfElse, thaw
 from loopax.ir.replace import replaced
 from loopax.ir.trace import stacked
 
@@ -150,16 +150,20 @@ class _Lengths:
 
 
 def _take_branches(graph: FunctionGraph, branch: int) -> bool:
-    """Put one branch of each `Cond`, nested ones too, in its place; whether there was any."""
+    """Put one branch of each `Cond` and IfElse, nested ones too, in its place; whether there was any."""
     from loopax.ir.cond import Cond
 
-    conds = [node for node in graph.toposort() if isinstance(node.op, Cond)]
-    for node in conds:
-        chosen = node.op.branches[branch]
-        operands = dict(zip(chosen.inputs, node.inputs[1:], strict=True))
-        new = replaced(chosen.outputs, operands)
+    chosen = [node for node in graph.toposort() if isinstance(node.op, Cond | IfElse)]
+    for node in chosen:
+        op: Any = node.op
+        if isinstance(op, Cond):
+            taken = op.branches[branch]
+            new = replaced(taken.outputs, dict(zip(taken.inputs, node.inputs[1:], strict=True)))
+        else:
+            first = 1 + op.n_outs * branch
+            new = node.inputs[first : first + op.n_outs]
         graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=True)
-    return bool(conds) and (_take_branches(graph, branch) or True)
+    return bool(chosen) and (_take_branches(graph, branch) or True)
 
 
 def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:

@@ -61,6 +61,7 @@ class Arguments:
         ]
         self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
         self.names += program.shared_names
+        self.shared_whats = [f"The shared variable {name!r}" for name in program.shared_names]
         self.positions = _by_keyword(self.inputs)
         self.signature = self._signature()
 

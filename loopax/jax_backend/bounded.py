@@ -30,8 +30,8 @@ from loopax.jax_backend.linear import Function, Linear
 from loopax.jax_backend.reverse_pass import Blocks, backward, forward
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
-_SMALL = 1024  # elements of a constant
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more
+_SMALL = 1024  # elements of a constant that is kept apart for the rows of a batch that are done
 
 
 def finals(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
@@ -140,10 +140,12 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
     total, n_steps = math.prod(sizes), asked(steps, given)
     rows = jax.tree.map(lambda x: _in_order(x, steps, given, total), given.sequences)
     first = jax.tree.map(lambda x: x[0], rows)
-    shapes = jax.eval_shape(steps.step, given.consts, counted(0), first, given.states)[1]
+    shapes: Any = ()
+    if keep:
+        shapes = jax.eval_shape(steps.step, given.consts, counted(0), first, given.states)[1]
     rows = jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), rows)
 
-    def _where_going(taken: Any, carry: Any, leading: Any) -> Any:
+    def where_going(taken: Any, carry: Any, leading: Any) -> Any:
         """``taken(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
         rows = () if leading is None else jax.tree.map(lambda y: _stacked(y, leading), shapes)
         return jax.lax.cond(any_row(carry[2]), taken, lambda carry: (carry, _zeros(rows)), carry)
@@ -158,7 +160,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
             # differentiated.
             i = jnp.where(going, count, 0)
             i = n_steps - 1 - i if steps.reverse else i
-            safe = chosen(going, (row, states), quiet((first, given.states)))
+            safe = chosen(going, (row, states), _quiet((first, given.states)))
             consts = [_guarded(going, x) for x in given.consts]
             new, ys, stop = steps.step(consts, i, *safe)
             states = chosen(going, new, states)
@@ -166,7 +168,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
             count = count + going.astype(count.dtype)
             return (count, states, going & ~stop & (count < n_steps), stopped | going & stop), ys
 
-        return _where_going(taken, carry, () if keep else None)
+        return where_going(taken, carry, () if keep else None)
 
     def level(depth: int) -> Any:
         if depth == len(sizes):
@@ -177,7 +179,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
             def taken(carry: Any) -> Any:
                 return jax.lax.scan(inner, carry, rows, length=sizes[depth])
 
-            return _where_going(taken, carry, sizes[depth:] if keep else None)
+            return where_going(taken, carry, sizes[depth:] if keep else None)
 
         # Within a scan XLA cannot merge the second computation with the first: no barrier is needed.
         return jax.checkpoint(block, prevent_cse=False)
@@ -213,7 +215,7 @@ def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
     return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
 
 
-def quiet(tree: Any) -> Any:
+def _quiet(tree: Any) -> Any:
     """The same, without a derivative."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
 
@@ -221,7 +223,7 @@ def quiet(tree: Any) -> Any:
 def _guarded(going: Any, x: Any) -> Any:
     # Of large constants this would cost as much as the step.
     small = sum(leaf.size for leaf in jax.tree.leaves(x)) <= _SMALL
-    return chosen(going, x, quiet(x)) if small else x
+    return chosen(going, x, _quiet(x)) if small else x
 
 
 def _stacked(y: Any, leading: Any) -> Any:

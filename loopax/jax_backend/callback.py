@@ -89,7 +89,12 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     except (NotImplementedError, AttributeError, NullTypeGradError) as error:
         if is_detached(site, node.outputs):
             return value(*map(jax.lax.stop_gradient, given))
-        return _without_derivative(value, node, error)(*given)
+        return without_derivative(
+            value,
+            f"{unsupported(node)}, has no `pullback`, so it cannot be differentiated. Write one, or "
+            "keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`.",
+            error,
+        )(*given)
 
     def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
         everything = [*inputs, *outputs, *cotangents]
@@ -113,18 +118,15 @@ def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
     return detached and made.isdisjoint(plan.outputs)
 
 
-def _without_derivative(value: Any, node: Apply, cause: Exception) -> Any:
-    """``value``, with an error of ours where a derivative is taken."""
+def without_derivative(value: Any, message: str, cause: Exception | None = None) -> Any:
+    """``value``, with an error of ours, that says ``message``, where a derivative is taken."""
 
     @jax.custom_jvp
-    def function(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(value(*inputs))
+    def function(*inputs: Any) -> Any:
+        return value(*inputs)
 
     @function.defjvp
     def function_jvp(primals: Any, tangents: Any) -> Any:
-        raise UnsupportedOpError(
-            f"{unsupported(node)}, has no `pullback`, so it cannot be differentiated. Write one, or "
-            "keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
-        ) from cause
+        raise UnsupportedOpError(message) from cause
 
     return function

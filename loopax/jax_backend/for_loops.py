@@ -22,7 +22,6 @@ from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.blocks import block_length, scan_in_blocks
 from loopax.jax_backend.evaluate import ChangesInLoop, Site
 from loopax.jax_backend.lists import RaggedList, StackedList, from_rows
-from loopax.jax_backend.reverse import unflipped
 from loopax.jax_backend.step import initial_states, rows_of, scan_step
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
@@ -71,13 +70,8 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     sequences = [rows_of(x) for x in args.sequences]
     if 0 < op.options.truncate_gradient < n:
         return _truncated(site, args, init, (index, sequences), kept)
-    backwards = unflipped(site, op.split_inputs(site.node.inputs).sequences, n)
     step = scan_step(site, args.consts)
-    if backwards is None:
-        return _lax_scan(op, step, init, (index, sequences), kept, n, op.options.reverse)
-    xs = (None if index is None else index[::-1], backwards)
-    finals, ys = _lax_scan(op, step, init, xs, kept, n, not op.options.reverse)
-    return finals, jax.tree.map(lambda y: jnp.flip(y, 0), ys)
+    return _lax_scan(op, step, init, (index, sequences), kept, n, op.options.reverse)
 
 
 def _lax_scan(

@@ -175,11 +175,8 @@ class JaxFunction(Stages):
                 static = static | need.positions
 
     def _shared_values(self) -> list[Any]:
-        names = self.program.shared_names
-        return [
-            current(s.value, s.variable.type, f"The shared variable {name!r}")
-            for s, name in zip(self.program.shared, names, strict=True)
-        ]
+        shared = zip(self.program.shared, self._arguments.shared_whats, strict=True)
+        return [current(s.value, s.variable.type, what) for s, what in shared]
 
     def _make_static(self, need: NeedsStatic, given: Any, static: frozenset[int]) -> None:
         """Add inputs to the static ones; refuse where there is no value to use.

@@ -53,7 +53,8 @@ class Layout:
 
     def positions(self, shared: Sequence[Shared]) -> list[int | None]:
         """Where the values of these variables are, None for those that there are none of."""
-        if unique_names(shared) == self.names and all(map(_is_bare, self.shared)):
+        # Names are compared last: this runs at every call, of contexts that are hardly ever bare.
+        if self.shared and all(map(_is_bare, self.shared)) and unique_names(shared) == self.names:
             return list(range(len(self.names)))
         return [self._position(s) for s in shared]
 

@@ -13,10 +13,23 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ARange,
+    Nonzero,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
 
 from loopax.ir import FitRows, Scan
 from loopax.ir.rows import KeepRows
@@ -62,7 +75,13 @@ def known_range(frame: Frame, v: Variable) -> Range | None:
 
 
 def has_open_length(site: Site, values: Sequence[Any]) -> bool:
-    """Whether the node asks for a length that is traced, and in a known range."""
+    """Whether the length of what the node makes is left open, though no input is a `Trace`.
+
+    It asks for one that is traced, and in a known range; or takes the places where a mask is true, which is
+    left open only where the caller's values cannot be static.
+    """
+    if site.context.open_lengths and _takes_places(site, values):
+        return True
     kind = next((k for cls, k in _LENGTHS.items() if isinstance(site.op, cls)), None)
     if kind is None:
         return False
@@ -73,6 +92,17 @@ def has_open_length(site: Site, values: Sequence[Any]) -> bool:
         and (site.context.open_lengths or _is_of_a_loop(site.frame, v))
         for v in asked
     )
+
+
+def _takes_places(site: Site, values: Sequence[Any]) -> bool:
+    op: Any = site.op
+    if isinstance(op, Nonzero):
+        return is_traced(values[0])
+    skipped = next((k for cls, k in _INDEXED.items() if isinstance(op, cls)), None)
+    if skipped is None or len(op.idx_list) != 1 or len(values) != skipped + 1:
+        return False
+    mask = values[-1]
+    return is_traced(mask) and mask.dtype == bool and mask.ndim > 0
 
 
 def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
@@ -111,6 +141,9 @@ def _ends_of_slices(op: Any, inputs: Any, values: Any) -> list[Variable]:
     return [p for p in ends if is_traced(read[p])]
 
 
+# Behind which inputs the index begins.
+_INDEXED: dict[type, int] = {AdvancedSubtensor: 1, AdvancedIncSubtensor: 2}
+
 # Of the ops that make an array of a length that they are given, which inputs are lengths.
 _LENGTHS: dict[Any, Callable[[Any, Any, Any], list[Variable]]] = {
     Alloc: lambda op, inputs, values: _traced(inputs, values, range(1, len(inputs))),
@@ -136,11 +169,7 @@ def _position(op: Any, inputs: Any) -> int | None:
     index = indices_from_subtensor(inputs[1:], op.idx_list)
     if len(index) != 1 or not isinstance(index[0], Constant):
         return None
-    return _number(index[0])
-
-
-def _number(x: Constant) -> int:
-    return int(x.data)
+    return int(index[0].data)
 
 
 def _all_known(f: Callable[..., Range]) -> Callable[..., Range | None]:
@@ -182,7 +211,7 @@ _OPS: dict[type, Callable[..., Any]] = {
     ps.Mul: _all_known(_mul),
     type(ps.maximum): _all_known(lambda *r: (max(a[0] for a in r), max(a[1] for a in r))),
     type(ps.minimum): _minimum,
-    ps.Clip: lambda x, low, high: _within(x, low, high),
+    ps.Clip: _within,
     ps.Switch: _switch,
     ps.Cast: lambda a: a,
     ps.Identity: lambda a: a,

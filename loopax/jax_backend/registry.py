@@ -12,13 +12,10 @@ does not use static values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pytensor.link.jax.dispatch import jax_funcify
-
-if TYPE_CHECKING:
-    pass
 
 Rule = Callable[..., Any]
 _RULES: dict[type, Rule] = {}
@@ -27,23 +24,19 @@ _TRACE_RULES: dict[type, Rule] = {}
 
 def rule(*op_classes: type) -> Callable[[Rule], Rule]:
     """Register a rule for Op classes, subclasses included. A second rule for a class is an error."""
-
-    def register(function: Rule) -> Rule:
-        for cls in op_classes:
-            assert cls not in _RULES, f"{cls.__name__} already has a rule: {_RULES[cls]}"
-            _RULES[cls] = function
-        return function
-
-    return register
+    return _registering(_RULES, op_classes)
 
 
 def trace_rule(*op_classes: type) -> Callable[[Rule], Rule]:
-    """Register a rule for where an input is a `Trace`, or a length hangs on that of one."""
+    """Register a rule for where an input is a `Trace`, or the length of the result is left open."""
+    return _registering(_TRACE_RULES, op_classes)
 
+
+def _registering(rules: dict[type, Rule], op_classes: Sequence[type]) -> Callable[[Rule], Rule]:
     def register(function: Rule) -> Rule:
         for cls in op_classes:
-            assert cls not in _TRACE_RULES, f"{cls.__name__} already has one: {_TRACE_RULES[cls]}"
-            _TRACE_RULES[cls] = function
+            assert cls not in rules, f"{cls.__name__} already has a rule: {rules[cls]}"
+            rules[cls] = function
         return function
 
     return register

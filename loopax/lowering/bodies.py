@@ -5,44 +5,65 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir import Call
 from loopax.ir.compat import InnerGraphOp, thaw
 
+Change = Callable[[FunctionGraph], None]
+Where = Callable[[AbstractFunctionGraph], bool]
 
-def map_bodies(graph: FunctionGraph, change: Callable[[FunctionGraph], None]) -> None:
+
+def has_bodies(graph: AbstractFunctionGraph) -> bool:
+    """Whether an op of ``graph`` has a body."""
+    return any(_body_op(node.op) is not None for node in graph.apply_nodes)
+
+
+def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) -> None:
     """Run ``change``, which works in place, on a copy of each body of ``graph``'s ops.
 
     Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is.
+    ``where`` says of a body, frozen as it is, whether there can be anything to do: to copy and freeze
+    one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
     """
     for node in graph.toposort():
-        op = _changed(node.op, change)
+        if _body_op(node.op) is None:
+            continue
+        op = _changed(node.op, change, where)
         if op is not node.op:
             new = op.make_node(*node.inputs)
             pairs = list(zip(node.outputs, new.outputs, strict=True))
             graph.replace_all(pairs, reason="map_bodies")
 
 
-def _changed(op: Any, change: Callable[[FunctionGraph], None]) -> Any:
+def _body_op(op: Any) -> Any:
+    """The op of which the body is, None where there is none."""
+    core = op.core_op if isinstance(op, Blockwise) else op
+    return core if isinstance(core, HasInnerGraph) else None
+
+
+def _changed(op: Any, change: Change, where: Where) -> Any:
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp):
-        core = _changed(op.core_op, change)
+        core = _changed(op.core_op, change, where)
         if core is op.core_op:
             return op
         return Blockwise(core, signature=op.signature, name=op.name)
     if not isinstance(op, InnerGraphOp):
         return op
-    body = _with(op.fgraph, change)
+    body = _with(op.fgraph, change, where)
     if isinstance(op, Call) and op.pullback_body is not None:
-        pullback = _with(op.pullback_body, change)
+        pullback = _with(op.pullback_body, change, where)
         if body is op.fgraph and pullback is op.pullback_body:
             return op
         return Call(body, pullback, op.name)
     return op if body is op.fgraph else op.with_body(body)
 
 
-def _with(body: FrozenFunctionGraph, change: Callable[[FunctionGraph], None]) -> Any:
+def _with(body: FrozenFunctionGraph, change: Change, where: Where) -> Any:
+    if not where(body):
+        return body
     graph = thaw(body)
     change(graph)
     new = graph.freeze()

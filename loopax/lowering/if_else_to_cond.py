@@ -21,23 +21,27 @@ from collections.abc import Sequence
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.random.op import RandomVariable
 
 from loopax.ir import Cond
 from loopax.ir.compat import IfElse
-from loopax.lowering.bodies import map_bodies
+from loopax.lowering.bodies import has_bodies, map_bodies
 
 
 def if_else_to_cond(graph: FunctionGraph) -> None:
     """Replace every IfElse of ``graph`` and of the bodies in it, in place."""
-    map_bodies(graph, if_else_to_cond)
+    map_bodies(graph, if_else_to_cond, where=_has_if_else)
     _merge_those_of_one_condition(graph)
     for node in graph.toposort():  # an inner one first: it then moves as one node
         if isinstance(node.op, IfElse):
             pairs = list(zip(node.outputs, _cond(graph, node), strict=True))
             graph.replace_all(pairs, reason="if_else_to_cond")
+
+
+def _has_if_else(body: AbstractFunctionGraph) -> bool:
+    return has_bodies(body) or any(isinstance(node.op, IfElse) for node in body.apply_nodes)
 
 
 def _merge_those_of_one_condition(graph: FunctionGraph) -> None:

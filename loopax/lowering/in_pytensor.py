@@ -14,18 +14,18 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 
 from loopax.ir.compat import InnerGraphOp
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.merge_twins import merge_twins
+from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.stabilize import IN_PYTENSOR, stabilize
 
 
 class LoopaxRewriter(GraphRewriter):
-    """`merge_twins` and `remove_unused` on a graph, `stabilize` on the bodies in it."""
+    """`merge_loops` and `remove_unused` on a graph, `stabilize` on the bodies in it."""
 
     def apply(self, fgraph: FunctionGraph) -> None:
         if not any(isinstance(node.op, InnerGraphOp) for node in fgraph.apply_nodes):
             return
-        merge_twins(fgraph)
+        merge_loops(fgraph)
         remove_unused(fgraph)
         map_bodies(fgraph, stabilize)
 

@@ -6,17 +6,45 @@ from collections.abc import Callable
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.lowering.fold_zeros import fold_zeros
+from loopax.lowering.fuse_loops import fuse_loops
+from loopax.lowering.hoist_invariants import hoist_invariants
 from loopax.lowering.if_else_to_cond import if_else_to_cond
-from loopax.lowering.merge_twins import merge_twins
+from loopax.lowering.inline_invariants import inline_invariants
+from loopax.lowering.merge_equal import merge_equal
+from loopax.lowering.merge_inputs import merge_inputs
+from loopax.lowering.merge_loops import merge_loops
+from loopax.lowering.promote_sequences import promote_sequences
+from loopax.lowering.push_out import push_out
+from loopax.lowering.read_last import read_last
+from loopax.lowering.read_rows import read_rows
+from loopax.lowering.recognise_reverse import recognise_reverse
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.scan_to_loop import scan_to_loop
+from loopax.lowering.simplify_gradients import simplify_gradients
 from loopax.lowering.stabilize import stabilize
 
+# Each name stands where what is said of it and its neighbour holds. A pass may stand more than once.
 PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
-    merge_twins,  # first: the graph as it was built shows twins best
-    remove_unused,  # after twins are one: what only one of them needed; before there is less to rewrite
-    stabilize,  # PyTensor's rewrites: what follows, and every derivative of ours, sees the stable form
+    merge_loops,  # first: the graph as it was built shows equal loops best
+    remove_unused,  # after equal loops are one: what only one of them needed
+    simplify_gradients,  # before what reads sequences: they are slices of sums of slices
+    fold_zeros,  # after the fills of zeros show
+    recognise_reverse,  # after the slices have their plain form
+    inline_invariants,  # after zero terms are gone: what is left of a state may be the state
+    merge_inputs,  # after inlining: a uniform sequence is a constant by now
+    stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
     if_else_to_cond,  # after the rewrites of stabilize, which do not look from a branch outwards
+    promote_sequences,  # after stabilize, which writes an index in one way
+    read_last,
+    read_rows,
+    fuse_loops,  # before push_out: rows that connect two loops stay in the one that they become
+    remove_unused,  # what the parts of fused loops emitted for one another
+    merge_inputs,  # states that two of them carried both
+    merge_equal,  # what two of them computed both, from one state by now
+    hoist_invariants,
+    push_out,  # after fuse_loops, which would have to take back what is out
+    remove_unused,
 )
 
 NATIVE_PASSES: tuple[Callable[[FunctionGraph], None], ...] = (

@@ -3,21 +3,29 @@
 Condition: no output that is read follows from it, in any number of steps. It is one analysis for all
 of them: states that only feed one another go together, a state that a survivor reads stays.
 
+An OpFromGraph, or a Call, loses its unread outputs and what only they needed, where none of the nodes of
+that op reads them, so that equal ops stay equal. One that says more than its graph stays as it is: a
+subclass, which stands for an op of a fixed signature, and one with derivatives or connections of its own.
+
 Reason: a pullback computes the cotangents of all inputs, and most programs ask for a few.
 
-An op that raises goes with what it would have been computed for, as it does in PyTensor.
+An op that raises goes with what it would have been computed for, as it does in PyTensor. So does the
+check of the length of a sequence that is not read: the front end checks it outside, on the number of steps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Any
 
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.traversal import ancestors
 
-from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs
+from loopax.ir import BodyArgs, BodyOuts, Call, Cond, Loop, Scan, ScanArgs
 from loopax.ir.compat import thaw
 from loopax.lowering.bodies import map_bodies
 
@@ -34,16 +42,22 @@ def remove_unused(graph: FunctionGraph) -> None:
 def _remove(graph: FunctionGraph) -> bool:
     """Make the ops of ``graph`` smaller, not those in bodies; whether there was anything to do."""
     changed = False
+    calls = _calls(graph)
     # From the outputs back: what a loop no longer reads need not be made by the one before it.
     for node in reversed(graph.toposort()):
         if node not in graph.apply_nodes:
             continue
-        used = [bool(graph.clients.get(v)) for v in node.outputs]
-        new = _smaller(node, used)
+        # The first one of equal calls is reached when what comes after all of them is done.
+        group = calls.get(node)
+        new = _smaller_calls(graph, group) if group else _smaller(node, _used(graph, node))
         if new:
             graph.replace_all(list(new.items()), reason="remove_unused")
             changed = True
     return changed
+
+
+def _used(graph: FunctionGraph, node: Apply) -> list[bool]:
+    return [bool(graph.clients.get(v)) for v in node.outputs]
 
 
 def _smaller(node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:
@@ -61,10 +75,8 @@ def _smaller_scan(op: Scan, node: Apply, used: Sequence[bool]) -> dict[Variable,
     outs, inner, flags = op.outs, op.args, op.split_outputs(used)
     ys = [k for k, u in enumerate(flags.traces) if u]
     wanted = [*(outs.ys[k] for k in ys), *([outs.stop] if op.stops else [])]
-    states = _living(
-        inner.states, outs.states, wanted, {k for k, u in enumerate(flags.finals) if u}
-    )
-    read = _read([*(outs.states[k] for k in states), *wanted])
+    finals = [k for k, u in enumerate(flags.finals) if u]
+    states, read = _living(inner.states, outs.states, wanted, finals)
     rows = [k for k, v in enumerate(inner.rows) if v in read]
     consts = [k for k, v in enumerate(inner.consts) if v in read]
     kept = (len(ys), len(states), len(rows), len(consts))
@@ -102,8 +114,7 @@ def _smaller_loop(op: Loop, node: Apply, used: Sequence[bool]) -> dict[Variable,
     body: Any = op.fgraph
     n = op.n_states
     inner, (*nexts, go) = body.inputs[:n], body.outputs
-    states = _living(inner, nexts, [go], {k for k, u in enumerate(used) if u})
-    read = _read([*_at(nexts, states), go])
+    states, read = _living(inner, nexts, [go], [k for k, u in enumerate(used) if u])
     consts = [k for k, v in enumerate(body.inputs[n:]) if v in read]
     if (len(states), len(consts)) == (n, len(body.inputs) - n):
         return {}
@@ -133,14 +144,83 @@ def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable,
     return dict(zip(_at(node.outputs, outs), bound, strict=True))
 
 
-def _living(inner: Any, nexts: Any, wanted: list[Any], living: set[int]) -> list[int]:
-    """The states that are read after the loop, by ``wanted``, or by the step of one that lives."""
-    while True:  # ends: it only grows
-        read = _read([*wanted, *(nexts[k] for k in living)])
-        more = {k for k, v in enumerate(inner) if v in read} - living
-        if not more:
-            return sorted(living)
-        living |= more
+def _calls(graph: FunctionGraph) -> dict[Apply, list[Apply]]:
+    """The nodes of each op that is only its graph, at the first of them."""
+    groups: dict[Any, list[Apply]] = defaultdict(list)
+    if any(isinstance(node.op, OpFromGraph | Call) for node in graph.apply_nodes):
+        for node in graph.toposort():
+            if _is_its_graph(node.op):
+                groups[node.op].append(node)
+    return {group[0]: group for group in groups.values()}
+
+
+def _is_its_graph(op: Any) -> bool:
+    if isinstance(op, Call):
+        return op.pullback_body is None
+    # Where none was given, what PyTensor found for a connection pattern is kept in its place.
+    return (
+        type(op) is OpFromGraph
+        and not op.is_inline
+        and not op.destroy_map
+        and not getattr(op, "shared_inputs", ())
+        and op.pullback_overrides is None
+        and op.pushforward_overrides is None
+        and op._connection_pattern in (None, _connections(op))
+    )
+
+
+def _connections(op: Any) -> Any:
+    return io_connection_pattern(op.inner_inputs, op.inner_outputs)
+
+
+def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variable, Variable]:
+    """The same for all nodes of one op, of which each output that one of them needs stays."""
+    group = [node for node in group if node in graph.apply_nodes]
+    op: Any = group[0].op
+    body = op.fgraph
+    used = [any(uses) for uses in zip(*(_used(graph, node) for node in group), strict=True)]
+    outs = [k for k, u in enumerate(used) if u]
+    read = _read(_at(body.outputs, outs))
+    inputs = [k for k, v in enumerate(body.inputs) if v in read]
+    if (len(outs), len(inputs)) == (len(body.outputs), len(body.inputs)):
+        return {}
+    smaller = _smaller_call(op, inputs, outs)
+    new: dict[Variable, Variable] = {}
+    for node in group:
+        found = smaller.make_node(*_at(node.inputs, inputs)).outputs
+        new |= zip(_at(node.outputs, outs), found, strict=True)
+    return new
+
+
+def _smaller_call(op: Any, inputs: Sequence[int], outs: Sequence[int]) -> Any:
+    body = thaw(op.fgraph)
+    given, found = _at(body.inputs, inputs), _at(body.outputs, outs)
+    if isinstance(op, Call):
+        return Call(FunctionGraph(given, found, clone=True).freeze(), name=op.name)
+    return OpFromGraph(given, found, name=op.name, **op.kwargs)
+
+
+def _living(
+    inner: Sequence[Any], nexts: Sequence[Any], wanted: Iterable[Any], finals: Iterable[int]
+) -> tuple[list[int], set[Any]]:
+    """The states that are read after the loop, by ``wanted``, or by the step of one that lives.
+
+    With all that the step of these reads.
+    """
+    living, seen = set(finals), set()
+    number = {v: k for k, v in enumerate(inner)}
+    stack = [*wanted, *(nexts[k] for k in living)]
+    while stack:
+        v = stack.pop()
+        if v in seen:
+            continue
+        seen.add(v)
+        stack += [] if v.owner is None else v.owner.inputs
+        k = number.get(v)
+        if k is not None and k not in living:
+            living.add(k)
+            stack.append(nexts[k])
+    return sorted(living), seen
 
 
 def _read(outputs: Sequence[Any]) -> set[Any]:

@@ -28,7 +28,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
@@ -37,6 +36,8 @@ from loopax.ir.compat import InnerGraphOp, thaw
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.shapes import trace_shapes
 from loopax.ir.trace import stacked
+from loopax.lowering.checked_steps import checked, step_conditions
+from loopax.lowering.sizes import Sizes
 
 _ROWS = 2**16  # a bound up to this is a buffer's length though the loop may stop long before
 
@@ -87,7 +88,7 @@ def _as_loop(
     step = scan.split_body_outputs(
         clone_replace(body.outputs, {inner.i: i, **dict(zip(inner.rows, rows, strict=True))})
     )
-    n_steps = _checked(scan, args)
+    n_steps = checked(args.n_steps, step_conditions(scan, args, Sizes()))
     used = scan.split_outputs(read)
     traces = [
         (_Buffer if shape is not None and _fits(scan, args, y) else _List)(y, shape)
@@ -207,23 +208,3 @@ def _trailing_shapes(scan: Scan, args: ScanArgs) -> list[Any]:
         ],
     )
     return trace_shapes(scan, args, shapes)
-
-
-def _checked(scan: Scan, args: ScanArgs) -> Any:
-    """``n_steps``, with the errors of `loopax.ir.evaluate.check_lengths` where they can occur."""
-    n_steps = args.n_steps
-    known = int(n_steps.data) if isinstance(n_steps, Constant) else None
-    negative = "was asked for a negative number of steps: a loop takes 0 or more."
-    if known is None or known < 0:
-        n_steps = CheckAndRaise(ValueError, f"{scan} {negative}")(n_steps, pt.ge(n_steps, 0))
-    for k, x in enumerate(args.sequences):
-        tensor = isinstance(x.type, DenseTensorType)
-        if tensor and known is not None and x.type.shape[0] == known:
-            continue
-        rows = x.shape[0] if tensor else length(x)
-        message = (
-            f"{scan} has a sequence, number {k}, that does not have one row for each step. "
-            "Slice the sequence, or lower n_steps."
-        )
-        n_steps = CheckAndRaise(ValueError, message)(n_steps, pt.eq(rows, n_steps))
-    return n_steps

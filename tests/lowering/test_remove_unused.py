@@ -8,13 +8,14 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given, seed
 from hypothesis import strategies as st
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, scan
-from loopax.ir import Cond, Loop, Scan, check, evaluate
+from loopax.ir import Call, Cond, Loop, Scan, check, evaluate
 from loopax.lowering import lower
-from loopax.lowering.merge_twins import merge_twins
+from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
 from tests.assorted_loops import X, a, m, s, v, x
 from tests.compare import loops
@@ -198,6 +199,133 @@ def test_bare_loops():
     assert left(outs[2]) == (3, 2)
 
 
+# -- ops that are their graph ------------------------------------------------------------------------
+
+
+def packed(**options: Any) -> Any:
+    u, w, z = pt.dscalars("u", "w", "z")
+    return OpFromGraph([u, w, z], [u + w, w * z, u - 1], **options)
+
+
+def calls(*outs: Any) -> list[tuple[int, int]]:
+    """Inputs and outputs of each call that is left."""
+    graph = kept(outs, (s, a), VALUES[1:])
+    nodes = [n for n in graph.toposort() if isinstance(n.op, OpFromGraph | Call)]
+    return [(len(n.inputs), len(n.outputs)) for n in nodes]
+
+
+def test_packed_graphs():
+    op = packed()
+    one = op(s, a, s)
+    assert calls(one[0]) == [(2, 1)]
+    assert calls(one[2]) == [(1, 1)]
+    assert calls(one[0], one[1]) == [(3, 2)]
+    assert calls(op(s, a, one[2])[0]) == [(2, 1)]  # what was made for an input that is gone
+    op.connection_pattern(one[0].owner)  # which PyTensor keeps once it was asked for
+    assert calls(one[0]) == [(2, 1)]
+
+
+def test_packed_graphs_of_one_op_stay_so():
+    """Each has the outputs that one of them needs, so that equal ones can still be merged."""
+    op, equal = packed(), packed()
+    assert op == equal
+    graph = kept([op(s, a, s)[1], equal(a, a, s)[2]], (s, a), VALUES[1:])
+    first, second = (v.owner for v in graph.outputs)
+    assert first.op == second.op
+    assert (len(first.inputs), len(first.outputs)) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"inline": True},
+        {"pullback": lambda inputs, outputs, cotangents: [cotangents[0]] * 3},
+        {"pushforward": lambda inputs, tangents: [tangents[0]] * 3},
+        {"connection_pattern": [[True] * 3] * 3},
+    ],
+)
+def test_packed_graphs_that_say_more(options):
+    assert calls(packed(**options)(s, a, s)[0]) == [(3, 3)]
+
+
+def test_ops_of_a_fixed_signature():
+    class Named(OpFromGraph):
+        pass
+
+    u, w = pt.dscalars("u", "w")
+    assert calls(Named([u, w], [u * 2, w])(s, a)[0]) == [(2, 2)]
+
+
+def test_calls():
+    u, w = pt.dscalars("u", "w")
+    body = FunctionGraph([u, w], [u * 2, w + u]).freeze()
+    assert calls(Call(body).make_node(s, a).outputs[0]) == [(1, 1)]
+    inputs = [pt.dscalar() for _ in range(6)]
+    back = FunctionGraph(inputs, inputs[4:]).freeze()
+    assert calls(Call(body, back).make_node(s, a).outputs[0]) == [(2, 2)]
+
+
+# -- cotangents that nobody asks for -----------------------------------------------------------------
+
+
+def costs() -> dict[str, Any]:
+    """Of a loop, a branch and a bare loop, each of `s` and `a` in two outputs."""
+    (p, q), _ = scan(lambda c, r: ((c[0] * pt.sin(r), pt.tanh(c[1] + a * r)), None), (s, s), x)
+    return {
+        "scan": (p, q),
+        "cond": cond(s > 0, lambda: (s * 2, pt.exp(a * s)), lambda: (s, a * x.sum())),
+    }
+
+
+@pytest.mark.parametrize("kind", ["scan", "cond"])
+def test_pullbacks_of_disconnected_outputs(kind):
+    """One output has no cotangent: the loop back has nothing of it, however many inputs are asked for."""
+    p, q = costs()[kind]
+
+    def size(*outs: Any) -> int:
+        graph = kept(outs)
+        ops = [node.op for node in graph.toposort() if isinstance(node.op, Scan | Cond)]
+        assert ops
+        return sum(len(op.fgraph.inputs) + len(op.fgraph.outputs) for op in ops)
+
+    both = size(*pytensor.grad(p + q, [s, a]))
+    one = pytensor.grad(p, [s, a], disconnected_inputs="ignore")
+    assert size(*one) < both
+    assert size(one[0]) <= size(*one)
+
+
+def test_a_bare_loop_inside_of_what_a_pullback_left():
+    """A loop without a derivative, computed beside one: only what is read of it stays in the branch."""
+    c, d, k = (pt.dscalar(name) for name in "cdk")
+    bare = Loop.from_body([c, d], [k], [c + 1, d * k], c < 3)
+
+    def branch() -> Any:
+        count, product = bare.bind(s < 3, [s, s], [a])
+        return pytensor.gradient.disconnected_grad(count) * s, product
+
+    first, _ = cond(s > 0, branch, lambda: (s, a))
+    graph = kept([pytensor.grad(first, s)])
+    found = [
+        inner.op
+        for node in graph.toposort()
+        if isinstance(node.op, Cond)
+        for inner in node.op.fgraph.toposort()
+        if isinstance(inner.op, Loop)
+    ]
+    assert found and {(op.n_states, len(op.fgraph.inputs)) for op in found} == {(1, 1)}
+
+
+def test_many_lags():
+    """Each state is only read by the one before it: one look at the step finds them all."""
+    n = 60
+
+    def step(c, r):
+        return (*c[1:], c[0] * 0.5 + r), None
+
+    finals, _ = scan(step, tuple(s + k for k in range(n)), x)
+    assert shapes(kept([finals[-1]])) == [(1, n, 0, 0)]
+
+
 # -- programs ----------------------------------------------------------------------------------------
 
 
@@ -233,7 +361,7 @@ def test_random_loops_and_their_gradients(number):
         found = shapes(graph)
         assert len(found) <= len(whole) and sum(map(sum, found)) <= sum(map(sum, whole))
         expected = evaluate(graph, *map(np.asarray, values(recipe)))
-        for run in (merge_twins, remove_unused):
+        for run in (merge_loops, remove_unused):
             run(graph)
             check(graph)
             for one, other in zip(

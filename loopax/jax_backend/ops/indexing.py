@@ -31,14 +31,10 @@ from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.ops.slices import is_basic, write_slices
 from loopax.jax_backend.registry import rule
 from loopax.jax_backend.static import is_traced, no_number
-from loopax.jax_backend.trace import Trace, places_of
 
 
 @rule(Subtensor, AdvancedSubtensor, AdvancedSubtensor1)
 def read(site: Site, x: Any, *values: Any) -> Any:
-    if _is_open_mask(site, values):
-        places = places_of(values[0])
-        return Trace(jnp.asarray(x)[tuple(k.data for k in places)], places[0].length)
     index = _index(site, x, 1, values)
     if _is_whole(index, x):
         return x
@@ -60,9 +56,6 @@ def read(site: Site, x: Any, *values: Any) -> Any:
 def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     x = jnp.asarray(x)
     y = jnp.asarray(y).astype(x.dtype)
-    if _is_open_mask(site, values) and y.ndim == 0:
-        mask = values[0].reshape(*values[0].shape, *[1] * (x.ndim - values[0].ndim))
-        return jnp.where(mask, y if site.op.set_instead_of_inc else x + y, x)
     index = _index(site, x, 2, values)
     sets = site.op.set_instead_of_inc
     if _is_whole(index, x):
@@ -82,18 +75,6 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     bad = no_number(x.dtype) if sets or x.dtype.kind == "b" else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
     return x.at[entries].set(y) if sets else x.at[entries].add(y)
-
-
-def _is_open_mask(site: Site, values: Any) -> bool:
-    """Whether the only index is a mask of traced values, of which the length may stay open."""
-    return (
-        site.context.open_lengths
-        and len(values) == 1
-        and is_traced(values[0])
-        and values[0].ndim > 0
-        and values[0].dtype == bool
-        and len(site.op.idx_list) == 1
-    )
 
 
 def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:
@@ -156,9 +137,7 @@ def _is_zero(site: Site, v: Variable) -> bool:
 
 @rule(Nonzero)
 def nonzero(site: Site, x: Any) -> Any:
-    """How many there are hangs on the values, which must be static, or leave the length open."""
-    if is_traced(x) and site.context.open_lengths:
-        return tuple(places_of(x))
+    """How many there are hangs on the values, so they must be static."""
     return tuple(np.nonzero(site.static(0)))
 
 

@@ -79,8 +79,8 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
 
 
 @trace_rule(Nonzero)
-def nonzero(site: Site, x: Trace) -> Any:
-    return places_of(x.masked(0))
+def nonzero(site: Site, x: Any) -> Any:
+    return places_of(x.masked(0) if isinstance(x, Trace) else x)
 
 
 def _arrays(site: Site, values: Any) -> list[Any] | None:

@@ -75,8 +75,7 @@ class _Place:
 
 def _place(site: Site, x: Any, flat: Any) -> _Place:
     given = indices_from_subtensor(flat, site.op.idx_list)
-    ndim = x.ndim if isinstance(x, Trace) else np.ndim(x)
-    entries = [*given, *[slice(None)] * (ndim - len(given))]
+    entries = [*given, *[slice(None)] * (np.ndim(x) - len(given))]
     open_axes = [
         k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
     ]
@@ -84,7 +83,7 @@ def _place(site: Site, x: Any, flat: Any) -> _Place:
     if any(k != axis for k in open_axes):
         refuse_trace(site)
     first = entries.pop(axis)
-    rest = [slice(*_parts(e)) if isinstance(e, slice) else int(e) for e in entries]
+    rest = [e if isinstance(e, slice) else int(e) for e in entries]
     return _Place(axis, first, tuple(rest), sum(isinstance(e, slice) for e in rest[:axis]))
 
 
@@ -100,7 +99,7 @@ def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) 
     Its rows are along the first axis of what is returned.
     """
     legal: Any = True
-    missing = ndim - _rank(y)
+    missing = ndim - np.ndim(y)
     if isinstance(y, Trace):
         if y.axis + missing != axis:
             refuse_trace(site)
@@ -112,14 +111,8 @@ def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) 
     return jnp.moveaxis(y.reshape(*[1] * missing, *y.shape), axis, 0), legal
 
 
-def _rank(x: Any) -> int:
-    return x.ndim if isinstance(x, Trace) else np.ndim(x)
-
-
 def _parts(k: Any) -> Any:
-    return (
-        [None if p is None else p for p in (k.start, k.stop, k.step)] if isinstance(k, slice) else k
-    )
+    return [k.start, k.stop, k.step] if isinstance(k, slice) else k
 
 
 def _slice(k: slice, n: Any) -> tuple[Any, int, Any]:
@@ -174,7 +167,7 @@ def join(site: Site, *values: Any) -> Any:
 def split(site: Site, x: Any, *given: Any) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
     # Since 3.3 the axis is no input.
-    axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % _rank(x)
+    axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % np.ndim(x)
     parts = lengths_of(site, site.node.inputs[-1])
     if isinstance(x, Trace) and x.axis != axis:
         if any(p.known is None for p in parts):

@@ -177,11 +177,9 @@ def _room(site: Site, k: int) -> int:
 
 @trace_rule(ARange)
 def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
-    if is_traced(start) or is_traced(step) or int(step) == 0:
+    if is_traced(start) or is_traced(step) or int(step) <= 0:
         refuse_trace(site)
-    bound = len(range(int(start), _room(site, 1), int(step))) if int(step) > 0 else 0
-    if int(step) < 0:
-        refuse_trace(site)
+    bound = len(range(int(start), _room(site, 1), int(step)))
     length = jnp.maximum((stop - int(start) + int(step) - 1) // int(step), 0)
     data = (int(start) + int(step) * jnp.arange(bound)).astype(site.out.type.dtype)
     return Trace(data, length).repeated()

@@ -161,7 +161,7 @@ def cumulated(site: Site, x: Trace) -> Any:
 @trace_rule(Dot)
 def dot(site: Site, a: Any, b: Any) -> Any:
     """Along the trace it is a sum; else it maps rows to rows."""
-    a_axis, b_axis = _ndim(a) - 1, max(_ndim(b) - 2, 0)
+    a_axis, b_axis = np.ndim(a) - 1, max(np.ndim(b) - 2, 0)
     if _is_along(a, a_axis) or _is_along(b, b_axis):
         a, b = as_trace(a, a_axis), as_trace(b, b_axis)
         if a.axis != a_axis or b.axis != b_axis:
@@ -181,7 +181,3 @@ def dot(site: Site, a: Any, b: Any) -> Any:
 
 def _is_along(x: Any, axis: int) -> bool:
     return isinstance(x, Trace) and x.axis == axis
-
-
-def _ndim(x: Any) -> int:
-    return x.ndim if isinstance(x, Trace) else np.ndim(x)

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.errors import describe
 from loopax.ir.evaluate import apply
-from loopax.jax_backend.callback import is_detached, refusal, unsupported
+from loopax.jax_backend.callback import is_detached, refusal, unsupported, without_derivative
 from loopax.jax_backend.host_shapes import output_shape
 
 if TYPE_CHECKING:
@@ -60,22 +60,9 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
     discrete = not jnp.issubdtype(out.dtype, jnp.inexact)
     if discrete or is_detached(site, [node.outputs[1]]):
         return value(jax.random.key_data(key), *map(jax.lax.stop_gradient, given))
-    return _without_derivative(value, line)(jax.random.key_data(key), *given)
-
-
-def _without_derivative(value: Any, line: str) -> Any:
-    """``value``, with an error of ours where a derivative is taken."""
-
-    @jax.custom_jvp
-    def function(*inputs: Any) -> Any:
-        return value(*inputs)
-
-    @function.defjvp
-    def function_jvp(primals: Any, tangents: Any) -> Any:
-        raise UnsupportedOpError(
-            f"{line}. A draw on the host has no derivative with respect to its parameters. Write it in "
-            "terms of a distribution that has one, loc + scale * normal for instance, or keep it out of "
-            "what is differentiated with `pytensor.gradient.disconnected_grad`."
-        )
-
-    return function
+    message = (
+        f"{line}. A draw on the host has no derivative with respect to its parameters. Write it in "
+        "terms of a distribution that has one, loc + scale * normal for instance, or keep it out of "
+        "what is differentiated with `pytensor.gradient.disconnected_grad`."
+    )
+    return without_derivative(value, message)(jax.random.key_data(key), *given)

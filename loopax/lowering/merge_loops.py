@@ -24,12 +24,12 @@ from loopax.ir.compat import thaw
 from loopax.lowering.bodies import map_bodies
 
 
-def merge_twins(graph: FunctionGraph) -> None:
+def merge_loops(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
     # One round makes twins of loops that read the traces of twins. It ends: each leaves a loop less.
     while _merge_some(graph):
         pass
-    map_bodies(graph, merge_twins)
+    map_bodies(graph, merge_loops)
 
 
 def _merge_some(graph: FunctionGraph) -> bool:
@@ -74,7 +74,7 @@ def _merge(graph: FunctionGraph, group: list[Apply]) -> None:
     for node, at in zip(group, places, strict=True):
         found = bound._replace(traces=[bound.traces[k] for k in at])
         pairs = list(zip(node.outputs, found.flat(), strict=True))
-        graph.replace_all(pairs, reason="merge_twins")
+        graph.replace_all(pairs, reason="merge_loops")
 
 
 def _placed(variables: Any, replace: dict[Any, Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, scan, while_loop
 from loopax.ir import BodyArgs, BodyOuts, Loop, Scan, ScanArgs, check, evaluate
-from loopax.lowering.merge_twins import merge_twins
+from loopax.lowering.merge_loops import merge_loops
 from tests.assorted_loops import CASES, X, a, s, x
 from tests.compare import loops
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
@@ -27,13 +27,13 @@ def merged(outputs: Any, given: Any = (x, s, a), at: Any = VALUES) -> list[Any]:
     at = [np.asarray(v) for v in at]
     expected = evaluate(graph, *at)
     types = [v.type for v in graph.outputs]
-    merge_twins(graph)
+    merge_loops(graph)
     check(graph)
     for found, e in zip(evaluate(graph, *at), expected, strict=True):
         np.testing.assert_array_equal(found, e)
     assert [v.type for v in graph.outputs] == types
     left = loops(graph)
-    merge_twins(graph)
+    merge_loops(graph)
     assert loops(graph) == left
     return left
 
@@ -105,7 +105,7 @@ def test_in_bodies_too():
     assert shape_of(inner) == (0, 1, 1, 1)
     chosen = cond(s > 0, lambda: scan(step, s, x)[0] * a, lambda: s)
     graph = FunctionGraph([x, s, a], [chosen], clone=True)
-    merge_twins(graph)
+    merge_loops(graph)
     check(graph)
     (branch,) = (node.op.fgraph for node in graph.toposort() if hasattr(node.op, "branches"))
     assert len(loops(branch)) == 2
@@ -197,7 +197,7 @@ def test_draws_of_different_generators():
 
     outs = [draw(rngs[0], pt.sin), draw(rngs[0], pt.cos), draw(rngs[1], pt.sin)]
     graph = FunctionGraph(rngs, outs, clone=True)
-    merge_twins(graph)
+    merge_loops(graph)
     check(graph)
     assert sorted(map(shape_of, loops(graph))) == [(0, 1, 0, 1), (0, 1, 0, 2)]
 
@@ -207,7 +207,7 @@ def test_bare_loops_are_none_of_its_business():
     ops = [Loop.from_body([c], [], [c * 2], c < 9, name=name) for name in "ab"]
     outs = [op.bind(s < 9, [s])[0] for op in ops]
     graph = FunctionGraph([s], [*outs, while_loop(lambda c: c < 9, lambda c: c * 2, s)], clone=True)
-    merge_twins(graph)
+    merge_loops(graph)
     check(graph)
     assert evaluate(graph, np.asarray(0.6)) == [19.2, 19.2, 9.6]
 
@@ -216,7 +216,7 @@ def test_one_loop_is_not_looked_at():
     final, _ = scan(lambda c, r: (c * r, None), s, x)
     graph = FunctionGraph([x, s], [final], clone=True)
     before = graph.outputs[0].owner
-    merge_twins(graph)
+    merge_loops(graph)
     assert graph.outputs[0].owner is before
 
 

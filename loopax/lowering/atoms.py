@@ -1,0 +1,177 @@
+"""What a loop is made of: the smallest parts that could be loops of their own.
+
+    states that read one another, directly or through others   -> one part, a carry
+    ``total' = total + f(...)``, read by nothing but itself     -> a sum, which any direction adds up
+    what is emitted and feeds no state                          -> a row, which has no direction at all
+
+`plan` asks for the parts of every loop of a graph, and puts them together again in fewer loops.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import DenseTensorType
+
+
+@dataclass(eq=False)
+class Atom:
+    """A part of the loop of ``node``.
+
+    ``states`` and ``ys`` are positions among the loop's. The positions in ``rows`` and ``consts`` are
+    what it reads from outside, ``before`` and ``after`` are states of other parts that it reads as they
+    were before the step, or are behind it. ``directed`` says whether the order of the steps matters.
+    """
+
+    node: Apply
+    states: tuple[int, ...]
+    ys: tuple[int, ...]
+    directed: bool
+    rows: tuple[int, ...] = ()
+    consts: tuple[int, ...] = ()
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+    cluster: Any = field(default=None, repr=False)
+
+    @property
+    def is_row(self) -> bool:
+        return not self.states
+
+
+def whole(node: Apply) -> list[Atom]:
+    """The loop of ``node`` in one part."""
+    op: Any = node.op
+    return [
+        Atom(
+            node,
+            tuple(range(op.n_states)),
+            tuple(range(op.n_ys)),
+            directed=bool(op.n_states),
+            rows=tuple(range(op.n_seqs)),
+            consts=tuple(range(op.n_consts)),
+        )
+    ]
+
+
+def atoms(node: Apply) -> list[Atom]:
+    """The parts of the loop of ``node``, each after those that it reads."""
+    op: Any = node.op
+    if not op.n_states or not all(isinstance(s.type, DenseTensorType) for s in op.args.states):
+        return whole(node)
+    args, outs = op.args, op.outs
+    reads = _Reads(op.fgraph, {})
+    masks = [reads.of([v]) for v in outs.states]
+    groups = _cycles([[j for j, s in enumerate(args.states) if reads.has(m, s)] for m in masks])
+    place = {k: g for g, group in enumerate(groups) for k in group}
+    emitted: list[list[int]] = [[] for _ in groups]
+    rows: list[int] = []
+    of_state = {v: k for k, v in reversed([*enumerate(outs.states)])}
+    of_state |= {v: k for k, v in enumerate(args.states)}
+    for y, v in enumerate(outs.ys):
+        if v in of_state:
+            emitted[place[of_state[v]]].append(y)
+        else:
+            rows.append(y)
+    found = [
+        _atom(node, reads, group, emitted[g], [outs.states[k] for k in group])
+        for g, group in enumerate(groups)
+    ]
+    for atom in found:
+        atom.directed = not _is_sum(op, atom, masks, reads)
+    # A row may read a state as it is behind the step, which is then not computed twice.
+    made = {v: k for k, v in enumerate(outs.states) if v.owner is not None}
+    cut = _Reads(op.fgraph, made)
+    return [*found, *(_atom(node, cut, (), [y], [outs.ys[y]]) for y in rows)]
+
+
+def _atom(node: Apply, reads: _Reads, states: Any, ys: Any, outputs: Any) -> Atom:
+    op: Any = node.op
+    args, mask = op.args, reads.of(outputs)
+
+    def positions(group: Any) -> tuple[int, ...]:
+        return tuple(k for k, v in enumerate(group) if reads.has(mask, v))
+
+    return Atom(
+        node,
+        tuple(states),
+        tuple(ys),
+        directed=bool(states),
+        rows=positions(args.rows),
+        consts=positions(args.consts),
+        before=tuple(k for k in positions(args.states) if k not in states),
+        after=tuple(k for v, k in reads.cut.items() if reads.has(mask, v)),
+    )
+
+
+class _Reads:
+    """Which inputs each variable of a body follows from, as bits; ``cut`` are taken for inputs."""
+
+    def __init__(self, body: Any, cut: dict[Any, int]) -> None:
+        self.cut = cut
+        self._bit = {v: 1 << k for k, v in enumerate([*body.inputs, *cut])}
+        self._of: dict[Any, int] = dict(self._bit)
+        for node in body.toposort():
+            mask = 0
+            for v in node.inputs:
+                mask |= self._of.get(v, 0)
+            for v in node.outputs:
+                self._of.setdefault(v, mask)
+
+    def of(self, variables: Any) -> int:
+        mask = 0
+        for v in variables:
+            mask |= self._of.get(v, 0)
+        return mask
+
+    def has(self, mask: int, v: Any) -> bool:
+        return bool(mask & self._bit.get(v, 0))
+
+
+def _is_sum(op: Any, atom: Atom, masks: list[int], reads: _Reads) -> bool:
+    """Whether ``atom`` is one state ``s' = s + f``, of which nothing but the final is read."""
+    if len(atom.states) != 1 or atom.ys:
+        return False
+    (k,) = atom.states
+    state, node = op.args.states[k], op.outs.states[k].owner
+    if any(j != k and reads.has(mask, state) for j, mask in enumerate(masks)):
+        return False
+    if reads.has(reads.of(op.outs.ys), state) or node is None:
+        return False
+    adds = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Add)
+    others = [v for v in node.inputs if v is not state]
+    return adds and len(others) == len(node.inputs) - 1 and not reads.has(reads.of(others), state)
+
+
+def _cycles(edges: list[list[int]]) -> list[tuple[int, ...]]:
+    """The strongly connected components, each after those that it has edges to (Tarjan, 1972)."""
+    order: dict[int, int] = {}
+    low: dict[int, int] = {}
+    stack: list[int] = []
+    open_: set[int] = set()
+    found: list[tuple[int, ...]] = []
+
+    def visit(k: int) -> None:
+        order[k] = low[k] = len(order)
+        stack.append(k)
+        open_.add(k)
+        for j in edges[k]:
+            if j not in order:
+                visit(j)
+                low[k] = min(low[k], low[j])
+            elif j in open_:
+                low[k] = min(low[k], order[j])
+        if low[k] == order[k]:
+            group: list[int] = []
+            while not group or group[-1] != k:
+                group.append(stack.pop())
+                open_.discard(group[-1])
+            found.append(tuple(sorted(group)))
+
+    for k in range(len(edges)):
+        if k not in order:
+            visit(k)
+    return found

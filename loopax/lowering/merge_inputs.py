@@ -1,0 +1,169 @@
+"""Ports of a loop that are equal become one.
+
+    sequences (x, x), constants (c, c)                     ->  x, c
+    states of equal initial value that step alike          ->  one state
+    traces of one variable                                 ->  one trace
+
+Condition: both come from outside by the same computation. For states it is coinductive: all that
+start alike are taken for one, and those whose next values are then not the same computation part again,
+until none does. Only ports of one kind and one type are compared.
+
+Reason: each derivative gives the loop once more what it already reads.
+
+Equal is what has the same op on equal inputs, found by numbering computations once, in the order of the
+graph; two Constants are equal bit by bit. No two graphs are compared with one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.replace import replaced
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import OpenLoop, replace_outputs
+
+_LARGE = 2**16  # numbers in a Constant that is only ever equal to itself
+
+
+def merge_inputs(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    _merge(graph)
+    while True:  # ends: each round leaves a port less
+        map_bodies(graph, merge_inputs)
+        if not _merge(graph):  # an inner loop with a trace less may have made two computations one
+            return
+
+
+def _merge(graph: FunctionGraph) -> bool:
+    nodes = graph.toposort()
+    if not any(isinstance(node.op, Scan) for node in nodes):
+        return False
+    numbers = Numbers()
+    changed = False
+    for node in nodes:
+        new = _merged(node, numbers) if isinstance(node.op, Scan) else {}
+        if new:
+            replace_outputs(graph, new, "merge_inputs")
+            changed = True
+        else:
+            numbers.enter(node)
+    return changed
+
+
+class Numbers:
+    """One number for all that is computed alike."""
+
+    def __init__(self, given: dict[Any, int] | None = None) -> None:
+        self._of: dict[Any, int] = {}  # by variable
+        self._seen: dict[Hashable, int] = {}  # by computation
+        self._count = 0
+        if given:
+            self._of.update(given)
+            self._count = max(given.values()) + 1
+
+    def of(self, v: Any) -> int:
+        if v not in self._of:
+            if v.owner is None:
+                self._of[v] = self._number(_key(v))
+            else:  # made by a merger just now: what it is made of is known
+                self.enter(v.owner)
+        return self._of[v]
+
+    def enter(self, node: Apply) -> None:
+        op: Any = node.op
+        key: Any = (op, *map(self.of, node.inputs), *(v.type for v in node.outputs))
+        if op.destroy_map:  # what it leaves behind is not what it was given
+            key = (id(node), key)
+        for k, v in enumerate(node.outputs):
+            self._of[v] = self._number((key, k))
+
+    def _number(self, key: Hashable) -> int:
+        if key not in self._seen:
+            self._seen[key] = self._count
+            self._count += 1
+        return self._seen[key]
+
+
+def _key(v: Any) -> Hashable:
+    if isinstance(v, Constant) and isinstance(v.type, DenseTensorType) and v.data.size <= _LARGE:
+        return v.type, v.data.tobytes()
+    if isinstance(v, Constant) and not isinstance(v.type, DenseTensorType):
+        try:
+            signature = v.signature()
+            hash(signature)
+        except TypeError:  # a random generator
+            return v
+        return signature
+    return v
+
+
+def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
+    """Outputs of ``node`` -> those of one with fewer ports, or nothing where all differ."""
+    op: Any = node.op
+    given, inner, outs = op.split_inputs(node.inputs), op.args, op.outs
+    rows, states, consts = (
+        _classes((numbers.of(x), v.type) for x, v in zip(group, variables, strict=True))
+        for group, variables in (
+            (given.sequences, inner.rows),
+            (given.states, inner.states),
+            (given.consts, inner.consts),
+        )
+    )
+    if op.n_ys < 2 and all(map(_all_differ, (rows, states, consts))):
+        return {}
+    states, labels = _parted(op, rows, states, consts)
+    ys = _classes((labels.of(y), y.type) for y in outs.ys)
+    if all(map(_all_differ, (rows, states, consts, ys))):
+        return {}
+    loop = OpenLoop.of(node)
+    same: dict[Any, Any] = {}
+    for ports, classes in ((loop.rows, rows), (loop.states, states), (loop.consts, consts)):
+        same.update((ports[k].inner, ports[first].inner) for k, first in enumerate(classes))
+    loop.set_outputs(replaced(loop.outputs(), same))
+    finals = [(loop.states[k].final, loop.states[first].final) for k, first in enumerate(states)]
+    traces = [(loop.ys[k].trace, loop.ys[first].trace) for k, first in enumerate(ys)]
+    loop.rows, loop.states = _firsts(loop.rows, rows), _firsts(loop.states, states)
+    loop.consts, loop.ys = _firsts(loop.consts, consts), _firsts(loop.ys, ys)
+    new = loop.close()
+    return new | {v: new[first] for v, first in [*finals, *traces]}
+
+
+def _parted(op: Scan, rows: Any, states: Any, consts: Any) -> tuple[list[int], Numbers]:
+    """The classes of the states that stay together, and the numbers of the body's variables then."""
+    inner = op.args
+    while True:  # ends: classes only part
+        start = {inner.i: 0}
+        for variables, classes in (
+            (inner.rows, rows),
+            (inner.states, states),
+            (inner.consts, consts),
+        ):
+            first = len(start)
+            start.update((v, first + classes[k]) for k, v in enumerate(variables))
+        labels = Numbers(start)
+        for node in op.fgraph.toposort():
+            labels.enter(node)
+        parted = _classes((k, labels.of(v)) for k, v in zip(states, op.outs.states, strict=True))
+        if parted == states:
+            return states, labels
+        states = parted
+
+
+def _classes(keys: Iterable[Hashable]) -> list[int]:
+    """For each key the position of the first that is equal."""
+    first: dict[Hashable, int] = {}
+    return [first.setdefault(key, k) for k, key in enumerate(keys)]
+
+
+def _all_differ(classes: Sequence[int]) -> bool:
+    return list(classes) == list(range(len(classes)))
+
+
+def _firsts(ports: Sequence[Any], classes: Sequence[int]) -> list[Any]:
+    return [port for k, port in enumerate(ports) if classes[k] == k]

@@ -1,0 +1,150 @@
+"""A `Scan` node taken apart, for a pass to change, and put together again.
+
+Every variable inside stands beside the one outside that belongs to it, so that a pass adds, drops or
+moves whole ports and never counts positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir.compat import thaw
+from loopax.ir.records import ScanOptions
+
+
+@dataclass(eq=False)
+class Input:
+    """A sequence (``inner`` is one row of ``outer``) or a constant."""
+
+    inner: Any
+    outer: Any
+
+
+@dataclass(eq=False)
+class State:
+    """A state: ``inner`` before the step, ``next`` behind it, ``init`` before the first one.
+
+    ``final`` is the output of the node as it was, None for a state that a pass has added.
+    """
+
+    inner: Any
+    init: Any
+    next: Any
+    final: Any = None
+
+
+@dataclass(eq=False)
+class Y:
+    """What each step emits: ``inner``; ``trace`` is the output of the node as it was, if any."""
+
+    inner: Any
+    trace: Any = None
+
+
+@dataclass(eq=False)
+class OpenLoop:
+    """The ports of one loop. Change the lists and the variables in them, then `close`."""
+
+    n_steps: Any
+    i: Any
+    rows: list[Input]
+    states: list[State]
+    consts: list[Input]
+    ys: list[Y]
+    stop: Any  # the flag inside, None for a loop that cannot stop
+    options: ScanOptions
+    n_done: Any = None
+    stopped: Any = None
+
+    @classmethod
+    def of(cls, node: Apply) -> OpenLoop:
+        """The loop of ``node``, with a copy of its body."""
+        op: Any = node.op
+        body = thaw(op.fgraph)
+        args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
+        given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+        return cls(
+            given.n_steps,
+            args.i,
+            [Input(v, x) for v, x in zip(args.rows, given.sequences, strict=True)],
+            [
+                State(*group)
+                for group in zip(args.states, given.states, outs.states, found.finals, strict=True)
+            ],
+            [Input(v, x) for v, x in zip(args.consts, given.consts, strict=True)],
+            [Y(y, t) for y, t in zip(outs.ys, found.traces, strict=True)],
+            outs.stop,
+            op.options,
+            found.n_done,
+            found.stopped,
+        )
+
+    def outputs(self) -> list[Any]:
+        """All that the step computes: next states, rows of the traces, the stop flag."""
+        stop = [] if self.stop is None else [self.stop]
+        return [*(s.next for s in self.states), *(y.inner for y in self.ys), *stop]
+
+    def set_outputs(self, new: Sequence[Any]) -> None:
+        """Other variables for `outputs`, in its order."""
+        given = iter(new)
+        for s in self.states:
+            s.next = s.inner.type.filter_variable(next(given))
+        for y in self.ys:
+            y.inner = next(given)
+        if self.stop is not None:
+            self.stop = next(given)
+
+    def close(self) -> dict[Variable, Variable]:
+        """A node of the loop as it is now: outputs of the old node -> those of the new one.
+
+        The step must follow from ``i``, the rows, states and constants that are in the lists.
+        """
+        return {
+            old: new
+            for old, new in zip(
+                [*(s.final for s in self.states), *(y.trace for y in self.ys), *self._end()],
+                self.bind(),
+                strict=True,
+            )
+            if old is not None
+        }
+
+    def bind(self) -> list[Variable]:
+        """The outputs of a node of the loop as it is now, in the order of its ports."""
+        loop = Scan.from_body(
+            BodyArgs(
+                self.i,
+                [r.inner for r in self.rows],
+                [s.inner for s in self.states],
+                [c.inner for c in self.consts],
+            ),
+            BodyOuts([s.next for s in self.states], [y.inner for y in self.ys], self.stop),
+            self.options,
+        )
+        return loop.bind(
+            ScanArgs(
+                self.n_steps,
+                [r.outer for r in self.rows],
+                [s.init for s in self.states],
+                [c.outer for c in self.consts],
+            )
+        )
+
+    def _end(self) -> list[Any]:
+        return [] if self.stop is None else [self.n_done, self.stopped]
+
+
+def replace_outputs(graph: FunctionGraph, new: dict[Any, Any], reason: str) -> None:
+    """Put what `OpenLoop.close` gives in the place of the old outputs, with their types.
+
+    A variable of a more precise type stands as it is: PyTensor's own check would refuse one of a less
+    precise type.
+    """
+    pairs = [(old, old.type.filter_variable(v)) for old, v in new.items() if old is not v]
+    graph.replace_all(pairs, reason=reason, import_missing=True)

@@ -1,0 +1,77 @@
+"""The passes run one by one, with the graph before and after each that changes something.
+
+`lower` leaves only the last graph. Here a copy of every graph on the way is kept. Not a frozen one: to
+freeze a graph makes equal nodes one, and what a pass did may be just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.ir import Loop, Scan
+from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.lowering import order
+
+
+class Counts(NamedTuple):
+    """The nodes of a graph. Each is counted once, in one of the three."""
+
+    loops: int  # at any depth
+    outside: int  # of the rest, those that run once; in the branches of a Cond too
+    inside: int  # those in the bodies of loops
+
+
+class Stage(NamedTuple):
+    """What one pass did. The graphs are copies, with the names of the inputs."""
+
+    name: str
+    before: FunctionGraph
+    after: FunctionGraph
+    counts: Counts  # of the graph after it
+
+
+def stages(
+    graph: FunctionGraph, passes: Sequence[Callable[[FunctionGraph], None]] | None = None
+) -> Iterator[Stage]:
+    """Run the passes on ``graph``, in place; what each did that changed something.
+
+    ``passes`` are those of `lower` where none are given.
+    """
+    before, mark = thaw(graph), _mark(graph)
+    for run in order.PASSES if passes is None else passes:
+        run(graph)
+        if mark != (mark := _mark(graph)):
+            after = thaw(graph)
+            yield Stage(run.__name__, before, after, counts(after))
+            before = after
+
+
+def _mark(graph: FunctionGraph) -> Any:
+    """Equal for equal graphs, but for the names in them."""
+    return graph.freeze(), len(graph.apply_nodes)
+
+
+def counts(graph: AbstractFunctionGraph) -> Counts:
+    """How many loops a graph has, and how many other nodes outside of them and in them."""
+    loops = outside = inside = 0
+    for node in graph.apply_nodes:
+        op = with_body(node.op)
+        within = Counts(0, 0, 0) if op is None else counts(op.fgraph)
+        loops += within.loops
+        inside += within.inside
+        if isinstance(op, Scan | Loop):
+            loops += 1
+            inside += within.outside
+        else:
+            outside += 1 + within.outside
+    return Counts(loops, outside, inside)
+
+
+def with_body(op: Any) -> InnerGraphOp | None:
+    """The op of ours that has a body: ``op``, or what it is a batch of. None for any other op."""
+    core = op.core_op if isinstance(op, Blockwise) else op
+    return core if isinstance(core, InnerGraphOp) else None

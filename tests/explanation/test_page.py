@@ -1,0 +1,234 @@
+"""The page is well-formed, loads nothing, and has a drawing of each loop."""
+
+from functools import cache
+from html.parser import HTMLParser
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import cond, explain, fori_loop, scan
+from loopax.explanation import Explanation, drawing
+from loopax.explanation.drawing import bodies
+from loopax.ir import Cond, Loop, Scan
+from loopax.ir.compat import thaw
+from loopax.lowering.record import stages
+from tests.assorted_loops import CASES, a, s, x
+
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """A page as a list of what was in it; fails where tags do not match."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.texts = [], [], []
+        self.feed(text)
+        self.close()
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attrs):
+        names = [name for name, _ in attrs]
+        assert len(set(names)) == len(names), (tag, attrs)
+        self.tags.append((tag, dict(attrs), tuple(self.open)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs), tuple(self.open)))
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open[-1] == tag, (tag, self.open)
+        self.open.pop()
+
+    def handle_data(self, data):
+        self.texts.append((data, tuple(self.open)))
+
+    def handle_decl(self, decl):
+        assert decl == "DOCTYPE html"
+
+    def unknown_decl(self, data):
+        raise AssertionError(data)
+
+    def all(self, tag):
+        return [attrs for one, attrs, _ in self.tags if one == tag]
+
+
+@cache
+def explained(name):
+    case = CASES[name]()
+    return explain(case.inputs, [case.cost, *pytensor.grad(case.cost, case.inputs)])
+
+
+def lowered_part(text):
+    """What is drawn of the program behind the last pass."""
+    return text.partition('<section class="lowered">')[2].partition("</section>")[0]
+
+
+@pytest.mark.parametrize("name", ["nested", "branching", "stopping"])
+def test_one_drawing_for_each_body(name, tmp_path):
+    found = explained(name)
+    found.to_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    Page(text)
+    part = Page(lowered_part(text))
+    expected = [one for top in bodies(found.lowered) for one in top.flat()]
+    assert len(part.all("svg")) == len(part.all("figure")) == len(expected)
+    assert [f["data-number"] for f in part.all("figure")] == [one.number for one in expected]
+    n_loops = sum(isinstance(one.op, Scan | Loop) for one in expected)
+    assert n_loops == found.counts_lowered.loops > 0
+    if name == "nested":
+        assert "1.1" in [one.number for one in expected]
+    if name == "branching":
+        assert any(isinstance(one.op, Cond) for one in expected)
+
+
+def test_it_loads_nothing(tmp_path):
+    text = tmp_path / "page.html"
+    explained("nested").to_html(str(text))
+    text = text.read_text(encoding="utf-8")
+    page = Page(text)
+    assert "http" not in text and "//" not in text and "@import" not in text and "url(" not in text
+    assert not {tag for tag, _, _ in page.tags} & {"script", "link", "img", "iframe", "object"}
+    assert not any({"src", "href"} & attrs.keys() for _, attrs, _ in page.tags)
+    assert not any(name.startswith("on") for _, attrs, _ in page.tags for name in attrs)
+
+
+def test_text_is_escaped():
+    evil = "<b>&\"'</b><script>"
+    v = pt.dvector(evil)
+    final, _ = scan(lambda c, r: (c * r, c), pt.ones(()), v, name=evil)
+    found = explain([v], final, name=evil)
+    page = Page(found._repr_html_())
+    assert not page.all("b") and not page.all("script")
+    assert sum(evil in text for text, _ in page.texts) >= 3  # the title, the figure, the program
+
+
+def test_the_notebook_shows_the_body_of_the_page(tmp_path):
+    found = explained("recurrence")
+    found.to_html(tmp_path / "page.html")
+    body = found._repr_html_()
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"<body>{body}</body>" in page
+    # Its style reaches nothing else in the notebook.
+    style = body.partition("<style>")[2].partition("</style>")[0]
+    rules = [rule.rpartition("}")[2].strip() for rule in style.split("{")[:-1]]
+    selectors = [one for rule in rules if not rule.startswith("@") for one in rule.split(",")]
+    assert len(selectors) > 10 and all(".loopax-explanation" in one for one in selectors)
+
+
+def test_bars_are_as_long_as_the_counts():
+    found = explained("nested")
+    page = Page(found._repr_html_())
+    rows = [found.counts_read, *(stage.counts for stage in found.stages)]
+    most = max(c.outside + c.inside for c in rows)
+    widths = [attrs["style"] for attrs in page.all("span") if "style" in attrs]
+    expected = [f"width:{100 * n / most:.1f}%" for c in rows for n in (c.outside, c.inside)]
+    assert widths == expected
+    cells = [text for text, at in page.texts if at[-2:] == ("tr", "td")]
+    assert cells == [str(n) for c in rows for n in c]
+
+
+def test_texts_of_all_stages_are_there():
+    found = explained("stopping")
+    texts = [text for text, at in Page(found._repr_html_()).texts if at[-1:] == ("pre",)]
+    graphs = [found.read, *(stage.after for stage in found.stages)]
+    assert texts == [found.text(graph) for graph in graphs] and len(texts) > 1
+
+
+def test_a_stage_draws_what_it_changed():
+    loops = [scan(lambda c, r, f=f: (f(c * r), None), s, x)[0] for f in (pt.sin, pt.tanh)]
+    graph = FunctionGraph([x, s], loops, clone=True)
+    read = thaw(graph)
+
+    def second_squared(graph):
+        node = graph.outputs[1].owner
+        body = thaw(node.op.fgraph)
+        body.replace(body.outputs[0], body.outputs[0] ** 2)
+        graph.replace(node.outputs[0], node.op.with_body(body.freeze())(*node.inputs))
+
+    found = Explanation("program", read, tuple(stages(graph, [second_squared])))
+    before, after = found._repr_html_().split("</summary>")[1:]
+    assert before.count("<svg") == 2
+    page = Page(after.partition("</details>")[0])
+    (title,) = [text for text, at in page.texts if at[-1:] == ("figcaption",)]
+    assert title.endswith("3 ops") and len(page.all("svg")) == 1
+
+
+def test_a_body_of_too_many_ops_is_not_drawn(monkeypatch):
+    monkeypatch.setattr(drawing, "MOST_BOXES", 3)
+    found = explained("recurrence")
+    page = Page(lowered_part(found._repr_html_()))
+    assert not page.all("svg") and len(page.all("figure")) == found.counts_lowered.loops
+    assert any("Too many ops" in text for text, _ in page.texts)
+
+
+# -- drawings ----------------------------------------------------------------------------------------
+
+
+def boxes(op):
+    """The labels of a drawing's boxes, by kind, and the number of its edges."""
+    page = Page(drawing.drawing(op))
+    found = {}
+    kinds = [attrs["class"] for attrs in page.all("g")]
+    labels = [text for text, at in page.texts if at[-1:] == ("text",)]
+    for kind, label in zip(kinds, labels, strict=True):
+        found.setdefault(kind, []).append(label)
+    return found, len(page.all("path"))
+
+
+def op_of(inputs, output):
+    graph = FunctionGraph(inputs, [output], clone=True)
+    (node,) = [node for node in graph.apply_nodes if isinstance(node.op, Scan | Loop | Cond)]
+    return node.op
+
+
+def test_a_step():
+    found, n_edges = boxes(op_of([x, s, a], scan(lambda c, r: (pt.sin(c * a), r), s, x)[0]))
+    assert found == {
+        "in": ["x0", "s0", "c0"],  # nobody reads the index
+        "op": ["mul", "sin"],
+        "out": ["next s0", "trace 0"],
+    }
+    assert n_edges == 5
+
+
+def test_constants_are_written_into_ops_and_outputs():
+    flags = scan(lambda c, r: (c - 2.0, r, np.bool_(False)), s, x)[0]
+    found, _ = boxes(op_of([x, s], flags))
+    assert found["op"] == ["sub(·, 2.0)"]
+    assert found["out"] == ["next s0", "trace 0", "stop = False"]
+
+
+def test_branches():
+    op = op_of([a, s], cond(a > 0, lambda: pt.sin(s), lambda: s))
+    found, _ = boxes(op)
+    assert found == {"in": ["in 0"], "op": ["sin"], "out": ["then 0", "else 0"]}
+
+
+def test_a_bare_loop():
+    c = pt.dscalar("c")
+    found, _ = boxes(Loop.from_body([s], [c], [s * c], s > 3.0))
+    assert found["in"] == ["s0", "c0"] and found["out"] == ["next s0", "go on"]
+
+
+def test_a_loop_in_a_loop_is_marked_with_its_number():
+    def outer(c, r):
+        return fori_loop(0, 2, lambda i, d: d * r, c), None
+
+    op = op_of([x, s], scan(outer, s, x)[0])
+    found, _ = boxes(op)
+    (label,) = found["loop"]
+    assert label.startswith("#1 Scan")
+    graph = FunctionGraph([x, s], [scan(outer, s, x)[0]], clone=True)
+    assert [one.number for top in bodies(graph) for one in top.flat()] == ["1", "1.1"]
+
+
+def test_a_node_of_a_step_is_drawn_once():
+    # In PyTensor 3.0 a frozen graph has one node for two equal ones, and lists it twice.
+    loop = Loop.from_body([s], [], [pt.sin(s) + pt.sin(s)], s > 3.0)
+    found, _ = boxes(loop)
+    assert len(found["op"]) == len(loop.fgraph.apply_nodes)

@@ -1,0 +1,173 @@
+"""What a pass must keep of a program, and what to say where it does not.
+
+`assert_kept` runs passes over one of `tests.random_programs`: its values, dtypes, shapes and the error it
+raises are those of before, with `check` around each pass. A fault names the pass, and the fewest outputs
+that show it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import Cond, Scan, check, pformat
+from loopax.ir.evaluate import apply, own, run_scan
+from loopax.lowering.merge_loops import merge_loops
+from loopax.lowering.remove_unused import remove_unused
+
+if TYPE_CHECKING:
+    from tests.random_programs import Program
+
+# -- running without compiling -----------------------------------------------------------------------
+
+
+def interpret(graph: Any, *values: Any) -> list[Any]:
+    """As `loopax.ir.evaluate`, with bodies run the same way: compiling one takes longer than its steps."""
+    env: dict[Any, Any] = dict(zip(graph.inputs, values, strict=True))
+
+    def read(v: Any) -> Any:
+        return v.data if isinstance(v, Constant) else env[v]
+
+    for node in graph.toposort():
+        env.update(zip(node.outputs, _applied(node, [read(v) for v in node.inputs]), strict=True))
+    return [read(v) for v in graph.outputs]
+
+
+def _applied(node: Any, inputs: list[Any]) -> list[Any]:
+    op = node.op
+    if isinstance(op, Scan):
+        return run_scan(op, partial(interpret, op.fgraph), inputs).flat()
+    if isinstance(op, Cond):
+        condition, *operands = inputs
+        return [own(x) for x in interpret(op.branches[0 if condition else 1], *operands)]
+    return apply(node, inputs)
+
+
+# -- what a program does, before and after ----------------------------------------------------------
+
+
+class Fault(AssertionError):
+    """A pass that changed what a program does, with the program."""
+
+
+def outcome(program: Program, graph: Any) -> tuple[type | None, list[Any]]:
+    """The error that running ``graph`` raises, or its values."""
+    try:
+        return None, program.run(graph)
+    except Exception as error:
+        return type(error), []
+
+
+def expected(program: Program, which: Sequence[int] | None = None) -> tuple[Any, list[Any], Any]:
+    """What the program does: (error, values, the error that it may raise as well).
+
+    A computation that nobody needs takes its error with it, whichever pass leaves it out.
+    """
+    error, values = outcome(program, program.graph(which))
+    if error is None:
+        return None, values, None
+    needed = program.graph(which)
+    merge_loops(needed)
+    remove_unused(needed)
+    least, values = outcome(program, needed)
+    return least, values, error
+
+
+def difference(found: Any, wanted: Any, tolerance: float = 1e-10) -> str | None:
+    """What tells two outcomes apart, in words."""
+    error, values = found
+    least, wanted_values, most = wanted
+    if error is not None and error in (least, most):
+        return None
+    if error is not least:
+        return f"raises {error and error.__name__}, not {least and least.__name__}"
+    for k, (x, y) in enumerate(zip(values, wanted_values, strict=True)):
+        if fault := _differs(x, y, tolerance):
+            return f"output {k}: {fault}"
+    return None
+
+
+def _differs(x: Any, y: Any, tolerance: float) -> str | None:
+    if isinstance(y, list):
+        if len(x) != len(y):
+            return f"{len(x)} rows, not {len(y)}"
+        faults = [_differs(a, b, tolerance) for a, b in zip(x, y, strict=True)]
+        return next((f for f in faults if f), None)
+    if isinstance(y, np.random.Generator):
+        same = x.bit_generator.state == y.bit_generator.state
+        return None if same else "another state of the generator"
+    x, y = np.asarray(x), np.asarray(y)
+    if (x.dtype, x.shape) != (y.dtype, y.shape):
+        return f"{x.dtype}{x.shape}, not {y.dtype}{y.shape}"
+    if not np.issubdtype(y.dtype, np.floating):
+        return None if np.array_equal(x, y) else f"{x}, not {y}"
+    scale = 1 + np.max(np.abs(y[np.isfinite(y)]), initial=0.0)
+    same = np.allclose(x, y, rtol=tolerance, atol=tolerance * scale, equal_nan=True)
+    return None if same else f"{x}, not {y}"
+
+
+def fault_of(
+    program: Program, passes: Sequence[Callable], which: Any = None, *, steady: bool = False
+) -> str | None:
+    """What is wrong after the first of ``passes`` that does something wrong, with its name.
+
+    The values are compared after the last, and only where they differ after each. With ``steady``, a
+    pass run twice in a row must find nothing to do the second time.
+    """
+    wanted = expected(program, which)
+    tolerance = 1e-4 if program.single else 1e-10
+    for careful in (False, True):
+        graph = program.graph(which)
+        check(graph)
+        for k, run in enumerate(passes, 1):
+            try:
+                run(graph)
+                check(graph)
+                if steady and not _idle(run, graph):
+                    return f"{_name(run)} changes the program again, run once more"
+            except Exception:
+                return f"{_name(run)}:\n{traceback.format_exc(limit=-6)}"
+            last = k == len(passes)
+            if careful or last:
+                fault = difference(outcome(program, graph), wanted, tolerance)
+                if fault and careful:
+                    return f"{_name(run)}: {fault}\n\nafter it\n\n{pformat(graph)}"
+                if fault is None and last:
+                    return None
+    raise AssertionError("a run that differs from itself")
+
+
+def _idle(run: Callable, graph: FunctionGraph) -> bool:
+    before = graph.toposort()
+    run(graph)
+    return graph.toposort() == before
+
+
+def assert_kept(program: Program, passes: Sequence[Callable], *, steady: bool = False) -> None:
+    """Raise `Fault` where a pass changes what the program does; of its outputs, one that shows it."""
+    if not (fault := fault_of(program, passes, steady=steady)):
+        return
+    which = list(range(len(program.outputs)))
+    for k in [*which]:  # fewer outputs show it as well
+        if len(which) > 1:
+            fewer = [j for j in which if j != k]
+            if found := fault_of(program, passes, fewer, steady=steady):
+                which, fault = fewer, found
+    text = pformat(program.graph(which))
+    given = "\n".join(
+        f"{v.name} = {x!r}" for v, x in zip(program.inputs, program.values, strict=True)
+    )
+    raise Fault(
+        f"seed {program.seed}, outputs {which}: {fault}\n\nof\n\n{text}\n\nat\n\n{given}\n\n"
+        f"(tests.random_programs.program({program.seed}).graph({which}))"
+    )
+
+
+def _name(run: Any) -> str:
+    return getattr(run, "__name__", str(run))

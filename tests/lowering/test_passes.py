@@ -1,0 +1,111 @@
+"""All passes, in their order, over random whole programs: each keeps what a program does."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax import cond, scan
+from loopax.ir import evaluate
+from loopax.lowering import PASSES
+from tests.kept import Fault, assert_kept, difference, expected, outcome
+from tests.random_loops import RANDOM
+from tests.random_programs import Program, program
+
+PROGRAMS = settings(RANDOM, max_examples=25)
+
+
+@pytest.mark.parametrize(
+    "number", [*range(8), *(pytest.param(k, marks=pytest.mark.slow) for k in range(8, 40))]
+)
+def test_what_a_program_does_is_kept(number):
+    """The seed of a program that is not is in the message: ``tests.random_programs.program(seed)``."""
+
+    @seed(number)
+    @PROGRAMS
+    @given(st.integers(0, 2**32 - 1))
+    def holds(which):
+        assert_kept(program(which), PASSES)
+
+    holds()
+
+
+# -- the test is one ---------------------------------------------------------------------------------
+
+X, A = pt.dvector("x"), pt.dscalar("a")
+
+
+def _program(outputs, *values):
+    return Program(0, [X, A], outputs, [np.asarray(v) for v in values])
+
+
+def _replacing(old, new):
+    """A pass that puts something else in the place of an op's output."""
+
+    def wrong(graph: FunctionGraph) -> None:
+        for node in graph.toposort():
+            if isinstance(node.op, old):
+                graph.replace(node.outputs[0], new(node), import_missing=True)
+
+    return wrong
+
+
+def test_it_sees_a_value():
+    one = _program([pt.exp(X), X + A], [0.5, 1.0], 2.0)
+    wrong = _replacing(Elemwise, lambda node: node.inputs[0] * (1 + 1e-8))
+    with pytest.raises(Fault, match=r"seed 0, outputs \[1\]: wrong: output 0: .*\n(.*\n)*.*add\("):
+        assert_kept(one, [lambda graph: None, wrong])
+    assert_kept(one, [lambda graph: None])
+
+
+def test_it_sees_an_error():
+    raised = CheckAndRaise(KeyError, "no")(X, A > 0)
+    lost = _replacing(CheckAndRaise, lambda node: node.inputs[0])
+    with pytest.raises(Fault, match="wrong: raises None, not KeyError"):
+        assert_kept(_program([raised], [0.5], -1.0), [lost])
+    assert_kept(_program([raised], [0.5], 1.0), [lost])
+    other = _replacing(CheckAndRaise, lambda node: node.inputs[0][10:][:1] + node.inputs[0][10])
+    with pytest.raises(Fault, match="wrong: raises IndexError, not KeyError"):
+        assert_kept(_program([raised.sum()], [0.5], -1.0), [other])
+
+
+def test_it_sees_a_dtype_and_a_shape():
+    x = np.zeros(2)
+    for y in (np.zeros(2, "float32"), np.zeros((1, 2)), np.zeros(1)):
+        assert difference((None, [y]), (None, [x], None))
+    assert difference((None, [x + 1e-12]), (None, [x], None)) is None
+
+
+def test_an_error_may_go_with_what_nobody_needs():
+    (final, _), _ = scan(lambda c, r: ((c[0] + r, c[1] + X[7]), None), (A, A), X)
+    one = _program([final], [1.0, 2.0], 0.5)
+    assert outcome(one, one.graph())[0] is IndexError
+    least, values, most = expected(one)
+    assert (least, most) == (None, IndexError)
+    np.testing.assert_allclose(values, [3.5])
+
+
+def test_running_without_compiling():
+    """`interpret` is `evaluate`."""
+
+    def step(c, r):
+        inner, *_ = scan(lambda d, _: (d * A, None, d < 0.5), c, length=3)
+        return cond(r > 0, lambda: (inner, c), lambda: (c, inner))
+
+    out = scan(step, A, X)
+    one = _program([*out, scan(step, A, X, reverse=True)[1]], [0.5, -1.0, 2.0], 0.7)
+    found = outcome(one, one.graph())
+    assert difference(found, (None, evaluate(one.graph(), *one.values), None)) is None
+
+
+def test_what_the_programs_hold():
+    """Each of the things that passes look for, in a tenth of a test run's programs."""
+    found = sum((program(k).features for k in range(40)), start=program(40).features)
+    assert not {"loop", "inner loop", "loop again", "stops", "reverse", "map", "zero steps"} - {
+        *found
+    }
+    assert not {"cond", "ifelse", "c[i]", "gradient", "second derivative"} - {*found}

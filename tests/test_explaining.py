@@ -1,0 +1,198 @@
+"""`explain`: what it takes, and what it says."""
+
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor import typed_list as tl
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.type import random_generator_type
+
+import loopax
+from loopax import explain, fori_loop, jaxify, scan
+from loopax.ir import MissingInputError, UnsupportedOpError, check
+from loopax.lowering import lower
+from tests.assorted_loops import CASES
+from tests.compare import FAST_COMPILE, imported
+
+x = pt.dvector("x")
+s = pt.dscalar("s")
+FINAL = scan(lambda c, r: (pt.sin(c * r) + 0 * pt.exp(r), None), s, x)[0]
+
+
+def twice():
+    """The example of docs/passes.md."""
+    x0 = pt.dscalar("x0")
+    xs = pytensor.scan(lambda x: x**2, outputs_info=[x0], n_steps=4, return_updates=False)
+    return [x0], pytensor.grad(pytensor.grad(xs[-1], x0), x0)
+
+
+# -- what it takes -----------------------------------------------------------------------------------
+
+
+def test_what_it_says_is_what_the_passes_do():
+    inputs, output = twice()
+    found = explain(inputs, output)
+    graph = imported(inputs, output).graph
+    assert found.read.freeze() == graph.freeze()
+    lower(graph)
+    assert found.lowered.freeze() == graph.freeze()
+    for stage in found.stages:
+        check(stage.after)
+    assert found.counts_read.loops == 4
+
+
+def test_inputs_and_outputs_and_what_jaxify_makes_of_them():
+    expected = explain([x, s], {"final": FINAL}, name="mine")
+    assert expected.name == "mine" and "mine(x: float64[?], s: float64[])" in str(expected)
+    f = jaxify([x, s], {"final": FINAL}, name="mine")
+    f(np.ones(3), 1.0)
+    assert str(explain(f)) == str(expected)
+    assert str(explain(f)) == str(expected)  # as often as one likes: it is not used up
+
+
+def test_a_graph():
+    graph = FunctionGraph([x, s], [FINAL], clone=True)
+    before = graph.toposort()
+    assert str(explain(graph)) == str(explain([x, s], FINAL))
+    assert graph.toposort() == before
+
+
+def test_a_compiled_function():
+    function = pytensor.function([x, s], FINAL, mode=FAST_COMPILE)
+    found = explain(function)
+    assert found.counts_lowered.loops == 1
+    assert str(found) == str(explain(jaxify(function)))
+
+
+def test_a_python_function_with_arguments():
+    def total(rows, *, start):
+        return scan(lambda c, r: (pt.sin(c + r), None), start * pt.ones_like(rows[0]), rows)[0]
+
+    found = explain(total, np.ones(3), start=2.0)
+    assert found.name == "total" and found.counts_lowered.loops == 1
+    assert [v.name for v in found.read.inputs] == ["arg0", "start"]
+    jaxified = jaxify(total)
+    assert str(explain(jaxified, np.ones(3), start=2.0)) == str(found)
+    # Of another rank it is another program.
+    assert "float64[?,?]" in str(explain(jaxified, np.ones((3, 2)), start=2.0))
+
+
+def test_shared_variables_and_updates():
+    w = pytensor.shared(np.zeros(2), name="w")
+    f = jaxify([s], w.sum() * s, updates={w: w + s})
+    expected = explain([s], w.sum() * s, updates={w: w + s})
+    assert "(s: float64[], w: float64[?])" in str(expected)
+    assert str(explain(f)) == str(explain(f.stateful())) == str(expected)
+    assert len(expected.lowered.outputs) == 2
+
+
+@pytest.mark.parametrize(
+    ("args", "match"),
+    [
+        (lambda: (3,), "without outputs"),
+        (lambda: ([x, s],), "without outputs"),
+        (lambda: (jaxify([x, s], FINAL), np.ones(3)), r"JaxFunction has its own .* explain\(f\)"),
+        (lambda: (FunctionGraph([s], [s + 1]), 1.0), "FunctionGraph has its own"),
+        (lambda: (loopax.grad(jaxify([s], s**2)),), "transformation of JAX"),
+    ],
+)
+def test_what_it_does_not_take(args, match):
+    with pytest.raises(TypeError, match=match):
+        explain(*args())
+
+
+def test_a_function_that_was_pickled():
+    f = jaxify([s], s + 0 * s)
+    again = pickle.loads(pickle.dumps(f))
+    assert again(2.0) == 2.0
+    with pytest.raises(TypeError, match="was unpickled"):
+        explain(again)
+    assert explain(f).stages
+
+
+def test_errors_of_the_front_end():
+    with pytest.raises(MissingInputError, match="not among the inputs"):
+        explain([x], FINAL)
+
+
+def test_an_op_that_jax_does_not_have_is_explained_all_the_same():
+    class Opaque(pytensor.graph.op.Op):
+        __props__ = ()
+
+        def make_node(self, v):
+            return pytensor.graph.basic.Apply(self, [v], [v.type()])
+
+        def perform(self, node, inputs, outputs):
+            outputs[0][0] = inputs[0]
+
+    with pytest.raises(UnsupportedOpError):
+        jaxify([s], Opaque()(s), on_missing="raise")
+    assert "Opaque" in str(explain([s], Opaque()(s)))
+
+
+# -- what it says ------------------------------------------------------------------------------------
+
+
+def test_the_text():
+    found = explain([s], fori_loop(0, 3, lambda i, c: pt.sin(c) + 0 * c, s))
+    parts = str(found).split("\n\n")
+    assert len(parts) == 1 + len(found.stages)
+    graphs = [found.read, *(stage.after for stage in found.stages)]
+    for part, graph in zip(parts, graphs, strict=True):
+        assert part.partition("\n")[2] == found.text(graph)
+    headers = [part.partition("\n")[0] for part in parts]
+    assert headers[0].startswith("== as read: 1 loop, ") and headers[0].endswith(" 3 inside ==")
+    for header, stage in zip(headers[1:], found.stages, strict=True):
+        assert header.startswith(f"== {stage.name}: 1 loop, ")
+    assert any(header.endswith(" 1 (-2) inside ==") for header in headers)
+    assert repr(found) == f"<Explanation of program, changed by {names(found)}>"
+
+
+def names(found):
+    return ", ".join(stage.name for stage in found.stages)
+
+
+def test_a_program_that_no_pass_changes():
+    found = explain([s], pt.sin(s))
+    assert not found.stages and found.lowered is found.read
+    assert found.counts_lowered == (0, 1, 0)
+    assert str(found).endswith("\n\n== no pass changed it ==")
+    assert "No pass changed it" in found._repr_html_()
+    assert repr(found) == "<Explanation of program, changed by no pass>"
+
+
+def lists():
+    xs = tl.TypedListType(pt.dvector)("xs")
+    doubled = scan(lambda c, r: (c + r, r * 2.0), pt.zeros(2), xs)
+    return [xs], [doubled[0], tl.length(xs)]
+
+
+def generators():
+    rng = random_generator_type("rng")
+    return [rng, s], list(
+        scan(lambda g, _: (lambda new, draw: (new, draw * s))(*g.normal()), rng, length=3)
+    )
+
+
+def case(name):
+    made = CASES[name]()
+    return made.inputs, made.cost
+
+
+PROGRAMS = {
+    "typed lists": lists,
+    "random generators": generators,
+    "second derivative": twice,
+    **{name: lambda name=name: case(name) for name in ["nested", "branching", "stopping"]},
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
+def test_equal_programs_give_equal_text_and_pages(program):
+    found, again = explain(*program()), explain(*program())
+    assert str(found) == str(again)
+    assert found._repr_html_() == again._repr_html_()
+    assert found.counts_read.loops >= 1 and "step(i: int64[]" in str(found)
