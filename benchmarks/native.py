@@ -15,7 +15,7 @@ from benchmarks.measure import Pairs, pair_of_calls
 from benchmarks.programs import garch_graph, garch_values, kalman_graph, kalman_values
 from benchmarks.report import NATIVE, Figure
 from loopax.frontend import import_graph, read_variables
-from loopax.lowering import lower
+from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
 
 RTOL = 1e-9
@@ -124,5 +124,5 @@ def natives(pairs: int) -> Iterator[Figure]:
 def compiled(inputs: list, outputs: list) -> Callable:
     program = read_variables(inputs, outputs)
     import_graph(program.graph)
-    lower(program.graph)
+    lower_to_loops(program.graph)
     return compile_program(program.graph)

@@ -111,8 +111,8 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen: there is nothing to copy
 
     def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """Never: a loop of constants may run for hours, and belongs to the backend once it is called."""
-        return False
+        """As PyTensor does it in its own modes, but not while we transpile (`loopax.lowering.stabilize`)."""
+        return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Op:
         """The same op around another inner graph of the same types."""

@@ -85,7 +85,11 @@ def atoms(node: Apply) -> list[Atom]:
     # A row may read a state as it is behind the step, which is then not computed twice.
     made = {v: k for k, v in enumerate(outs.states) if v.owner is not None}
     cut = _Reads(op.fgraph, made)
-    return [*found, *(_atom(node, cut, (), [y], [outs.ys[y]]) for y in rows)]
+    found += [_atom(node, cut, (), [y], [outs.ys[y]]) for y in rows]
+    # What the step does not read: the loop has to wait for it, and says if its length is wrong.
+    found[0].rows += tuple(set(range(op.n_seqs)).difference(*(a.rows for a in found)))
+    found[0].consts += tuple(set(range(op.n_consts)).difference(*(a.consts for a in found)))
+    return found
 
 
 def _atom(node: Apply, reads: _Reads, states: Any, ys: Any, outputs: Any) -> Atom:

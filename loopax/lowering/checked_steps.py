@@ -7,12 +7,14 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import length
 
 from loopax.ir import Scan, ScanArgs
 from loopax.ir.checked import Checked
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.sizes import Size, Sizes, counts_steps
 
 Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold
 
@@ -43,7 +45,23 @@ def checked(x: Any, conditions: Conditions) -> Any:
     return x
 
 
+def is_checked(n_steps: Any) -> bool:
+    """Whether something is checked where the scalar ``n_steps`` is computed."""
+    stack, seen = [n_steps], {n_steps}
+    while stack:
+        node = stack.pop().owner
+        if node is None or isinstance(node.op, Shape | Shape_i):
+            continue
+        if isinstance(node.op, CheckAndRaise):
+            return True
+        new = {v for v in node.inputs if getattr(v.type, "ndim", 0) == 0} - seen
+        seen |= new
+        stack += new
+    return False
+
+
 def _is_a_length(size: Size, sizes: Sizes) -> bool:
     """Whether ``size`` is 0 or more by itself, and not because another loop would have raised."""
-    variable = any(isinstance(atom, Variable) for atom, _ in size.terms)
-    return not variable and sizes.at_least(size)
+    return sizes.at_least(size) and all(
+        not isinstance(atom, Variable) or counts_steps(atom) for atom, _ in size.terms
+    )

@@ -25,6 +25,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
@@ -34,7 +35,9 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.checked_steps import checked, step_conditions
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
+from loopax.lowering.sizes import Sizes
 
 IsZero = Callable[[Variable], bool]
 
@@ -58,7 +61,11 @@ def _fold(graph: FunctionGraph, node: Apply, outside: _Zeros) -> None:
         for v, x in zip(group, values, strict=True)
         if outside(x)
     }
-    assumed = [k for k, x in enumerate(given.states) if _is_float(x) and outside(x)]
+    assumed = [
+        k
+        for k, x in enumerate(given.states)
+        if _is_float(x) and outside(x) and _keeps_shape(args.states[k], outs.states[k])
+    ]
     if not assumed and not fixed:
         return
     while True:  # ends: it only shrinks
@@ -74,6 +81,28 @@ def _fold(graph: FunctionGraph, node: Apply, outside: _Zeros) -> None:
     _rebuild(graph, node, assumed, fixed)
 
 
+def _keeps_shape(state: Any, following: Any) -> bool:
+    """Whether a state has after each step the shape that it had before."""
+    sizes = Sizes()
+
+    def same(axis: int) -> bool:
+        stack, seen = [following], set()
+        while stack:
+            v = stack.pop()
+            if v is state or sizes.length(v, axis) == sizes.length(state, axis):
+                return True
+            op: Any = None if v.owner is None else v.owner.op
+            if isinstance(op, Elemwise):  # of those that are not broadcast one tells the length
+                found = [x for x in v.owner.inputs if x.type.shape[axis] != 1]
+            else:
+                found = v.owner.inputs[:1] if isinstance(op, IncSubtensor | SpecifyShape) else []
+            stack += [x for x in found if x not in seen]
+            seen.update(found)
+        return False
+
+    return all(n is not None or same(k) for k, n in enumerate(state.type.shape))
+
+
 def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Any]) -> None:
     op: Any = node.op
     loop = OpenLoop.of(node)
@@ -83,9 +112,12 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[A
         if v in fixed
     }
     finals = {}
+    kept = [v for k, v in enumerate(node.outputs) if k not in assumed and graph.clients.get(v)]
+    # Where nothing else is read of the loop, its errors have to be raised without it.
+    errors = [] if kept else step_conditions(op, op.split_inputs(node.inputs), Sizes())
     for k in assumed:
         state = loop.states[k]
-        finals[state.final] = state.init
+        finals[state.final] = checked(state.init, errors)
         loop.consts.append(Input(state.inner, state.init))
         zero.add(state.inner)
     loop.states = [s for k, s in enumerate(loop.states) if k not in assumed]
@@ -106,10 +138,11 @@ def _without_zeros(outputs: list[Any], zeros: _Zeros) -> list[Any]:
     for node in toposort(outputs):
         left = [now(v) for v in node.inputs]
         if terms := _zero_terms(node, zeros):
-            left = [v for k, v in enumerate(left) if k not in terms]
             (out,) = node.outputs
+            # The dtype first: a sum of float32, or of integers, would be another one.
+            left = [v.astype(out.type.dtype) for k, v in enumerate(left) if k not in terms]
             total: Any = node.op(*left) if len(left) > 1 else left[0]
-            new[out] = out.type.filter_variable(total.astype(out.type.dtype))
+            new[out] = out.type.filter_variable(total)
         elif any(a is not b for a, b in zip(left, node.inputs, strict=True)):
             made = node.clone_with_new_inputs(left, strict=False)
             new.update(zip(node.outputs, made.outputs, strict=True))
@@ -175,10 +208,16 @@ def _asks(node: Apply) -> list[Any]:
         if isinstance(kind, ps.Second):
             return given[1:]
         return given[1:] if isinstance(kind, ps.Switch) else []
-    if isinstance(op, Dot | Join):
-        return [v for v in given if _is_float(v)]
+    if isinstance(
+        op, Join
+    ):  # of integers too, which are never known to be zero; 3.0 has the axis first
+        return given if hasattr(op, "axis") else given[1:]
+    if isinstance(op, Dot):
+        return given
     if isinstance(op, IncSubtensor):
         return given[:2]
+    if isinstance(op, CheckAndRaise):
+        return given[:1]
     if isinstance(op, CAReduce) and not isinstance(op.scalar_op, ps.Add):
         return []
     return given[:1] if isinstance(op, _PASSING) else []

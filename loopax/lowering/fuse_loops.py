@@ -60,23 +60,24 @@ def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
     made: dict[RowKey, Any] = {}
     # A loop that needs others comes after them: it needs more than they do.
     ordered = sorted(changed, key=lambda c: c.needs.bit_count())
-    new = [_Fused(cluster).outputs(_read_elsewhere(cluster, plan), made) for cluster in ordered]
+    wanted = _read_elsewhere(plan) if changed else {}
+    new = [_Fused(cluster).outputs(wanted[cluster], made) for cluster in ordered]
     # Now the other way round: a new loop reads the old ones that stand before it until they are replaced,
     # and would bring back those that already are.
     for pairs in reversed(new):
         replace_outputs(graph, pairs, "fuse_loops")
 
 
-def _read_elsewhere(cluster: Cluster, plan: Plan) -> list[RowKey]:
-    """The rows of states that ``cluster`` makes and another one reads, where a loop is taken apart."""
-    own = {(a.node, k) for a in cluster.atoms for k in a.states}
-    found: dict[RowKey, None] = {}
-    for other in plan.clusters:
-        for atom in other.atoms if other is not cluster else ():
+def _read_elsewhere(plan: Plan) -> dict[Cluster, list[RowKey]]:
+    """Of each cluster the rows of states that it makes and another one reads, as of a loop taken apart."""
+    made = {(a.node, k): c for c in plan.clusters for a in c.atoms for k in a.states}
+    found: dict[Cluster, dict[RowKey, None]] = {c: {} for c in plan.clusters}
+    for reader in plan.clusters:
+        for atom in reader.atoms:
             for v in row_inputs(atom):
-                if isinstance(v, tuple) and (v[0], v[2]) in own:
-                    found[v] = None
-    return list(found)
+                if isinstance(v, tuple) and (maker := made[v[0], v[2]]) is not reader:
+                    found[maker][v] = None
+    return {c: [*keys] for c, keys in found.items()}
 
 
 class _Fused:

@@ -21,12 +21,12 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.raise_op import CheckAndRaise
 
 from loopax.ir import Scan
 from loopax.lowering.atoms import Atom
+from loopax.lowering.checked_steps import is_checked
 from loopax.lowering.row_level import is_row_wise, stands_for_all_rows
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.sizes import Sizes
 
 # The row of a trace that may have no variable: (loop, "before" or "after", state).
 RowKey = tuple[Apply, str, int]
@@ -70,12 +70,14 @@ class Plan:
     ) -> None:
         self.clusters: list[Cluster] = []
         self._sizes = sizes
+        self._steps = _Steps()
         self._by_key: dict[Any, list[Cluster]] = {}
+        self._of_node: dict[Apply, dict[Cluster, None]] = {}  # where the parts of a loop are
         self._masks: dict[Any, tuple[int, int]] = {}
         self._rows: dict[Any, Atom] = {}  # rows without a cluster so far, by what reads them
         for node in graph.toposort():
             if can_be_fused(node.op):
-                self._loop(node, sizes.of(node.inputs[0]), parts(node))
+                self._loop(node, parts(node))
             else:
                 self._other(node)
         for atom in [*self._rows.values()]:
@@ -102,16 +104,21 @@ class Plan:
             if needs:
                 self._masks[v] = (needs, whole if by_row else needs)
 
-    def _loop(self, node: Apply, n_steps: Size, parts: list[Atom]) -> None:
+    def _loop(self, node: Apply, parts: list[Atom]) -> None:
         op: Any = node.op
-        key = (n_steps, op.options.unroll, op.options.checkpoint)
+        key = self._key(node)
         for atom in parts:
             depends, whole = self._read(atom)
+            own_whole = whole
             if atom.is_row and depends:
-                # Only a loop over the same steps can take it.
-                for c in self.clusters:
-                    if c.key != key or not same_steps(c.n_steps, node.inputs[0]):
-                        whole |= depends & c.bit
+                # Only a loop over the same steps can take it; any other one has to wait for its own loop.
+                depends |= self._of(node.inputs[0])[0]
+                whole |= depends
+                for c in self._by_key.get(key, ()):
+                    if c.bit & depends & ~own_whole and self._steps.can_be(
+                        c.n_steps, node.inputs[0]
+                    ):
+                        whole &= ~c.bit
                 for y in atom.ys:
                     trace = node.outputs[op.n_states + y]
                     self._masks[trace] = (depends, whole)
@@ -146,8 +153,9 @@ class Plan:
         # Those it depends on first, the latest before the others.
         near = [c for c in reversed(candidates) if c.bit & depends]
         far = [c for c in candidates if not c.bit & depends]
+        before = self._before(depends)
         for cluster in [*near, *far]:
-            if self._join(atom, cluster, depends, whole):
+            if self._join(atom, cluster, depends, whole, before):
                 return
         candidates.append(self._new(atom, key, depends))
 
@@ -157,14 +165,17 @@ class Plan:
         self._add(atom, cluster, depends | self._of(cluster.n_steps)[0])
         return cluster
 
-    def _join(self, atom: Atom, cluster: Cluster, depends: int, whole: int) -> bool:
-        """Make ``atom`` part of ``cluster``, with the rows that it reads, where that can be."""
+    def _join(self, atom: Atom, cluster: Cluster, depends: int, whole: int, before: int) -> bool:
+        """Make ``atom`` part of ``cluster``, with the rows that it reads, where that can be.
+
+        ``before`` are the clusters that have to run before one that ``atom`` depends on.
+        """
         op: Any = atom.node.op
         if atom.directed and cluster.reverse not in (None, op.options.reverse):
             return False
-        if whole & cluster.bit or self._closure(depends & ~cluster.bit) & cluster.bit:
+        if (whole | before) & cluster.bit:
             return False
-        if not same_steps(cluster.n_steps, atom.node.inputs[0]):
+        if not self._steps.can_be(cluster.n_steps, atom.node.inputs[0]):
             return False
         self._add(atom, cluster, depends)
         return True
@@ -175,18 +186,26 @@ class Plan:
             cluster.reverse = op.options.reverse
         for v in row_inputs(atom):
             self._take(v, cluster)
+        self._put(atom, cluster)
+        depends &= ~cluster.bit
+        new = depends | self._before(depends)
+        if new & ~cluster.needs:
+            for other in self.clusters:
+                if other is cluster or other.needs & cluster.bit:
+                    other.needs |= new
+
+    def _put(self, atom: Atom, cluster: Cluster) -> None:
         cluster.parts[atom] = None
         atom.cluster = cluster
-        new = self._closure(depends & ~cluster.bit)
-        for other in self.clusters:
-            if other is cluster or other.needs & cluster.bit:
-                other.needs |= new
+        self._of_node.setdefault(atom.node, {})[cluster] = None
 
-    def _closure(self, mask: int) -> int:
-        found = mask
-        for cluster in self.clusters:
-            if mask & cluster.bit:
-                found |= cluster.needs
+    def _before(self, mask: int) -> int:
+        """What the clusters of ``mask`` need."""
+        found = 0
+        while mask:
+            cluster = self.clusters[mask.bit_length() - 1]
+            found |= cluster.needs
+            mask &= ~cluster.bit
         return found
 
     def _take(self, v: Any, cluster: Cluster) -> None:
@@ -201,8 +220,7 @@ class Plan:
                 if atom.cluster is not None:
                     continue
                 if done:
-                    cluster.parts[atom] = None
-                    atom.cluster = cluster
+                    self._put(atom, cluster)
                 else:
                     stack.append((v, True))
                     stack += [(x, False) for x in row_inputs(atom)]
@@ -217,19 +235,41 @@ class Plan:
 
     def _settle(self, atom: Atom) -> None:
         """A row that no loop has taken: to one that it follows from, or else to a loop without states."""
-        op: Any = atom.node.op
         depends, whole = self._read(atom)
-        own = [c for c in self.clusters if any(a.node is atom.node for a in c.atoms)]
-        for cluster in sorted(self.clusters, key=lambda c: c not in own):
-            same = cluster.key[1:] == (op.options.unroll, op.options.checkpoint)
-            fits = (
-                cluster.bit & depends
-                and same
-                and cluster.key[0] == self._sizes.of(atom.node.inputs[0])
-            )
-            if fits and self._join(atom, cluster, depends, whole):
+        before = self._before(depends)
+        key = self._key(atom.node)
+        near = {c: None for c in self._of_node.get(atom.node, ()) if c.key == key}
+        for cluster in [*near, *self._by_key.get(key, ())]:
+            if cluster.bit & depends and self._join(atom, cluster, depends, whole, before):
                 return
         self._new(atom, (None,), depends)
+
+    def _key(self, node: Apply) -> Any:
+        """What loops have in common that can be one: the number of steps, and how they are run."""
+        op: Any = node.op
+        return self._sizes.of(node.inputs[0]), op.options.unroll, op.options.checkpoint
+
+
+class _Steps:
+    """Whether a loop may take its number of steps from another one, which has the same `Size`."""
+
+    def __init__(self) -> None:
+        self._plain = Sizes()
+        self._checks: dict[Any, bool] = {}
+
+    def can_be(self, n_steps: Any, own: Any) -> bool:
+        """Whether no error gets lost with ``own``: that of a check, or of a negative number."""
+        if n_steps is own:
+            return True
+        if self._is_checked(n_steps) or self._is_checked(own):
+            return False
+        size = self._plain.of(own)
+        return self._plain.of(n_steps) == size or self._plain.at_least(size)
+
+    def _is_checked(self, n_steps: Any) -> bool:
+        if n_steps not in self._checks:
+            self._checks[n_steps] = is_checked(n_steps)
+        return self._checks[n_steps]
 
 
 def row_inputs(atom: Atom) -> list[Any]:
@@ -241,14 +281,3 @@ def row_inputs(atom: Atom) -> list[Any]:
         *((atom.node, "before", k) for k in atom.before),
         *((atom.node, "after", k) for k in atom.after),
     ]
-
-
-def same_steps(a: Any, b: Any) -> bool:
-    """Whether the loops of these numbers of steps, equal as sizes, can be one: no check gets lost."""
-    return a is b or not (_is_checked(a) or _is_checked(b))
-
-
-def _is_checked(n_steps: Any) -> bool:
-    while n_steps.owner is not None and len(n_steps.owner.inputs) == 1:
-        n_steps = n_steps.owner.inputs[0]
-    return n_steps.owner is not None and isinstance(n_steps.owner.op, CheckAndRaise)

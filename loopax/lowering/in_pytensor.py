@@ -13,10 +13,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from loopax.ir.compat import InnerGraphOp
-from loopax.lowering.bodies import map_bodies
 from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
-from loopax.lowering.stabilize import IN_PYTENSOR, stabilize
+from loopax.lowering.stabilize import IN_PYTENSOR, stabilize_bodies
 
 
 class LoopaxRewriter(GraphRewriter):
@@ -27,7 +26,7 @@ class LoopaxRewriter(GraphRewriter):
             return
         merge_loops(fgraph)
         remove_unused(fgraph)
-        map_bodies(fgraph, stabilize)
+        stabilize_bodies(fgraph)
 
     def __str__(self) -> str:
         return "LoopaxRewriter"

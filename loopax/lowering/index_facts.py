@@ -18,7 +18,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse, LazyIfElse
-from loopax.lowering.sizes import Length, Size, Sizes
+from loopax.lowering.sizes import Size, Sizes, counts_steps
 
 _MESSAGE = "index out of bounds: the axis is too short"
 
@@ -29,52 +29,12 @@ class _Fact(NamedTuple):
     least: int
 
 
-class SizesWithFacts(Sizes):
-    """`Sizes` that can be told more, and that have one variable for each size."""
-
-    def __init__(self, graph: FunctionGraph) -> None:
-        super().__init__(graph)
-        self._variables: dict[Size, Any] = {}
-
-    def variable(self, size: Size) -> Any:
-        if size not in self._variables:
-            self._variables[size] = self._sum(size)
-        return self._variables[size]
-
-    def _sum(self, size: Size) -> Any:
-        """One step at a time, so that what is left of each is kept as well."""
-        if size.terms and size.offset:
-            rest, k = self.variable(Size(size.terms)), size.offset
-            return rest + k if k > 0 else rest - -k
-        if len(size.terms) < 2:
-            return super().variable(size)
-        *others, (atom, k) = sorted(size.terms, key=lambda term: (-term[1], str(term[0])))
-        rest, last = self.variable(Size(frozenset(others))), Size(frozenset([(atom, abs(k))]))
-        return rest + self.variable(last) if k > 0 else rest - self.variable(last)
-
-    def first(self, size: Size, v: Any) -> Any:
-        """The first variable that was made or asked for that is ``size``, None if it is ``v``."""
-        first = self._variables.setdefault(size, v)
-        return None if first is v else first
-
-    def _atom(self, atom: Any) -> Any:
-        if not isinstance(atom, Length):
-            return super()._atom(atom)
-        size = Size(frozenset([(atom, 1)]))
-        return self._variables.setdefault(size, super()._atom(atom))
-
-    def learn(self, length: Size, least: int) -> None:
-        ((atom, _),) = length.terms
-        bound = least - length.offset
-        self._least[atom] = max(self._least.get(atom, bound), bound)
-
-
 class IndexFacts:
     """The facts of one graph, and what is known with them."""
 
     def __init__(self, graph: FunctionGraph) -> None:
         self.graph = graph
-        self.sizes = SizesWithFacts(graph)
+        self.sizes = Sizes(graph)
         self._plain = Sizes(graph)
         lazy = any(isinstance(node.op, IfElse | LazyIfElse) for node in graph.apply_nodes)
         checkable = any(isinstance(v.type, DenseTensorType) for v in graph.outputs)
@@ -90,6 +50,8 @@ class IndexFacts:
             if index is None:
                 continue
             length, least = asked.length(node.inputs[0]), index + 1 if index >= 0 else -index
+            if any(counts_steps(atom) for atom, _ in length.terms):
+                continue  # JAX could not check it: there an index that is out of range gives NaN
             if not asked.at_least(length, least) and [k for _, k in length.terms] == [1]:
                 facts.append(_Fact(node, length, least))
         return facts

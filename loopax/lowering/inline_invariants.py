@@ -37,6 +37,7 @@ from loopax.ir import Scan
 from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.checked_steps import is_checked
 from loopax.lowering.equal_rows import row_of
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 from loopax.lowering.sizes import Sizes
@@ -194,6 +195,7 @@ class _Ports:
         n = self.without.of(given.n_steps)
         return (
             n.constant != UNBOUNDED
+            and not is_checked(self.node.inputs[0])
             and self.without.at_least(n)
             and all(self.without.length(x) == n for x in given.sequences)
         )

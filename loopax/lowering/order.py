@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.lowering.align_sums import align_sums
 from loopax.lowering.fold_zeros import fold_zeros
 from loopax.lowering.fuse_loops import fuse_loops
 from loopax.lowering.hoist_invariants import hoist_invariants
@@ -22,7 +23,9 @@ from loopax.lowering.recognise_reverse import recognise_reverse
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.lowering.simplify_gradients import simplify_gradients
+from loopax.lowering.split_loops import split_loops
 from loopax.lowering.stabilize import stabilize
+from loopax.lowering.state_traces import state_traces
 
 # Each name stands where what is said of it and its neighbour holds. A pass may stand more than once.
 PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
@@ -33,6 +36,8 @@ PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
     recognise_reverse,  # after the slices have their plain form
     inline_invariants,  # after zero terms are gone: what is left of a state may be the state
     merge_inputs,  # after inlining: a uniform sequence is a constant by now
+    state_traces,  # after simplify_gradients: the slices and joins have their plain form
+    align_sums,  # after recognise_reverse: a buffer is read in the order of its rows
     stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
     if_else_to_cond,  # after the rewrites of stabilize, which do not look from a branch outwards
     promote_sequences,  # after stabilize, which writes an index in one way
@@ -43,12 +48,16 @@ PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
     merge_inputs,  # states that two of them carried both
     merge_equal,  # what two of them computed both, from one state by now
     hoist_invariants,
-    push_out,  # after fuse_loops, which would have to take back what is out
+    split_loops,  # after fuse_loops, which would have to take back what has left
+    push_out,  # last of those that take something out: the rows that it looks at are fewer by now
     remove_unused,
 )
 
+# A backend that writes its own loops has an operation on a row cheaper inside than on all rows outside.
+_FOR_ARRAYS = (split_loops, push_out)
+
 NATIVE_PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
-    *PASSES,
+    *(run for run in PASSES if run not in _FOR_ARRAYS),
     scan_to_loop,  # last: a Loop cannot be differentiated or batched, and says less than a Scan
 )
 

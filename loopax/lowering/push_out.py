@@ -30,14 +30,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.checked_steps import Conditions, checked, step_conditions
+from loopax.lowering.checked_steps import Conditions, checked, is_checked, step_conditions
 from loopax.lowering.open_lengths import KnownLengths, has_open_lengths
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.row_wise import repeated
@@ -70,7 +69,7 @@ def _push_out(graph: FunctionGraph, known: KnownLengths) -> None:
 def _without_map(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
     """Of a loop without states: traces -> the same without a loop, where there is such."""
     op: Any = node.op
-    conditions = _conditions(op, node, sizes, known)
+    conditions = conditions_of(op, node, sizes, known)
     if conditions is None:
         return {}
     tensors = [v for v in (*op.args.rows, *op.outs.ys) if isinstance(v.type, DenseTensorType)]
@@ -79,21 +78,25 @@ def _without_map(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, An
     leave = [k for k, y in enumerate(op.outs.ys) if y in body]
     if not leave:
         return {}
-    traces = _traces(op, node, body, leave, conditions)
+    traces = row_traces(op, node, body, leave, outside_of(node, conditions), conditions)
     if len(leave) == op.n_ys:
         return traces
     loop = OpenLoop.of(node)
     loop.ys = [y for k, y in enumerate(loop.ys) if k not in leave]
-    _drop_unread(loop)
+    drop_unread(loop)
     return traces | loop.close()
 
 
-def _traces(
-    op: Scan, node: Apply, body: RowWiseBody, leave: Sequence[int], conditions: Conditions
+def row_traces(
+    op: Scan,
+    node: Apply,
+    body: RowWiseBody,
+    leave: Sequence[int],
+    outside: dict[Any, Any],
+    conditions: Conditions,
 ) -> dict[Any, Any]:
-    args = op.split_inputs(node.inputs)
-    n = checked(args.n_steps, conditions)
-    outside = _outside(op.args, args.sequences, args.consts, n, conditions)
+    """The traces at ``leave`` -> the same without the loop, made of what stands ``outside``."""
+    n = checked(op.split_inputs(node.inputs).n_steps, conditions)
     ys = [op.outs.ys[k] for k in leave]
     traces = op.split_outputs(node.outputs).traces
     return {
@@ -105,7 +108,7 @@ def _traces(
 def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
     """Outputs -> those of a loop that reads what it has computed before from its rows alone."""
     op: Any = node.op
-    conditions = _conditions(op, node, sizes, known)
+    conditions = conditions_of(op, node, sizes, known)
     if conditions is None:
         return {}
     known_steps = known.covers(sizes.of(node.inputs[0]))
@@ -132,7 +135,7 @@ def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[A
     pushed = body.computed(found, outside, n)
     loop.rows += [Input(r, x) for r, x in zip(new, pushed, strict=True)]
     loop.set_outputs(replaced(outputs, dict(zip(found, new, strict=True))))
-    _drop_unread(loop)
+    drop_unread(loop)
     return loop.close()
 
 
@@ -144,32 +147,25 @@ def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     return [v for v in dict.fromkeys([*read, *outputs]) if v in body.dear]
 
 
-def _conditions(op: Scan, node: Apply, sizes: Sizes, known: KnownLengths) -> Conditions | None:
+def conditions_of(op: Scan, node: Apply, sizes: Sizes, known: KnownLengths) -> Conditions | None:
     """What has to be checked; None where a backend could not, or the loop never ends."""
     args = op.split_inputs(node.inputs)
     n = sizes.of(args.n_steps)
     if n.constant == UNBOUNDED:
         return None
     conditions = step_conditions(op, args, sizes)
-    if _can_raise(args.n_steps):  # what reads the rows alone would not ask for the number of steps
+    if is_checked(args.n_steps):  # what reads the rows alone would not ask for the number of steps
         conditions.append((f"{op} takes 0 steps or more.", pt.ge(args.n_steps, 0)))
     lengths = [n, *map(sizes.length, args.sequences)]
     return conditions if not conditions or all(map(known.covers, lengths)) else None
 
 
-def _can_raise(n_steps: Any) -> bool:
-    """Whether something is checked where ``n_steps`` is computed."""
-    stack, seen = [n_steps], {n_steps}
-    while stack:
-        node = stack.pop().owner
-        if node is None:
-            continue
-        if isinstance(node.op, CheckAndRaise):
-            return True
-        new = {v for v in node.inputs if getattr(v.type, "ndim", 1) == 0} - seen
-        seen |= new
-        stack += new
-    return False
+def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
+    """What stands outside for the index, the rows and the constants of the body of ``node``."""
+    op: Any = node.op
+    args = op.split_inputs(node.inputs)
+    n = checked(args.n_steps, conditions)
+    return _outside(op.args, args.sequences, args.consts, n, conditions)
 
 
 def _outside(
@@ -182,7 +178,7 @@ def _outside(
     return outside | dict(zip(args.consts, consts, strict=True))
 
 
-def _drop_unread(loop: OpenLoop) -> None:
+def drop_unread(loop: OpenLoop) -> None:
     read = set(ancestors(loop.outputs()))
     loop.rows = [r for r in loop.rows if r.inner in read]
     loop.consts = [c for c in loop.consts if c.inner in read]

@@ -2,6 +2,7 @@
 
     set_subtensor(zeros(5)[1:], t)[::-1][1:]   ->  t[:-1][::-1], zeros(1)
     second(trace, 0.0)                         ->  alloc(0.0, n_steps)
+    alloc(1.0, n) * 2 * x, of n rows           ->  2 * x
     x[3:-6:-1], x[:4], of a tensor x of 4 rows ->  x[::-1], x
     sum(concatenate([zeros(3), row[None]]))    ->  row
     add(1, n) - 1                              ->  n
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
+import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.raise_op import CheckAndRaise
@@ -35,8 +37,10 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.lowering.bodies import has_bodies, map_bodies
 from loopax.lowering.index_facts import IndexFacts
-from loopax.lowering.pieces import Fill, Pieces, Window, is_zero, leading_index
-from loopax.lowering.sizes import Length, Size
+from loopax.lowering.piece_rules import leading_index
+from loopax.lowering.pieces import Pieces
+from loopax.lowering.row_pieces import ONE, Fill, Window, is_zero
+from loopax.lowering.sizes import Length
 
 # Of a tensor that is known to have one row, these ask the type whether it has: a type that says more
 # than the old one did would let them broadcast what was an error.
@@ -87,7 +91,7 @@ class _Sweep:
             return
         if isinstance(old.type, DenseTensorType) and not self._may_stand_for(old, new):
             if old.type.ndim:
-                self.pieces.keep(old)
+                self.pieces.keep(self.pieces.of(old), old)
             return
         pairs = [(old, old.type.filter_variable(new))]
         self.graph.replace_all(pairs, reason="simplify_gradients", import_missing=True)
@@ -114,6 +118,10 @@ class _Sweep:
             return node.inputs[1]
         if isinstance(op, Sum):
             return self._sum(v, node)
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Mul) and v.type.ndim:
+            product = self._product(v, node)
+            if product is not None:
+                return product
         if isinstance(op, Subtensor):
             index = leading_index(node)
             if index is not None and not isinstance(index, slice):
@@ -128,6 +136,8 @@ class _Sweep:
     def _rows(self, v: Any, node: Apply) -> Any:
         if not v.type.ndim or not isinstance(node.op, _STRUCTURE):
             return None
+        if isinstance(node.op, Elemwise) and not self._rows_are_read(v):
+            return None
         rows, before = self.pieces.of(v), self.pieces.nodes(v)
         trailing = [self.pieces.length(v, k) for k in range(1, v.type.ndim)]
         if not before or any(self.pieces.hangs_on(n, v) for n in trailing):
@@ -135,10 +145,17 @@ class _Sweep:
         cost = self.pieces.cost(rows)
         if cost < before:
             return self.pieces.build(rows, v)
-        found = self.pieces.first(v)
-        if found is None and cost == before and isinstance(node.op, Subtensor):
-            return self.pieces.spelled(v, lambda new: _is_shorter(new, node))
+        found = self.pieces.first(rows, v)
+        if found is v and cost == before and isinstance(node.op, Subtensor):
+            return self.pieces.spelled(rows, v, lambda new: _is_shorter(new, node))
         return found
+
+    def _rows_are_read(self, v: Any) -> bool:
+        """Whether a reader asks for rows. `stabilize` finds a softmax by its ``second``, not by a fill."""
+        return any(
+            isinstance(reader.op, Scan | Subtensor | IncSubtensor | Join | Split)
+            for reader, _ in self.graph.clients[v]
+        )
 
     def _row(self, v: Any, node: Apply, piece: Any) -> Any:
         """What to put in the place of ``v``, which reads one row of a tensor: ``piece``."""
@@ -160,13 +177,43 @@ class _Sweep:
             return None
         rows = self.pieces.of(x)
         left = [piece for piece in rows if not is_zero(piece)]
-        if len(left) == 1 and left[0].count == Size(offset=1):
+        if len(left) == 1 and left[0].count == ONE:
             return self.pieces.row(left[0], x).astype(v.type.dtype)
         if not left or len(left) == len(rows):
             return None
         if self.pieces.cost(tuple(left)) > self.pieces.nodes(x):
             return None
         return op(self.pieces.build(tuple(left), x))
+
+    def _product(self, v: Any, node: Apply) -> Any:
+        """A product with a fill of one number: with the number, and without a factor of 1."""
+        values = [self._factor(x) for x in node.inputs]
+        others = [x for x, value in zip(node.inputs, values, strict=True) if value is None]
+        if len(others) == len(node.inputs) or not self._span(others, node.inputs):
+            return None
+        kept = [
+            x if value is None else value.reshape((1,) * v.type.ndim)
+            for x, value in zip(node.inputs, values, strict=True)
+            if value is None or value != 1
+        ]
+        new: Any = node.op(*map(pt.as_tensor, kept)) if len(kept) > 1 else kept[0]
+        return new if new.type.dtype == v.type.dtype else None
+
+    def _factor(self, x: Any) -> Any:
+        """The number that ``x``, which has more than one element, is a fill of."""
+        if all(n == 1 for n in x.type.shape):
+            return None
+        value = self.pieces.uniform(x)
+        return value.data if isinstance(value, Constant) else None
+
+    def _span(self, some: list[Any], given: Any) -> bool:
+        """Whether ``some`` of the factors ``given`` have the shape of the product, and none other."""
+        for axis in range(given[0].type.ndim):
+            long = [x for x in given if x.type.shape[axis] != 1]
+            lengths = {self.pieces.length(x, axis) for x in long}
+            if long and (len(lengths) > 1 or not any(x.type.shape[axis] != 1 for x in some)):
+                return False
+        return True
 
     # -- numbers ---------------------------------------------------------------------------------
 
@@ -261,5 +308,5 @@ def _words(node: Any) -> int:
 
 
 def _is_integer(v: Any) -> bool:
-    whole = getattr(v.type, "dtype", "").startswith(("int", "uint"))
+    whole = str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
     return whole and not getattr(v.type, "ndim", 0)

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
@@ -42,7 +43,10 @@ from loopax.ir.compat import joined_rows
 from loopax.ir.rows import FitRows, KeepRows
 
 _DEPTH = 100  # how far a question is followed: passes ask in topological order, so that few go far
-_WIDE = ("int64", "int32", "uint32")  # shorter integers may wrap around where a length does not
+_WIDE = (
+    "int64",
+    "int32",
+)  # shorter integers, and those below zero, wrap around where a length does not
 
 
 class Length(NamedTuple):
@@ -99,16 +103,20 @@ class Sizes:
     Parameters
     ----------
     graph
-        The numbers of steps of the loops in it are known to be 0 or more.
+        The numbers of steps of the loops in it are known to be 0 or more. Without it only what holds
+        whichever of the loops are there.
     """
 
     def __init__(self, graph: AbstractFunctionGraph | None = None) -> None:
         self._known: dict[Any, Size] = {}
         self._least: dict[Any, int] = {}
+        self._variables: dict[Size, Any] = {}
         self._depth = 0
-        for node in graph.apply_nodes if graph is not None else ():
-            if isinstance(node.op, Scan):
-                self._steps(node)
+        self._learns = graph is not None
+        loops = [] if graph is None else [n for n in graph.toposort() if isinstance(n.op, Scan)]
+        for node in loops:
+            self._steps(node)
+        self._known.clear()  # what was asked before all of them were known
 
     # -- questions -------------------------------------------------------------------------------
 
@@ -130,18 +138,40 @@ class Sizes:
         """Whether ``size >= k`` in every run, as far as can be told."""
         return self._at_least(size - k, 4)
 
+    def learn(self, size: Size, least: int) -> None:
+        """From here on ``size >= least`` is known: an atom and a number, nothing else is kept."""
+        if len(size.terms) == 1:
+            ((atom, k),) = size.terms
+            if k == 1:
+                bound = least - size.offset
+                self._least[atom] = max(self._least.get(atom, bound), bound)
+
     def variable(self, size: Size) -> Any:
-        """``size`` as an int64 scalar."""
-        total: Any = None
-        for atom, k in sorted(size.terms, key=lambda term: (-term[1], str(term[0]))):
-            v = self._atom(atom)
-            v = v if abs(k) == 1 else v * abs(k)
-            total = (v if k > 0 else -v) if total is None else total + v if k > 0 else total - v
-        if total is None:
+        """``size`` as an int64 scalar, one for each."""
+        if size not in self._variables:
+            self._variables[size] = self._written(size)
+        return self._variables[size]
+
+    def first(self, size: Size, v: Any) -> Any:
+        """The first variable that was made or asked for that is ``size``; it may be ``v``."""
+        return self._variables.setdefault(size, v)
+
+    def _written(self, size: Size) -> Any:
+        """One term at a time, so that what is left of each is kept as well."""
+        if not size.terms:
             return pt.constant(size.offset, dtype="int64")
         if size.offset:
-            total = total + size.offset if size.offset > 0 else total - -size.offset
-        return total.astype("int64")
+            rest, offset = self.variable(Size(size.terms)), size.offset
+            return rest + offset if offset > 0 else rest - -offset
+        *others, (atom, k) = sorted(size.terms, key=lambda term: (-term[1], str(term[0])))
+        if not others:
+            if abs(k) == 1:
+                v = self._atom(atom).astype("int64")
+            else:
+                v = self.variable(Size(frozenset([(atom, 1)]))) * abs(k)
+            return v if k > 0 else -v
+        rest, last = self.variable(Size(frozenset(others))), Size(frozenset([(atom, abs(k))]))
+        return rest + self.variable(last) if k > 0 else rest - self.variable(last)
 
     # -- answers ---------------------------------------------------------------------------------
 
@@ -162,7 +192,7 @@ class Sizes:
 
     def _value(self, v: Any) -> Size | None:
         if isinstance(v, Constant):
-            return Size(offset=int(v.data))
+            return Size(offset=int(v.data)) if _is_discrete(v) else None
         if v.owner is None:
             return None
         op: Any = v.owner.op
@@ -182,9 +212,12 @@ class Sizes:
                 return None if k is None else self._element(inputs[0], k)
             return None
         scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
-        if isinstance(scalar_op, ps.ScalarOp) and _is_integer(v):
-            return self._arithmetic(scalar_op, inputs, v)
-        return None
+        if not isinstance(scalar_op, ps.ScalarOp) or not _is_integer(v):
+            return None
+        found = self._arithmetic(scalar_op, inputs)
+        if found is None or (found.constant is None and v.type.dtype not in _WIDE):
+            return None
+        return found if found.constant is None or _takes(v.type.dtype, found.constant) else None
 
     def _element(self, vector: Any, k: int) -> Size | None:
         """Element ``k`` of a vector of sizes."""
@@ -202,11 +235,9 @@ class Sizes:
             return self.of(vector.owner.inputs[k])
         return None
 
-    def _arithmetic(self, op: Any, inputs: Any, v: Any) -> Size | None:
+    def _arithmetic(self, op: Any, inputs: Any) -> Size | None:
+        """What comes out of ``op`` where it does not wrap around."""
         if not all(map(_is_integer, inputs)) and not isinstance(op, ps.Switch):
-            return None
-        constant = all(isinstance(x, Constant) for x in inputs)
-        if v.type.dtype not in _WIDE and not constant:
             return None
         if isinstance(op, ps.Cast | ps.Identity):
             return self.of(inputs[0])
@@ -277,7 +308,7 @@ class Sizes:
         given = node.inputs
         if isinstance(op, Scan):
             at = node.outputs.index(x) - op.n_states
-            return self._steps(node) if axis == 0 <= at < op.n_ys and not op.stops else None
+            return self._rows_made(node) if axis == 0 <= at < op.n_ys else None
         if isinstance(op, Elemwise):
             return self._of_elemwise(given, axis)
         if isinstance(op, Alloc):
@@ -292,7 +323,11 @@ class Sizes:
             kept = [k for k in range(given[0].type.ndim) if k not in op.axis]
             return self.length(given[0], kept[axis])
         if isinstance(op, FitRows | KeepRows):
-            return self.of(given[-1]) if axis == 0 else self.length(given[0], axis)
+            if axis:
+                return self.length(given[0], axis)
+            return self._clipped(
+                True, self.of(given[-1]), Size()
+            )  # FitRows takes a negative one for 0
         if isinstance(op, Subtensor):
             return self._of_slice(node, axis)
         if isinstance(op, Join) and axis == 0:
@@ -300,11 +335,19 @@ class Sizes:
             return None if pieces is None else _sum(self.length(p) for p in pieces)
         if isinstance(op, Split) and axis == 0:
             return self._of_split(node, x)
-        if isinstance(op, ARange):
+        if isinstance(op, ARange) and all(map(_is_integer, given)):
             start, stop, step = map(self.of, given)
             if step.constant == 1:
                 return self._clipped(True, stop - start, Size())
         return None
+
+    def _rows_made(self, node: Any) -> Size:
+        """The length of the traces of a loop: the steps that it takes."""
+        if not node.op.stops:
+            return self._steps(node)
+        n_done = node.outputs[-2]
+        self._least.setdefault(n_done, 0)
+        return self.of(n_done)
 
     def _of_elemwise(self, given: Any, axis: int) -> Size | None:
         # A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
@@ -373,12 +416,10 @@ class Sizes:
         return at
 
     def _steps(self, node: Any) -> Size:
-        """The number of steps of a loop, which is now known not to be negative."""
+        """The number of steps of a loop, which is known from here on not to be negative."""
         n = self.of(node.inputs[0])
-        if len(n.terms) == 1:
-            ((atom, k),) = n.terms
-            if k == 1:
-                self._least[atom] = max(self._least.get(atom, -n.offset), -n.offset)
+        if self._learns:
+            self.learn(n, 0)
         return n
 
     def _at_least(self, size: Size, rounds: int) -> bool:
@@ -419,7 +460,20 @@ class Sizes:
         if isinstance(atom, Clipped):
             choose = pt.maximum if atom.largest else pt.minimum
             return choose(self.variable(atom.a), self.variable(atom.b))
-        return pt.as_tensor(atom)
+        return pt.as_tensor(atom).astype(
+            "int64"
+        )  # a shorter integer may wrap around in what follows
+
+
+def counts_steps(atom: Any) -> bool:
+    """Whether ``atom`` is the number of steps that a loop has taken before it stopped."""
+    node = atom.owner if isinstance(atom, Variable) else None
+    return (
+        node is not None
+        and isinstance(node.op, Scan)
+        and node.op.stops
+        and atom is node.outputs[-2]
+    )
 
 
 def _sum(sizes: Any) -> Size:
@@ -430,4 +484,12 @@ def _sum(sizes: Any) -> Size:
 
 
 def _is_integer(v: Any) -> bool:
-    return getattr(v.type, "dtype", "").startswith(("int", "uint"))
+    return str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
+
+
+def _is_discrete(v: Any) -> bool:
+    return _is_integer(v) or v.type.dtype == "bool"
+
+
+def _takes(dtype: str, k: int) -> bool:
+    return bool(np.iinfo(dtype).min <= k <= np.iinfo(dtype).max)

@@ -102,8 +102,15 @@ def stabilize(graph: FunctionGraph) -> None:
     An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
     with PyTensor's own report of it.
     """
+    # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
+    graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
     with config.change_flags(
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter().rewrite(graph)
+    stabilize_bodies(graph)
+
+
+def stabilize_bodies(graph: FunctionGraph) -> None:
+    """The same on the bodies alone."""
     map_bodies(graph, stabilize, where=lambda body: bool(body.apply_nodes))

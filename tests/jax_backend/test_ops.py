@@ -102,8 +102,7 @@ from loopax.ir import (
     evaluate,
 )
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, Ger
-from loopax.jax_backend import JaxFunction
-from loopax.jax_backend.evaluate import find_rule
+from loopax.jax_backend import JaxFunction, registry
 from loopax.jax_backend.ops.scalars import _FUNCTIONS
 from loopax.jax_backend.ops.slices import write_slices
 from loopax.jax_backend.registry import converted_ops
@@ -540,20 +539,16 @@ def test_a_conversion(name, monkeypatch):
     case = CASES[name]
     rules = []
 
-    def spy(op):
-        rules.append(find_rule(op))
-        return rules[-1]
+    for find in (registry.find_rule, registry.find_trace_rule):
 
-    monkeypatch.setattr("loopax.jax_backend.evaluate.find_rule", spy)
+        def spy(op, find=find):
+            rules.append(find(op))
+            return rules[-1]
+
+        monkeypatch.setattr(f"loopax.jax_backend.evaluate.{find.__name__}", spy)
     agrees(case.build(), case.inputs, case.grad, case.static)
-    own = [r for c, r in _rules().items() if c is case.op]
-    assert own[0] in rules
-
-
-def _rules() -> dict[type, Any]:
-    from loopax.jax_backend import registry
-
-    return registry._RULES
+    own = {of.get(case.op) for of in (registry._RULES, registry._TRACE_RULES)} - {None}
+    assert own & set(rules)
 
 
 @pytest.mark.parametrize("kind", SCALARS, ids=lambda c: c.__name__)

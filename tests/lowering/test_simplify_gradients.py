@@ -471,3 +471,35 @@ def test_random_chains(start, matrix, static):
 
 def test_joined_rows_are_found_on_both_releases():
     assert joined_rows(pt.concatenate([x, x]).owner) == [x, x]
+
+
+def test_a_product_with_a_fill_is_one_with_a_number():
+    rows = pt.alloc(pt.constant(1.0, dtype="float64"), x.shape[0])
+    for product in (rows * (2 * x), rows * x * 2, pt.second(x, 1.0) * 2 * x):
+        graph = plain([x], [product], FOUR)
+        assert ops(graph) == ["Elemwise"]
+    assert not ops(plain([x], [rows * x], FOUR))
+    threes = pt.alloc(pt.constant(3, dtype="int8"), x.shape[0])
+    (tripled,) = plain([x], [threes * x], FOUR).toposort()
+    assert isinstance(tripled.inputs[0], Constant)
+
+
+def test_a_product_with_a_fill_that_is_needed():
+    ones = pt.alloc(pt.constant(1.0, dtype="float64"), n)
+    assert ops(plain([x, n], [ones * x], FOUR, 4)) == [
+        "Alloc",
+        "Elemwise",
+    ]  # raises where n is not 4
+    plain([v, n], [ones * v], 0.5, 3)
+    plain([x], [pt.alloc(pt.constant(100, dtype="int8"), 4) * np.full(4, 3, "int8") * x], FOUR)
+    whole = pt.cast(x, "int8")
+    (output,) = plain([x], [pt.second(x, 1.0) * whole], FOUR).outputs
+    assert output.type.dtype == "float64"
+
+
+def test_a_window_of_what_nobody_can_follow_is_one_of_the_whole():
+    y = pt.concatenate([[v], x])
+    graph = plain([x, v], [y[-1:][-1], y[:-1][::-1]], FOUR, 0.5)
+    found = [o.owner.inputs[0] for o in graph.outputs]
+    assert [type(f.owner.op) for f in found] == [Join, Join] and found[0] is found[1]
+    assert ops(graph).count("Subtensor") == 2

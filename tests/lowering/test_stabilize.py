@@ -173,7 +173,7 @@ def test_every_pass_keeps_the_rules_and_the_meaning(position, program):
     PASSES[position](graph)
     check(graph)
     after = evaluate(graph, value)
-    assert len(loops(graph)) == n_loops
+    assert len(loops(graph)) <= n_loops
     for a, b in zip(after, before, strict=True):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_allclose(a, b, rtol=1e-13)

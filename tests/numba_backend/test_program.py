@@ -29,7 +29,7 @@ from loopax.ir import (
     UnsupportedOpError,
     evaluate,
 )
-from loopax.lowering import lower
+from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
 from tests.compare import imported
 from tests.programs import models, reference, scan_bodies, scans, zero_steps
@@ -40,7 +40,7 @@ i = pt.lscalar("i")
 
 def compiled(inputs: list[Any], outputs: list[Any]) -> tuple[FunctionGraph, Any]:
     graph = imported(inputs, outputs).graph
-    lower(graph)
+    lower_to_loops(graph)
     return graph, compile_program(graph)
 
 
