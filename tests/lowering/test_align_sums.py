@@ -275,7 +275,6 @@ def _legacy(order: int, wrt: Any, **over: Any) -> Any:
         (a, {"sequences": [xs]}, [xs], [[0.1, -0.3, 0.2]]),
         (x0, {"n_steps": 4}, [], []),
         (x0, {"n_steps": n}, [n], [5]),
-        (x0, {"n_steps": n}, [n], [1]),
     ],
 )
 def test_two_loops_for_any_derivative(order, wrt, over, given, at):
