@@ -111,7 +111,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen: there is nothing to copy
 
     def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """As PyTensor does it in its own modes, but not while we transpile (`loopax.lowering.stabilize`)."""
+        """As PyTensor does in its own modes, but not while we transpile (`lowering/stabilize.py`)."""
         return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Op:

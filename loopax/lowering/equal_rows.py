@@ -8,12 +8,13 @@ Equal is bit by bit: NaN is equal to itself, and -0.0 is not 0.0.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Apply, Constant
 from pytensor.scalar.basic import Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -104,3 +105,15 @@ def _filled(like: Any, value: Any) -> Any:
         static = x.type.shape[axis]
         dims.append(x.shape[axis] if static is None else pt.constant(static, dtype="int64"))
     return _spread(Alloc(), value, dims)
+
+
+def filled(value: Any, dims: Sequence[Any]) -> Any:
+    """``pt.alloc(value, *dims)`` without a search for lengths that are static and do not look so.
+
+    The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
+    """
+    value = pt.as_tensor(value)
+    lengths = [pt.as_tensor(n).astype("int64") for n in dims]
+    static = [int(n.data) if isinstance(n, Constant) else None for n in lengths]
+    out = value.type.clone(shape=static)()
+    return Apply(pt.alloc, [value, *lengths], [out]).outputs[0]

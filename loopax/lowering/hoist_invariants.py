@@ -43,6 +43,7 @@ from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trace_shapes
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.equal_rows import filled
 from loopax.lowering.merge_inputs import Numbers
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.raising import Effort, effort
@@ -231,7 +232,7 @@ class _Guard:
         if not self.results:
             return []
         zeros: list[Any] = [
-            pt.alloc(pt.constant(0, dtype=v.type.dtype), *shape)
+            filled(pt.constant(0, dtype=v.type.dtype), shape)
             for v, shape in zip(self.results, self.shapes, strict=True)
         ]
         cond = Cond.from_branches(self.operands, self.results, zeros, "if there is a step")

@@ -38,7 +38,7 @@ from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.checked_steps import is_checked
-from loopax.lowering.equal_rows import row_of
+from loopax.lowering.equal_rows import filled, row_of
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 from loopax.lowering.sizes import Sizes
 
@@ -306,4 +306,4 @@ def _keeps_its_value(s: State, consts: dict[Any, Any]) -> bool:
 
 def _repeated(x: Any, n_steps: Any) -> Any:
     dims = [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
-    return pt.alloc(x, n_steps, *dims)
+    return filled(x, [n_steps, *dims])

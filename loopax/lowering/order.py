@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from pytensor.configdefaults import config
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.lowering.align_sums import align_sums
@@ -64,11 +65,17 @@ NATIVE_PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
 
 def lower(graph: FunctionGraph) -> None:
     """Run every pass on ``graph``, in place, as a backend with structured loops wants it."""
-    for run in PASSES:
-        run(graph)
+    run_passes(graph, PASSES)
 
 
 def lower_to_loops(graph: FunctionGraph) -> None:
     """Run every pass on ``graph``, in place, as a backend that writes its own loops wants it."""
-    for run in NATIVE_PASSES:
-        run(graph)
+    run_passes(graph, NATIVE_PASSES)
+
+
+def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], None]]) -> None:
+    """Run ``passes`` on ``graph``, in place."""
+    # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
+    with config.change_flags(traceback__limit=0):
+        for run in passes:
+            run(graph)

@@ -17,6 +17,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
 from loopax.ir.compat import joined_rows
+from loopax.lowering.equal_rows import filled
 from loopax.lowering.row_pieces import NONE, ONE, Fill, Piece, Row, Rows, Window
 from loopax.lowering.sizes import Length, Size, Sizes
 
@@ -153,7 +154,7 @@ class Expressions:
         if rows:
             parts = [self._kept_expression(((piece,), trailing, dtype)) for piece in rows]
             return pt.join(0, *parts)
-        return pt.alloc(np.zeros((), dtype=dtype), 0, *map(self.number, trailing))
+        return filled(np.zeros((), dtype=dtype), [0, *map(self.number, trailing)])
 
     def _key(self, rows: Rows, like: Any) -> Any:
         trailing = tuple(self.length(like, k) for k in range(1, like.type.ndim))
@@ -171,7 +172,7 @@ class Expressions:
         if isinstance(piece, Row):
             return pt.shape_padleft(piece.row)
         if isinstance(piece, Fill):
-            return pt.alloc(piece.value, self.number(piece.count), *map(self.number, trailing))
+            return filled(piece.value, [*map(self.number, (piece.count, *trailing))])
         bounds = self._bounds(piece)
         if bounds is None:
             low = piece.start - piece.count + 1

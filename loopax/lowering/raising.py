@@ -146,5 +146,7 @@ def _cannot_raise(op: Any, node: Apply) -> bool:
 def _is_exact(node: Apply) -> bool:
     """Whether a scalar op is arithmetic of integers, as indices are made by."""
     op: Any = node.op
-    discrete = all(str(getattr(v.type, "dtype", "")).startswith(("int", "uint")) for v in node.inputs)
+    discrete = all(
+        str(getattr(v.type, "dtype", "")).startswith(("int", "uint")) for v in node.inputs
+    )
     return discrete and isinstance(op, ps.Add | ps.Sub | ps.Mul | ps.Neg | ps.Cast)

@@ -30,6 +30,8 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import discrete_dtypes
 
+from loopax.lowering.equal_rows import filled
+
 
 class RowWise(NamedTuple):
     """How a node is computed for all rows: ``make(inputs, n)``, ``n`` being the number of rows.
@@ -167,7 +169,7 @@ def entries_of(shape: Any) -> list[Any] | None:
 
 def repeated(x: Any, n: Any) -> Any:
     """``n`` rows that are all ``x``."""
-    return pt.alloc(x, n, *(x.shape[k] for k in range(x.type.ndim)))
+    return filled(x, [n, *(x.shape[k] for k in range(x.type.ndim))])
 
 
 def shuffled(x: Any, order: Sequence[Any]) -> Any:

@@ -47,10 +47,15 @@ from loopax.lowering.sizes import Length
 _BROADCASTING_IS_NO_MATTER = (Scan, Subtensor, DimShuffle, Join, Split, Sum, Shape, Shape_i)
 
 
+_SWEEPS = 4  # the third finds something where a chain of joins is long; nothing was left after that
+
+
 def simplify_gradients(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    if any(map(_is_read_or_written, graph.apply_nodes)):
-        _Sweep(graph).run()
+    for _ in range(_SWEEPS):
+        # What was simplified late in a sweep tells lengths that were asked for early in it.
+        if not any(map(_is_read_or_written, graph.apply_nodes)) or not _Sweep(graph).run():
+            break
     map_bodies(graph, simplify_gradients, _may_be_simpler)
 
 
@@ -76,8 +81,10 @@ class _Sweep:
         self.facts = IndexFacts(graph)
         self.sizes = self.facts.sizes
         self.pieces = Pieces(self.sizes, self.facts.guarded)
+        self.changed = False
 
-    def run(self) -> None:
+    def run(self) -> bool:
+        """Whether there was anything to do."""
         for node in self.graph.toposort():
             for v in node.outputs:
                 if node in self.graph.apply_nodes and self.graph.clients.get(v):
@@ -85,6 +92,7 @@ class _Sweep:
                     if new is not None:
                         self._replace(v, new)
         self.facts.keep_errors()
+        return self.changed
 
     def _replace(self, old: Any, new: Any) -> None:
         if new.type.dtype != old.type.dtype or new is old:
@@ -95,6 +103,7 @@ class _Sweep:
             return
         pairs = [(old, old.type.filter_variable(new))]
         self.graph.replace_all(pairs, reason="simplify_gradients", import_missing=True)
+        self.changed = True
 
     def _may_stand_for(self, old: Any, new: Any) -> bool:
         if not old.type.is_super(new.type):
