@@ -35,7 +35,7 @@ def row_of(x: Any) -> Any:
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, Alloc):
         value, _, *dims = x.owner.inputs
-        return _spread(op, _without_leading(value, x.type.ndim), dims)
+        return _spread(_without_leading(value, x.type.ndim), dims)
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Second):
         return _filled(*x.owner.inputs)
     if isinstance(op, Subtensor):
@@ -77,18 +77,18 @@ def _without_leading(value: Any, ndim: int) -> Any:
     return value.dimshuffle(*range(1, ndim))
 
 
-def _spread(op: Any, value: Any, dims: list[Any]) -> Any:
+def _spread(value: Any, dims: list[Any]) -> Any:
     if value is None:
         return None
     static = [int(n.data) if isinstance(n, Constant) else None for n in dims]
     known = tuple(n for n in static if n is not None)
     if len(known) < len(dims):
-        return op(value, *dims)
+        return filled(value, dims)
     if value.type.shape == known:
         return value
     if isinstance(value, Constant) and prod(known) <= _SMALL:
         return pt.constant(np.broadcast_to(value.data, known).copy())
-    return op(value, *dims)
+    return filled(value, dims)
 
 
 def _filled(like: Any, value: Any) -> Any:
@@ -104,7 +104,7 @@ def _filled(like: Any, value: Any) -> Any:
         x, axis = (value, k) if from_value else (like, k + 1)
         static = x.type.shape[axis]
         dims.append(x.shape[axis] if static is None else pt.constant(static, dtype="int64"))
-    return _spread(Alloc(), value, dims)
+    return _spread(value, dims)
 
 
 def filled(value: Any, dims: Sequence[Any]) -> Any:
@@ -113,7 +113,11 @@ def filled(value: Any, dims: Sequence[Any]) -> Any:
     The search rewrites the graph of the lengths: it took a third of `simplify_gradients`.
     """
     value = pt.as_tensor(value)
-    lengths = [pt.as_tensor(n).astype("int64") for n in dims]
+    given = [pt.as_tensor(n) for n in dims]
+    lengths = [
+        pt.constant(int(n.data), dtype="int64") if isinstance(n, Constant) else n.astype("int64")
+        for n in given
+    ]
     static = [int(n.data) if isinstance(n, Constant) else None for n in lengths]
     out = value.type.clone(shape=static)()
     return Apply(pt.alloc, [value, *lengths], [out]).outputs[0]
