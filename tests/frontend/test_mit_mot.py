@@ -88,6 +88,7 @@ def test_second_order(taps):
     chex.assert_trees_all_close(found, expected, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("taps", [(-1,), pytest.param((-1, -2), marks=pytest.mark.slow)], ids=str)
 def test_third_order(taps):
     y = COSTS["last"](recurrence(taps))

@@ -363,6 +363,7 @@ def test_gradient_of_two_initial_rows_is_read_of_the_last_states():
     assert backward.op.n_ys == 0 and backward.inputs[0] is forward.outputs[-2]
 
 
+@pytest.mark.slow
 def test_second_derivatives_of_a_vector_loop():
     # Without sequences: PyTensor 3.0 cannot differentiate the gradient of a loop that has some.
     t = scan(

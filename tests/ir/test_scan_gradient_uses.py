@@ -151,6 +151,7 @@ def test_a_generator_is_carried_and_each_step_draws_again_what_it_drew(options):
 # -- by PyTensor's other names -----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_jacobian_hessian_and_products_with_them():
     final, ys = scan(along_x, s, x)
     cost = final**2 + (ys**3).sum()

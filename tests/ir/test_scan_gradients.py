@@ -90,12 +90,19 @@ def exact(name: str, order: int) -> None:
         close(by_jax(case, order), found, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("far lags", "unrolled", "nested")))
+        for name in CASES
+    ],
+)
 def test_orders_1_and_2(name):
     exact(name, 2)
 
 
-@pytest.mark.parametrize("name", ["recurrence", pytest.param("coupled", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["recurrence", "coupled"])
 def test_orders_3_and_4(name):
     exact(name, 4)
 

@@ -530,6 +530,7 @@ def test_memory_does_not_grow_with_the_bound():
     assert many < 12 * few and many < 8 * width * 800
 
 
+@pytest.mark.slow
 def test_memory_of_a_batch_and_a_hessian():
     """Of second order too: what is kept is some levels of blocks, not all steps."""
     f = jaxify([X, A], walk(100_000)[0])

@@ -322,6 +322,7 @@ def test_invalid_parameters_that_are_known(name):
         jax.eval_shape(jaxify([RNG], draw(getattr(R, name), *parameters)), KEY)
 
 
+@pytest.mark.slow
 def test_invalid_parameters_that_are_not_known_give_no_number():
     """And in a batch only where they are; valid ones next to them are drawn.
 

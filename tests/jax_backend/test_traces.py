@@ -255,7 +255,8 @@ def test_derivatives(rank, name):
 
 # PyTensor 3.3 asserts that a length is 1 or not, which cannot raise while a program runs.
 @pytest.mark.filterwarnings("ignore:The assertion:UserWarning")
-@pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [1, 2])
 def test_pytensors_gradient_transpiled(rank):
     """Of all entries of a table in one cost: what PyTensor's own gradients are made of has rules too."""
     outs, floats, *_ = programs(rank)

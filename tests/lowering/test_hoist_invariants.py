@@ -375,7 +375,8 @@ def test_a_while_loop_keeps_its_condition():
     hoisted([found], [s, a], [0.6, 0.7])
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # test_passes.py has random programs in make test
+@pytest.mark.parametrize("number", range(2))
 def test_random_loops_and_their_gradients(number):
     @seed(number)
     @settings(RANDOM, max_examples=4)

@@ -266,7 +266,8 @@ def test_what_an_inner_loop_passes_on():
 # -- programs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # test_passes.py has random programs in make test
+@pytest.mark.parametrize("number", range(2))
 def test_random_loops_and_their_gradients(number):
     @seed(number)
     @settings(RANDOM, max_examples=4)

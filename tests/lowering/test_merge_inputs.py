@@ -158,7 +158,8 @@ def test_nothing_to_merge():
     assert graph.toposort() == before
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # test_passes.py has random programs in make test
+@pytest.mark.parametrize("number", range(2))
 def test_random_loops_and_their_gradients(number):
     @seed(number)
     @settings(RANDOM, max_examples=4)

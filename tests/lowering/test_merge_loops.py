@@ -223,6 +223,7 @@ def test_one_loop_is_not_looked_at():
 # -- random loops ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow  # test_passes.py has them in make test
 @pytest.mark.parametrize("number", range(2))
 def test_gradients_of_random_loops(number):
     @seed(number)

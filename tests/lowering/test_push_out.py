@@ -411,7 +411,8 @@ def _equations(jaxpr: Any) -> Any:
 # -- programs ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # test_passes.py has random programs in make test
+@pytest.mark.parametrize("number", range(2))
 def test_random_loops_and_their_gradients(number):
     @seed(number)
     @settings(RANDOM, max_examples=2 if number else 8)

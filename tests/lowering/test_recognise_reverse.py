@@ -288,7 +288,8 @@ def test_loops_in_loops():
 # -- programs --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # test_passes.py has random programs in make test
+@pytest.mark.parametrize("number", range(2))
 def test_random_loops(number):
     """Over flipped rows, of which traces are flipped, and one behind the other."""
 

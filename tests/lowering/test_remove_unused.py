@@ -343,7 +343,8 @@ def test_a_gradient_that_is_asked_for_one_input():
     assert states == [4, 1]
 
 
-@pytest.mark.parametrize("number", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow  # test_passes.py has them in make test
+@pytest.mark.parametrize("number", range(2))
 def test_random_loops_and_their_gradients(number):
     """Of which some outputs are read."""
 

@@ -76,7 +76,7 @@ def sums(stops: bool = False, **options: Any) -> tuple[list[Any], list[Any]]:
 @pytest.mark.parametrize(
     ("stops", "reverse"),
     [
-        (False, False),
+        pytest.param(False, False, marks=pytest.mark.slow),
         pytest.param(False, True, marks=pytest.mark.slow),
         pytest.param(True, False, marks=pytest.mark.slow),
         (True, True),

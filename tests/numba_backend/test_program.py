@@ -161,6 +161,7 @@ def test_a_loop_in_a_branch_in_a_loop():
     assert_agrees([n, s0], outputs, [0, 1.0], [7, 1.0])
 
 
+@pytest.mark.slow
 def test_gradients_of_loops_of_ours():
     """With checkpoints (loops in loops, traces of rows of unknown length), a stop, a branch."""
     x, a, s0 = pt.dvector("x"), pt.dscalar("a"), pt.dscalar("s0")
