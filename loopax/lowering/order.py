@@ -51,6 +51,7 @@ PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
     hoist_invariants,
     split_loops,  # after fuse_loops, which would have to take back what has left
     push_out,  # last of those that take something out: the rows that it looks at are fewer by now
+    merge_equal,  # what has left two loops may be the same
     remove_unused,
 )
 

@@ -36,6 +36,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.checked_steps import is_checked
 from loopax.lowering.index_facts import IndexFacts
 from loopax.lowering.piece_rules import leading_index
 from loopax.lowering.pieces import Pieces
@@ -124,7 +125,7 @@ class _Sweep:
         if not isinstance(v.type, DenseTensorType):
             return None
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Second) and not v.type.ndim:
-            return node.inputs[1]
+            return None if is_checked(node.inputs[0]) else node.inputs[1]
         if isinstance(op, Sum):
             return self._sum(v, node)
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Mul) and v.type.ndim:

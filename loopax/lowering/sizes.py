@@ -33,7 +33,9 @@ from pytensor.tensor.basic import (
     Split,
     TensorFromScalar,
 )
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 from pytensor.typed_list import length as list_length
@@ -41,6 +43,7 @@ from pytensor.typed_list import length as list_length
 from loopax.ir import Scan
 from loopax.ir.compat import joined_rows
 from loopax.ir.rows import FitRows, KeepRows
+from loopax.lowering.loop_sizes import LoopSizes
 
 _DEPTH = 100  # how far a question is followed: passes ask in topological order, so that few go far
 _WIDE = (
@@ -110,6 +113,7 @@ class Sizes:
     def __init__(self, graph: AbstractFunctionGraph | None = None) -> None:
         self._known: dict[Any, Size] = {}
         self._least: dict[Any, int] = {}
+        self._loops: dict[Any, LoopSizes] = {}
         self._variables: dict[Size, Any] = {}
         self._depth = 0
         self._learns = graph is not None
@@ -307,13 +311,14 @@ class Sizes:
         op: Any = node.op
         given = node.inputs
         if isinstance(op, Scan):
-            at = node.outputs.index(x) - op.n_states
-            return self._rows_made(node) if axis == 0 <= at < op.n_ys else None
+            return self._of_loop(node, node.outputs.index(x), axis)
         if isinstance(op, Elemwise):
             return self._of_elemwise(given, axis)
         if isinstance(op, Alloc):
             dim = given[1 + axis]
             return self.of(dim)
+        if isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot):
+            return self._of_product(given[0], given[1], axis, x.type.ndim)
         if isinstance(op, IncSubtensor | CheckAndRaise | SpecifyShape):
             return self.length(given[0], axis)
         if isinstance(op, DimShuffle):
@@ -341,6 +346,15 @@ class Sizes:
                 return self._clipped(True, stop - start, Size())
         return None
 
+    def _of_loop(self, node: Any, at: int, axis: int) -> Size | None:
+        if axis == 0 and at >= node.op.n_states:
+            return self._rows_made(node)
+        if not hasattr(node.outputs[at].type, "ndim"):
+            return None
+        if node not in self._loops:
+            self._loops[node] = LoopSizes(node, self, Sizes())
+        return self._loops[node].of(at, axis)
+
     def _rows_made(self, node: Any) -> Size:
         """The length of the traces of a loop: the steps that it takes."""
         if not node.op.stops:
@@ -348,6 +362,12 @@ class Sizes:
         n_done = node.outputs[-2]
         self._least.setdefault(n_done, 0)
         return self.of(n_done)
+
+    def _of_product(self, a: Any, b: Any, axis: int, ndim: int) -> Size | None:
+        if max(a.type.ndim, b.type.ndim) > 2:
+            return None
+        rows = axis == 0 and a.type.ndim == 2
+        return self.length(a, 0) if rows else self.length(b, b.type.ndim - 1) if ndim else None
 
     def _of_elemwise(self, given: Any, axis: int) -> Size | None:
         # A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
