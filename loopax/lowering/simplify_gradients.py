@@ -149,6 +149,8 @@ class _Sweep:
         if isinstance(node.op, Elemwise) and not self._rows_are_read(v):
             return None
         rows, before = self.pieces.of(v), self.pieces.nodes(v)
+        if not rows and any(x.owner is not None for x in node.inputs[:1]):
+            return None  # no rows of what may raise: there is nothing to win by losing the error
         trailing = [self.pieces.length(v, k) for k in range(1, v.type.ndim)]
         if not before or any(self.pieces.hangs_on(n, v) for n in trailing):
             return None
