@@ -36,7 +36,8 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, State, replace_outputs
 from loopax.lowering.pieces import Pieces
 from loopax.lowering.row_pieces import NONE, ONE, Piece, Rows, is_zero, taken
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.sizes import Sizes
 
 
 def align_sums(graph: FunctionGraph) -> None:

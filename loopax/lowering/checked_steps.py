@@ -14,7 +14,8 @@ from pytensor.typed_list import length
 
 from loopax.ir import Scan, ScanArgs
 from loopax.ir.checked import Checked
-from loopax.lowering.sizes import Size, Sizes, counts_steps
+from loopax.lowering.size import Size, counts_steps
+from loopax.lowering.sizes import Sizes
 
 Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold
 

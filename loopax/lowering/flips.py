@@ -27,7 +27,8 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subt
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.compat import joined_rows
-from loopax.lowering.sizes import Clipped, Size, Sizes
+from loopax.lowering.size import Clipped, Size
+from loopax.lowering.sizes import Sizes
 
 _SOURCES = 8  # a tensor of more than so many is a source itself
 _DEPTH = 40  # so is one that is made of them in more steps

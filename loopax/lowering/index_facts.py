@@ -18,7 +18,8 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse, LazyIfElse
-from loopax.lowering.sizes import Size, Sizes, counts_steps
+from loopax.lowering.size import Size, counts_steps
+from loopax.lowering.sizes import Sizes
 
 _MESSAGE = "index out of bounds: the axis is too short"
 

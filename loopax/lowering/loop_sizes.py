@@ -16,7 +16,8 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.elemwise import Elemwise
 
 if TYPE_CHECKING:
-    from loopax.lowering.sizes import Size, Sizes
+    from loopax.lowering.size import Size
+    from loopax.lowering.sizes import Sizes
 
 
 class LoopSizes:

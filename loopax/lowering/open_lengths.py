@@ -15,7 +15,7 @@ from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir import Scan
 from loopax.ir.compat import InnerGraphOp
-from loopax.lowering.sizes import Length, Size
+from loopax.lowering.size import Length, Size
 
 
 def has_open_lengths(graph: Any) -> bool:

@@ -19,7 +19,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from loopax.ir.compat import joined_rows
 from loopax.lowering.equal_rows import filled
 from loopax.lowering.row_pieces import NONE, ONE, Fill, Piece, Row, Rows, Window
-from loopax.lowering.sizes import Length, Size, Sizes
+from loopax.lowering.size import Length, Size
+from loopax.lowering.sizes import Sizes
 
 _LARGE = 2**16  # elements of a constant that are compared
 

@@ -30,7 +30,7 @@ from loopax.lowering.row_pieces import (
     sliced,
     taken,
 )
-from loopax.lowering.sizes import Size
+from loopax.lowering.size import Size
 
 if TYPE_CHECKING:
     from loopax.lowering.pieces import Pieces

@@ -37,7 +37,8 @@ from loopax.lowering.row_pieces import (
     joined,
     taken,
 )
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.sizes import Sizes
 
 _MOST = 16  # pieces of one tensor; what has more stays as it is
 _DEPTH = 100  # as in Sizes: asked in topological order, few questions go far

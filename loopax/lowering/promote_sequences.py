@@ -43,7 +43,8 @@ from loopax.ir.checked import Checked
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
-from loopax.lowering.sizes import Clipped, Length, Size, Sizes
+from loopax.lowering.size import Clipped, Length, Size
+from loopax.lowering.sizes import Sizes
 
 # What else a step may do where a check of an index moves to before the loop: it raises nothing, or an
 # IndexError, or complains of shapes.

@@ -37,7 +37,8 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.kept_rows import keep_in_states, rebound, shape_of, trailing_shapes
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.raising import Effort, effort
-from loopax.lowering.sizes import Clipped, Length, Size, Sizes
+from loopax.lowering.size import Clipped, Length, Size
+from loopax.lowering.sizes import Sizes
 from loopax.lowering.trace_reads import Reads, reads_of
 
 _STATES = 4  # rows that are kept as states; each is copied at every step

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Constant
 
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.sizes import Sizes
 
 NONE, ONE = Size(), Size(offset=1)
 

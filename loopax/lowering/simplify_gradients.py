@@ -41,7 +41,7 @@ from loopax.lowering.index_facts import IndexFacts
 from loopax.lowering.piece_rules import leading_index
 from loopax.lowering.pieces import Pieces
 from loopax.lowering.row_pieces import ONE, Fill, Window, is_zero
-from loopax.lowering.sizes import Length
+from loopax.lowering.size import Length
 
 # Of a tensor that is known to have one row, these ask the type whether it has: a type that says more
 # than the old one did would let them broadcast what was an error.

@@ -28,7 +28,8 @@ from loopax.lowering.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
 from loopax.lowering.pieces import Pieces
 from loopax.lowering.row_pieces import NONE, ONE, Rows, Window, backwards
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.sizes import Sizes
 
 _FAR = 3  # a slice of a join of a slice of a trace
 _MANY = 32

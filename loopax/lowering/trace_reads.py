@@ -20,7 +20,8 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.sizes import Sizes
 
 Index = tuple[Any, ...]
 _FLIP = (slice(None, None, -1),)

@@ -13,7 +13,8 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import scan
 from loopax.ir import evaluate
 from loopax.ir.rows import FitRows, KeepRows
-from loopax.lowering.sizes import Size, Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.sizes import Sizes
 from tests.random_loops import RANDOM
 
 x, y = pt.dvector("x"), pt.dmatrix("y")
