@@ -41,11 +41,13 @@ class Size:
     def __add__(self, other: Size | int) -> Size:
         if isinstance(other, int):
             return Size(self.terms, self.offset + other)
+        offset = self.offset + other.offset
+        if not (self.terms and other.terms):  # most are: without it, half of the time here is for dicts
+            return Size(self.terms or other.terms, offset)
         counts = dict(self.terms)
         for atom, k in other.terms:
             counts[atom] = counts.get(atom, 0) + k
-        left = frozenset((atom, k) for atom, k in counts.items() if k)
-        return Size(left, self.offset + other.offset)
+        return Size(frozenset((atom, k) for atom, k in counts.items() if k), offset)
 
     def __mul__(self, k: int) -> Size:
         if not k:
@@ -56,6 +58,8 @@ class Size:
         return self * -1
 
     def __sub__(self, other: Size | int) -> Size:
+        if isinstance(other, Size) and self.terms == other.terms:
+            return Size(offset=self.offset - other.offset)
         return self + -other
 
 
