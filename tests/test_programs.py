@@ -93,10 +93,14 @@ def test_values(program):
 
 
 # The gradients' jit covers a program, unless it leaves out inputs that a caller's may trace.
-LEFT_OUT = [p for p in NOW if not p.grad_wrt or len(p.values) > len({*p.grad_wrt, *p.static})]
+LEFT_OUT = [
+    pytest.param(p, marks=[pytest.mark.slow] * bool(p.grad_wrt), id=str(p))
+    for p in NOW
+    if not p.grad_wrt or len(p.values) > len({*p.grad_wrt, *p.static})
+]
 
 
-@pytest.mark.parametrize("program", LEFT_OUT, ids=str)
+@pytest.mark.parametrize("program", LEFT_OUT)
 def test_under_jit(program):
     f, values = over(program, traced_names(program))
     check_outputs(jax.jit(f)(*values), program)

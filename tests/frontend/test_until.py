@@ -521,7 +521,8 @@ def random_loop(recipe):
     return outputs, sum((t**2).sum() + t[-1] for t in traces)
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
 def test_random_loops(number):
     def agree(recipe):
         print(recipe)

@@ -132,7 +132,11 @@ def test_two_axes(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["recurrence", "every 3", "stopping", "stopping, finals", "nested"]
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("every 3", "stopping, finals")))
+        for name in ("recurrence", "every 3", "stopping", "stopping, finals", "nested")
+    ],
 )
 def test_gradients(name):
     """Of a batch: the rows' gradients; and the batch of gradients is the gradient of the batch."""

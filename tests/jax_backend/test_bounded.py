@@ -183,7 +183,8 @@ def mixed_by_hand(x, a, xs, reverse):
     return total * vector[1] + past[-1]
 
 
-@pytest.mark.parametrize("reverse", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("reverse", [False, True])
 def test_states_of_several_types(reverse):
     (total, vector, count, flag, past), _, stopped = mixed(reverse)
     outs = [total * vector[1] + past[-1], count, flag, stopped]
@@ -336,7 +337,10 @@ NESTED = {
 }
 
 
-@pytest.mark.parametrize("name", NESTED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (n == "while in while")) for n in NESTED],
+)
 def test_nested(name):
     build, by_hand = NESTED[name]
     out = build()

@@ -337,7 +337,8 @@ def assert_program(steps, end):
     assert checked >= 2
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 2])
 def test_random_programs(number):
     @seed(number)
     @settings(RANDOM, max_examples=4)

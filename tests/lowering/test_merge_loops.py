@@ -113,7 +113,11 @@ def test_in_bodies_too():
 
 @pytest.mark.parametrize(
     ("name", "counts"),
-    [("recurrence", [2, 5, 12]), ("coupled", [2, 5, 13]), ("feeding", [2, 5, 12])],
+    [
+        ("recurrence", [2, 5, 12]),
+        pytest.param("coupled", [2, 5, 13], marks=pytest.mark.slow),
+        pytest.param("feeding", [2, 5, 12], marks=pytest.mark.slow),
+    ],
 )
 def test_derivatives_have_fewer_loops(name, counts):
     case = CASES[name]()

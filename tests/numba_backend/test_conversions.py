@@ -88,6 +88,7 @@ def test_scalars(stops, reverse):
     assert_agrees(inputs, outputs, *[[np.arange(n) / 5, 0.5, 3, True] for n in lengths])
 
 
+@pytest.mark.slow
 def test_matrices_and_constants():
     P, A, v = pt.dmatrix("P"), pt.dmatrix("A"), pt.dvector("v")
     scan = Scan.from_body(
@@ -105,6 +106,7 @@ def test_matrices_and_constants():
     assert_agrees([steps, vs, P0, A0], outputs, *values)
 
 
+@pytest.mark.slow
 def test_rows_of_a_shape_not_known_before():
     m = pt.lscalar("m")
     scan = Scan.from_body(BodyArgs(i, [], [m], []), BodyOuts([m], [pt.arange(m) + i]))
