@@ -49,13 +49,19 @@ _BROADCASTING_IS_NO_MATTER = (Scan, Subtensor, DimShuffle, Join, Split, Sum, Sha
 
 
 _SWEEPS = 4  # the third finds something where a chain of joins is long; nothing was left after that
+_FEW = 4  # loops, as a second derivative has them: all that were tried were plain after one sweep
 
 
 def simplify_gradients(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
     for _ in range(_SWEEPS):
-        # What was simplified late in a sweep tells lengths that were asked for early in it.
-        if not any(map(_is_read_or_written, graph.apply_nodes)) or not _Sweep(graph).run():
+        if not any(map(_is_read_or_written, graph.apply_nodes)):
+            break
+        sweep = _Sweep(graph)
+        sweep.run()
+        # What is simplified late in a sweep may tell of what was looked at early in it.
+        many = sum(isinstance(node.op, Scan) for node in graph.apply_nodes) > _FEW
+        if not (sweep.stale or (sweep.changed and many)):
             break
     map_bodies(graph, simplify_gradients, _may_be_simpler)
 
@@ -83,9 +89,9 @@ class _Sweep:
         self.sizes = self.facts.sizes
         self.pieces = Pieces(self.sizes, self.facts.guarded)
         self.changed = False
+        self.stale = False  # whether an answer hangs on a length that is known better by now
 
-    def run(self) -> bool:
-        """Whether there was anything to do."""
+    def run(self) -> None:
         for node in self.graph.toposort():
             for v in node.outputs:
                 if node in self.graph.apply_nodes and self.graph.clients.get(v):
@@ -93,7 +99,6 @@ class _Sweep:
                     if new is not None:
                         self._replace(v, new)
         self.facts.keep_errors()
-        return self.changed
 
     def _replace(self, old: Any, new: Any) -> None:
         if new.type.dtype != old.type.dtype or new is old:
@@ -105,6 +110,7 @@ class _Sweep:
         pairs = [(old, old.type.filter_variable(new))]
         self.graph.replace_all(pairs, reason="simplify_gradients", import_missing=True)
         self.changed = True
+        self.stale |= self.sizes.was_unknown(old)
 
     def _may_stand_for(self, old: Any, new: Any) -> bool:
         if not old.type.is_super(new.type):

@@ -42,7 +42,9 @@ class Size:
         if isinstance(other, int):
             return Size(self.terms, self.offset + other)
         offset = self.offset + other.offset
-        if not (self.terms and other.terms):  # most are: without it, half of the time here is for dicts
+        if not (
+            self.terms and other.terms
+        ):  # most are: without it, half of the time here is for dicts
             return Size(self.terms or other.terms, offset)
         counts = dict(self.terms)
         for atom, k in other.terms:

@@ -46,6 +46,9 @@ class Sizes:
         self._least: dict[Any, int] = {}
         self._loops: dict[Any, LoopSizes] = {}
         self._variables: dict[Size, Any] = {}
+        self._unknown: set[Any] = (
+            set()
+        )  # variables of which, or of whose length, nothing more was known
         self._depth = 0
         self._learns = graph is not None
         loops = [] if graph is None else [n for n in graph.toposort() if isinstance(n.op, Scan)]
@@ -89,6 +92,10 @@ class Sizes:
                 bound = least - size.offset
                 self._least[atom] = max(self._least.get(atom, bound), bound)
 
+    def was_unknown(self, v: Any) -> bool:
+        """Whether an answer hangs on ``v``, or its length, of which nothing more was known."""
+        return v in self._unknown
+
     def variable(self, size: Size) -> Any:
         """``size`` as an int64 scalar, one for each."""
         if size not in self._variables:
@@ -123,6 +130,7 @@ class Sizes:
         if found is not None:
             return found
         if self._depth >= _DEPTH:  # not kept: asked from nearer by it may be known
+            self._unknown.add(atom.of if isinstance(atom, Length) else atom)
             return Size(frozenset([(atom, 1)]))
         self._depth += 1
         try:
@@ -130,6 +138,8 @@ class Sizes:
         finally:
             self._depth -= 1
         found = Size(frozenset([(atom, 1)])) if answered is None else answered
+        if answered is None:
+            self._unknown.add(atom.of if isinstance(atom, Length) else atom)
         self._known[key] = found
         return found
 
