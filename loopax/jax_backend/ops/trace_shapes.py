@@ -127,7 +127,20 @@ def _length(site: Site, v: Any) -> _Length:
 
 @trace_rule(Alloc)
 def alloc(site: Site, value: Any, *lengths: Any) -> Any:
+    if isinstance(value, Trace):
+        return _spread(site, value)
     return _filled(site, value, [(k, x) for k, x in enumerate(lengths)], skipped=1)
+
+
+def _spread(site: Site, trace: Trace) -> Trace:
+    """``trace`` spread along other axes; along its own it is as long as it is asked to be."""
+    asked = site.node.inputs[1:]
+    axis = trace.axis + len(asked) - jnp.ndim(trace.data)
+    shape = [None if k == axis else _known(site, n) for k, n in enumerate(asked)]
+    shape[axis] = trace.data.shape[trace.axis]
+    if None in shape:
+        refuse_trace(site)
+    return Trace(jnp.broadcast_to(trace.data, tuple(shape)), trace.length, axis)
 
 
 @trace_rule(AllocEmpty)
