@@ -91,9 +91,12 @@ def _read_from(graph: FunctionGraph, trace: Any) -> list[Any]:
         clients = [(client, found[v]) for v in near for client, _ in graph.clients[v]]
         near = []
         for client, joined in clients[:_MANY]:
-            if isinstance(client.op, Subtensor | Join) and client.outputs[0] not in found:
-                near.append(client.outputs[0])
-                found[near[-1]] = joined or isinstance(client.op, Join)
+            if not isinstance(client.op, Subtensor | Join):
+                continue
+            (v,) = client.outputs
+            if v not in found and v.type.ndim == trace.type.ndim:  # not one row of it
+                near.append(v)
+                found[v] = joined or isinstance(client.op, Join)
     return [v for v, joined in found.items() if joined]
 
 

@@ -159,3 +159,13 @@ def test_a_loop_that_stops():
     nodes = graph.toposort()
     state_traces(graph)
     assert graph.toposort() == nodes
+
+
+def test_one_row_of_what_a_trace_is_joined_to_is_no_trace():
+    """The second derivative of a loop with two taps reads a row of the join, which has no rows itself."""
+    rows, start = pt.dvector("rows"), pt.dscalar("start")
+    _, ys = scan(lambda c, r: (c * r, c), start, rows)
+    graph = FunctionGraph([rows, start], [pt.concatenate([ys[1:], rows[:1]])[0]], clone=True)
+    nodes = graph.toposort()
+    state_traces(graph)
+    assert graph.toposort() == nodes
