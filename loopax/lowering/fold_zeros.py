@@ -44,15 +44,15 @@ IsZero = Callable[[Variable], bool]
 
 def fold_zeros(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    outside = _Zeros(lambda v: False)
+    outside = Zeros(lambda v: False)
     for node in graph.toposort():
         if isinstance(node.op, Scan):
             _fold(graph, node, outside)
-            outside = _Zeros(lambda v: False) if node not in graph.apply_nodes else outside
+            outside = Zeros(lambda v: False) if node not in graph.apply_nodes else outside
     map_bodies(graph, fold_zeros)
 
 
-def _fold(graph: FunctionGraph, node: Apply, outside: _Zeros) -> None:
+def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
     op: Any = node.op
     args, outs, given = op.args, op.outs, op.split_inputs(node.inputs)
     fixed = {
@@ -70,7 +70,7 @@ def _fold(graph: FunctionGraph, node: Apply, outside: _Zeros) -> None:
         return
     while True:  # ends: it only shrinks
         known = fixed | {args.states[k] for k in assumed}
-        inside = _Zeros(known.__contains__)
+        inside = Zeros(known.__contains__)
         left = [k for k in assumed if inside(outs.states[k])]
         if left == assumed:
             break
@@ -121,11 +121,11 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[A
         loop.consts.append(Input(state.inner, state.init))
         zero.add(state.inner)
     loop.states = [s for k, s in enumerate(loop.states) if k not in assumed]
-    loop.set_outputs(_without_zeros(loop.outputs(), _Zeros(zero.__contains__)))
+    loop.set_outputs(_without_zeros(loop.outputs(), Zeros(zero.__contains__)))
     replace_outputs(graph, {**finals, **loop.close()}, "fold_zeros")
 
 
-def _without_zeros(outputs: list[Any], zeros: _Zeros) -> list[Any]:
+def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
     """``outputs`` with 0 for every scalar that is zero, and without the terms that are."""
     new: dict[Any, Any] = {}
 
@@ -169,7 +169,7 @@ def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
     return terms if same else []
 
 
-class _Zeros:
+class Zeros:
     """Whether a variable is zero everywhere, given which inputs are; answers are kept."""
 
     def __init__(self, known: IsZero) -> None:

@@ -16,6 +16,7 @@ from loopax.lowering.inline_invariants import inline_invariants
 from loopax.lowering.merge_equal import merge_equal
 from loopax.lowering.merge_inputs import merge_inputs
 from loopax.lowering.merge_loops import merge_loops
+from loopax.lowering.nest_terms import nest_terms
 from loopax.lowering.promote_sequences import promote_sequences
 from loopax.lowering.push_out import push_out
 from loopax.lowering.read_last import read_last
@@ -27,10 +28,14 @@ from loopax.lowering.simplify_gradients import simplify_gradients
 from loopax.lowering.split_loops import split_loops
 from loopax.lowering.stabilize import stabilize
 from loopax.lowering.state_traces import state_traces
+from loopax.lowering.sum_in_loops import sum_in_loops
+from loopax.lowering.unmask import unmask
 
 # Each name stands where what is said of it and its neighbour holds. A pass may stand more than once.
-PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
+_ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     merge_loops,  # first: the graph as it was built shows equal loops best
+    unmask,  # after merge_loops: one loop with a mask, for all loops back
+    merge_loops,  # what has no mask any more is the loop of the value
     remove_unused,  # after equal loops are one: what only one of them needed
     simplify_gradients,  # before what reads sequences: they are slices of sums of slices
     fold_zeros,  # after the fills of zeros show
@@ -44,7 +49,9 @@ PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
     promote_sequences,  # after stabilize, which writes an index in one way
     read_last,
     read_rows,
+    sum_in_loops,  # after read_last: the last row of a trace is none that is added up
     fuse_loops,  # before push_out: rows that connect two loops stay in the one that they become
+    merge_loops,  # what two of them had in their bodies both: the loop of a step, and its twin
     remove_unused,  # what the parts of fused loops emitted for one another
     merge_inputs,  # states that two of them carried both
     merge_equal,  # what two of them computed both, from one state by now
@@ -53,13 +60,17 @@ PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
     push_out,  # last of those that take something out: the rows that it looks at are fewer by now
     merge_equal,  # what has left two loops may be the same
     remove_unused,
+    nest_terms,  # last: sums and products are in their flat form until here, in which others recognise them
 )
 
 # A backend that writes its own loops has an operation on a row cheaper inside than on all rows outside.
 _FOR_ARRAYS = (split_loops, push_out)
+_FOR_LOOPS = (unmask, sum_in_loops, nest_terms)
 
-NATIVE_PASSES: tuple[Callable[[FunctionGraph], None], ...] = (
-    *(run for run in PASSES if run not in _FOR_ARRAYS),
+PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
+
+NATIVE_PASSES = (
+    *(run for run in _ALL if run not in _FOR_ARRAYS),
     scan_to_loop,  # last: a Loop cannot be differentiated or batched, and says less than a Scan
 )
 

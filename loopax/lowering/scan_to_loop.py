@@ -25,10 +25,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import clone_replace
-from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import Cond, Loop, Scan, ScanArgs, ScanOuts, Stack, TraceType
@@ -135,7 +136,12 @@ class _Buffer:
         self.state = stacked(y.type)()
 
     def start(self, n_steps: Any) -> Any:
-        return pt.empty((n_steps, *self.shape), dtype=self.y.type.dtype)
+        # Not `pt.empty`: it folds what its lengths follow from, to see whether they are constants, and a
+        # length may follow from the loop before. That made many loops one after the other quadratic.
+        dims = [pt.as_tensor(n).astype("int64") for n in (n_steps, *self.shape)]
+        shape = [int(n.data) if isinstance(n, Constant) else None for n in dims]
+        dtype = self.y.type.dtype
+        return Apply(AllocEmpty(dtype), dims, [TensorType(dtype, tuple(shape))()]).outputs[0]
 
     def written(self, i: Any) -> Any:
         row = self.y

@@ -67,6 +67,8 @@ _EXCLUDED = (
     "local_greedy_distributor",
     # ``x[1]`` with an index of 8 bits, which saves C code and hides that it is 1 from what follows.
     "local_uint_constant_indices",
+    # ``abs(x / y)`` to ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
+    "local_abs_lift",
     # A draw that nobody reads is dropped together with the step of its generator, so that the generator
     # behind it was the one before it.
     "random_unsafe",

@@ -1,0 +1,132 @@
+"""The derivative of a loop that stops goes over the steps that it took."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import loopax
+from loopax.ir import Cond, Scan, check, evaluate
+from loopax.lowering.merge_loops import merge_loops
+from loopax.lowering.order import NATIVE_PASSES
+from loopax.lowering.remove_unused import remove_unused
+from loopax.lowering.unmask import unmask
+from tests.compare import imported, loops
+
+c, x0 = pt.dscalars("c", "x0")
+xs = pt.dvector("xs")
+
+
+def root():
+    """The square root of c, by at most 50 steps of Newton's."""
+    step = lambda s, _: (s - (s**2 - c) / (2 * s), None, abs(s**2 - c) < 1e-9)  # noqa: E731
+    return loopax.scan(step, x0, None, 50)[0]
+
+
+def over_rows():
+    final, ys, _ = loopax.scan(lambda s, x: (s * c + x, pt.tanh(s) * x, s > 2), x0, xs)
+    return (ys**2).sum() + final
+
+
+def while_loop():
+    return loopax.while_loop(lambda s: pt.lt(s, 9), lambda s: s * c + 1, x0, max_steps=30)
+
+
+def two_states():
+    def step(carry, x):
+        s, m = carry
+        return (pt.sin(s * c) + x, pt.maximum(m, s)), (s * m, m), s + m > 2
+
+    (s, m), (p, q), _ = loopax.scan(step, (x0, c), xs)
+    return s * m + (p * pt.arange(1, p.shape[0] + 1)).sum() + (q**2).sum()
+
+
+def after(outputs, inputs=(c, x0, xs)):
+    before = imported(list(inputs), outputs).graph
+    graph = before.clone()
+    for run in (merge_loops, unmask, merge_loops, remove_unused):
+        run(graph)
+        check(graph)
+    return before, graph
+
+
+def same(before, graph, *given, rtol=1e-12):
+    values = [np.asarray(x) for x in given]
+    for found, wanted in zip(evaluate(graph, *values), evaluate(before, *values), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-14, strict=True)
+
+
+def steps(graph):
+    """Of each loop, in the order of the program: whether it stops, and whether it has a condition."""
+    return [
+        (n.op.stops, any(isinstance(m.op, Cond) for m in n.op.fgraph.apply_nodes))
+        for n in loops(graph)
+    ]
+
+
+@pytest.mark.parametrize("build", [root, over_rows, while_loop, two_states])
+def test_one_loop_that_stops_and_one_back(build):
+    cost = build()
+    before, graph = after([cost, *pytensor.grad(cost, [c, x0, xs], disconnected_inputs="ignore")])
+    assert (False, True) in steps(before)
+    assert steps(graph) == [(True, False), (False, False)]
+    for n, start in ((0, 1.7), (6, 1.7), (3, 0.1)):
+        same(before, graph, start, 0.4, np.full(n, 0.3))
+
+
+def test_a_loop_that_takes_no_step():
+    cost = while_loop()
+    before, graph = after([cost, *pytensor.grad(cost, [c, x0])], (c, x0))
+    for start in (20.0, 9.0):
+        same(before, graph, 1.7, start)
+        assert evaluate(graph, np.asarray(1.7), np.asarray(start)) == [start, 0.0, 1.0]
+
+
+def test_in_a_body():
+    starts = pt.dvector("starts")
+
+    def solve(start):
+        step = lambda s, _: (s - (s**2 - c) / (2 * s), None, abs(s**2 - c) < 1e-9)  # noqa: E731
+        return loopax.scan(step, start, None, 50)[0]
+
+    cost = loopax.map(solve, starts).sum()
+    before, graph = after([cost, *pytensor.grad(cost, [c, starts])], (c, starts))
+    assert not any(conditional for _, conditional in steps(graph))
+    same(before, graph, 2.0, np.array([0.5, 1.5, 4.0]))
+
+
+def test_second_derivatives_keep_their_values():
+    cost = root()
+    (slope,) = pytensor.grad(cost, [c])
+    before, graph = after([slope, pytensor.grad(slope, c)], (c, x0))
+    for run in NATIVE_PASSES[:-1]:
+        run(graph)
+    same(before, graph, 2.0, 1.0, rtol=1e-9)
+    np.testing.assert_allclose(
+        evaluate(graph, np.asarray(2.0), np.asarray(1.0))[0], 0.5 / np.sqrt(2), rtol=1e-9
+    )
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda found: found.traces[0],  # all its rows
+        lambda found: found.traces[0][3],  # one behind the end
+        lambda found: pt.cumsum(found.traces[0]),
+    ],
+)
+def test_what_reads_the_rows_behind_the_end_keeps_them(spoil):
+    """A mask that a user has written: the rows of a step that does nothing are there."""
+    flag, s, c0 = pt.scalar("flag", dtype="bool"), pt.dscalar("s"), pt.dscalar("c0")
+    body = Cond.from_branches([s, c0], [s, pt.constant(np.True_)], [s * c0, s > 2])
+    next_s, done = body.bind(flag, [s, c0])
+    masked = Scan.from_body(
+        loopax.ir.BodyArgs(pt.lscalar("i"), [], [flag, s], [c0]),
+        loopax.ir.BodyOuts([done, next_s], [s]),
+    )
+    start = [pt.constant(np.False_), x0]
+    found = masked.split_outputs(
+        masked.bind(loopax.ir.ScanArgs(pt.constant(6, dtype="int64"), [], start, [c]))
+    )
+    before, graph = after([spoil(found)], (c, x0))
+    assert steps(graph) == steps(before)
