@@ -5,6 +5,8 @@ Importing this package does not import Numba, which takes half a second.
 
 from typing import Any
 
+from loopax.numba_backend.context import NumbaContext
+from loopax.numba_backend.function import NumbaFunction
 from loopax.numba_backend.registration import register_with_pytensor
 
 
@@ -16,4 +18,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-__all__ = ["NativeProgram", "compile_program", "register_with_pytensor"]
+__all__ = [
+    "NativeProgram",
+    "NumbaContext",
+    "NumbaFunction",
+    "compile_program",
+    "register_with_pytensor",
+]

@@ -1,66 +1,78 @@
 """Ops without a rule of ours: through PyTensor's own Numba registry, on arrays.
 
-Only here are scalars boxed into 0-d arrays, and only for the call. A conversion that would run the
-op's ``perform`` as Python (object mode) is refused before anything is written.
+Only here are scalars boxed into 0-d arrays, and only for the call. What the registry does not convert,
+or would itself run as Python, goes to `object_mode.py`.
 """
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch import basic
 from pytensor.link.numba.dispatch.basic import numba_funcify
-from pytensor.scalar.basic import ScalarType
-from pytensor.tensor.blockwise import Blockwise
+from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 
+from loopax.numba_backend import opaque
 from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.values import Value, small
-
-_TABLES = (
-    basic.numba_funcify,
-    basic.numba_funcify_and_cache_key,
-    basic.numba_funcify_default_op_cache_key,
-)
+from loopax.numba_backend.object_mode import object_mode
+from loopax.numba_backend.scalars import has_expression
+from loopax.numba_backend.values import Opaque
 
 
-def has_conversion(op: Any) -> bool:
-    """Whether PyTensor's registry converts ``op`` without running Python."""
-    if isinstance(op, Blockwise):
-        return has_conversion(op.core_op)
-    return any(table.dispatch(type(op)) is not table.dispatch(object) for table in _TABLES)
+def conversion(op: Any, node: Apply) -> Any:
+    """PyTensor's native function for a node; None where it has none, or runs Python in it."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            function = numba_funcify(op, node=node)
+        except NotImplementedError:
+            return None
+    if any("object mode" in str(w.message) for w in said):
+        return None
+    for w in said:
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return function
+
+
+def converts_scalar(op: Any, node: Apply) -> bool:
+    """Whether PyTensor has a native function for a scalar op, and for all that are composed in it.
+
+    ``node`` applies it to scalars, or elementwise to tensors.
+    """
+    if isinstance(op, Composite):
+        return all(converts_scalar(n.op, n) for n in op.fgraph.apply_nodes)
+    if numba_funcify.dispatch(type(op)) is not numba_funcify.dispatch(ScalarOp):
+        return True
+    if has_expression(op, node):
+        return True
+    spec = getattr(op, "nfunc_spec", None)
+    if not spec or "." not in spec[0]:
+        return bool(spec)  # a function of NumPy, if any
+    inputs = [get_scalar_type(v.type.dtype)() for v in node.inputs]
+    return conversion(op, op.make_node(*inputs)) is not None
 
 
 @rule(Op)
 def leaf(site: Site, *values: Any) -> Any:
     emit, node = site.emit, site.node
-    function = emit.bind(numba_funcify(node.op, node=node), "op")
+    converted = conversion(node.op, node)
+    if converted is None:
+        return object_mode(site, *values)
+    function = emit.bind(converted, "op")
     destroyed = {k for places in node.op.destroy_map.values() for k in places}
     args = []
     for k, (v, value) in enumerate(zip(node.inputs, values, strict=True)):
-        if isinstance(v.type, ScalarType):
-            args.append(emit.scalar(value))
-        elif not isinstance(value, Value):
-            args.append(emit.bind(value, "thing"))
-        elif v.type.ndim == 0:
-            args.append(f"np.array({emit.scalar(value)})")
-        else:
-            args.append((emit.fresh if k in destroyed else emit.dense)(value).name)
-    call = emit.temp(f"{function}({', '.join(args)})", "out")
+        if k in destroyed and isinstance(value, Opaque):
+            value = opaque.owned(site, k, value)
+        name = opaque.as_argument(emit, value, v)
+        is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
+        # A copy of its own: an array of ours may serve the next step of a loop again.
+        args.append(emit.temp(f"{name}.copy()", "a") if k in destroyed and is_array else name)
+    out = emit.temp(f"{function}({', '.join(args)})", "out")
     many = len(node.outputs) > 1
-    names = [f"{call}[{k}]" if many else call for k in range(len(node.outputs))]
-    return tuple(_result(site, name, v) for name, v in zip(names, node.outputs, strict=True))
-
-
-def _result(site: Site, name: str, v: Any) -> Value:
-    emit = site.emit
-    if getattr(v.type, "ndim", 0) == 0:
-        return small(emit.temp(f"as_scalar({name})"), v.type.dtype)
-    array = emit.temp(name, "a")
-    for k, n in enumerate(v.type.shape):
-        if n is not None:  # what reads it relies on that
-            with emit.block(f"if {array}.shape[{k}] != {n}:"):
-                emit.line(
-                    'raise ValueError("An op returned an array of another shape than declared")'
-                )
-    return emit.array(array, v)
+    return tuple(
+        opaque.result(emit, f"{out}[{k}]" if many else out, v, fresh=k not in node.op.view_map)
+        for k, v in enumerate(node.outputs)
+    )

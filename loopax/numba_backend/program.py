@@ -2,49 +2,61 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from numba import njit
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import ScalarType
+from pytensor.sparse import SparseTensorType
 from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.type_other import NoneTypeT
+from pytensor.typed_list import TypedListType
 
 from loopax.ir.compat import InnerGraphOp
 from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.ir.trace import TraceType
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend import rules
-from loopax.numba_backend.calling import caller
-from loopax.numba_backend.emitter import Emitter, find_rule
-from loopax.numba_backend.leaf import has_conversion, leaf
+from loopax.numba_backend.emitter import Emitter
+from loopax.numba_backend.entry import entry
+from loopax.numba_backend.opaque import as_list, changeable, constant, copied, is_opaque
+from loopax.numba_backend.opaque_arguments import FUNCTIONS, nested
 from loopax.numba_backend.source import Source, tuple_of
-from loopax.numba_backend.values import Array, Small, small
+from loopax.numba_backend.values import Array, Opaque, Rows, Small, Value, small
+from loopax.numba_backend.variants import Sizes, Variants
 
 # Small arrays are written out, element by element, up to so many elements, as long as the program
 # stays this short: a line costs about 2 ms to compile.
-_SIZES, _LINES = (64, 16, 1), 2000
+_SIZES, _LINES = (64, 25, 9, 1), 1000
 
 _DTYPES = {"bool", "float32", "float64"} | {
     f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }
+_DTYPES |= {"complex64", "complex128"}
 
 
 class NativeProgram:
     """A compiled graph: called with one value for each input, it returns a list of arrays.
 
-    ``source`` is the program as text. It is compiled on the first call.
+    It is compiled on the first call.
     """
 
     def __init__(self, graph: FunctionGraph) -> None:
         self.inputs = [v.type for v in graph.inputs]
         self.outputs = [v.type for v in graph.outputs]
-        emit = _emitted(graph)
-        self.source = str(emit.source)
-        self.function = njit(error_model="numpy")(emit.source.function(emit.namespace))
+        self.variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps))
+        self.by_python = self.variants.by_python  # ops that nothing native is known for
+        self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
-        self.call = caller(self.function, self.inputs, self.outputs)
+    def entry(self, whats: Sequence[str], **options: Any) -> Any:
+        """The program as a function of Python's values; ``whats`` says what they are. See `entry`."""
+        return entry(self.variants, self.inputs, self.outputs, whats, **options)
+
+    @property
+    def source(self) -> str:
+        """The program as text, as it was written last: see `Variants`."""
+        return self.variants.source
 
     def __call__(self, *values: Any) -> list[Any]:
         if len(values) != len(self.inputs):
@@ -52,13 +64,22 @@ class NativeProgram:
         return self.call(*values)
 
 
-def compile_program(graph: FunctionGraph) -> NativeProgram:
+def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
     """``graph``, imported and lowered, as one native function. It is left as it is.
+
+    Parameters
+    ----------
+    graph
+        Tensors, scalars, random generators, sparse matrices, slices, None, and typed lists of these.
+    on_missing
+        Ops that nothing native is known for run as Python, through their ``perform``, and one warning
+        names them all; ``"raise"`` refuses them.
 
     Raises
     ------
     UnsupportedOpError
-        The graph has ops or types that cannot be emitted; all of them are listed.
+        The graph has types that native code does not know, or, if so asked, ops that have no
+        conversion; all of them are listed.
 
     Examples
     --------
@@ -78,59 +99,88 @@ def compile_program(graph: FunctionGraph) -> NativeProgram:
             sum0 = sum0 + t1
         return (sum0,)
     """
+    if on_missing not in ("callback", "raise"):
+        raise ValueError(f"on_missing is 'callback' or 'raise', not {on_missing!r}.")
     graph = graph.clone()
     scan_to_loop(graph)
     if lines := list(dict.fromkeys(_unsupported(graph))):
-        listed = "\n".join(f"- {line}" for line in lines)
         raise UnsupportedOpError(
-            f"The program has what cannot be written as native code:\n{listed}\n"
-            "Compile it with pytensor.function(..., mode='NUMBA'), or run it in JAX with jaxify.",
+            f"The program has types that native code does not know:\n{_listed(lines)}\n"
+            "Cast what is in it, as in x.astype('float64'), or leave it to PyTensor's mode 'CVM'.",
             lines,
         )
-    return NativeProgram(graph)
+    program = NativeProgram(graph)
+    if lines := list(dict.fromkeys(program.by_python)):
+        if on_missing == "raise":
+            raise UnsupportedOpError(
+                f"These ops have no conversion to Numba:\n{_listed(lines)}\nRegister one with "
+                "pytensor.link.numba.dispatch.numba_funcify.register(OpClass), or let them run as Python "
+                "with on_missing='callback'.",
+                lines,
+            )
+        warnings.warn(
+            f"These ops have no conversion to Numba and run as Python, which takes microseconds a call:\n"
+            f"{_listed(lines)}\nRegister one with pytensor.link.numba.dispatch.numba_funcify.register"
+            "(OpClass), or have them refused with on_missing='raise'.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return program
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _unsupported(graph: Any, inner: bool = False) -> Any:
-    ends = [] if inner else [*graph.inputs, *graph.outputs]
-    for v in ends:
-        if not _emittable(v):
-            yield f"{describe(v)}: a type that is no array of numbers"
+    """A line for each variable whose type has no values in native code."""
+    if not inner:
+        yield from (f"{describe(v)}" for v in graph.inputs if not _known(v.type))
     for node in graph.toposort():
-        if find_rule(node.op) is leaf and not has_conversion(node.op):
-            yield f"{node.op}, for {describe(node.outputs[0])}: no conversion to Numba is registered"
-        constants = [v for v in node.inputs if isinstance(v, Constant) and hasattr(v.type, "dtype")]
-        for v in [*node.outputs, *constants]:
-            if not _emittable(v) and not _is_trace(v):
-                yield f"{node.op}, for {describe(v)}: a type that is no array of numbers"
+        for v in [*(v for v in node.inputs if isinstance(v, Constant)), *node.outputs]:
+            if not _known(v.type) and not (v in node.inputs and _is_text(v)):
+                yield f"{describe(v)}"
         if isinstance(node.op, InnerGraphOp):
             yield from _unsupported(node.op.fgraph, inner=True)
 
 
-def _emittable(v: Any) -> bool:
-    return isinstance(v.type, DenseTensorType | ScalarType) and v.type.dtype in _DTYPES
+def _known(declared: Any) -> bool:
+    if isinstance(declared, TypedListType):
+        return _known(declared.ttype)
+    if isinstance(declared, DenseTensorType | ScalarType | SparseTensorType):
+        return declared.dtype in _DTYPES
+    return is_opaque(declared)
 
 
-def _is_trace(v: Any) -> bool:
-    """A list of tensors that loops make; none that the user has made."""
-    return isinstance(v.type, TraceType) and _emittable(v.type.ttype())
+def _is_text(v: Constant) -> bool:
+    """A constant that an op reads when it is converted, such as a mode in words."""
+    return not hasattr(v.type, "dtype")
 
 
-def _emitted(graph: FunctionGraph) -> Emitter:
+def emitted(graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool) -> Emitter:
     assert rules
     for largest in _SIZES:
-        emit = _emit(graph, largest)
+        emit = _emit(graph, sizes, Emitter(Source("program", _names(graph)), largest, keeps_shapes))
         if len(emit.source.lines) <= _LINES:
             break
     return emit
 
 
-def _emit(graph: FunctionGraph, largest: int) -> Emitter:
-    args = [f"x{k}" for k in range(len(graph.inputs))]
-    emit = Emitter(Source("program", args), largest)
+def _names(graph: FunctionGraph) -> list[str]:
+    return [f"x{k}" for k in range(len(graph.inputs))]
+
+
+def _emit(graph: FunctionGraph, sizes: Sizes, emit: Emitter) -> Emitter:
     given: list[Any] = []
-    for name, v in zip(args, graph.inputs, strict=True):
-        if v.type.ndim:
-            given.append(emit.held(emit.array(name, v), v))
+    for k, (name, v) in enumerate(zip(_names(graph), graph.inputs, strict=True)):
+        if isinstance(v.type, TypedListType):
+            emit.namespace.update(FUNCTIONS)
+            given.append(Opaque(emit.temp(nested(name, v.type), "list")))
+        elif is_opaque(v.type):
+            given.append(Opaque(name))
+        elif v.type.ndim:
+            known = {axis: n for (i, axis), n in sizes.items() if i == k}
+            given.append(emit.held(emit.argument(k, name, v, known), v))
         else:  # a Python number is a float64 or an int64
             cast = "bool" if v.type.dtype == "bool" else f"np.{v.type.dtype}"
             given.append(small(emit.temp(f"{cast}({name})", "v"), v.type.dtype))
@@ -142,13 +192,30 @@ def _emit(graph: FunctionGraph, largest: int) -> Emitter:
 def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> list[str]:
     """Arrays that nothing else holds: a caller may write to what it gets."""
     names: list[str] = []
+    seen: list[str] = []  # lists and generators
     for out, v in zip(outs, variables, strict=True):
         if isinstance(out, Small) and v.type.ndim == 0:
             names.append(emit.scalar(out))
             continue
+        if isinstance(out, Rows):
+            out = as_list(emit, out)
+        if not isinstance(out, Value):
+            names.append(_own(emit, out, v, seen))
+            continue
         own = isinstance(out, Array) and out.fresh and out.name not in names
         names.append(out.name if own else emit.fresh(out).name)
     return names
+
+
+def _own(emit: Emitter, out: Any, v: Any, seen: list[str]) -> str:
+    if not isinstance(out, Opaque):
+        return constant(emit, v).name
+    # The rows of a list may be in another list as well, or those that the caller gave.
+    if isinstance(v.type, TypedListType):
+        return copied(emit, out).name
+    if isinstance(v.type, NoneTypeT):
+        return out.name
+    return changeable(emit, out, seen).name
 
 
 __all__ = ["NativeProgram", "compile_program"]

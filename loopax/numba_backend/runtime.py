@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numba.core import types
 from numba.extending import overload
+
+from loopax.numba_backend import runtime_linalg, runtime_ordering
 
 
 @njit
@@ -60,6 +63,52 @@ def agree(n: int, m: int) -> int:
 
 
 @njit
+def specified(n: int, m: int) -> None:
+    if n != m:
+        raise AssertionError("SpecifyShape: a length is not the one specified")
+
+
+class StateChangesShape(Exception):
+    """A state does not keep its shape: the program has to be written in another way."""
+
+
+@njit
+def keeps(n: int, m: int) -> None:
+    if n != m:
+        raise StateChangesShape
+
+
+_BLAS = 512  # multiplications: from here on a call of BLAS is faster than three loops
+
+
+@njit(error_model="numpy")
+def matmul(a: Any, b: Any, out: Any) -> None:
+    """``out[...] = a @ b`` of matrices."""
+    if a.shape[0] * a.shape[1] * b.shape[1] > _BLAS:
+        np.dot(a, b, out)
+        return
+    for i in range(a.shape[0]):
+        for j in range(b.shape[1]):
+            out[i, j] = 0.0
+        for k in range(a.shape[1]):
+            for j in range(b.shape[1]):
+                out[i, j] += a[i, k] * b[k, j]
+
+
+@njit(error_model="numpy")
+def matvec(a: Any, x: Any, out: Any) -> None:
+    """``out[...] = a @ x`` of a matrix and a vector."""
+    if a.size > _BLAS:
+        np.dot(a, x, out)
+        return
+    for i in range(a.shape[0]):
+        total = out.dtype.type(0)
+        for k in range(a.shape[1]):
+            total += a[i, k] * x[k]
+        out[i] = total
+
+
+@njit
 def stride(n: int, m: int) -> int:
     """How an axis of length ``n`` is read where ``m`` are written: 0 where it is broadcast."""
     if n == m:
@@ -67,6 +116,85 @@ def stride(n: int, m: int) -> int:
     if n != 1:
         raise ValueError("could not broadcast input array to the shape that is written to")
     return 0
+
+
+@njit
+def broadcast(n: int, m: int) -> int:
+    """The common length of two axes, either of which may be 1."""
+    if n == m or m == 1:
+        return n
+    if n != 1:
+        raise ValueError("shape mismatch: two lengths differ, and neither is 1")
+    return m
+
+
+@njit
+def broadcast_index(n: int, m: int) -> int:
+    """The common length of two axes, of which one of length 1 is stretched."""
+    if n == m or m == 1:
+        return n
+    if n != 1:
+        raise IndexError("shape mismatch: indexing arrays could not be broadcast together")
+    return m
+
+
+@njit
+def mask_length(n: int, m: int) -> None:
+    if n != m:
+        raise IndexError("boolean index did not match indexed array along one axis")
+
+
+@njit
+def same_size(n: int, m: int) -> None:
+    if n != m:
+        raise ValueError("cannot reshape array: its size is another one")
+
+
+@njit
+def left_over(total: int, rest: int) -> int:
+    """The length of the axis that makes an array of ``total`` elements, ``rest`` without it."""
+    if rest <= 0 or total % rest != 0:
+        raise ValueError("cannot reshape array: its size is another one")
+    return total // rest
+
+
+@njit
+def length_of(n: int, total: int, whole: int) -> int:
+    """A length of a new shape whose product is ``whole``; -1 is what is left over."""
+    if n == -1:
+        return left_over(total, -whole)
+    if n < 0 or (whole >= 0 and whole != total):
+        raise ValueError("cannot reshape array: its size is another one")
+    return n
+
+
+@njit
+def range_length(start: float, stop: float, step: float) -> int:
+    """How many elements ``arange`` has."""
+    n = np.ceil((stop - start) / step)
+    if not abs(n) < 2**62:
+        raise ValueError("Maximum allowed size exceeded")
+    return max(int(n), 0)
+
+
+@njit
+def repeated(counts: Any, n: int) -> Any:
+    """The position that each element of ``repeat`` comes from; one count may stand for all."""
+    if counts.shape[0] != n and counts.shape[0] != 1:
+        raise ValueError("operands could not be broadcast together: one count for each element")
+    total = 0
+    for k in range(n):
+        count = counts[k % counts.shape[0]]
+        if count < 0:
+            raise ValueError("repeats may not contain negative values.")
+        total += count
+    positions = np.empty(total, np.int64)
+    at = 0
+    for k in range(n):
+        for _ in range(counts[k % counts.shape[0]]):
+            positions[at] = k
+            at += 1
+    return positions
 
 
 @njit
@@ -104,18 +232,35 @@ def _as_scalar(x):  # type: ignore[no-untyped-def]  # Numba compares the two sig
     return lambda x: x
 
 
-FUNCTIONS = {
-    f.__name__: f
-    for f in (
-        index,
-        slice_forward,
-        slice_backward,
-        slice_bounds,
-        agree,
-        stride,
-        size,
-        grown,
-        not_empty,
-        as_scalar,
-    )
-}
+FUNCTIONS = (
+    {"math": math}
+    | runtime_linalg.FUNCTIONS
+    | runtime_ordering.FUNCTIONS
+    | {
+        f.__name__: f
+        for f in (
+            index,
+            slice_forward,
+            slice_backward,
+            slice_bounds,
+            agree,
+            broadcast,
+            stride,
+            broadcast_index,
+            mask_length,
+            same_size,
+            left_over,
+            length_of,
+            range_length,
+            repeated,
+            specified,
+            keeps,
+            matmul,
+            matvec,
+            size,
+            grown,
+            not_empty,
+            as_scalar,
+        )
+    }
+)

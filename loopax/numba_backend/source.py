@@ -4,7 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
+
+
+@dataclass
+class Slot:
+    """A place between two lines, into which lines are put later on.
+
+    With a ``head`` they are the inside of a block, which is left out where there are none.
+    """
+
+    depth: int
+    head: str | None = None
+    lines: list[str] = field(default_factory=list)
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * (self.depth + (self.head is not None)) + text)
+
+    def written(self) -> list[str]:
+        if self.head is None or not self.lines:
+            return self.lines
+        return ["    " * self.depth + self.head, *self.lines]
 
 
 class Source:
@@ -23,24 +44,52 @@ class Source:
 
     def __init__(self, name: str, args: Sequence[str]) -> None:
         self.name = name
-        self.lines = [f"def {name}({', '.join(args)}):"]
+        self._parts: list[str | Slot] = [f"def {name}({', '.join(args)}):"]
         self.depth = 1
+        self._args = {*args}
         self._taken: dict[str, int] = {}
 
+    @property
+    def lines(self) -> list[str]:
+        parts = ([p] if isinstance(p, str) else p.written() for p in self._parts)
+        return [line for part in parts for line in part]
+
     def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
+        self._parts.append("    " * self.depth + text)
+
+    def slot(self, head: str | None = None) -> Slot:
+        """A place here for lines that are known later."""
+        slot = Slot(self.depth, head)
+        self._parts.append(slot)
+        return slot
+
+    def mark(self) -> Any:
+        """What `reset` goes back to: the lines that are there now."""
+        slots = [(p, len(p.lines)) for p in self._parts if isinstance(p, Slot)]
+        return len(self._parts), slots
+
+    def reset(self, mark: Any) -> None:
+        """Take away what was written since ``mark``. Names that were taken stay taken."""
+        n, slots = mark
+        del self._parts[n:]
+        for slot, count in slots:
+            del slot.lines[count:]
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         self.line(head)
         self.depth += 1
+        start = len(self._parts)
         yield
+        if not any(isinstance(part, str) for part in self._parts[start:]):
+            self.line("pass")
         self.depth -= 1
 
     def fresh(self, hint: str) -> str:
         """A name that no earlier call gave."""
         self._taken[hint] = self._taken.get(hint, -1) + 1
-        return f"{hint}{self._taken[hint]}"
+        name = f"{hint}{self._taken[hint]}"
+        return self.fresh(hint) if name in self._args else name
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

@@ -42,3 +42,11 @@ def uses_of(graph: AbstractFunctionGraph) -> Uses:
 def reads_only_shape(client: Any) -> bool:
     """Whether a node (None for an output of the graph) reads no element of its input."""
     return client is not None and isinstance(client.op, Shape | Shape_i)
+
+
+def uses_of_node(node: Apply) -> Uses:
+    """The uses of a node that stands alone: its outputs are what is asked for."""
+    uses: Uses = {v: [(None, k)] for k, v in enumerate(node.outputs)}
+    for k, v in enumerate(node.inputs):
+        uses.setdefault(v, []).append((node, k))
+    return uses

@@ -1,7 +1,8 @@
-"""What a variable is in the emitted program: `Small`, `Array` or `Virtual`; `Rows` for a typed list.
+"""What a variable is in the emitted program: `Small`, `Array` or `Virtual` if it is a tensor.
 
 The three have a ``shape``, whose dimensions are integers where they are known when the source is
-written and names (of int64 locals) where they are not, and a ``dtype``.
+written and names (of int64 locals) where they are not, and a ``dtype``. A trace of tensors is `Rows`.
+All else (random generators, sparse matrices, lists, slices) is `Opaque`, as Numba holds it.
 """
 
 from __future__ import annotations
@@ -37,13 +38,14 @@ class Array:
     """A NumPy array in the local ``name``.
 
     ``fresh`` says that it was allocated here and that nothing else can see it: it may be written to,
-    and be returned as it is.
+    and be returned as it is. ``compact`` says that Numba knows it to be in C order.
     """
 
     name: str
     shape: tuple[Dim, ...]
     dtype: str
     fresh: bool = False
+    compact: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,9 @@ class Virtual:
     """An array that is nowhere: ``at(index)`` writes what computes one element, and names it.
 
     ``cheap`` says that this is only arithmetic on indices (a slice, a transpose), so that reading an
-    element twice costs next to nothing. ``empty`` is an array that nobody has written to yet.
+    element twice costs next to nothing. ``empty`` is an array that nobody has written to yet. ``view``
+    is an expression for it as an array, in C or Fortran order, where that copies nothing; ``flat`` is an
+    array with the same elements in the same order, and other axes of length 1.
     """
 
     shape: tuple[Dim, ...]
@@ -59,6 +63,8 @@ class Virtual:
     at: Callable[[Sequence[Index]], str] = field(repr=False)
     cheap: bool = True
     empty: bool = False
+    view: str | None = None
+    flat: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,19 @@ class Rows:
     dtype: str
 
 
+@dataclass(frozen=True)
+class Opaque:
+    """What the emitter does not look into: a local, or an expression without a call.
+
+    A generator and a list change when they are drawn from or appended to. ``fresh`` says that nothing
+    else can see this one, as it does of an `Array`: where the node that changes it is its only reader,
+    it is changed itself, and a copy otherwise (`opaque.owned`).
+    """
+
+    name: str
+    fresh: bool = False
+
+
 Value = Small | Array | Virtual
 
 
@@ -86,7 +105,7 @@ def small(elements: Any, dtype: str) -> Small:
 
 def shared(value: Any) -> Any:
     """``value`` as it is passed into an inner graph, which runs many times, or not alone: not fresh."""
-    return replace(value, fresh=False) if isinstance(value, Array) else value
+    return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
 def is_static(shape: Sequence[Dim]) -> bool:

@@ -3,6 +3,7 @@
 Numba compiles for seconds: the programs are small, and each is compiled once.
 """
 
+import re
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,6 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import HealthCheck, given, settings
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import Op
-from pytensor.typed_list import make_list
 
 import loopax
 from benchmarks.programs import ar2_graph, garch_graph, kalman_graph
@@ -26,7 +25,6 @@ from loopax.ir import (
     Scan,
     ScanArgs,
     ScanOptions,
-    UnsupportedOpError,
     evaluate,
 )
 from loopax.lowering import lower_to_loops
@@ -68,17 +66,13 @@ def assert_agrees(
 
 
 def assert_one_loop_each(run: Any, loops: int) -> None:
-    """Each loop of the graph is one ``while``, in which nothing is allocated and nothing called."""
-    body: list[str] = []
-    depth = None
-    for line in run.source.splitlines():
-        indent = len(line) - len(line.lstrip())
-        if depth is not None and indent > depth:
-            body.append(line)
-        else:
-            depth = indent if line.lstrip().startswith("while") else None
-    assert run.source.count("while ") == loops
-    assert body and not [line for line in body if "np.empty" in line or "np.array" in line]
+    """Each loop of the graph is one in the source, in which nothing is allocated and nothing called."""
+    blocks = re.split(r"\n    (?=\S)", run.source)  # the statements of the function itself
+    found = [
+        b for b in blocks if b.startswith(("for ", "while ")) and re.search(r"\n        s\d+ = ", b)
+    ]
+    assert len(found) == loops
+    assert not [b for b in found if "np.empty" in b or "np.array" in b or ".shape" in b]
 
 
 @pytest.mark.parametrize(
@@ -305,25 +299,3 @@ def test_a_static_shape_is_checked():
     assert run(np.arange(3)) == [3.0]
     with pytest.raises(TypeError, match="shape"):
         run(np.arange(4.0))
-
-
-def test_all_that_is_unsupported_is_listed():
-    class Opaque(Op):
-        __props__ = ()
-        itypes = otypes = [pt.dvector]
-
-        def make_node(self, x):
-            from pytensor.graph.basic import Apply
-
-            return Apply(self, [x], [x.type()])
-
-        def perform(self, node, inputs, outputs):
-            outputs[0][0] = inputs[0]
-
-    x, z = pt.dvector("x"), pt.zvector("z")
-    outputs = [Opaque()(x).sum(), z * 2, make_list([x, x])]
-    with pytest.raises(UnsupportedOpError, match="native code") as caught:
-        compile_program(FunctionGraph([x, z], outputs, clone=True))
-    assert len(caught.value.ops) >= 4
-    for part in ("Opaque", "no conversion to Numba", "'z' of type", "TypedList", "mode='NUMBA'"):
-        assert part in str(caught.value)

@@ -1,5 +1,45 @@
 """The rules of the emitter, one file for each family of ops. Importing this registers them."""
 
-from loopax.numba_backend.rules import elementwise, indexing, lists, loops, products, rows, shapes
+from loopax.numba_backend.rules import (
+    accumulations,
+    advanced_indexing,
+    blockwise,
+    branches,
+    diagonals,
+    elementwise,
+    found_in_lists,
+    indexing,
+    linalg,
+    lists,
+    loops,
+    ordering,
+    products,
+    random,
+    reshaping,
+    rows,
+    shapes,
+    slices,
+    systems,
+)
 
-__all__ = ["elementwise", "indexing", "lists", "loops", "products", "rows", "shapes"]
+__all__ = [
+    "blockwise",
+    "branches",
+    "accumulations",
+    "advanced_indexing",
+    "diagonals",
+    "elementwise",
+    "found_in_lists",
+    "indexing",
+    "linalg",
+    "lists",
+    "loops",
+    "ordering",
+    "products",
+    "random",
+    "reshaping",
+    "rows",
+    "shapes",
+    "slices",
+    "systems",
+]

@@ -11,8 +11,9 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.leaf import converts_scalar, leaf
 from loopax.numba_backend.literals import dtype_name, joined, literal
+from loopax.numba_backend.object_mode import object_mode
 from loopax.numba_backend.scalars import emit_scalar
 from loopax.numba_backend.uses import READS_ONCE
 from loopax.numba_backend.values import Array, Index, Small, Value, Virtual, small
@@ -20,6 +21,8 @@ from loopax.numba_backend.values import Array, Index, Small, Value, Virtual, sma
 
 @rule(ScalarOp)
 def scalar(site: Site, *values: Value) -> Any:
+    if not converts_scalar(site.op, site.node):
+        return object_mode(site, *values)
     names = [site.emit.scalar(v) for v in values]
     outs = emit_scalar(site.emit, site.op, names, site.node)
     return tuple(small(o, v.type.dtype) for o, v in zip(outs, site.node.outputs, strict=True))
@@ -28,6 +31,8 @@ def scalar(site: Site, *values: Value) -> Any:
 @rule(Elemwise)
 def elemwise(site: Site, *values: Value) -> Any:
     emit, node = site.emit, site.node
+    if not converts_scalar(site.op.scalar_op, node):
+        return object_mode(site, *values)
     stretched = [v.type.broadcastable for v in node.inputs]
     shape = tuple(
         emit.agree(*[v.shape[k] for v, s in zip(values, stretched, strict=True) if not s[k]] or [1])

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 from pytensor.scalar import Add
-from pytensor.tensor.basic import ARange
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.leaf import leaf
-from loopax.numba_backend.literals import as_dim, dtype_name, joined
-from loopax.numba_backend.scalars import emit_scalar
+from loopax.numba_backend.literals import as_dim, joined
+from loopax.numba_backend.scalars import cast, emit_scalar
 from loopax.numba_backend.uses import READS_ONCE, reads_only_shape
 from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
 
@@ -41,7 +39,10 @@ class Entry:
 def read(site: Site, x: Value, *values: Value) -> Any:
     emit = site.emit
     if isinstance(x, Small) and (static := _static_index(site, values)) is not None:
-        return Small(np.asarray(x.elements[static], dtype=object), x.dtype)
+        try:
+            return Small(np.asarray(x.elements[static], dtype=object), x.dtype)
+        except IndexError:
+            pass  # it raises when it is reached, if it ever is
     x = emit.indexable(x)
     entries = _entries(site, x, values)
 
@@ -49,9 +50,24 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         return emit.read(x, _positions(emit, entries, index))
 
     shape = tuple(e.count for e in entries if e.count is not None)
+    view = None
+    if (
+        isinstance(x, Array)
+        and x.compact
+        and all(
+            e.count is None or (e.first, e.step, e.count) == (0, 1, n)
+            for e, n in zip(entries, x.shape, strict=True)
+        )
+    ):  # rows of an array
+        if [e.count is None for e in entries] == sorted(
+            (e.count is None for e in entries), reverse=True
+        ):
+            view = f"{x.name}[{joined([e.first for e in entries if e.count is None])}]"
     declared = site.out.type.shape
     known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
-    return site.result(Virtual(known, x.dtype, at, not isinstance(x, Virtual) or x.cheap))
+    cheap = not isinstance(x, Virtual) or x.cheap
+    value = Virtual(known, x.dtype, at, cheap, view=view)
+    return emit.fresh(value) if site.node in emit.snapshots else site.result(value)
 
 
 READS_ONCE[Subtensor] = lambda node, position: True
@@ -67,23 +83,29 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     entries = _entries(site, x, values)
     shape = [e.count for e in entries if e.count is not None]
     y = y if emit.is_small(shape) else emit.indexable(y)
-    strides = _strides(site, y, shape)
-    if isinstance(y, Virtual) and not y.cheap and 0 in strides.values():
+    steps = strides(site, y, shape)
+    if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
         y = emit.dense(y)
-    in_place = site.node in emit.in_place or _only_use(site)
-    target = x if isinstance(x, Array) and x.fresh and in_place else emit.fresh(x)
+    target = target_of(site, x)
     sign = "=" if site.op.set_instead_of_inc else "+="
     skipped = len(shape) - len(y.shape)
     with emit.loops(shape) as indices:
         for index in indices:
-            from_ = [_stretched(emit, index[k], strides[k]) for k in range(skipped, len(shape))]
+            from_ = [stretched(emit, index[k], steps[k]) for k in range(skipped, len(shape))]
             term = emit.read(y, from_)
-            term = term if plain else f"{dtype_name(x.dtype)}({term})"
-            emit.line(f"{target.name}[{joined(_positions(emit, entries, index))}] {sign} {term}")
-    return Array(target.name, x.shape, x.dtype, fresh=True)
+            term = cast(term, y.dtype, x.dtype)
+            emit.line(f"{target}[{joined(_positions(emit, entries, index))}] {sign} {term}")
+    return Array(target, x.shape, x.dtype, fresh=True)
 
 
 READS_ONCE[IncSubtensor] = lambda node, position: position < 2
+
+
+def target_of(site: Site, x: Value) -> str:
+    """What is written into: ``x`` itself where nobody else can see it, a copy otherwise."""
+    in_place = site.node in site.emit.in_place or _only_use(site)
+    own = isinstance(x, Array) and x.fresh and in_place
+    return x.name if own else site.emit.fresh(x).name  # type: ignore[union-attr]
 
 
 def _only_use(site: Site) -> bool:
@@ -118,7 +140,7 @@ class _ScalarNode:
         self.inputs, self.outputs = [v, v], [v]
 
 
-def _strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
+def strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
     """How each axis that is written reads ``y``: 1, 0 where ``y`` is broadcast, or a local."""
     emit = site.emit
     skipped = len(shape) - len(y.shape)
@@ -133,7 +155,7 @@ def _strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
     return found
 
 
-def _stretched(emit: Emitter, i: Index, stride: Dim) -> Index:
+def stretched(emit: Emitter, i: Index, stride: Dim) -> Index:
     if stride == 1 or i == 0:
         return i
     return 0 if stride == 0 else emit.number(f"{i} * {stride}")
@@ -146,8 +168,13 @@ def _index(site: Site, values: Sequence[Value]) -> list[Any]:
     return list(indices_from_subtensor(list(values), site.op.idx_list))
 
 
-def _number(emit: Emitter, entry: Any) -> Any:
-    return entry if entry is None or isinstance(entry, int) else as_dim(emit.scalar(entry))
+def read_entry(emit: Emitter, entry: Any) -> Any:
+    """A part of an index: an integer where it is known now, else an expression of int64."""
+    if entry is None or isinstance(entry, int):
+        return entry
+    known = as_dim(emit.scalar(entry))
+    # An unsigned integer of 64 bits and a length would make a float.
+    return f"np.int64({known})" if isinstance(known, str) and entry.dtype == "uint64" else known
 
 
 def _static_index(site: Site, values: Sequence[Value]) -> Any:
@@ -155,7 +182,7 @@ def _static_index(site: Site, values: Sequence[Value]) -> Any:
     found: list[Any] = []
     for entry in _index(site, values):
         parts = [entry.start, entry.stop, entry.step] if isinstance(entry, slice) else [entry]
-        numbers = [_number(site.emit, p) for p in parts]
+        numbers = [read_entry(site.emit, p) for p in parts]
         if any(isinstance(n, str) for n in numbers):
             return None
         found.append(slice(*numbers) if isinstance(entry, slice) else numbers[0])
@@ -172,23 +199,23 @@ def _entries(site: Site, x: Value, values: Sequence[Value]) -> list[Entry]:
     index = _index(site, values)
     index += [slice(None)] * (len(x.shape) - len(index))
     return [
-        _slice(emit, entry, n) if isinstance(entry, slice) else _integer(emit, entry, n)
+        slice_entry(emit, entry, n) if isinstance(entry, slice) else _integer(emit, entry, n)
         for entry, n in zip(index, x.shape, strict=True)
     ]
 
 
 def _integer(emit: Emitter, entry: Any, n: Dim) -> Entry:
-    k = _number(emit, entry)
+    k = read_entry(emit, entry)
     if isinstance(k, int) and isinstance(n, int):
         if not -n <= k < n:
             emit.line('raise IndexError("index is out of bounds")')
             return Entry(0, 1, None)
         return Entry(k % n, 1, None)
-    return Entry(emit.number(f"index({k}, {n})"), 1, None)
+    return Entry(emit.position(str(k), n), 1, None)
 
 
-def _slice(emit: Emitter, entry: slice, n: Dim) -> Entry:
-    start, stop, step = (_number(emit, e) for e in (entry.start, entry.stop, entry.step))
+def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
+    start, stop, step = (read_entry(emit, e) for e in (entry.start, entry.stop, entry.step))
     step = 1 if step is None else step
     if step == 1 and stop is None and start in (None, 0):
         return Entry(0, 1, n)
@@ -211,22 +238,3 @@ def _slice(emit: Emitter, entry: slice, n: Dim) -> Entry:
         function = "slice_backward"
     both = emit.number(f"{function}({start}, {stop}, {step}, {n})")
     return Entry(emit.number(f"{both}[0]"), step, emit.number(f"{both}[1]", "n"))
-
-
-@rule(ARange)
-def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
-    emit = site.emit
-    low, high, by = (emit.scalar(v) for v in (start, stop, step))
-    dtype = site.op.dtype
-    kinds = {v.dtype for v in (start, stop, step)}
-    if not kinds <= {"int8", "int16", "int32", "int64"}:
-        return leaf(site, start, stop, step)
-    n = emit.number(f"len(range({low}, {high}, {by}))", "n")
-    static = site.out.type.shape[0]
-    length = n if static is None else static
-
-    def at(index: Sequence[Index]) -> str:
-        k = f"{low} + {index[0]} * {by}"
-        return emit.number(k) if dtype == "int64" else emit.temp(f"{dtype_name(dtype)}({k})")
-
-    return Virtual((length,), dtype, at)

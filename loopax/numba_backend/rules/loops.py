@@ -1,90 +1,111 @@
-"""``Loop`` -> ``while``, ``Cond`` -> ``if``, ``Call`` in line.
-
-Scalars and small arrays are locals that each iteration assigns anew. A buffer, a state that the body
-only writes rows into, is one array for the whole loop. Any other state that is an array is a new one
-in each iteration.
-"""
+"""``Loop`` -> ``for``, or ``while`` where it does not count its steps. `loop_states` holds its states."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import Append
 
-from loopax.ir import Call, Cond, Loop
+from loopax.ir import Loop
 from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.literals import dtype_name
-from loopax.numba_backend.rules.lists import copied
+from loopax.numba_backend.literals import as_dim
+from loopax.numba_backend.rules.counted import Counter
+from loopax.numba_backend.rules.loop_states import keeps_shape, names, started, step
+from loopax.numba_backend.schedule import chains
 from loopax.numba_backend.uses import READS_ONCE, uses_of
-from loopax.numba_backend.values import Array, Rows, Small, Value, shared
+from loopax.numba_backend.values import Array, Small, Value, shared, small
 
 
 @rule(Loop)
 def loop(site: Site, go: Value, *values: Value) -> Any:
+    # A state has the shape that it starts with, until the body has shown that it changes it.
+    steady = set(range(site.op.n_states))
+    while True:
+        mark = site.emit.mark()
+        outs, changed = _emitted(site, go, values, steady)
+        if not changed:
+            return outs
+        steady -= changed
+        site.emit.reset(mark)
+
+
+def _emitted(
+    site: Site, go: Value, values: Sequence[Value], steady: set[int]
+) -> tuple[Any, set[int]]:
+    """The final states, and which of the ``steady`` ones change their shape, so that it is wrong."""
     emit, op = site.emit, site.op
-    body = op.fgraph
+    body, n = op.fgraph, op.n_states
     writes = _writes(op, emit)
     emit.in_place.update(writes.values())
-    variables = body.inputs[: op.n_states]
-    states: list[Value] = []
-    for k, (v, value) in enumerate(zip(variables, values[: op.n_states], strict=True)):
-        if isinstance(value, Small):
-            states.append(_locals(emit, value))
-        elif isinstance(value, Rows):
-            states.append(copied(emit, value))
-        else:
-            # In C order, and its own: what a step returns is unified with it, or written into it.
-            array = emit.fresh(value)
-            states.append(array if k in writes else Array(array.name, array.shape, v.type.dtype))
-    going = emit.temp(emit.scalar(go), "going")
-    with emit.block(f"while {going}:"):
+    variables = body.inputs[:n]
+    counter = Counter.of(site.node)
+    states: list[Any] = [
+        None
+        if counter is not None and k == counter.state
+        else started(site, k, value, k in steady or k in writes, k in writes)
+        for k, value in enumerate(values[:n])
+    ]
+    if counter is None:
+        going = emit.temp(emit.scalar(go), "going")
+        head = f"while {going}:"
+        wanted = body.outputs
+    else:
+        count, bound = emit.source.fresh("i"), as_dim(emit.scalar(values[counter.bound]))
+        states[counter.state] = small(count, "int64")
+        done = emit.temp("0", "done") if site.uses[site.node.outputs[counter.state]] else None
+        going, head = f"{bound} > 0", f"for {count} in range({bound}):"
+        wanted = [v for k, v in enumerate(body.outputs[:n]) if k != counter.state] + counter.others
+    kept = steady | {*writes}
+    with emit.frame(head, going):
+        changing = names(states) + ([] if counter else [going])
+        emit.scopes.define(changing)
+        emit.scopes.changing.update(changing)
+        if counter is not None:
+            emit.counted.update(dict.fromkeys(counter.indices, bound))
         inner = [
-            s if not isinstance(s, Array) or k in writes else emit.array(s.name, v)
+            emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
             for k, (s, v) in enumerate(zip(states, variables, strict=True))
         ]
-        given = [*inner, *map(shared, values[op.n_states :])]
-        *following, flag = emit.run(body, given, last=list(writes.values()))
-        names, expressions = [going], [emit.scalar(flag)]
-        for k, (state, value) in enumerate(zip(states, following, strict=True)):
+        for state, late in zip(inner, chains(body, n), strict=True):
             if isinstance(state, Small):
-                names += list(state.elements.flat)
-                expressions += list(emit.in_locals(value).elements.flat)
-            elif isinstance(state, Rows):  # nothing, where it was appended to in place
-                names += [state.name, state.count]
-                expressions += [value.name, value.count]
-            elif k not in writes:
-                names.append(state.name)
-                expressions.append(emit.dense(value).name)
-        emit.assign(names, expressions)
+                emit.ready.update(dict.fromkeys(state.elements.flat, late))
+        given = [*inner, *map(shared, values[n:])]
+        found = emit.run(body, given, list(writes.values()), wanted)
+        following = found[: n - 1 if counter else n]
+        if counter is not None:
+            following.insert(counter.state, states[counter.state])
+        changed = {k for k in steady if not keeps_shape(emit, states[k], following[k])}
+        if not changed:
+            rest = [k for k in range(n) if k not in writes]
+            flags = [emit.scalar(v) for v in found[n - 1 if counter else n :]]
+            if counter is None:
+                step(emit, [(states[k], following[k]) for k in rest], {going: flags[0]})
+            else:
+                goes_on = emit.temp(" and ".join(flags)) if flags else None
+                step(emit, [(states[k], following[k]) for k in rest], {})
+                if done is not None:
+                    emit.line(f"{done} = {count} + 1")
+                if goes_on is not None:
+                    with emit.block(f"if not {goes_on}:"):
+                        emit.line("break")
+    if counter is not None and done is not None:
+        states[counter.state] = small(done, "int64")
+    emit.scopes.define(names(states))
     outs = [
-        s if not isinstance(s, Array) or k in writes else emit.array(s.name, v)
+        emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
         for k, (s, v) in enumerate(zip(states, variables, strict=True))
     ]
-    return tuple(outs)
-
-
-def _locals(emit: Emitter, value: Small) -> Small:
-    """A local for each element, of the dtype that it keeps: a literal's type would be another."""
-    elements = value.elements.copy()
-    for at, name in _each(value):
-        typed = name if value.dtype == "bool" else f"{dtype_name(value.dtype)}({name})"
-        elements[at] = emit.temp(typed, "s")
-    return Small(elements, value.dtype)
-
-
-def _each(value: Small) -> Any:
-    return ((at, value.elements[at]) for at in np.ndindex(*value.elements.shape))
+    return tuple(outs), changed
 
 
 def _writes(op: Loop, emit: Emitter) -> dict[int, Apply]:
     """The states that are only written to, with the node that writes: one array for the whole loop.
 
-    The body may read rows of it as well, where a row is small: it is in locals before the write,
-    which comes last.
+    The body may read rows of it as well: they are copied before the write, which comes last.
     """
     body, found = op.fgraph, {}
     uses = uses_of(body)
@@ -96,18 +117,21 @@ def _writes(op: Loop, emit: Emitter) -> dict[int, Apply]:
             or node.inputs[0] is not v
         ):
             continue
-        if uses[out] == [(None, k)] and all(
-            client is node and position == 0 or client is not None and _reads_rows(client, emit)
-            for client, position in uses[v]
-        ):
+        readers = [c for c, position in uses[v] if (c, position) != (node, 0)]
+        if uses[out] == [(None, k)] and all(c is not None and _reads_part(c) for c in readers):
             found[k] = node
+            emit.snapshots.update(c for c in readers if isinstance(c.op, Subtensor))
     return found
 
 
-def _reads_rows(client: Apply, emit: Emitter) -> bool:
-    shape = getattr(client.outputs[0].type, "shape", (None,))
-    small = None not in shape and emit.is_small(shape)
-    return isinstance(client.op, Shape | Shape_i) or (isinstance(client.op, Subtensor) and small)
+def _reads_part(client: Apply) -> bool:
+    """Whether a node reads some rows of an array, which are copied before others are written."""
+    x = client.inputs[0]
+    return isinstance(client.op, Shape | Shape_i) or (
+        isinstance(client.op, Subtensor)
+        and getattr(client.outputs[0].type, "ndim", 0) < getattr(x.type, "ndim", 0)
+        and client.inputs.count(x) == 1
+    )
 
 
 def _read_by_rows(node: Apply, position: int) -> bool:
@@ -129,42 +153,3 @@ def _is_row(node: Apply) -> bool:
 
 
 READS_ONCE[Loop] = _read_by_rows
-
-
-@rule(Call)
-def call(site: Site, *values: Value) -> Any:
-    return tuple(site.emit.run(site.op.fgraph, [shared(v) for v in values]))
-
-
-@rule(Cond)
-def cond(site: Site, condition: Value, *operands: Value) -> Any:
-    emit = site.emit
-    outs: list[Variable] = site.node.outputs
-    results: list[Value] = []
-    for k, (head, branch) in enumerate(
-        [(f"if {emit.scalar(condition)}:", site.op.branches[0]), ("else:", site.op.branches[1])]
-    ):
-        with emit.block(head):
-            values = emit.run(branch, [shared(v) for v in operands])
-            if k == 0:
-                results = [_place(emit, v, value) for v, value in zip(outs, values, strict=True)]
-            for place, value in zip(results, values, strict=True):
-                if isinstance(place, Small):
-                    for at, name in _each(place):
-                        emit.line(f"{name} = {emit.in_locals(value, place.shape).elements[at]}")
-                else:
-                    emit.line(f"{place.name} = {emit.fresh(value).name}")
-    return tuple(
-        r if isinstance(r, Small) else emit.array(r.name, v, fresh=True)
-        for r, v in zip(results, outs, strict=True)
-    )
-
-
-def _place(emit: Emitter, v: Variable, value: Value) -> Value:
-    """The locals that both branches assign."""
-    if isinstance(value, Small):
-        elements = value.elements.copy()
-        for at, _ in _each(value):
-            elements[at] = emit.source.fresh("y")
-        return Small(elements, value.dtype)
-    return Array(emit.source.fresh("a"), (), v.type.dtype)

@@ -29,10 +29,19 @@ def dot(site: Site, a: Value, b: Value) -> Any:
             terms = [f"{p} * {q}" for p, q in zip(row, column, strict=True)]
             elements[at] = _cast(emit, " + ".join(terms) or "0.0", a, b, dtype)
         return Small(elements, dtype)
-    if a.dtype == b.dtype == dtype and dtype in ("float32", "float64") and len(shape) == 2:
-        x, y = (_contiguous(emit, v) for v in (a, b))
-        return Array(emit.temp(f"np.dot({x}, {y})", "a"), shape, dtype, fresh=True)
-    a, b = emit.dense(a), emit.dense(b)  # each element is read more than once
+    if n == 1:
+        return _outer(site, a, b, shape)
+    floats = a.dtype == b.dtype == dtype and dtype in ("float32", "float64")
+    if floats and len(a.shape) == len(b.shape) == 2 and 1 not in shape:
+        room = emit.empty(shape, dtype)
+        emit.line(f"matmul({emit.contiguous(a)}, {emit.contiguous(b)}, {room})")
+        return Array(room, shape, dtype, fresh=True, compact=True)
+    vectors = [v for v, k in ((a, -2), (b, -1)) if len(v.shape) == 1 or v.shape[k] == 1]
+    if floats and len(vectors) == 1:
+        return _matrix_by_vector(site, a, b, shape, vectors[0] is b)
+    if any(m != 1 for m in shape):  # each element is read more than once
+        a, b = emit.dense(a), emit.dense(b)
+    a, b = emit.indexable(a), emit.indexable(b)
 
     def at(index: Any) -> str:
         rows: list[Index] = list(index[: len(a.shape) - 1])
@@ -47,9 +56,56 @@ def dot(site: Site, a: Value, b: Value) -> Any:
     return site.result(Virtual(shape, dtype, at, cheap=False))
 
 
-def _contiguous(emit: Emitter, v: Value) -> str:
-    """In C order, as far as Numba's types know: it warns of a product of anything else."""
-    return v.name if isinstance(v, Array) and v.fresh else emit.fresh(v).name
+def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
+    """A sum of one term."""
+    emit, dtype = site.emit, site.out.type.dtype
+    rows = len(a.shape) - 1
+    a, b = (emit.indexable(v if _is_cheap(v) else emit.dense(v)) for v in (a, b))
+
+    def at(index: Any) -> str:
+        p, q = emit.read(a, [*index[:rows], 0]), emit.read(b, [0, *index[rows:]])
+        return _cast(emit, f"{p} * {q}", a, b, dtype)
+
+    return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
+
+
+def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -> Any:
+    """``a @ b``, where b is a column (``right``), or a is a row: then it is ``b.T @ a``."""
+    emit, dtype = site.emit, site.out.type.dtype
+    matrix, vector = (a, b) if right else (_transposed(emit, b), a)
+    if len(vector.shape) == 2:
+        vector = _line(emit, vector, 0 if right else 1)
+    m = matrix.shape[0]
+    room = emit.empty([m], dtype)
+    emit.line(f"matvec({emit.contiguous(matrix)}, {emit.contiguous(vector)}, {room})")
+    if len(shape) == 1:
+        return Array(room, tuple(shape), dtype, fresh=True, compact=True)
+    return Virtual(
+        tuple(shape), dtype, lambda at: emit.read(Array(room, (m,), dtype), [at[not right]])
+    )
+
+
+def _line(emit: Emitter, v: Value, axis: int) -> Value:
+    """A matrix of one column or row as a vector along ``axis``."""
+    v = emit.indexable(v)
+    if isinstance(v, Virtual) and v.flat is not None and len(v.flat.shape) == 1:
+        return v.flat
+    return Virtual(
+        (v.shape[axis],), v.dtype, lambda at: emit.read(v, [at[0], 0] if axis == 0 else [0, at[0]])
+    )
+
+
+def _transposed(emit: Emitter, v: Value) -> Value:
+    if isinstance(v, Small):
+        return Small(v.elements.T, v.dtype)
+    view = f"{emit.contiguous(v)}.T" if isinstance(v, Array) or v.view is not None else None
+    return Virtual(
+        v.shape[::-1], v.dtype, lambda at: emit.read(v, at[::-1]), _is_cheap(v), view=view
+    )
+
+
+def _is_cheap(v: Value) -> bool:
+    return not isinstance(v, Virtual) or v.cheap
 
 
 def _cast(emit: Emitter, expression: str, a: Value, b: Value, dtype: str) -> str:

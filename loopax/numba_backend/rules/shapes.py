@@ -17,13 +17,13 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 
 from loopax.numba_backend.emitter import Emitter, Site, rule
 from loopax.numba_backend.leaf import leaf
 from loopax.numba_backend.literals import as_dim, joined, literal
 from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Dim, Small, Value, Virtual, is_static, small
+from loopax.numba_backend.values import Array, Dim, Small, Value, Virtual, is_static, shared, small
 
 
 def _names(dims: Any) -> list[str]:
@@ -55,7 +55,7 @@ def make_vector(site: Site, *xs: Value) -> Any:
 @rule(ViewOp, DeepCopyOp, TypeCastingOp)
 def same(site: Site, x: Value) -> Any:
     # Another variable for the same memory: it is no longer seen by one only.
-    return Array(x.name, x.shape, x.dtype) if isinstance(x, Array) else x
+    return shared(x)
 
 
 @rule(SpecifyShape)
@@ -64,9 +64,11 @@ def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
     found: list[Dim] = []
     for n, given in zip(x.shape, dims, strict=True):
         wanted = n if given is None else as_dim(emit.scalar(given))
-        if wanted != n:
-            with emit.block(f"if {n} != {wanted}:"):
-                emit.line('raise AssertionError("SpecifyShape: a length is not the one specified")')
+        if isinstance(wanted, int) and isinstance(n, int) and wanted != n:
+            emit.line('raise AssertionError("SpecifyShape: a length is not the one specified")')
+        elif not emit.scopes.same(wanted, n):
+            name, other = (n, wanted) if isinstance(n, str) else (wanted, n)
+            emit.equate("specified", name, other)
         found.append(wanted if isinstance(wanted, int) else n)
     if isinstance(x, Small):
         return x
@@ -102,12 +104,22 @@ def dimshuffle(site: Site, x: Value) -> Any:
         shape = iter(moved.shape)
         return Small(moved.reshape([1 if k == "x" else next(shape) for k in order]), x.dtype)
 
+    # A view of a view is one where both only turn a matrix around.
+    base = x.view if isinstance(x, Virtual) else None
+    turned = tuple(order) == (1, 0)
+    if turned and isinstance(x, Array):
+        base = site.emit.contiguous(x)
+
     def at(index: Any) -> str:
         where = dict(zip(order, index, strict=True))
         return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
 
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
-    return site.result(Virtual(shape, x.dtype, at, _cheap(x)))
+    view = f"{base}.T" if turned and base is not None else None
+    flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
+    if [k for k in order if k != "x"] != sorted(k for k in order if k != "x"):
+        flat = None
+    return site.result(Virtual(shape, x.dtype, at, _cheap(x), view=view, flat=flat))
 
 
 READS_ONCE[DimShuffle] = lambda node, position: True
@@ -117,21 +129,12 @@ def _cheap(x: Value) -> bool:
     return not isinstance(x, Virtual) or x.cheap
 
 
-@rule(Reshape)
-def reshape(site: Site, x: Value, dims: Value) -> Any:
-    emit = site.emit
-    wanted = [as_dim(e) for e in emit.in_locals(dims).elements] if isinstance(dims, Small) else None
-    if isinstance(x, Small) and wanted is not None and is_static(wanted):
-        return Small(x.elements.reshape(wanted), x.dtype)
-    return leaf(site, x, dims)
-
-
 # -- filled arrays ---------------------------------------------------------------------------------
 
 
 def _dims(emit: Emitter, dims: Any) -> tuple[Dim, ...]:
     found = [as_dim(emit.scalar(n)) for n in dims]
-    return tuple(n if isinstance(n, int) else emit.number(f"size({n})", "n") for n in found)
+    return tuple(map(emit.size, found))
 
 
 @rule(Alloc)
@@ -183,7 +186,9 @@ def join(site: Site, *values: Any) -> Any:
             site, *([small(str(axis), "int64")] * ("axis" not in site.op.__props__)), *values
         )
     if all(isinstance(v, Small) for v in values):
-        return Small(np.concatenate([v.elements for v in values], axis), dtype)
+        whole = np.concatenate([v.elements for v in values], axis)
+        if emit.is_small(whole.shape):
+            return Small(whole, dtype)
     shape: list[Dim] = []
     for k in range(site.out.type.ndim):
         sizes = [v.shape[k] for v in values]

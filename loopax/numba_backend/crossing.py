@@ -1,0 +1,146 @@
+"""Values at the border of a native program: what comes in is made to fit its type.
+
+The `Crossing` of Numba.
+
+=====================  ==========================================  ==============================
+PyTensor's type        accepted                                    in the program, and returned
+=====================  ==========================================  ==============================
+tensor, scalar         arrays and numbers that it can hold, also   NumPy array
+                       anything that NumPy makes an array of
+random generator       NumPy ``Generator``                         ``Generator``
+sparse matrix          SciPy's, of any format                      SciPy CSR or CSC
+typed list             list of rows, array of them                 list
+slice, None            slice of integers, None                     no slice is returned
+=====================  ==========================================  ==============================
+
+Nothing of this changes what a caller gives, and programs change none of their inputs.
+"""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import scipy.sparse
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import ScalarType
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.tensor.type_other import SliceType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.calling.types import (
+    accept_none,
+    accept_slice,
+    described,
+    filtered,
+    refuse_rows,
+    refuse_variable,
+)
+from loopax.ir.errors import LoopTypeError
+
+TARGET = "native code"
+
+
+def accept(x: Any, expected: Any, what: str) -> Any:
+    """``x`` as a value of the type ``expected``; ``x`` itself where it is one.
+
+    Raises
+    ------
+    LoopTypeError
+        It has another rank or static shape, a dtype that the type cannot hold, or is of another kind;
+        or it is a tracer of JAX. ``what`` says whose value it is.
+    """
+    if isinstance(expected, ScalarType):
+        expected = TensorType(expected.dtype, ())
+    if isinstance(expected, DenseTensorType):
+        return _accept_array(x, expected, what)
+    refuse_variable(x, what)
+    _refuse_tracer(x, what)
+    if isinstance(expected, RandomType):
+        return _accept_generator(x, what)
+    if isinstance(expected, TypedListType):
+        refuse_rows(x, expected, what)
+        rows = f"{what[0].lower()}{what[1:]}"
+        return [accept(r, expected.ttype, f"Row {k} of {rows}") for k, r in enumerate(x)]
+    if isinstance(expected, SparseTensorType):
+        return _accept_sparse(x, expected, what)
+    if isinstance(expected, SliceType):
+        return accept_slice(x, what)
+    return accept_none(x, what)
+
+
+def accept_copy(x: Any, expected: Any, what: str) -> Any:
+    """As `accept`, a copy."""
+    return deepcopy(accept(x, expected, what))
+
+
+def snapshot(x: Any, variable: Variable, what: str) -> Any:
+    """A copy of what a shared variable holds: PyTensor's functions change their arrays in place."""
+    return accept_copy(x, variable.type, what)
+
+
+def stored(x: Any, held: Any, before: Any) -> Any:
+    """The value ``x`` of a context as PyTensor keeps it: as it is here."""
+    return x
+
+
+def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
+    if type(x) is not np.ndarray:
+        refuse_variable(x, what)
+        _refuse_tracer(x, what)
+        if isinstance(x, np.ma.MaskedArray):
+            raise LoopTypeError(
+                f"{what} is a masked array, and a program has no masks. Fill it, x.filled(0.0) for "
+                "instance, and give the mask as an argument of its own."
+            )
+        if hasattr(x, "__array__") and not isinstance(x, np.generic):
+            x = np.asarray(x)  # of JAX, say; its dtype counts, as that of an array
+    return filtered(x, expected, what)
+
+
+def _accept_generator(x: Any, what: str) -> np.random.Generator:
+    if not isinstance(x, np.random.Generator):
+        raise LoopTypeError(
+            f"{what} must be a NumPy Generator, but a value of type {type(x).__name__} was given. Give "
+            "numpy.random.default_rng(seed)."
+        )
+    return x
+
+
+def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
+    if not scipy.sparse.issparse(x):
+        found = f"{x.dtype}, shape {x.shape}" if hasattr(x, "dtype") else type(x).__name__
+        raise LoopTypeError(
+            f"{what} must be a {described(expected)}, but {found} was given. Give "
+            f"scipy.sparse.{expected.format}_matrix(x), or make it sparse in the program, with "
+            f"pytensor.sparse.{expected.format}_from_dense(x)."
+        )
+    fits = len(x.shape) == 2 and all(
+        n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
+    )
+    dtype = np.dtype(x.dtype)
+    if (
+        not fits
+        or dtype.kind not in "biufc"
+        or ps.upcast(dtype.name, expected.dtype) != expected.dtype
+    ):
+        raise LoopTypeError(
+            f"{what} must be a {described(expected)}, but {dtype}, shape {x.shape} was given. Convert "
+            f"it, for instance with x.astype({expected.dtype!r}), or give the input another type."
+        )
+    return x.asformat(expected.format).astype(expected.dtype, copy=False)
+
+
+def _refuse_tracer(x: Any, what: str) -> None:
+    """Raise where JAX is tracing: this part of the package does not know JAX, but it knows the name."""
+    kinds = type(x).__mro__
+    if any(k.__name__ == "Tracer" and k.__module__.startswith("jax") for k in kinds):
+        raise LoopTypeError(
+            f"{what} is a tracer of JAX, which cannot look into native code. Transform the function with "
+            "loopax.grad(f), loopax.value_and_grad(f) or loopax.vmap(f), or make it for JAX: "
+            "jaxify(..., backend='jax')."
+        )

@@ -1,0 +1,233 @@
+"""Reading and writing at arrays of integers, and at masks.
+
+Nothing is gathered before it is read: an element of the result is the element of the source at an index
+that is read, checked and counted from the end where it is negative. A mask is the positions where it is
+true, which are counted first and then written down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.tensor.basic import Nonzero
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    indices_from_subtensor,
+)
+
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.literals import as_dim, joined
+from loopax.numba_backend.rules.indexing import (
+    Entry,
+    read_entry,
+    slice_entry,
+    stretched,
+    strides,
+    target_of,
+)
+from loopax.numba_backend.scalars import cast
+from loopax.numba_backend.uses import READS_ONCE
+from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
+
+
+@dataclass(frozen=True)
+class Gather:
+    """An axis that is read at integers. ``strides`` say how their own axes are read: 0 is broadcast."""
+
+    integers: Value
+    strides: tuple[Dim, ...]
+    length: Dim
+
+    def position(self, emit: Emitter, at: Sequence[Index]) -> Index:
+        own = at[len(at) - len(self.strides) :]
+        where = [stretched(emit, i, s) for i, s in zip(own, self.strides, strict=True)]
+        return _position(emit, emit.read(self.integers, where), self.integers.dtype, self.length)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """An index as a whole: what it does to each axis, and the shape of what it reads."""
+
+    axes: list[Entry | Gather]
+    shape: tuple[Dim, ...]
+    first: int  # of the axes of the result that the integers make
+    rank: int  # how many these are
+
+    def positions(self, emit: Emitter, at: Sequence[Index]) -> list[Index]:
+        gathered = at[self.first : self.first + self.rank]
+        rest = iter([*at[: self.first], *at[self.first + self.rank :]])
+        return [
+            axis.position(emit, gathered)
+            if isinstance(axis, Gather)
+            else axis.position(emit, next(rest))
+            for axis in self.axes
+        ]
+
+
+@rule(AdvancedSubtensor, AdvancedSubtensor1)
+def read(site: Site, x: Value, *values: Value) -> Any:
+    emit = site.emit
+    index = _index(site, values)
+    if isinstance(x, Small) and (static := _static(emit, index, x.shape)) is not None:
+        found = np.asarray(x.elements[static], dtype=object)
+        if emit.is_small(found.shape):
+            return Small(found, x.dtype)
+    # An element may be read many times.
+    x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
+    chosen = _selection(site, x, index)
+    declared = site.out.type.shape
+    shape = tuple(n if d is None else d for n, d in zip(chosen.shape, declared, strict=True))
+
+    def at(where: Sequence[Index]) -> str:
+        return emit.read(x, chosen.positions(emit, where))
+
+    return site.result(Virtual(shape, x.dtype, at, cheap=False))
+
+
+@rule(AdvancedIncSubtensor, AdvancedIncSubtensor1)
+def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
+    emit, op = site.emit, site.op
+    if getattr(op, "ignore_duplicates", False) and not op.set_instead_of_inc:
+        return leaf(site, x, y, *values)
+    chosen = _selection(site, x, _index(site, values))
+    shape = chosen.shape
+    if len(y.shape) > len(shape):
+        return leaf(site, x, y, *values)
+    y = y if emit.is_small(shape) else emit.indexable(y)
+    steps = strides(site, y, shape)
+    if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
+        y = emit.dense(y)
+    target = target_of(site, x)
+    sign = "=" if op.set_instead_of_inc else "+="
+    skipped = len(shape) - len(y.shape)
+    with emit.loops(shape) as indices:
+        for at in indices:
+            from_ = [stretched(emit, at[k], steps[k]) for k in range(skipped, len(shape))]
+            term = cast(emit.read(y, from_), y.dtype, x.dtype)
+            emit.line(f"{target}[{joined(chosen.positions(emit, at))}] {sign} {term}")
+    return Array(target, x.shape, x.dtype, fresh=True)
+
+
+READS_ONCE[AdvancedIncSubtensor] = READS_ONCE[AdvancedIncSubtensor1] = lambda node, position: (
+    position < 2
+)
+
+
+@rule(Nonzero)
+def nonzero(site: Site, x: Value) -> Any:
+    return _true_positions(site.emit, x)
+
+
+# -- what an index is ------------------------------------------------------------------------------
+
+
+def _index(site: Site, values: Sequence[Value]) -> list[Any]:
+    """The index as Python writes it: values, and slices of values."""
+    if isinstance(site.op, AdvancedSubtensor1 | AdvancedIncSubtensor1):
+        return list(values)
+    return list(indices_from_subtensor(list(values), site.op.idx_list))
+
+
+def _static(emit: Emitter, index: Sequence[Any], shape: Sequence[Any]) -> Any:
+    """The index as NumPy's own, None where it is not known now or out of bounds."""
+    found: list[Any] = []
+    for entry, n in zip(index, shape, strict=False):
+        if isinstance(entry, slice):
+            parts = [read_entry(emit, e) for e in (entry.start, entry.stop, entry.step)]
+            if any(isinstance(p, str) for p in parts):
+                return None
+            found.append(slice(*parts))
+            continue
+        if not isinstance(entry, Small) or entry.dtype == "bool":
+            return None
+        numbers = [as_dim(e) for e in entry.elements.flat]
+        if not is_static(numbers) or not all(-n <= k < n for k in numbers):  # type: ignore[operator]
+            return None
+        found.append(np.array(numbers, dtype=int).reshape(entry.shape))
+    return tuple(found)
+
+
+def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
+    emit = site.emit
+    entries: list[Any] = []
+    for entry in index:
+        if not isinstance(entry, slice) and entry.dtype == "bool":
+            for n, m in zip(entry.shape, x.shape[len(entries) :], strict=False):
+                if n != m:
+                    emit.line(f"mask_length({n}, {m})")
+            entries += _true_positions(emit, entry)
+        else:
+            entries.append(entry)
+    entries += [slice(None)] * (len(x.shape) - len(entries))
+    gathers = [k for k, entry in enumerate(entries) if not isinstance(entry, slice)]
+    together = gathers == list(range(gathers[0], gathers[-1] + 1))
+    shape = _broadcast(emit, [entries[k].shape for k in gathers])
+    axes: list[Entry | Gather] = []
+    for entry, n in zip(entries, x.shape, strict=True):
+        if isinstance(entry, slice):
+            axes.append(slice_entry(emit, entry, n))
+        else:
+            own = shape[len(shape) - len(entry.shape) :]
+            steps = tuple(_step(emit, a, b) for a, b in zip(entry.shape, own, strict=True))
+            axes.append(Gather(emit.indexable(entry), steps, n))
+    # The axes of the integers stand where these do, or first where a slice is between two of them.
+    first = gathers[0] if together else 0
+    lengths = [axis.count for axis in axes if isinstance(axis, Entry)]
+    whole = (*lengths[:first], *shape, *lengths[first:])
+    return Selection(axes, whole, first, len(shape))  # type: ignore[arg-type]
+
+
+def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
+    rank = max(len(s) for s in shapes)
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    found: list[Dim] = []
+    for dims in zip(*padded, strict=True):
+        first, *rest = dict.fromkeys(n for n in dims if n != 1) or {1: None}
+        for n in rest:
+            first = emit.temp(f"broadcast_index({first}, {n})", "n")
+        found.append(first)
+    return tuple(found)
+
+
+def _step(emit: Emitter, n: Dim, m: Dim) -> Dim:
+    if n == m or n == 1:
+        return 1 if n == m else 0
+    return emit.number(f"stride({n}, {m})")
+
+
+def _position(emit: Emitter, k: str, dtype: str, n: Dim) -> Index:
+    known = as_dim(k)
+    if isinstance(known, int) and isinstance(n, int):
+        if not -n <= known < n:
+            emit.line('raise IndexError("index is out of bounds")')
+            return 0
+        return known % n
+    # Unsigned integers of 64 bits would turn the sum with a length into a float.
+    k = k if dtype == "int64" or isinstance(known, int) else f"np.int64({k})"
+    return emit.number(f"index({k}, {n})")
+
+
+def _true_positions(emit: Emitter, mask: Value) -> tuple[Array, ...]:
+    """For each axis, where ``mask`` is true."""
+    mask = emit.dense(mask)
+    test = "{}" if mask.dtype == "bool" else "{} != 0"
+    count = emit.temp("0", "n")
+    with emit.loops(mask.shape) as indices:
+        for at in indices:
+            with emit.block(f"if {test.format(emit.read(mask, at))}:"):
+                emit.line(f"{count} += 1")
+    names = [emit.empty([count], "int64") for _ in mask.shape]
+    k = emit.temp("0", "k")
+    with emit.loops(mask.shape) as indices:
+        for at in indices:
+            with emit.block(f"if {test.format(emit.read(mask, at))}:"):
+                for name, i in zip(names, at, strict=True):
+                    emit.line(f"{name}[{k}] = {i}")
+                emit.line(f"{k} += 1")
+    return tuple(Array(name, (count,), "int64", fresh=True) for name in names)

@@ -1,0 +1,157 @@
+"""``Blockwise``, an op on the last axes repeated over the first ones: loops around the rule of the op.
+
+So everything that has a rule is written once, for its own rank, batched or not; products of two stacks
+of matrices are the product of two matrices, repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.compat import InnerGraphOp
+from loopax.lowering.scan_to_loop import scan_to_loop
+from loopax.numba_backend.emitter import Emitter, Site, find_rule, rule
+from loopax.numba_backend.literals import dtype_name, joined
+from loopax.numba_backend.source import tuple_of
+from loopax.numba_backend.uses import uses_of_node
+from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual
+
+
+@rule(Blockwise)
+def blockwise(site: Site, *values: Value) -> Any:
+    ranks = [len(names) for names in site.op.inputs_sig]
+    types = [_core(v.type, rank) for v, rank in zip(site.node.inputs, ranks, strict=True)]
+    node = _lowered(site.op.core_op.make_node(*[t() for t in types]))
+    names = {}
+    for v, sig in zip(values, site.op.inputs_sig, strict=True):
+        names.update(zip(sig, v.shape[len(v.shape) - len(sig) :], strict=True))
+    shapes = [[names.get(name) for name in sig] for sig in site.op.outputs_sig]
+    return repeated(site, node, values, ranks, shapes)
+
+
+@rule(BatchedDot)
+def batched_dot(site: Site, a: Value, b: Value) -> Any:
+    types = [_core(v.type, v.type.ndim - 1) for v in site.node.inputs]
+    node = Dot().make_node(*[t() for t in types])
+    shape = [*a.shape[1:-1], *b.shape[2:]]
+    ranks = [len(v.shape) - 1 for v in (a, b)]
+    return repeated(site, node, (a, b), ranks, [shape], stretches=False)
+
+
+def _lowered(node: Apply) -> Apply:
+    """A core op may have a body with loops in it, which no pass has seen."""
+    if not isinstance(node.op, InnerGraphOp):
+        return node
+    inputs = [v.type() for v in node.inputs]
+    graph = FunctionGraph(inputs, node.op.make_node(*inputs).outputs, clone=False)
+    scan_to_loop(graph)
+    return graph.outputs[0].owner  # type: ignore[return-value]
+
+
+def _core(batched: Any, rank: int) -> TensorType:
+    return TensorType(batched.dtype, shape=batched.shape[len(batched.shape) - rank :])
+
+
+def repeated(
+    site: Site,
+    node: Apply,
+    values: Sequence[Value],
+    ranks: Sequence[int],
+    shapes: Sequence[Sequence[Dim | None]],
+    stretches: bool = True,
+) -> tuple[Value, ...]:
+    """``node`` for each index into the leading axes; ``ranks`` are those of its inputs.
+
+    ``shapes`` are those of its outputs: None is a length that only the first result tells.
+    """
+    emit = site.emit
+    n_batch = len(values[0].shape) - ranks[0]
+    batch: list[Dim] = []
+    for k in range(n_batch):
+        own = [
+            v.shape[k]
+            for v, declared in zip(values, site.node.inputs, strict=True)
+            if not (stretches and declared.type.broadcastable[k])
+        ]
+        batch.append(emit.agree(*own) if own else 1)
+    given = [v if _indexed_at_no_cost(v) else emit.dense(v) for v in values]
+    places = [
+        _Place(emit, v, batch, shape) for v, shape in zip(site.node.outputs, shapes, strict=True)
+    ]
+    with ExitStack() as stack:
+        at: list[Index] = []
+        for n in batch:
+            at.append(0 if n == 1 else emit.local("i"))
+            if n != 1:
+                stack.enter_context(emit.block(f"for {at[-1]} in range({n}):"))
+        cores = [
+            _element(emit, v, at, declared.type.broadcastable if stretches else ())
+            for v, declared in zip(given, site.node.inputs, strict=True)
+        ]
+        found = find_rule(node.op)(Site(emit, node, uses_of_node(node)), *cores)
+        for place, value in zip(
+            places, found if isinstance(found, tuple) else (found,), strict=True
+        ):
+            place.write(at, value)
+    return tuple(place.array() for place in places)
+
+
+def _indexed_at_no_cost(v: Value) -> bool:
+    if isinstance(v, Small):
+        return v.elements.size == 1
+    return isinstance(v, Array) or v.cheap
+
+
+def _element(emit: Emitter, v: Value, at: Sequence[Index], stretched: Sequence[bool]) -> Value:
+    """``v`` at an index into its leading axes, with its last axes left."""
+    start = [0 if k < len(stretched) and stretched[k] else i for k, i in enumerate(at)]
+    return Virtual(v.shape[len(at) :], v.dtype, lambda rest: emit.read(v, [*start, *rest]))
+
+
+class _Place:
+    """The array that the results go into. It is made by the first, where that decides the shape."""
+
+    def __init__(self, emit: Emitter, v: Any, batch: list[Dim], core: Sequence[Dim | None]) -> None:
+        self.emit, self.batch, self.dtype = emit, batch, v.type.dtype
+        declared = v.type.shape[len(batch) :]
+        self.core = [n if n is not None else d for n, d in zip(core, declared, strict=True)]
+        self.known = None not in self.core
+        if self.known:
+            self.name = emit.empty([*batch, *self.core], self.dtype)  # type: ignore[list-item]
+        else:
+            self.name = emit.local("a")
+            self.rows = [emit.temp("0", "n") for _ in self.core]
+            self._make(self.rows)
+            self.made = emit.temp("False", "made")
+
+    def _make(self, core: Sequence[Any]) -> None:
+        dims = tuple_of([str(n) for n in (*self.batch, *core)])
+        self.emit.line(f"{self.name} = np.empty({dims}, {dtype_name(self.dtype)})")
+
+    def write(self, at: Sequence[Index], value: Value) -> None:
+        emit = self.emit
+        if not self.known:
+            with emit.block(f"if not {self.made}:"):
+                self._make(value.shape)
+                for row, n in zip(self.rows, value.shape, strict=True):
+                    emit.line(f"{row} = {n}")
+                emit.line(f"{self.made} = True")
+            for row, n in zip(self.rows, value.shape, strict=True):
+                emit.line(f"agree({row}, {n})")
+        value = value if emit.is_small(value.shape) else emit.indexable(value)
+        with emit.loops(value.shape) as indices:
+            for rest in indices:
+                emit.line(f"{self.name}[{joined([*at, *rest])}] = {emit.read(value, rest)}")
+
+    def array(self) -> Array:
+        shape = (*self.batch, *(self.core if self.known else self.rows))
+        return Array(self.name, shape, self.dtype, fresh=True, compact=True)  # type: ignore[arg-type]

@@ -1,0 +1,112 @@
+"""Arrays that are made of indices: ranges, unit matrices, diagonals, repetitions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.tensor.basic import ARange, ExtractDiag, Eye
+from pytensor.tensor.extra_ops import Repeat
+
+from loopax.numba_backend.emitter import Site, rule
+from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.literals import as_dim, dtype_name
+from loopax.numba_backend.scalars import cast
+from loopax.numba_backend.uses import READS_ONCE
+from loopax.numba_backend.values import Dim, Index, Small, Value, Virtual
+
+_INTEGERS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}
+
+
+@rule(ARange)
+def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
+    emit = site.emit
+    low, high, by = (emit.scalar(v) for v in (start, stop, step))
+    dtype = site.op.dtype
+    kinds = {v.dtype for v in (start, stop, step)}
+    static = site.out.type.shape[0]
+    if kinds <= _INTEGERS:
+        parts = [as_dim(e) for e in (low, high, by)]
+        names = [str(p) if isinstance(p, int) else f"np.int64({p})" for p in parts]
+        n: Dim = emit.number(f"len(range({', '.join(names)}))", "n") if static is None else static
+
+        def at(index: Sequence[Index]) -> str:
+            k = f"{names[0]} + {index[0]} * {names[2]}"
+            return emit.number(k) if dtype == "int64" else emit.temp(f"{dtype_name(dtype)}({k})")
+
+        return Virtual((n,), dtype, at)
+    if dtype != "float64" or not kinds <= _INTEGERS | {"float32", "float64"}:
+        return leaf(site, start, stop, step)
+    low, high, by = (
+        emit.temp(cast(e, v.dtype, dtype))
+        for e, v in zip((low, high, by), (start, stop, step), strict=True)
+    )
+    n = emit.temp(f"range_length({low}, {high}, {by})", "n") if static is None else static
+    # NumPy takes the distance of the first two, which is not quite the step.
+    distance = emit.temp(f"({low} + {by}) - {low}")
+    return Virtual((n,), dtype, lambda index: emit.temp(f"{low} + {index[0]} * {distance}"))
+
+
+@rule(Eye)
+def eye(site: Site, n: Value, m: Value, k: Value) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    declared = site.out.type.shape
+    lengths = [as_dim(emit.scalar(v)) for v in (n, m)]
+    dims = [emit.size(w) if d is None else d for w, d in zip(lengths, declared, strict=True)]
+    shift = as_dim(emit.scalar(k))
+
+    def at(index: Sequence[Index]) -> str:
+        return emit.temp(cast(f"({index[0]} + {shift} == {index[1]})", "bool", dtype))
+
+    return Virtual(tuple(dims), dtype, at)
+
+
+@rule(ExtractDiag)
+def extract_diagonal(site: Site, x: Value) -> Any:
+    emit, op = site.emit, site.op
+    first, second = op.axis1, op.axis2
+    if isinstance(x, Small):
+        return Small(x.elements.diagonal(op.offset, first, second), x.dtype)
+    down, right = max(-op.offset, 0), max(op.offset, 0)
+    n, m = x.shape[first], x.shape[second]
+    declared = site.out.type.shape[-1]
+    if declared is None:
+        if isinstance(n, int) and isinstance(m, int):
+            declared = max(min(n - down, m - right), 0)
+        elif emit.scopes.same(n, m) and op.offset == 0:
+            declared = n
+        else:
+            declared = emit.number(f"max(min({n} - {down}, {m} - {right}), 0)", "n")
+    others = [k for k in range(len(x.shape)) if k not in (first, second)]
+
+    def at(index: Sequence[Index]) -> str:
+        where: list[Index] = [0] * len(x.shape)
+        for k, i in zip(others, index, strict=False):
+            where[k] = i
+        i = index[-1]
+        for axis, shift in ((first, down), (second, right)):
+            known = isinstance(i, int)
+            where[axis] = i + shift if known else emit.number(f"{i} + {shift}") if shift else i
+        return emit.read(x, where)
+
+    shape = (*(x.shape[k] for k in others), declared)
+    return site.result(Virtual(shape, x.dtype, at, not isinstance(x, Virtual) or x.cheap))
+
+
+READS_ONCE[ExtractDiag] = lambda node, position: True
+
+
+@rule(Repeat)
+def repeat(site: Site, x: Value, counts: Value) -> Any:
+    emit, axis = site.emit, site.op.axis
+    x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
+    places = emit.temp(f"repeated({emit.dense(counts).name}, {x.shape[axis]})", "places")
+    n = emit.temp(f"{places}.shape[0]", "n")
+    declared = site.out.type.shape[axis]
+
+    def at(index: Sequence[Index]) -> str:
+        k = emit.number(f"{places}[{index[axis]}]")
+        return emit.read(x, [*index[:axis], k, *index[axis + 1 :]])
+
+    shape = (*x.shape[:axis], n if declared is None else declared, *x.shape[axis + 1 :])
+    return site.result(Virtual(shape, x.dtype, at, cheap=False))

@@ -1,0 +1,112 @@
+"""Where a row is in a typed list, by its value: ``index_``, ``count``, ``remove``.
+
+Two tensors are equal if their shapes and elements are, nan and nan included, as PyTensor's types have
+it. Rows of any other kind (generators, sparse matrices) are left to Python.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import types
+from numba.extending import overload
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.tensor.type import DenseTensorType
+from pytensor.typed_list import Count, Index, Remove, TypedListType
+
+from loopax.numba_backend.emitter import Site, rule
+from loopax.numba_backend.object_mode import object_mode
+from loopax.numba_backend.opaque import as_argument, as_list
+from loopax.numba_backend.values import Opaque, Value, small
+
+
+def equal(x: Any, y: Any) -> bool:
+    """Whether two arrays, or two lists of them, are the same values."""
+    raise NotImplementedError("only inside of Numba")
+
+
+@overload(equal)
+def _equal(x, y):  # type: ignore[no-untyped-def]
+    if isinstance(x, types.List):
+
+        def equal_lists(x, y):  # type: ignore[no-untyped-def]
+            if len(x) != len(y):
+                return False
+            for k in range(len(x)):
+                if not equal(x[k], y[k]):
+                    return False
+            return True
+
+        return equal_lists
+
+    def equal_arrays(x, y):  # type: ignore[no-untyped-def]
+        if x.shape != y.shape:
+            return False
+        for a, b in zip(x.flat, y.flat):  # noqa: B905  (Numba takes no keyword here)
+            if a != b and not (a != a and b != b):
+                return False
+        return True
+
+    return equal_arrays
+
+
+@numba_njit
+def position(rows, row):  # type: ignore[no-untyped-def]
+    """The first place of ``row``, or -1."""
+    for k in range(len(rows)):
+        if equal(rows[k], row):
+            return k
+    return -1
+
+
+@numba_njit
+def occurrences(rows, row):  # type: ignore[no-untyped-def]
+    found = 0
+    for k in range(len(rows)):
+        if equal(rows[k], row):
+            found += 1
+    return found
+
+
+def _comparable(declared: Any) -> bool:
+    if isinstance(declared, TypedListType):
+        return _comparable(declared.ttype)
+    return isinstance(declared, DenseTensorType)
+
+
+def _found(site: Site, rows: Any, row: Any, function: Any) -> str:
+    emit = site.emit
+    name = emit.bind(function, function.__name__)
+    return emit.temp(f"{name}({rows.name}, {as_argument(emit, row, site.node.inputs[1])})", "k")
+
+
+@rule(Index)
+def index(site: Site, rows: Any, row: Any) -> Any:
+    if not _comparable(site.node.inputs[0].type):
+        return object_mode(site, rows, row)
+    k = _found(site, as_list(site.emit, rows), row, position)
+    with site.emit.block(f"if {k} < 0:"):
+        site.emit.line('raise ValueError("A value that was looked for is not in the list")')
+    return small(site.emit.temp(f"np.int64({k})"), "int64")
+
+
+@rule(Count)
+def count(site: Site, rows: Any, row: Any) -> Value:
+    if not _comparable(site.node.inputs[0].type):
+        return object_mode(site, rows, row)
+    k = _found(site, as_list(site.emit, rows), row, occurrences)
+    return small(site.emit.temp(f"np.int64({k})"), "int64")
+
+
+@rule(Remove)
+def remove(site: Site, rows: Any, row: Any) -> Any:
+    """The list without the first row that is equal; as it is, where there is none."""
+    if not _comparable(site.node.inputs[0].type):
+        return object_mode(site, rows, row)
+    emit = site.emit
+    rows = as_list(emit, rows)
+    k = _found(site, rows, row, position)
+    made = emit.temp(f"{rows.name}.copy()", "list")
+    with emit.block(f"if {k} >= 0:"):
+        emit.line(f"{made}.pop({k})")
+    return Opaque(made, fresh=True)

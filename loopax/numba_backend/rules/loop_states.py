@@ -1,0 +1,158 @@
+"""The states of a loop: where they are held, and how they become those of the next step.
+
+Scalars and small arrays are locals that each step assigns anew. A buffer, a state that the body only
+writes rows into, is one array for the whole loop. Any other array keeps its memory as long as its shape
+stays the same: it and what follows it change places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.typed_list import Append
+
+from loopax.ir import Loop
+from loopax.numba_backend import opaque
+from loopax.numba_backend.emitter import Emitter, Site
+from loopax.numba_backend.literals import dtype_name, joined
+from loopax.numba_backend.rules.lists import copied
+from loopax.numba_backend.values import Array, Opaque, Rows, Small
+
+
+def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
+    """A state before the first step: locals, or memory, that are its own."""
+    emit = site.emit
+    if isinstance(value, Small) and steady and not written:
+        return _locals(emit, value)
+    if isinstance(value, Rows) and _keeps_rows(site.op, k):
+        return copied(emit, value)
+    if isinstance(value, Rows | Opaque):
+        return opaque.owned(site, k + 1, opaque.as_list(emit, value))
+    alone = len(site.uses[site.node.inputs[k + 1]]) == 1
+    own = value if isinstance(value, Array) and value.fresh and alone else emit.fresh(value)
+    if steady:
+        emit.scopes.rooms.add(own.name)
+        return own
+    # Each step gives the name to another array; the room of this one is not to be lost.
+    return Array(emit.temp(own.name, "a"), own.shape, own.dtype)
+
+
+def names(states: Sequence[Any]) -> list[str]:
+    return [
+        name
+        for s in states
+        for name in (
+            s.elements.flat
+            if isinstance(s, Small)
+            else [s.name, s.count]
+            if isinstance(s, Rows)
+            else [s.name]
+        )
+    ]
+
+
+def keeps_shape(emit: Emitter, state: Any, following: Any) -> bool:
+    """Whether a state keeps its shape, as far as one can tell; what cannot be told is checked."""
+    if isinstance(state, Rows | Opaque):
+        return True
+    for n, m in zip(following.shape, state.shape, strict=True):
+        if emit.scopes.same(n, m):
+            continue
+        if not emit.keeps_shapes or isinstance(n, int) and isinstance(m, int):
+            return False
+        emit.equate("keeps", *((n, m) if isinstance(n, str) else (m, n)))
+    return True
+
+
+def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]], also: dict[str, str]) -> None:
+    """The states become those that follow, all at once, and other locals what ``also`` says."""
+    names, expressions = [*also], [*also.values()]
+    arrays: list[tuple[Array, Any]] = []
+    seen: list[str] = []  # lists and generators that a state has become
+    for state, value in pairs:
+        if isinstance(state, Small):
+            names += list(state.elements.flat)
+            expressions += list(emit.in_locals(value, state.shape).elements.flat)
+        elif isinstance(state, Rows):  # nothing, where it was appended to in place
+            names += [state.name, state.count]
+            expressions += [value.name, value.count]
+        elif isinstance(state, Opaque):
+            names.append(state.name)
+            expressions.append(opaque.changeable(emit, opaque.as_list(emit, value), seen).name)
+        elif emit.is_room(state):
+            arrays.append((state, value))
+        elif value != state:  # of another shape: a new array at each step
+            own = isinstance(value, Array) and value.fresh and not emit.is_room(value)
+            names.append(state.name)
+            expressions.append((value if own else emit.fresh(value, reuse=False)).name)
+    moved, later = _exchanged(emit, arrays)
+    changing = emit.scopes.changing  # another state by the time that it is written
+    written = [
+        (f"{state.name}[{joined(at)}]", emit.temp(name) if name in changing else name)
+        for state, elements in later
+        for at, name in each(elements)
+    ]
+    emit.assign([*names, *moved], [*expressions, *moved.values()])
+    for place, name in written:
+        emit.line(f"{place} = {name}")
+
+
+def _exchanged(
+    emit: Emitter, arrays: Sequence[tuple[Array, Any]]
+) -> tuple[dict[str, str], list[tuple[Array, Small]]]:
+    """Whose memory each array gets, and what is then to be written into a state element by element.
+
+    The names change places among the same rooms: where a state was, the next step writes what follows.
+    """
+    kinds: dict[Any, list[tuple[Array, Any]]] = {}  # those that may change places
+    for state, value in arrays:
+        shape = tuple(map(emit.scopes.canonical, state.shape))
+        kinds.setdefault((shape, state.dtype), []).append((state, value))
+    becomes: dict[str, str] = {}
+    for group in kinds.values():
+        becomes |= _permuted(emit, group)
+    return becomes, [(s, value) for s, value in arrays if isinstance(value, Small)]
+
+
+def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[str, str]:
+    """`_exchanged`, for arrays of one shape."""
+    held = [state.name for state, _ in arrays]
+    becomes: dict[str, str] = {}
+    for state, value in arrays:
+        if isinstance(value, Small):
+            continue
+        own = isinstance(value, Array) and (
+            value.fresh and emit.is_room(value) or value.name in held
+        )
+        taken = own and value.name in becomes.values()
+        becomes[state.name] = value.name if own and not taken else emit.fresh(value).name
+    names = dict.fromkeys([*held, *becomes.values()])
+    left = [name for name in names if name not in becomes.values()]
+    for name in [n for n in left if n not in becomes]:
+        becomes[name] = name
+        left.remove(name)
+    becomes.update(zip([n for n in names if n not in becomes], left, strict=True))
+    return becomes
+
+
+def _keeps_rows(op: Loop, k: int) -> bool:
+    """Whether the body only appends to a trace, so that it stays in one buffer."""
+    out = op.fgraph.outputs[k]
+    while out.owner is not None and isinstance(out.owner.op, Append):
+        out = out.owner.inputs[0]
+    return out is op.fgraph.inputs[k]
+
+
+def _locals(emit: Emitter, value: Small) -> Small:
+    """A local for each element, of the dtype that it keeps: a literal's type would be another."""
+    elements = value.elements.copy()
+    for at, name in each(value):
+        typed = name if value.dtype == "bool" else f"{dtype_name(value.dtype)}({name})"
+        elements[at] = emit.temp(typed, "s")
+    return Small(elements, value.dtype)
+
+
+def each(value: Small) -> Any:
+    return ((at, value.elements[at]) for at in np.ndindex(*value.elements.shape))

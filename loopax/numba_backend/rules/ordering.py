@@ -1,0 +1,61 @@
+"""Sorting and searching along an axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.tensor.extra_ops import SearchsortedOp
+from pytensor.tensor.sort import ArgSortOp, SortOp
+
+from loopax.numba_backend.emitter import Site, rule
+from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.literals import as_dim, joined
+from loopax.numba_backend.uses import READS_ONCE
+from loopax.numba_backend.values import Array, Value, Virtual
+
+
+@rule(SortOp, ArgSortOp)
+def sort(site: Site, x: Value, *rest: Value) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    axis = getattr(site.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the second input
+    axis = as_dim(emit.scalar(rest[0])) if axis is None else axis
+    if not isinstance(axis, int) or not x.shape or x.dtype.startswith("complex"):
+        return leaf(site, x, *rest)
+    axis %= len(x.shape)
+    n = x.shape[axis]
+    others = (*x.shape[:axis], *x.shape[axis + 1 :])
+    name = emit.empty(x.shape, dtype)
+    values, order, room = emit.empty([n], x.dtype), *(emit.empty([n], "int64") for _ in range(2))
+    x = x if emit.is_small(x.shape) else emit.indexable(x)
+    with emit.loops(others) as indices:
+        for at in indices:
+            with emit.loops([n]) as positions:
+                for (k,) in positions:
+                    element = emit.read(x, [*at[:axis], k, *at[axis:]])
+                    emit.line(f"{values}[{k}] = {element}")
+            emit.line(f"sort_order({values}, {order}, {room})")
+            with emit.loops([n]) as positions:
+                for (k,) in positions:
+                    here = f"{order}[{k}]"
+                    here = here if isinstance(site.op, ArgSortOp) else f"{values}[{here}]"
+                    emit.line(f"{name}[{joined([*at[:axis], k, *at[axis:]])}] = {here}")
+    return Array(name, x.shape, dtype, fresh=True, compact=True)
+
+
+READS_ONCE[SortOp] = READS_ONCE[ArgSortOp] = lambda node, position: position == 0
+
+
+@rule(SearchsortedOp)
+def searchsorted(site: Site, values: Value, x: Value, *sorter: Any) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    if sorter or values.dtype != x.dtype or x.dtype.startswith("complex"):
+        return leaf(site, values, x, *sorter)
+    inside = emit.dense(values).name
+    right = site.op.side == "right"
+    x = emit.indexable(x)
+
+    def at(index: Any) -> str:
+        call = f"place_of({emit.read(x, index)}, {inside}, {right})"
+        return emit.temp(call if dtype == "int64" else f"np.{dtype}({call})")
+
+    return site.result(Virtual(x.shape, dtype, at, cheap=False))

@@ -1,0 +1,175 @@
+"""Random variables: one draw after the other, from a generator that goes in and comes out.
+
+A generator is changed by a draw where this is the only reader of the state before it, so that a loop
+draws from the one it carries; otherwise a copy is drawn from. So two draws of one variable agree.
+
+A draw is a call of a *sampler*, a native function of the generator and of the parameters of one draw:
+see `samplers.py`. A distribution without one runs as Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.op import RandomVariable
+
+from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.literals import as_dim, dtype_name, joined
+from loopax.numba_backend.object_mode import object_mode
+from loopax.numba_backend.opaque import owned, result
+from loopax.numba_backend.samplers import conditions, sampler
+from loopax.numba_backend.values import Array, Dim, Index, Opaque, Value, small
+
+
+@rule(RandomVariable)
+def draw(site: Site, rng: Opaque, size: Any, *params: Value) -> Any:
+    emit, op = site.emit, site.op
+    function = sampler(op, site.node)
+    if function is None:
+        return object_mode(site, rng, size, *params)
+    generator = owned(site, 0, rng)
+    n_batch = op.batch_ndim(site.node)
+    one_draw = _Draw(site, emit.bind(function, op.name), generator.name, params)
+    shape = _sized(emit, size) if isinstance(size, Value) else _broadcast(emit, one_draw, n_batch)
+    if op.ndim_supp:
+        return generator, _arrays(site, one_draw, shape)
+    return generator, _numbers(site, one_draw, shape)
+
+
+# -- one draw --------------------------------------------------------------------------------------
+
+
+class _Draw:
+    """The call for one draw: what is read of each parameter at a place in the batch."""
+
+    def __init__(self, site: Site, function: str, rng: str, params: Sequence[Value]) -> None:
+        self.emit, self.function, self.rng = site.emit, function, rng
+        self.op, self.core = site.op, site.op.ndims_params
+        self.params = [
+            self._contiguous(p) if n else self.emit.indexable(p)
+            for p, n in zip(params, self.core, strict=True)
+        ]
+
+    def _contiguous(self, value: Value) -> Value:
+        array = self.emit.dense(value)
+        return Array(
+            self.emit.temp(f"np.ascontiguousarray({array.name})", "a"), array.shape, array.dtype
+        )
+
+    def batches(self) -> list[tuple[Dim, ...]]:
+        return [p.shape[: len(p.shape) - n] for p, n in zip(self.params, self.core, strict=True)]
+
+    def strides(self, shape: Sequence[Dim]) -> list[list[Index]]:
+        """How each parameter is read along the axes of the batch: 0 where it is broadcast."""
+        return [
+            [
+                self._stride(m, n)
+                for m, n in zip(batch, shape[len(shape) - len(batch) :], strict=True)
+            ]
+            for batch in self.batches()
+        ]
+
+    def _stride(self, m: Dim, n: Dim) -> Index:
+        if m == n:
+            return 1
+        return 0 if m == 1 else self.emit.temp(f"stride({m}, {n})", "s")
+
+    def at(self, place: Sequence[Index], strides: Sequence[Sequence[Index]]) -> str:
+        """The call, behind checks of the parameters."""
+        emit, args = self.emit, []
+        for p, n, steps in zip(self.params, self.core, strides, strict=True):
+            index = [
+                _stepped(emit, i, s)
+                for i, s in zip(place[len(place) - len(steps) :], steps, strict=True)
+            ]
+            if n:
+                args.append(f"{p.name}[{joined(index)}]" if index else p.name)  # type: ignore[union-attr]
+            else:
+                args.append(emit.read(p, index))
+        for condition in conditions(self.op):
+            if _is_so(condition.format(*args)):
+                continue
+            with emit.block(f"if not ({condition.format(*args)}):"):
+                message = f"A parameter of {self.op.name} is out of range: {condition}"
+                emit.line(f"raise ValueError({message!r})")
+        return f"{self.function}({', '.join([self.rng, *args])})"
+
+
+def _is_so(condition: str) -> bool:
+    """Whether a condition on literals holds; False where there are names in it."""
+    try:
+        return bool(eval(condition, {"np": np}))
+    except NameError:
+        return False
+
+
+def _stepped(emit: Emitter, i: Index, step: Index) -> Index:
+    if step in (0, 1):
+        return i if step else 0
+    return emit.number(f"{i} * {step}")
+
+
+# -- many ------------------------------------------------------------------------------------------
+
+
+def _sized(emit: Emitter, size: Value) -> list[Dim]:
+    n = size.shape[0]
+    assert isinstance(n, int), size  # as many as the draw has axes
+    found = [as_dim(emit.read(size, [k])) for k in range(n)]
+    return [n if isinstance(n, int) else emit.number(f"size({n})", "n") for n in found]
+
+
+def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:
+    """The common shape of the parameters, where none is asked for."""
+    shape: list[Dim] = [1] * n_batch
+    for batch in one.batches():
+        for k, n in enumerate(batch, n_batch - len(batch)):
+            if shape[k] == 1:
+                shape[k] = n
+            elif n not in (1, shape[k]):
+                shape[k] = emit.temp(f"broadcast({shape[k]}, {n})", "n")
+    return shape
+
+
+def _numbers(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
+    emit, dtype = site.emit, site.node.outputs[1].type.dtype
+    strides = one.strides(shape)
+    if not shape:
+        return small(emit.temp(f"{dtype_name(dtype)}({one.at([], strides)})"), dtype)
+    name = emit.empty(shape, dtype)
+    with emit.loops(shape) as places:
+        for place in places:
+            emit.line(f"{name}[{joined(place)}] = {one.at(place, strides)}")
+    return Array(name, tuple(shape), dtype, fresh=True)
+
+
+def _arrays(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
+    """Draws that are arrays themselves: multivariate normal, permutations."""
+    emit, out = site.emit, site.node.outputs[1]
+    dtype, strides = out.type.dtype, one.strides(shape)
+    if not shape:
+        return result(emit, f"{one.at([], strides)}.astype({dtype_name(dtype)})", out)
+    rows = _row_shape(site, one)
+    name = emit.empty([*shape, *rows], dtype)
+    with emit.loops(shape) as places:
+        for place in places:
+            row = emit.temp(one.at(place, strides), "row")
+            for k, n in enumerate(rows):
+                emit.line(f"agree({row}.shape[{k}], {n})")
+            with emit.loops(rows) as indices:
+                for at in indices:
+                    emit.line(f"{name}[{joined([*place, *at])}] = {row}[{joined(at)}]")
+    return Array(name, (*shape, *rows), dtype, fresh=True)
+
+
+def _row_shape(site: Site, one: _Draw) -> list[Dim]:
+    """The shape of one draw, as the op computes it from the parameters."""
+    emit, op = site.emit, site.op
+    inputs = [v.type() for v in op.dist_params(site.node)]
+    dims = [pt.as_tensor(n).astype("int64") for n in op._supp_shape_from_params(inputs)]
+    graph = FunctionGraph(inputs, dims, clone=False)
+    return [as_dim(emit.scalar(n)) for n in emit.run(graph, one.params)]

@@ -1,0 +1,163 @@
+"""The same elements in the same order, with other axes: ``Reshape``, ``JoinDims``, ``SplitDims``.
+
+Axes that stay are read as they are. For those that change, the position among all of them is what both
+sides have in common: where they were one axis before, nothing is copied and nothing divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape
+
+from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.literals import as_dim, joined
+from loopax.numba_backend.uses import READS_ONCE
+from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
+
+
+def product(emit: Emitter, dims: Sequence[Dim]) -> Dim:
+    """The number of elements of an array of this shape."""
+    known = 1
+    names = []
+    for n in dims:
+        if isinstance(n, int):
+            known *= n
+        else:
+            names.append(n)
+    if not names or known == 0:
+        return known
+    return emit.number(" * ".join(names + [str(known)] * (known != 1)), "n")
+
+
+@rule(Reshape)
+def reshape(site: Site, x: Value, dims: Value) -> Any:
+    emit = site.emit
+    wanted = [as_dim(emit.read(dims, [k])) for k in range(site.out.type.ndim)]
+    declared = site.out.type.shape
+    wanted = [w if d is None else d for w, d in zip(wanted, declared, strict=True)]
+    return _reshaped(site, x, _completed(emit, wanted, product(emit, x.shape)))
+
+
+def _completed(emit: Emitter, wanted: list[Dim], total: Dim) -> list[Dim]:
+    """The shape, where one length may be -1 for what is left, and checked."""
+    if is_static(wanted) and isinstance(total, int):
+        rest = product(emit, [n for n in wanted if n != -1])
+        assert isinstance(rest, int)
+        found: list[Dim] = [total // max(rest, 1) if n == -1 else n for n in wanted]
+        if product(emit, found) != total or wanted.count(-1) > 1 or (rest == 0 and -1 in wanted):
+            emit.line('raise ValueError("cannot reshape array: its size is another one")')
+        return found
+    if all(n != -1 for n in wanted if isinstance(n, int)) and is_static(wanted):
+        emit.check(f"same_size({total}, {product(emit, wanted)})")
+        return wanted
+    if wanted.count(-1) == 1 and all(not isinstance(n, str) or n != "-1" for n in wanted):
+        known = [n for n in wanted if n != -1]
+        if is_static(known):
+            rest = product(emit, known)
+            left = emit.temp(f"left_over({total}, {rest})", "n")
+            return [left if n == -1 else n for n in wanted]
+    # Any of the lengths may turn out to be -1.
+    whole = emit.temp(" * ".join(f"np.int64({n})" for n in wanted), "n")
+    return [emit.temp(f"length_of({n}, {total}, {whole})", "n") for n in wanted]
+
+
+def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
+    emit = site.emit
+    if isinstance(x, Small) and emit.is_small(shape) and x.elements.size == product(emit, shape):
+        return Small(x.elements.reshape(shape), x.dtype)
+    x = emit.indexable(x)
+    first, last = _common(emit, x.shape, shape)
+    old, new = x.shape[first : len(x.shape) - last], shape[first : len(shape) - last]
+
+    def split(at: Sequence[Index], n_middle: int) -> tuple[list[Index], list[Index], list[Index]]:
+        at = list(at)
+        return at[:first], at[first : first + n_middle], at[first + n_middle :]
+
+    if sum(n != 1 for n in old) > 1 and sum(n != 1 for n in new) <= 1:
+        # Several axes become one: written from the other side, nothing has to be divided.
+        name = emit.empty(shape, x.dtype)
+        with emit.loops(x.shape) as indices:
+            for at in indices:
+                before, middle, after = split(at, len(old))
+                position = _raveled(emit, middle, old)
+                there = [position if n != 1 else 0 for n in new]
+                emit.line(f"{name}[{joined([*before, *there, *after])}] = {emit.read(x, at)}")
+        return Array(name, tuple(shape), x.dtype, fresh=True, compact=True)
+
+    def at(index: Sequence[Index]) -> str:
+        before, middle, after = split(index, len(new))
+        position = _raveled(emit, middle, new)
+        return emit.read(x, [*before, *_unraveled(emit, position, old), *after])
+
+    cheap = not isinstance(x, Virtual) or x.cheap
+    return site.result(Virtual(tuple(shape), x.dtype, at, cheap and sum(n != 1 for n in old) <= 1))
+
+
+READS_ONCE[Reshape] = lambda node, position: position == 0
+
+
+def _common(emit: Emitter, old: Sequence[Dim], new: Sequence[Dim]) -> tuple[int, int]:
+    """How many axes at the beginning, and at the end, stay as they are."""
+    most = min(len(old), len(new))
+    first = 0
+    while first < most and emit.scopes.same(old[first], new[first]):
+        first += 1
+    last = 0
+    while last < most - first and emit.scopes.same(old[-1 - last], new[-1 - last]):
+        last += 1
+    return first, last
+
+
+def _raveled(emit: Emitter, at: Sequence[Index], dims: Sequence[Dim]) -> Index:
+    """The position of an index in C order."""
+    position: Index = 0
+    for i, n in zip(at, dims, strict=True):
+        if n == 1:
+            continue
+        if position == 0:
+            position = i
+        elif isinstance(position, int) and isinstance(n, int) and isinstance(i, int):
+            position = position * n + i
+        else:
+            position = emit.number(f"({position}) * {n} + {i}")
+    return position
+
+
+def _unraveled(emit: Emitter, position: Index, dims: Sequence[Dim]) -> list[Index]:
+    """The index that is at a position in C order."""
+    found: list[Index] = [0] * len(dims)
+    axes = [k for k, n in enumerate(dims) if n != 1]
+    for k in reversed(axes):
+        n = dims[k]
+        if k == axes[0]:
+            found[k] = position
+        elif isinstance(position, int) and isinstance(n, int):
+            position, found[k] = divmod(position, n)
+        else:
+            found[k] = emit.number(f"{position} % {n}")
+            position = emit.number(f"{position} // {n}")
+    return found
+
+
+@rule(JoinDims)
+def join_dims(site: Site, x: Value) -> Any:
+    start, n = site.op.start_axis, site.op.n_axes
+    whole = product(site.emit, x.shape[start : start + n])
+    return _reshaped(site, x, [*x.shape[:start], whole, *x.shape[start + n :]])
+
+
+@rule(SplitDims)
+def split_dims(site: Site, x: Value, dims: Value) -> Any:
+    emit, axis = site.emit, site.op.axis
+    count = site.out.type.ndim - len(x.shape) + 1
+    declared = site.out.type.shape[axis : axis + count]
+    parts = [as_dim(emit.read(dims, [k])) for k in range(count)]
+    parts = [p if d is None else d for p, d in zip(parts, declared, strict=True)]
+    parts = _completed(emit, parts, x.shape[axis])
+    return _reshaped(site, x, [*x.shape[:axis], *parts, *x.shape[axis + 1 :]])
+
+
+READS_ONCE[JoinDims] = READS_ONCE[SplitDims] = lambda node, position: position == 0

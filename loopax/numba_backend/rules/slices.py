@@ -1,0 +1,17 @@
+"""Slices that are values: ``slice(a, b)`` of variables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.tensor.type_other import MakeSlice
+
+from loopax.numba_backend.emitter import Site, rule
+from loopax.numba_backend.values import Opaque, Value
+
+
+@rule(MakeSlice)
+def make_slice(site: Site, *parts: Any) -> Opaque:
+    emit = site.emit
+    names = [emit.scalar(part) if isinstance(part, Value) else "None" for part in parts]
+    return Opaque(emit.temp(f"slice({', '.join(names)})", "slice"))

@@ -1,0 +1,251 @@
+"""Linear algebra on matrices in memory, as loops: for small and medium sizes, compiled in little time.
+
+Every matrix is in C order and is overwritten; the inner loops run along rows. What has no answer is
+told as LAPACK does, and PyTensor with it: a zero pivot, or one that is not positive in Cholesky's method.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic, overload
+
+_compiled = njit(error_model="numpy")  # dividing by zero is no error
+
+
+def unknown(n: int) -> int:
+    """``n``, as a length that the compiler does not know.
+
+    Where it knows the size of a matrix, it writes these loops out, which takes a second each.
+    """
+    return n
+
+
+@intrinsic
+def _through_assembly(context, n):  # type: ignore[no-untyped-def]  # Numba's own signature
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        word = ir.IntType(64)
+        return builder.asm(ir.FunctionType(word, [word]), "", "=r,0", args, False)
+
+    return types.int64(types.int64), codegen
+
+
+@overload(unknown)
+def _unknown(n):  # type: ignore[no-untyped-def]  # Numba compares the two signatures
+    return lambda n: _through_assembly(n)
+
+
+@_compiled
+def square(n: int, m: int) -> None:
+    if n != m:
+        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
+
+
+@_compiled
+def lu_factor(a: Any, pivots: Any) -> bool:
+    """LU with row exchanges: row ``k`` was exchanged with ``pivots[k]``. Whether no pivot is zero."""
+    n = unknown(a.shape[0])
+    regular = True
+    for k in range(n):
+        p = k
+        for i in range(k + 1, n):
+            if abs(a[i, k]) > abs(a[p, k]):
+                p = i
+        pivots[k] = p
+        if a[p, k] == 0:
+            regular = False
+            continue
+        if p != k:
+            for j in range(n):
+                a[k, j], a[p, j] = a[p, j], a[k, j]
+        for i in range(k + 1, n):
+            factor = a[i, k] / a[k, k]
+            a[i, k] = factor
+            for j in range(k + 1, n):
+                a[i, j] -= factor * a[k, j]
+    return regular
+
+
+@_compiled
+def triangular_solve(a: Any, b: Any, lower: bool, unit: bool) -> bool:
+    """``b`` becomes the solution; whether no element of the diagonal is zero."""
+    n, m = unknown(b.shape[0]), unknown(b.shape[1])
+    regular = True
+    for step in range(n):
+        i = step if lower else n - 1 - step
+        first, last = (0, i) if lower else (i + 1, n)
+        for k in range(first, last):
+            factor = a[i, k]
+            for j in range(m):
+                b[i, j] -= factor * b[k, j]
+        if not unit:
+            if a[i, i] == 0:
+                regular = False
+            for j in range(m):
+                b[i, j] /= a[i, i]
+    return regular
+
+
+@_compiled
+def transposed_solve(a: Any, b: Any, lower: bool) -> None:
+    """``b`` becomes the solution with the transpose of the triangular ``a``."""
+    n, m = unknown(b.shape[0]), unknown(b.shape[1])
+    for step in range(n):
+        i = n - 1 - step if lower else step
+        for j in range(m):
+            b[i, j] /= a[i, i]
+        first, last = (0, i) if lower else (i + 1, n)
+        for k in range(first, last):
+            factor = a[i, k]
+            for j in range(m):
+                b[k, j] -= factor * b[i, j]
+
+
+@_compiled
+def cholesky(a: Any, lower: bool) -> bool:
+    """The triangular factor, from one triangle of ``a``; whether ``a`` is positive definite."""
+    n = unknown(a.shape[0])
+    if not lower:
+        for i in range(n):
+            for j in range(i):
+                a[i, j] = a[j, i]
+    for i in range(n):
+        for j in range(i + 1):
+            total = a[i, j]
+            for k in range(j):
+                total -= a[i, k] * a[j, k]
+            if i > j:
+                a[i, j] = total / a[j, j]
+            elif total <= 0:  # not so for nan, which is passed on
+                return False
+            else:
+                a[i, i] = np.sqrt(total)
+    for i in range(n):
+        for j in range(i):
+            if not lower:
+                a[j, i] = a[i, j]
+                a[i, j] = 0
+            else:
+                a[j, i] = 0
+    return True
+
+
+@_compiled
+def solve(w: Any, n: int) -> bool:
+    """The columns of ``w`` behind the first ``n``, a matrix, become the solution of a system with it.
+
+    Gauss' method on both at once, with row exchanges; whether no pivot is zero. One nest of loops for the
+    matrix and its right sides compiles in a fourth of the time of a factorization and two solves.
+    """
+    n, m = unknown(n), unknown(w.shape[1])
+    regular = True
+    for k in range(n):
+        p = k
+        for i in range(k + 1, n):
+            if abs(w[i, k]) > abs(w[p, k]):
+                p = i
+        if w[p, k] == 0:
+            regular = False
+        for j in range(k, m):
+            w[k, j], w[p, j] = w[p, j], w[k, j]
+        for i in range(k + 1, n):
+            factor = w[i, k] / w[k, k]
+            for j in range(k + 1, m):
+                w[i, j] -= factor * w[k, j]
+    for i in range(n - 1, -1, -1):
+        for k in range(i + 1, n):
+            factor = w[i, k]
+            for j in range(n, m):
+                w[i, j] -= factor * w[k, j]
+        for j in range(n, m):
+            w[i, j] /= w[i, i]
+    return regular
+
+
+@_compiled
+def inverse(w: Any, n: int) -> None:
+    """The last ``n`` columns of ``w`` become the inverse of the first."""
+    n = unknown(n)
+    for i in range(n):
+        for j in range(n):
+            w[i, n + j] = i == j
+    if not solve(w, n):
+        raise np.linalg.LinAlgError("Singular matrix")
+
+
+@_compiled
+def determinant(a: Any, pivots: Any) -> Any:
+    """The determinant, 0 where a pivot is."""
+    total = a.dtype.type(1.0)
+    if not lu_factor(a, pivots):
+        return a.dtype.type(0.0)
+    for k in range(unknown(a.shape[0])):
+        total *= a[k, k] if pivots[k] == k else -a[k, k]
+    return total
+
+
+@_compiled
+def log_determinant(a: Any, pivots: Any) -> Any:
+    """The sign of the determinant, and the logarithm of its absolute value."""
+    sign, total = a.dtype.type(1.0), a.dtype.type(0.0)
+    if not lu_factor(a, pivots):
+        return a.dtype.type(0.0), a.dtype.type(-np.inf)
+    for k in range(unknown(a.shape[0])):
+        if (a[k, k] < 0) != (pivots[k] != k):
+            sign = -sign
+        total += np.log(abs(a[k, k]))
+    return sign, total
+
+
+@_compiled
+def mirror(a: Any, n: int, lower: bool) -> None:
+    """Of the first ``n`` columns of ``a``, one triangle is copied into the other."""
+    for i in range(unknown(n)):
+        for j in range(i):
+            if lower:
+                a[j, i] = a[i, j]
+            else:
+                a[i, j] = a[j, i]
+
+
+@_compiled
+def permutation(pivots: Any, order: Any) -> None:
+    """The order of the rows after the exchanges ``pivots``."""
+    n = unknown(order.shape[0])
+    for k in range(n):
+        order[k] = k
+    for k in range(n):
+        p = pivots[k]
+        if p < 0:
+            p += n
+        if p < 0 or p >= n:
+            raise IndexError("a pivot is out of bounds")
+        order[k], order[p] = order[p], order[k]
+
+
+@_compiled
+def invert_order(order: Any, out: Any) -> None:
+    for k in range(unknown(order.shape[0])):
+        out[order[k]] = k
+
+
+FUNCTIONS = {
+    f.__name__: f
+    for f in (
+        square,
+        lu_factor,
+        triangular_solve,
+        transposed_solve,
+        cholesky,
+        determinant,
+        log_determinant,
+        solve,
+        inverse,
+        mirror,
+        permutation,
+        invert_order,
+    )
+}

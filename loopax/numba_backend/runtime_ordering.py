@@ -1,0 +1,59 @@
+"""Sorting and searching in vectors, as loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba import njit
+
+
+@njit
+def before(a: Any, b: Any) -> bool:
+    """Whether ``a`` sorts before ``b``: nan is the last."""
+    return a < b or (b != b and a == a)
+
+
+@njit
+def sort_order(values: Any, order: Any, room: Any) -> None:
+    """``order`` becomes the stable order of ``values``, by merging runs of growing length."""
+    n = values.shape[0]
+    run = 8
+    for k in range(n):
+        order[k] = k
+    for start in range(0, n, run):
+        for k in range(start + 1, min(start + run, n)):
+            position, at = order[k], k
+            while at > start and before(values[position], values[order[at - 1]]):
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = position
+    while run < n:
+        for start in range(0, n, 2 * run):
+            middle, stop = min(start + run, n), min(start + 2 * run, n)
+            i, j = start, middle
+            for k in range(start, stop):
+                if j >= stop or (i < middle and not before(values[order[j]], values[order[i]])):
+                    room[k] = order[i]
+                    i += 1
+                else:
+                    room[k] = order[j]
+                    j += 1
+        for k in range(n):
+            order[k] = room[k]
+        run *= 2
+
+
+@njit
+def place_of(x: Any, values: Any, right: bool) -> int:
+    """Where ``x`` goes into the sorted ``values``: before or behind those equal to it."""
+    low, high = 0, values.shape[0]
+    while low < high:
+        middle = (low + high) // 2
+        if before(values[middle], x) or (right and not before(x, values[middle])):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+FUNCTIONS = {f.__name__: f for f in (sort_order, place_of)}

@@ -1,0 +1,74 @@
+"""Programs that users reported, as native functions: they give what PyTensor gives.
+
+All of them compile for minutes: a few run in `make test`, the rest in `make test-all`.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from loopax.frontend import import_graph, read_variables
+from loopax.lowering import lower_to_loops
+from loopax.numba_backend import compile_program
+from tests.programs import reference
+from tests.programs.catalogue import due, raising
+
+QUICK = {
+    "shapes-length_from_the_data",
+    "dtypes-complex_numbers",
+    "random_state-two_draws_of_one_generator",
+    "sparse_and_lists-list_made_and_read",
+    "opaque_ops-only_perform",
+    "conditionals-check_on_a_shape_that_fails",
+    "shared_values-weights",
+}
+
+# JAX has to refuse these: the length of a result depends on values. Here there is nothing to refuse.
+OF_ANY_LENGTH = [p for p in raising() if p.error == "DynamicShapeError"]
+
+
+def marked(programs):
+    return [
+        pytest.param(p, id=str(p), marks=[pytest.mark.slow] * (str(p) not in QUICK))
+        for p in programs
+    ]
+
+
+def run(program):
+    """The outputs, flat. What runs as Python is announced, once."""
+    inputs, outputs, options = reference.parts(program)
+    read = read_variables(inputs, outputs, **options)
+    import_graph(read.graph)
+    lower_to_loops(read.graph)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        compiled = compile_program(read.graph)
+    assert len(said) == bool(compiled.by_python), said
+    found = compiled(*program.arguments(inputs), *[s.value for s in read.shared])
+    built = read.build(found[: read.n_returned])
+    return reference.leaves([built[key] for key in outputs] if isinstance(outputs, dict) else built)
+
+
+@pytest.mark.parametrize("program", marked([*due(), *OF_ANY_LENGTH]))
+def test_values(program):
+    found = run(program)
+    # Draws too: the same generator gives the same numbers, whatever library rounds them.
+    rtol = program.rtol if program.values_match else 1e-7
+    for k, (a, b) in enumerate(zip(found, reference.expected(program), strict=True)):
+        assert a.dtype == b.dtype, k
+        np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12, strict=True, err_msg=str(k))
+
+
+@pytest.mark.parametrize(
+    "program", marked([p for p in raising() if p.error != "DynamicShapeError"])
+)
+def test_says_why_it_cannot(program):
+    with pytest.raises(Exception) as caught:
+        run(program)
+    kinds = [kind.__name__ for kind in type(caught.value).__mro__]
+    assert program.error in kinds or program.error in str(caught.value)
+
+
+def test_quick_ones_are_programs():
+    assert {str(p) for p in [*due(), *raising()]} >= QUICK

@@ -1,0 +1,130 @@
+"""What the emitted source looks like: nothing here is compiled."""
+
+import re
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from benchmarks.programs import kalman_graph
+from loopax.lowering import lower_to_loops
+from loopax.numba_backend.program import emitted
+from tests.compare import imported
+
+
+def source(inputs, outputs, sizes=None):
+    graph = imported(list(inputs), outputs).graph
+    lower_to_loops(graph)
+    return str(emitted(graph, sizes or {}, True).source)
+
+
+def steps(text):
+    """The lines inside of the outermost loops over steps: those that begin at the function's own level."""
+    inside, found = False, []
+    for line in text.splitlines()[1:]:
+        if line.startswith("     "):
+            found += [line] if inside else []
+        else:
+            inside = bool(re.match(r"    (while |for i\d+ in range\(\w+\):)", line))
+    return found
+
+
+def hmm():
+    """A forward filter whose vectors have lengths that nobody says."""
+    A, rows = pt.dmatrices("A", "rows")
+    start = pt.dvector("start")
+
+    def step(row, p, A):
+        p = (p @ A) * row
+        return p / p.sum(), pt.log(p.sum())
+
+    _, terms = pytensor.scan(
+        step, sequences=[rows], outputs_info=[start, None], non_sequences=[A], return_updates=False
+    )
+    return [A, rows, start], [terms.sum()]
+
+
+def test_a_step_allocates_nothing_and_checks_no_length():
+    inside = "\n".join(steps(source(*hmm())))
+    assert "matvec(" in inside
+    for word in ("np.empty", "agree(", "keeps(", "index(", "size(", ".shape", "copy"):
+        assert word not in inside
+
+
+def test_lengths_are_checked_once_and_only_where_a_step_is_taken():
+    text = source(*hmm())
+    checks = re.search(r"\n    if n\d+ > 0:\n((?:        \w+\(n\d+, n\d+\)\n)+)", text)
+    assert checks and checks[1].count("agree(") == 2 and checks[1].count("keeps(") == 1
+
+
+def test_lengths_that_are_known_leave_no_array():
+    sizes = {(0, 0): 2, (0, 1): 2, (1, 1): 2, (2, 0): 2}
+    inside = steps(source(*hmm(), sizes))
+    assert inside and not any("[" in line and "x1[" not in line for line in inside)
+    assert "np.empty" not in source(*hmm(), sizes)
+
+
+@pytest.mark.parametrize("n", [3, None])
+def test_a_sum_of_a_trace_is_a_state(n):
+    inputs, out = kalman_graph(n)
+    text = source(inputs, [out])
+    assert text.count("for i") - text.count("in range(n") >= 0
+    assert not re.search(r"np\.empty\(\(n\d+,\), np\.float64\)\n.*return", text.splitlines()[-1])
+    (returned,) = re.findall(r"return \((\w+),\)", text)
+    assert re.search(rf"\n        {returned} = ", text), "the result is assigned in the loop"
+
+
+def test_a_loop_that_stops_breaks():
+    from pytensor.scan.utils import until
+
+    c = pt.dscalar("c")
+
+    def step(x, c):
+        new = x - (x**2 - c) / (2 * x)
+        return new, until(abs(new - x) < 1e-9)
+
+    xs = pytensor.scan(step, outputs_info=[c], non_sequences=[c], n_steps=50, return_updates=False)
+    text = source([c], [xs[-1]])
+    assert "for i0 in range(50):" in text and "break" in text and "np.empty" not in text
+
+
+def test_backward_sequences_are_read_without_a_check():
+    xs, a = pt.dvector("xs"), pt.dscalar("a")
+    ys = pytensor.scan(
+        lambda x, y, a: pt.tanh(a * y) + x,
+        sequences=[xs],
+        outputs_info=[pt.constant(0.0, dtype="float64")],
+        non_sequences=[a],
+        return_updates=False,
+    )
+    text = source([xs, a], [pytensor.grad(ys[-1], a)])
+    assert len(re.findall("for i", text)) == 2 and "index(" not in text
+
+
+def test_states_of_one_shape_change_places_and_others_do_not():
+    """Two states that take turns, beside one of another rank: a rotation of names, no copy."""
+    u, v, m = pt.dvector("u"), pt.dvector("v"), pt.dmatrix("m")
+    us, vs, ms = pytensor.scan(
+        lambda u, v, m: (v, pt.tanh(u) + v, pt.tanh(m)),
+        outputs_info=[u, v, m],
+        n_steps=3,
+        return_updates=False,
+    )
+    text = source([u, v, m], [us[-1], vs[-1], ms[-1]])
+    inside = steps(text)
+    assert sum("np.tanh" in line for line in inside) == 2  # nothing but the two is computed
+    moves = re.findall(r"\n        (a\d+) = (t\d+|a\d+)", "\n" + "\n".join(inside))
+    assert len(moves) >= 4
+
+
+def test_literals_and_operators_have_the_precedence_of_the_graph():
+    x, y, z = pt.dscalars("x", "y", "z")
+    text = source([x, y, z], [x - (y - z), -(x + y), x / (y / z)])
+    assert eval_program(text, 1.0, 2.0, 4.0) == [3.0, -3.0, 2.0]
+
+
+def eval_program(text, *values):
+    scope = {"np": np}
+    exec(text, scope)
+    return [float(x) for x in scope["program"](*values)]

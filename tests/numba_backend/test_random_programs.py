@@ -1,0 +1,54 @@
+"""Random whole programs through the passes and the emitter, run as the Python that comes out.
+
+Nothing is compiled, so that there can be many: what the emitter writes is what is tested here. That Numba
+compiles it to the same is what the other tests are for.
+"""
+
+import warnings
+
+import pytest
+
+from loopax.ir import pformat
+from loopax.ir.evaluate import own
+from loopax.lowering import lower_to_loops
+from tests.kept import difference, expected
+from tests.numba_backend.interpreted import interpreted
+from tests.random_programs import program
+
+# Shapes that do not fit are found at another place, and with another error, than in Python.
+_SHAPES = (ValueError, AssertionError, IndexError)
+
+
+def assert_same(seed: int, sized: bool) -> None:
+    try:
+        one = program(seed)
+    except NotImplementedError:  # the derivative of a loop without a bound
+        return
+    if not all(hasattr(v.type, "dtype") for v in one.inputs):  # what has generators runs compiled
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of NumPy, about the values that a program happens to have
+        wanted = expected(one)
+        graph = one.graph()
+        lower_to_loops(graph)
+        try:
+            found = None, interpreted(graph, sized)(*map(own, one.values))
+        except Exception as error:
+            found = type(error), []
+            if error.__class__ in _SHAPES and {wanted[0], wanted[2]} & {*_SHAPES}:
+                return
+    fault = difference(found, wanted, 1e-8)
+    assert fault is None, f"seed {seed}: {fault}\n{pformat(one.graph())}"
+
+
+@pytest.mark.parametrize("start", range(0, 100, 25))
+def test_random_programs(start):
+    for seed in range(start, start + 25):
+        assert_same(seed, sized=seed % 2 == 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(1000, 2000, 50))
+def test_many_random_programs(start):
+    for seed in range(start, start + 50):
+        assert_same(seed, sized=seed % 2 == 1)

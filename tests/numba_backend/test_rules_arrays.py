@@ -1,0 +1,135 @@
+"""Other axes, diagonals, ranges, sorting, and what runs along an axis."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.numba_backend.emitted import agrees, as_python, lowered
+
+rng = np.random.default_rng(0)
+
+
+def reshapes(A, C, v, k):
+    return [
+        A.reshape((4, 3)),
+        A.flatten(),
+        A.reshape((2, -1)),
+        A.reshape((1, 3, 4)),
+        A.reshape((3, k + 4)),
+        A.reshape((k - 1, 2)),  # -1 that only the program knows
+        A.T.reshape((12,)),
+        A[1:].reshape((-1,)),
+        (A * 2).reshape((2, 6)),
+        A.reshape(A.T.shape),
+        C.reshape((6, 4)),
+        C.reshape((2, -1)),
+        C.reshape((4, 6)),
+        C.reshape((2, 3, 2, 2)),
+        v.reshape((1, -1)),
+        pt.join_dims(C, start_axis=0, n_axes=2),
+        pt.split_dims(A, shape=(2, 2), axis=1),
+    ]
+
+
+def indexed(A, C, v, k):
+    return [
+        pt.eye(3, 4, k=-1),
+        pt.eye(k + 3),
+        *(pt.diagonal(A, offset=offset) for offset in (0, 1, -2)),
+        pt.diagonal(C, offset=1, axis1=0, axis2=2),
+        pt.diag(v),
+        pt.tril(A),
+        pt.arange(k + 3),
+        pt.arange(0.0, k + 3.0, 0.3),
+        pt.arange(5, k, -2),
+        pt.arange(k + 5, dtype="int8"),
+        pt.repeat(v, 3),
+        pt.repeat(A, pt.arange(3) + k, axis=0),
+        pt.tile(A, 2),
+    ]
+
+
+def along(A, C, v, k):
+    return [
+        *(pt.argmax(A, axis=axis) for axis in (None, 0, 1)),
+        pt.argmin(A, axis=1),
+        pt.argmax(C, axis=(0, 2)),
+        *(pt.cumsum(A, axis=axis) for axis in (None, 0, 1)),
+        pt.cumprod(A, axis=1),
+        pt.cumsum(pt.isnan(v).astype("int8") + 100),  # wraps
+        *(f(A, axis=1) for f in (pt.special.softmax, pt.special.log_softmax)),
+        pt.special.softmax(C, axis=(0, 2)),
+        *(pt.sort(A, axis=axis) for axis in (None, 0, 1)),
+        pt.argsort(A, axis=0, kind="stable"),
+        *(pt.searchsorted(pt.sort(v), A[0], side=side) for side in ("left", "right")),
+    ]
+
+
+def values(nan=0.0):
+    def some(*shape):
+        x = rng.normal(size=shape).round(1)  # so that there are ties
+        return np.where(rng.uniform(size=shape) < nan, np.nan, x)
+
+    return [some(3, 4), some(2, 3, 4), some(5), 0]
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("family", [reshapes, indexed, along])
+def test_as_evaluated(family, static):
+    shapes = {"A": (3, 4), "C": (2, 3, 4), "v": (5,)}
+    inputs = [pt.tensor(x, shape=s if static else (None,) * len(s)) for x, s in shapes.items()]
+    inputs.append(pt.lscalar("k"))
+    agrees(inputs, family(*inputs), values(), values(0.2))
+
+
+_x, _p = pt.dvector("x"), pt.dvector("p")
+SORTED = as_python(
+    lowered(
+        [_x, _p], [pt.sort(_x), pt.argsort(_x, kind="stable"), pt.searchsorted(pt.sort(_x), _p)]
+    )
+)
+NUMBERS = st.floats(width=16) | st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(NUMBERS, max_size=40), st.lists(NUMBERS, max_size=3))
+def test_sorting(x, probes):
+    """Runs of eight are merged: lists of more than one run, ties, and nan, which is the last."""
+    x, probes = np.array(x, dtype=float), np.array(probes, dtype=float)
+    in_order, order, places = SORTED(x, probes)
+    np.testing.assert_array_equal(in_order, np.sort(x))
+    np.testing.assert_array_equal(order, np.argsort(x, kind="stable"))
+    np.testing.assert_array_equal(places, np.searchsorted(np.sort(x), probes))
+
+
+def test_sizes_that_do_not_fit():
+    A, k = pt.dmatrix("A"), pt.lvector("k")
+    run = as_python(lowered([A, k], [A.reshape(k, ndim=2)]))
+    for wrong in ([5, 2], [-1, -1], [-1, 5], [-2, -6], [-1, 0]):
+        with pytest.raises(ValueError, match="cannot reshape"):
+            run(np.ones((3, 4)), np.array(wrong))
+    assert run(np.ones((3, 4)), np.array([-1, 6]))[0].shape == (2, 6)
+    assert run(np.ones((0, 4)), np.array([7, 0]))[0].shape == (7, 0)
+    v, counts = pt.dvector("v"), pt.lvector("counts")
+    run = as_python(lowered([v, counts], [pt.repeat(v, counts)]))
+    for wrong in ([1, -1], [1, 2, 3]):
+        with pytest.raises(ValueError, match=r"negative|could not be broadcast"):
+            run(np.ones(2), np.array(wrong))
+    run = as_python(lowered([A], [pt.argmax(A, axis=0)]))
+    with pytest.raises(ValueError, match="zero-size"):
+        run(np.ones((0, 2)))
+
+
+def test_some_compiled():
+    A, v = pt.dmatrix("A"), pt.dvector("v")
+    outputs = [A.reshape((-1,)), pt.argmax(A, axis=1), pt.cumsum(v), pt.sort(v), pt.diagonal(A)]
+    agrees([A, v], outputs, [rng.normal(size=(3, 4)), rng.normal(size=20)], native=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", [reshapes, indexed, along])
+def test_compiled(family):
+    inputs = [pt.dmatrix("A"), pt.dtensor3("C"), pt.dvector("v"), pt.lscalar("k")]
+    agrees(inputs, family(*inputs), values(), native=True)

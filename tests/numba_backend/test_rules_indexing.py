@@ -1,0 +1,120 @@
+"""Reading and writing at arrays of integers and at masks, as NumPy does it."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.numba_backend.emitted import agrees, as_python, lowered
+
+rng = np.random.default_rng(0)
+
+
+def arrays(static: bool):
+    def tensor(name, shape, dtype="float64"):
+        return pt.tensor(name, shape=shape if static else (None,) * len(shape), dtype=dtype)
+
+    A, C, v = tensor("A", (3, 4)), tensor("C", (2, 3, 4)), tensor("v", (5,))
+    i, m = tensor("i", (3,), "int64"), tensor("m", (2, 2), "int32")
+    return [A, C, v, i, m, pt.lscalar("k")]
+
+
+def values(low=-2, high=2):
+    return [
+        rng.normal(size=(3, 4)),
+        rng.normal(size=(2, 3, 4)),
+        rng.normal(size=5),
+        rng.integers(low, high, 3),
+        rng.integers(low, high, (2, 2)),
+        int(rng.integers(low, high)),
+    ]
+
+
+def reads(A, C, v, i, m, k):
+    return [
+        v[i],
+        A[i],
+        A[:, i],
+        v[m],
+        A[i, i],
+        A[i, k],
+        A[k, i],
+        C[k, i],
+        C[i, :, k],  # the slice between the two moves their axes to the front
+        C[:, i, k],
+        C[i, 1:, i],
+        C[k, ::-1, i],
+        C[m, m],
+        A[[0, 2, -1]],
+        A[[0, 1], [2, -3]],
+        v[pt.abs(i).astype("uint64")],
+        A[A > 0],
+        C[:, A.sum(1) > 0],
+        *(A > 0).nonzero(),
+    ]
+
+
+def writes(A, C, v, i, m, k):
+    w = v[:3]
+    return [
+        pt.set_subtensor(v[i], w),
+        pt.inc_subtensor(v[i], w),  # an index that comes twice counts twice
+        pt.inc_subtensor(v[i], 1.5),
+        pt.inc_subtensor(A[i], A),
+        pt.set_subtensor(A[i, i], 7),
+        pt.inc_subtensor(C[:, i, k], w),
+        pt.inc_subtensor(C[i, :, k], A[:, :3]),
+        pt.set_subtensor(v[v > 0], v[v > 0] * 2),
+        pt.inc_subtensor(v[m], 2),
+        pt.inc_subtensor(A[i, 1:], 1),
+    ]
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_reads_and_writes(static):
+    inputs = arrays(static)
+    cases = [values() for _ in range(4)]
+    agrees(inputs, reads(*inputs), *cases)
+    agrees(inputs, writes(*inputs), *cases)
+
+
+_v, _i = pt.dvector("v"), pt.lvector("i")
+READ = as_python(lowered([_v, _i], [_v[_i], pt.inc_subtensor(_v[_i], 1)]))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.integers(-7, 7), max_size=4), st.integers(0, 6))
+def test_an_index_out_of_bounds_is_an_error(at, n):
+    v = np.arange(n, dtype=float)
+    try:
+        expected = v[at]
+    except IndexError:
+        with pytest.raises(IndexError, match="out of bounds"):
+            READ(v, np.array(at, dtype=int))
+        return
+    np.testing.assert_array_equal(READ(v, np.array(at, dtype=int))[0], expected)
+
+
+def test_masks_and_shapes_that_do_not_fit():
+    v, b, i, j = pt.dvector("v"), pt.vector("b", dtype="bool"), pt.lvector("i"), pt.lvector("j")
+    A = pt.dmatrix("A")
+    run = as_python(lowered([v, b], [v[b]]))
+    with pytest.raises(IndexError, match="boolean index did not match"):
+        run(np.ones(3), np.array([True, False]))
+    run = as_python(lowered([A, i, j], [A[i, j]]))
+    with pytest.raises(IndexError, match="could not be broadcast"):
+        run(np.ones((3, 3)), np.arange(2), np.arange(3))
+
+
+@pytest.mark.slow
+def test_reads_and_writes_compiled():
+    inputs = arrays(False)
+    agrees(inputs, reads(*inputs), values(), native=True)
+    agrees(inputs, writes(*inputs), values(), native=True)
+
+
+def test_some_compiled():
+    v, i = pt.dvector("v"), pt.lvector("i")
+    outputs = [v[i], pt.inc_subtensor(v[i], 1.5), v[v > 0]]
+    agrees([v, i], outputs, [rng.normal(size=4), [0, 2, -1, 0]], [[1.0], [3]], native=True)

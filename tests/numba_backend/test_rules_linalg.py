@@ -1,0 +1,177 @@
+"""Linear algebra: written out, by loops, by LAPACK, and repeated over leading axes."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.decomposition.lu import LUFactor, PivotToPermutations
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.linalg.summary import Det, SLogDet
+
+from loopax.numba_backend.program import emitted
+from tests.numba_backend.emitted import agrees, as_python, lowered
+
+rng = np.random.default_rng(0)
+
+
+def everything(A, v, B):
+    factors, pivots = LUFactor()(A)
+    found = [Det()(A), *SLogDet()(A), factors, pivots]
+    found += [PivotToPermutations(inverse=inverse)(pivots) for inverse in (True, False)]
+    for lower in (True, False):
+        found.append(Cholesky(lower=lower)(A))
+        for b in (v, B):
+            found += [
+                Solve(b_ndim=b.ndim, lower=lower, assume_a=a)(A, b) for a in ("gen", "sym", "pos")
+            ]
+            found.append(CholeskySolve(b_ndim=b.ndim, lower=lower)(A, b))
+            found += [
+                SolveTriangular(b_ndim=b.ndim, lower=lower, unit_diagonal=unit)(A, b)
+                for unit in (True, False)
+            ]
+    return found
+
+
+def matrices(n, dtype):
+    return (
+        pt.tensor("A", shape=(n, n), dtype=dtype),
+        pt.tensor("v", shape=(n,), dtype=dtype),
+        pt.tensor("B", shape=(n, 2), dtype=dtype),
+    )
+
+
+@pytest.mark.parametrize(
+    ("n", "dtype"),
+    [
+        (0, "float64"),
+        (1, "float64"),
+        (2, "float64"),
+        (3, "float32"),
+        (4, "float64"),
+        (6, "float64"),
+    ],
+)
+def test_every_op(n, dtype):
+    inputs = matrices(n, dtype)
+    M = rng.normal(size=(n, n))
+    S = M @ M.T + np.eye(n)
+    sides = [rng.normal(size=n), rng.normal(size=(n, 2))]
+    # A matrix that is not symmetric: an op that reads one triangle must not read the other.
+    half = S / 2 + np.diag(np.diag(S)) / 2
+    one_triangle = [
+        [np.tril(S) + np.triu(half, 1), *sides],
+        [np.triu(S) + np.tril(half, -1), *sides],
+    ]
+    rtol = 1e-9 if dtype == "float64" else 1e-3
+    agrees(list(inputs), everything(*inputs), [S, *sides], *one_triangle, rtol=rtol)
+    agrees([inputs[0]], [MatrixInverse()(inputs[0])], [S], [M + 3 * np.eye(n)], rtol=rtol)
+
+
+@pytest.mark.parametrize("n", [2, 3, 6])
+def test_row_exchanges_and_triangles(n):
+    A, v, B = matrices(n, "float64")
+    M = rng.normal(size=(n, n))
+    factors, pivots = LUFactor()(A)
+    outputs = [
+        factors, pivots, PivotToPermutations(inverse=True)(pivots), Det()(A), *SLogDet()(A),
+        Solve(b_ndim=1)(A, v), Solve(b_ndim=2)(A, B), MatrixInverse()(A),
+        *(Solve(b_ndim=1, lower=lower, assume_a="sym")(A, v) for lower in (True, False)),
+        *(SolveTriangular(b_ndim=1, lower=lower)(A, v) for lower in (True, False)),
+    ]  # fmt: skip
+    turned = np.roll(np.diag(np.arange(1.0, n + 1)), 1, axis=0) + 0.01 * M  # every row moves
+    cases = [[m, rng.normal(size=n), rng.normal(size=(n, 2))] for m in (M, turned)]
+    agrees([A, v, B], outputs, *cases, rtol=1e-8)
+
+
+@pytest.mark.parametrize("n", [2, 5])
+def test_what_has_no_answer(n):
+    """nan from solves and factorizations, an error from the inverse: as PyTensor's Numba mode has it."""
+    A, v, _ = matrices(n, "float64")
+    zero = np.zeros((n, n))
+    solves = [Solve(b_ndim=1, assume_a=a)(A, v) for a in ("gen", "sym", "pos")]
+    run = as_python(lowered([A, v], [*solves, Cholesky()(A), SolveTriangular(b_ndim=1)(A, v)]))
+    assert all(np.isnan(x).all() for x in run(zero, np.ones(n)))
+    agrees([A], [Det()(A), *SLogDet()(A), *LUFactor()(A)], [zero], [-np.eye(n)])
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        as_python(lowered([A], [MatrixInverse()(A)]))(zero)
+    indefinite = np.eye(n) - 2.0
+    assert np.isnan(as_python(lowered([A], [Cholesky()(A)]))(indefinite)[0]).all()
+
+
+def test_over_leading_axes():
+    """The core shape comes from the inputs, from the type, or from the first result."""
+    A, T = pt.tensor("A", shape=(3, 3)), pt.tensor("T", shape=(None, 3, 3))
+    i = pt.lmatrix("i")
+    S = A @ A.T + T @ T.mT + pt.eye(3)
+    outputs = [
+        pt.linalg.inv(S),
+        pt.linalg.det(S),
+        pt.linalg.cholesky(S),
+        pt.linalg.solve(S, T),
+        T @ A,
+        pt.vectorize(lambda x, k: x[k], signature="(n),(m)->(m)")(A, i),
+        pt.vectorize(pt.diag, signature="(n)->(n,n)")(A),
+        pt.vectorize(pt.sort, signature="(n)->(n)")(T[:, 0]),
+    ]
+    case = [rng.normal(size=(3, 3)), rng.normal(size=(2, 3, 3)), rng.integers(-3, 3, (3, 2))]
+    agrees([A, T, i], outputs, case, rtol=1e-9)
+    none = as_python(lowered([A, T], outputs[:5]))(case[0], case[1][:0])
+    assert [x.shape for x in none] == [(0, 3, 3), (0,), (0, 3, 3), (0, 3, 3), (0, 3, 3)]
+
+
+@pytest.mark.parametrize("n", [2, pytest.param(6, marks=pytest.mark.slow)])
+def test_compiled(n):
+    A, v = pt.tensor("A", shape=(n, n)), pt.tensor("v", shape=(n,))
+    M = rng.normal(size=(n, n))
+    S = M @ M.T + np.eye(n)
+    outputs = [pt.linalg.inv(A), pt.linalg.det(A), pt.linalg.cholesky(A)]
+    outputs += [pt.linalg.solve(A, v, b_ndim=1, assume_a=a) for a in ("gen", "pos")]
+    agrees([A, v], outputs, [S, M[0]], rtol=1e-9, native=True)
+
+
+def by_steps(A, xs):
+    def step(x, state, A):
+        S = A @ A.T + pt.outer(state, state) + pt.eye(A.shape[0])
+        new = pt.linalg.solve(S, x, b_ndim=1)
+        return new, pt.linalg.slogdet(S)[1] + pt.linalg.cholesky(S)[0, 0]
+
+    return pytensor.scan(step, [xs], [xs[0], None], [A], return_updates=False)
+
+
+@pytest.mark.parametrize("n", [3, 40])
+def test_sizes_that_only_a_step_knows(n):
+    """Inside of a loop over steps the program chooses between loops and LAPACK."""
+    A, xs = pt.dmatrix("A"), pt.dmatrix("xs")
+    outputs = list(by_steps(A, xs))
+    graph = lowered([A, xs], outputs)
+    source = str(emitted(graph, {}, True).source)
+    assert source.count("<= 32:") == 3
+    agrees([A, xs], outputs, [rng.normal(size=(n, n)), rng.normal(size=(4, n))], rtol=1e-8)
+
+
+@pytest.mark.slow
+def test_sizes_that_only_a_step_knows_compiled():
+    A, xs = pt.dmatrix("A"), pt.dmatrix("xs")
+    cases = [[rng.normal(size=(n, n)), rng.normal(size=(4, n))] for n in (3, 12, 40)]
+    agrees([A, xs], list(by_steps(A, xs)), *cases, rtol=1e-8, native=True)
+
+
+@pytest.mark.parametrize("static", [True, False])
+def test_shapes_that_do_not_fit(static):
+    A = pt.tensor("A", shape=(2, 2) if static else (None, None))
+    v = pt.tensor("v", shape=(3,) if static else (None,))
+    R = pt.tensor("R", shape=(2, 3) if static else (None, None))
+    for inputs, out, match in [
+        ([A, v], SolveTriangular(b_ndim=1)(A, v), "dimension|incompatible|mismatch"),
+        ([A, v], Solve(b_ndim=1)(A, v), "dimension|incompatible|mismatch"),
+        ([R], MatrixInverse()(R), "square"),
+        ([R], Cholesky()(R), "square"),
+    ]:
+        run = as_python(lowered(inputs, [out]))
+        values = {A: np.eye(2), v: np.ones(3), R: np.ones((2, 3))}
+        with pytest.raises(ValueError, match=match):
+            run(*[values[x] for x in inputs])
