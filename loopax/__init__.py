@@ -1,6 +1,7 @@
-"""loopax: PyTensor programs as JAX programs."""
+"""loopax: PyTensor programs as JAX programs, and as native code."""
 
 from loopax import lowering, numba_backend
+from loopax.calling import StatefulFunction
 from loopax.explaining import explain
 from loopax.explanation import Explanation
 from loopax.frontend.branches import cond
@@ -18,12 +19,13 @@ from loopax.ir.errors import (
 from loopax.jax_backend import (
     JaxFunction,
     SharedContext,
-    StatefulFunction,
     Trace,
     set_default_precision,
 )
+from loopax.numba_backend import NumbaFunction
+from loopax.traced import TracedFunction
 from loopax.transforms import grad, value_and_grad, vmap
-from loopax.transpile import TracedFunction, jaxify
+from loopax.transpile import jaxify
 
 set_default_precision()
 lowering.register_with_pytensor()
@@ -36,6 +38,7 @@ __all__ = [
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
+    "NumbaFunction",
     "SharedContext",
     "StatefulFunction",
     "StatefulFunctionError",

@@ -8,11 +8,14 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
+from loopax.calling import ProgramFunction, StatefulFunction
 from loopax.explanation import Explanation
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.jax_backend import JaxFunction, Stages, StatefulFunction
-from loopax.transpile import TracedFunction, read
+from loopax.jax_backend import Stages
+from loopax.lowering import PASSES
+from loopax.traced import TracedFunction
+from loopax.transpile import read
 
 
 def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
@@ -24,7 +27,8 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     Parameters
     ----------
     fn
-        What `loopax.jaxify` takes, or what it returned.
+        What `loopax.jaxify` takes, or what it returned. The passes are those of its backend, JAX where
+        there is none yet.
     args, kwargs
         With a list of inputs: ``outputs``, and ``updates``, ``givens`` and ``name``, as for `jaxify`.
         With a Python function, jaxified or not: the arguments of a call, of which only structure,
@@ -52,12 +56,13 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     with TRACING:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__
-        if isinstance(fn, JaxFunction):
+        if isinstance(fn, ProgramFunction):
             _refuse(fn, args, kwargs)
-            return Explanation.of(_as_read(fn), fn.program.name)
+            return Explanation.of(_as_read(fn), fn.program.name, fn.passes)
         program = _program(fn, args, kwargs)
         frontend.import_graph(program.graph)
-        return Explanation.of(program.graph, program.name)
+        passes = fn.build.kind.passes if isinstance(fn, TracedFunction) else PASSES
+        return Explanation.of(program.graph, program.name, passes)
 
 
 def _program(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
@@ -85,7 +90,7 @@ def _refuse(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         )
 
 
-def _as_read(fn: JaxFunction) -> FunctionGraph:
+def _as_read(fn: ProgramFunction) -> FunctionGraph:
     """A copy of the program that ``fn`` was made from."""
     program = fn.program
     if program.as_read is None:

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from loopax.builders import NumbaBuilder
 from loopax.frontend import transforms
+from loopax.frontend.program_transforms import batched_types, transformed
+from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.lock import TRACING
 from loopax.jax_backend import Stages
+from loopax.numba_backend import NumbaFunction
+from loopax.traced import TracedFunction
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -15,12 +21,13 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     Parameters
     ----------
     f
-        A function of PyTensor variables, in pytrees; or what `loopax.jaxify` returns, which
-        ``jax.vmap`` takes as well. A loop in it becomes one loop over batched states: rows that stop
-        after different numbers of steps stop on their own.
+        A function of PyTensor variables, in pytrees; or what `loopax.jaxify` returns: of JAX it is what
+        ``jax.vmap`` makes of it, of native code one of the same kind, compiled anew. A loop in it becomes
+        one loop over batched states: rows that stop after different numbers of steps stop on their own.
     in_axes, out_axes
         Which axis of each argument, and of each result, is the new one: a number, None for what is the
-        same for all rows, or a pytree of these that the arguments (results) begin with.
+        same for all rows, or a pytree of these that the arguments (results) begin with. Of what is given
+        by name the first axis is.
 
     Returns
     -------
@@ -42,6 +49,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     """
     if isinstance(f, Stages):
         return f.transformed("vmap", in_axes=in_axes, out_axes=out_axes)
+    if isinstance(f, NumbaFunction | TracedFunction):
+        return _native(f, lambda g: vmap(g, in_axes, out_axes), in_axes)
     return transforms.vmap(f, in_axes, out_axes)
 
 
@@ -54,9 +63,10 @@ def value_and_grad(
     ----------
     f
         A function of PyTensor variables, in pytrees, that returns a float scalar; or what
-        `loopax.jaxify` returns, which ``jax.value_and_grad`` takes as well.
+        `loopax.jaxify` returns: of JAX it is what ``jax.value_and_grad`` makes of it, of native code one
+        of the same kind, with the same names of arguments, compiled anew.
     argnums
-        The argument to differentiate with respect to, or several.
+        The argument to differentiate with respect to, or several. What is given by name is constant.
     has_aux
         Whether ``f`` returns ``(value, aux)``; so does then the new function in the place of the value.
 
@@ -75,6 +85,8 @@ def value_and_grad(
     """
     if isinstance(f, Stages):
         return f.transformed("value_and_grad", argnums=argnums, has_aux=has_aux)
+    if isinstance(f, NumbaFunction | TracedFunction):
+        return _native(f, lambda g: value_and_grad(g, argnums, has_aux))
     return transforms.value_and_grad(f, argnums, has_aux)
 
 
@@ -93,12 +105,36 @@ def grad(
     """
     if isinstance(f, Stages):
         return f.transformed("grad", argnums=argnums, has_aux=has_aux)
+    if isinstance(f, NumbaFunction | TracedFunction):
+        return _native(f, lambda g: grad(g, argnums, has_aux))
     both = transforms.value_and_grad(f, argnums, has_aux)
 
-    def gradient(*args: Any) -> Any:
-        value, found = both(*args)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        value, found = both(*args, **kwargs)
         return (found, value[1]) if has_aux else found
 
     gradient.__name__ = gradient.__qualname__ = f"grad of {getattr(f, '__name__', 'a function')}"
     gradient.__doc__ = f.__doc__
     return gradient
+
+
+def _native(
+    f: NumbaFunction | TracedFunction, transform: Callable[[Any], Any], in_axes: Any = None
+) -> Any:
+    """``transform``, of functions of variables, of a function of native code; one of the same kind.
+
+    ``in_axes`` are those of `vmap`: with them the types of the inputs get an axis.
+    """
+    if isinstance(f, TracedFunction):  # what it computes is known when it is called
+        new = transform(f.__wrapped__)
+        return TracedFunction(new, f.build, new.__name__)
+    program = f.program
+    if program.updates:
+        names = ", ".join(program.shared_names[k] for k in program.updates)
+        raise StatefulFunctionError(
+            f"{program.name} updates the shared variables {names}, and what updates something has neither "
+            "a derivative nor a batch. Make a function of the outputs alone: jaxify([x], y)."
+        )
+    with TRACING:
+        types = batched_types(program, in_axes)
+        return NumbaBuilder(f.on_missing)(transformed(program, transform, types))

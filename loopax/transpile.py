@@ -1,30 +1,18 @@
-"""`jaxify`: front end, passes and backend, joined. The only file that knows all of them."""
+"""`jaxify`: what it takes, read into a program, and the backend that is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from pytensor.compile.executor import Function
-from pytensor.graph.basic import clone
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
-from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.lock import TRACING
+from loopax.builders import JaxBuilder, NumbaBuilder
 from loopax.ir.program import Program
-from loopax.jax_backend import (
-    JaxFunction,
-    SharedContext,
-    Stages,
-    StatefulFunction,
-    refusal,
-    unsupported_ops,
-)
-from loopax.lowering import lower
+from loopax.traced import JaxTracedFunction, TracedFunction
 
-_BACKENDS = ("jax",)
+_BACKENDS = ("jax", "numba")
 
 
 def jaxify(
@@ -38,7 +26,7 @@ def jaxify(
     on_missing: str = "callback",
     name: str | None = None,
 ) -> Any:
-    """Turn a PyTensor program into a pure JAX callable.
+    """Turn a PyTensor program into a pure callable: of JAX, or of native code.
 
     Parameters
     ----------
@@ -52,23 +40,26 @@ def jaxify(
     updates, givens
         As ``pytensor.function`` takes them, with a list of inputs.
     backend
-        ``"jax"``.
+        ``"jax"``: a `JaxFunction`, which JAX's transformations take. ``"numba"``: a `NumbaFunction`, one
+        native function on the CPU, compiled at its first call.
     jit
-        Whether a direct call is compiled. Inside a ``jax.jit`` of yours it makes no difference.
+        In JAX, whether a direct call is compiled. Inside a ``jax.jit`` of yours it makes no difference.
     on_missing
-        ``"callback"`` runs an Op without a JAX conversion on the host through its ``perform``, with
-        one warning; ``"raise"`` refuses it.
+        ``"callback"`` runs an Op without a conversion to the backend through its ``perform``, with
+        one warning that names it; ``"raise"`` refuses it.
     name
         The ``__name__`` of the callable.
 
     Raises
     ------
     UnsupportedOpError
-        The program has ops that cannot run in JAX; all of them are listed.
+        The program has ops that the backend cannot run; all of them are listed.
     MissingInputError
         The outputs need variables that are not inputs.
     TypeError
         ``fn`` is none of the above.
+    ValueError
+        An option has another value than those above.
 
     Examples
     --------
@@ -78,15 +69,30 @@ def jaxify(
     >>> f = jaxify([x], (x**2).sum())
     >>> f([1.0, 2.0]), jax.grad(f)(jax.numpy.array([1.0, 2.0]))
     (Array(5., dtype=float64), Array([2., 4.], dtype=float64))
+    >>> jaxify([x], (x**2).sum(), backend="numba")([1.0, 2.0])
+    array(5.)
     """
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend must be one of {_BACKENDS}, got {backend!r}")
-
-    build = Builder(jit=jit, on_missing=on_missing)
+    build, traced = _backend(backend, jit, on_missing)
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
-        return TracedFunction(fn, build, name)
+        return traced(fn, build, name)
     return build(read(fn, outputs, updates, givens, name))
+
+
+def _backend(backend: str, jit: bool, on_missing: str) -> tuple[Any, type[TracedFunction]]:
+    """What builds a program, and the class of a Python function."""
+    if backend not in _BACKENDS:
+        raise ValueError(f"backend must be one of {_BACKENDS}, got {backend!r}")
+    if on_missing not in ("callback", "raise"):
+        raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
+    if backend == "jax":
+        return JaxBuilder(on_missing, jit), JaxTracedFunction
+    if jit is not True:
+        raise ValueError(
+            f"jit={jit!r} goes with backend='jax'. With backend='numba' a program is always compiled, at "
+            "its first call; to read it as Python, print f.source."
+        )
+    return NumbaBuilder(on_missing), TracedFunction
 
 
 def read(
@@ -112,78 +118,3 @@ def read(
     # A function of updates alone returns [], as PyTensor's does.
     outputs = [] if outputs is None else outputs
     return frontend.read_variables(fn, outputs, updates, givens, name)
-
-
-@dataclass(frozen=True)
-class Builder:
-    """From a `Program` as the front end read it to a callable, with the options of `jaxify`."""
-
-    jit: bool
-    on_missing: str
-
-    def __call__(self, program: Program) -> JaxFunction:
-        with TRACING:
-            try:
-                frontend.import_graph(program.graph)
-            except UnsupportedOpError as error:  # all that is unsupported, in one message
-                lines = [*error.ops, *unsupported_ops(program.graph, self.on_missing)]
-                raise refusal(lines) from None
-            # For `explain`. It takes about a percent of the time that lowering takes.
-            program.as_read = clone(program.graph.inputs, program.graph.outputs)
-            lower(program.graph)
-            return JaxFunction(program, jit=self.jit, on_missing=self.on_missing)
-
-
-class TracedFunction(Stages):
-    """A plain Python function of PyTensor variables, as a JAX callable.
-
-    It is traced once for each signature (see `loopax.frontend.tracing`) and then behaves as the
-    `JaxFunction` of that trace.
-    """
-
-    def __init__(self, fn: Callable[..., Any], build: Builder, name: str | None) -> None:
-        self.__wrapped__ = fn  # inspect.signature follows it
-        self.__name__ = self.__qualname__ = name or getattr(fn, "__name__", "program")
-        self.__doc__ = getattr(fn, "__doc__", None)
-        self._build = build
-        self._traced: dict[frontend.Signature, JaxFunction] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_traced": {}}
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        function, leaves, _ = self.specialized(args, kwargs)
-        return function(*leaves)
-
-    def init_context(self, *args: Any, **kwargs: Any) -> SharedContext:
-        """The values of the shared variables that a call with these arguments needs, as they are now."""
-        return self.specialized(args, kwargs)[0].init_context()
-
-    def apply(self, context: SharedContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        """The pure form of a call, as `JaxFunction.apply`."""
-        function, leaves, _ = self.specialized(args, kwargs)
-        return function.apply(context, *leaves)
-
-    def stateful(self, *, live: bool = False) -> StatefulFunction:
-        """A callable that keeps its own context, as `JaxFunction.stateful`.
-
-        A shared variable's value is copied at the first call that needs it.
-        """
-        return StatefulFunction(self, SharedContext.of(), live)
-
-    def specialized(self, args: Any, kwargs: Any) -> tuple[JaxFunction, Any, Any]:
-        """The function for a call's arguments, and these as its arguments."""
-        at, leaves = frontend.signature(args, kwargs)
-        return self.specialize(at), leaves, {}
-
-    def specialize(self, at: frontend.Signature) -> JaxFunction:
-        """The callable for one signature, of the leaves of its arguments."""
-        with TRACING:
-            if at not in self._traced:
-                program = frontend.trace(self.__wrapped__, at)
-                program.name = self.__name__
-                self._traced[at] = self._build(program)
-            return self._traced[at]
-
-    def __repr__(self) -> str:
-        return f"<TracedFunction {self.__name__}>"

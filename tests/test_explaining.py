@@ -13,7 +13,7 @@ from pytensor.tensor.random.type import random_generator_type
 import loopax
 from loopax import explain, fori_loop, jaxify, scan
 from loopax.ir import MissingInputError, UnsupportedOpError, check
-from loopax.lowering import lower
+from loopax.lowering import lower, lower_to_loops
 from tests.assorted_loops import CASES
 from tests.compare import FAST_COMPILE, imported
 
@@ -51,6 +51,25 @@ def test_inputs_and_outputs_and_what_jaxify_makes_of_them():
     f(np.ones(3), 1.0)
     assert str(explain(f)) == str(expected)
     assert str(explain(f)) == str(expected)  # as often as one likes: it is not used up
+
+
+def test_native_code_has_passes_of_its_own():
+    made = {"final": FINAL}
+    f = jaxify([x, s], made, name="mine", backend="numba")
+    traced = jaxify(
+        lambda x, s: {"final": scan(lambda c, r: (pt.sin(c * r), None), s, x)[0]}, backend="numba"
+    )
+    for found in (explain(f), explain(traced, np.ones(3), 1.0)):
+        assert found.stages[-1].name == "scan_to_loop"
+        names = [stage.name for stage in explain([x, s], made).stages]
+        assert "scan_to_loop" not in names
+        assert "while" in str(found) or "loop" in str(found)
+        assert "scan_to_loop" in found._repr_html_()
+    graph = imported([x, s], made).graph
+    lower_to_loops(graph)
+    assert explain(f).lowered.freeze() == graph.freeze()
+    # It is pickled with what it was made from, which JAX's are not.
+    assert str(explain(pickle.loads(pickle.dumps(f)))) == str(explain(f))
 
 
 def test_a_graph():

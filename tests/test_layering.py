@@ -1,8 +1,8 @@
 """The folders are the pipeline, and what each may import is what makes them one.
 
-    ir  <-  frontend, lowering        (of loopax: themselves and ir)
-    ir, lowering  <-  *_backend       (themselves, ir and lowering; never each other)
-    ir, lowering  <-  explanation     (the same)
+    ir  <-  frontend, lowering, calling    (of loopax: themselves and ir)
+    ir, lowering, calling  <-  *_backend   (themselves and these three; never each other)
+    ir, lowering  <-  explanation          (the same)
 
 jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
 that each backend can be read, and can break with a release of its target, alone. The files are
@@ -23,9 +23,10 @@ LAYERS = {
     "ir": {"ir"},
     "frontend": {"frontend", "ir"},
     "lowering": {"lowering", "ir"},
+    "calling": {"calling", "ir"},
     "explanation": {"explanation", "lowering", "ir"},
-    "jax_backend": {"jax_backend", "lowering", "ir"},
-    "numba_backend": {"numba_backend", "lowering", "ir"},
+    "jax_backend": {"jax_backend", "calling", "lowering", "ir"},
+    "numba_backend": {"numba_backend", "calling", "lowering", "ir"},
 }
 TOP = {"", "demo"}
 
@@ -171,6 +172,9 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.frontend.trace", "import jax.numpy as jnp"),
         ("loopax.frontend.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.lowering.order", "from loopax.frontend import scan"),
+        ("loopax.calling.context", "from loopax.lowering import lower"),
+        ("loopax.calling.context", "from loopax.jax_backend import SharedContext"),
+        ("loopax.calling.context", "import jax"),
         ("loopax.explanation.page", "from loopax.frontend import read_graph"),
         ("loopax.explanation.page", "from loopax.jax_backend import JaxFunction"),
         ("loopax.lowering.record", "from loopax.explanation import Explanation"),
@@ -194,6 +198,7 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
         ("loopax.lowering.order", "from . import hoist"),
         ("loopax.jax_backend.ops.linalg", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.numba_backend.call", "from loopax.lowering import lower"),
+        ("loopax.numba_backend.call", "from loopax.calling import Arguments"),
         ("loopax.explanation.page", "from loopax.lowering.record import Stage"),
         ("loopax.transpile", "from loopax.numba_backend import compile"),
         ("loopax.demo.garch", "import jax, loopax"),

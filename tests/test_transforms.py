@@ -1,5 +1,7 @@
 """`loopax.vmap`, `grad` and `value_and_grad`: of functions of variables, and of what `jaxify` returns."""
 
+import inspect
+import pickle
 import re
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -12,7 +14,18 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.fg import FunctionGraph
 
-from loopax import LoopTypeError, grad, jaxify, scan, value_and_grad, vmap, while_loop
+from loopax import (
+    LoopTypeError,
+    NumbaFunction,
+    StatefulFunctionError,
+    TracedFunction,
+    grad,
+    jaxify,
+    scan,
+    value_and_grad,
+    vmap,
+    while_loop,
+)
 from loopax.ir import check
 from tests.assorted_loops import PLAIN
 from tests.compare import FAST_COMPILE, loops
@@ -308,6 +321,22 @@ def test_grad_says_what_is_wrong(call, match):
         call()
 
 
+def test_what_is_given_by_name():
+    """It is constant for `grad`, and its first axis is mapped by `vmap`: as in JAX."""
+
+    def f(a, *, k, more):
+        return (a * more["by"]).sum() * k
+
+    named = {"k": 2.0, "more": {"by": X[0]}}
+    agrees(run(value_and_grad(f)(X[1], **named)), jax.value_and_grad(f)(X[1], **named))
+    agrees(run(grad(f)(X[1], **named)), jax.grad(f)(X[1], **named))
+    rows = {"k": np.arange(3.0), "more": {"by": X}}
+    agrees(run(vmap(f)(X, **rows)), jax.vmap(f)(X, **rows))
+    agrees(run(vmap(f, None)(X[0], **rows)), jax.vmap(f, (None,))(X[0], **rows))
+    with pytest.raises(LoopTypeError, match=r"3 of args\[0\], 2 of kwargs\['k'\]"):
+        vmap(f)(X, k=np.arange(2.0), more=rows["more"])
+
+
 # -- names, and what jaxify returns ------------------------------------------------------------------
 
 
@@ -341,3 +370,123 @@ def test_of_what_jaxify_returns(make):
     agrees(jax.jit(grad(grad(f)))(*args), jax.grad(jax.grad(hand_cost))(*args), rtol=1e-9)
     agrees(vmap(f, (None, 0), 0)(0.7, X), jax.vmap(hand_cost, (None, 0))(0.7, X), rtol=1e-12)
     assert isinstance(vmap(f, (None, 0))(0.7, X), jax.Array)
+
+
+# -- of native code ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def native():
+    """`cost` times a shared variable, as native code: that variable, the function, one of a dict."""
+    scale = pytensor.shared(np.float64(2.0), name="scale")
+    priced = cost(s, x) * scale
+    f = jaxify([s, x], priced, backend="numba", name="priced")
+    return scale, f, jaxify([s, x], {"cost": priced}, backend="numba")
+
+
+def test_derivatives_of_native_code_are_native_code(native):
+    scale, f, _ = native
+    both = value_and_grad(f, (0, -1))
+    second = grad(grad(f))
+    for g, name in ((both, "priced"), (second, "grad of grad of priced")):
+        assert isinstance(g, NumbaFunction) and g.__name__ == name
+        assert str(inspect.signature(g)) == "(s, x)" and list(g.init_context()) == ["scale"]
+    for k in (2.0, 3.0):
+        scale.set_value(k)
+        expected = jax.value_and_grad(lambda a, b, k=k: hand_cost(a, b) * k, (0, 1))(0.7, X[0])
+        agrees(both(x=X[0], s=0.7), expected, rtol=1e-10)
+        hand = jax.grad(jax.grad(lambda a, b, k=k: hand_cost(a, b) * k))
+        agrees(second(0.7, X[1]), hand(0.7, X[1]), rtol=1e-9)
+    found = both.apply(both.init_context().set(scale, 1.0), 0.7, X[0])[1]
+    agrees(found, jax.value_and_grad(hand_cost, (0, 1))(0.7, X[0]), rtol=1e-10)
+    scale.set_value(2.0)
+
+
+def test_batches_of_native_code(native):
+    _, f, _ = native
+    batch = vmap(grad(f, 1), (0, None), 1)
+    starts = np.linspace(0.1, 0.9, 3)
+    hand = jax.vmap(jax.grad(lambda a, b: hand_cost(a, b) * 2, 1), (0, None), 1)
+    agrees(batch(starts, X[0]), hand(starts, X[0]), rtol=1e-10)
+    assert isinstance(batch, NumbaFunction) and str(inspect.signature(batch)) == "(s, x)"
+    with pytest.raises(LoopTypeError, match="'s'.*must be float64 of rank 1"):
+        batch(0.5, X[0])
+    paired = vmap(f)
+    with pytest.raises(ValueError, match="mismatch|shape|dimension"):  # nothing is broadcast
+        paired(starts[:1], X)
+
+
+@pytest.mark.slow
+def test_batches_of_batches_of_native_code(native):
+    _, f, _ = native
+    starts = np.linspace(0.1, 0.9, 3)
+    twice = vmap(vmap(f, (None, -1)), (0, None))
+    hand = jax.vmap(jax.vmap(lambda a, b: hand_cost(a, b) * 2, (None, -1)), (0, None))
+    agrees(twice(starts, X), hand(starts, X), rtol=1e-10)
+
+
+def test_native_code_that_has_been_pickled_can_be_differentiated(native):
+    _, f, _ = native
+    again = grad(pickle.loads(pickle.dumps(f)))
+    agrees(again(0.7, X[0]), jax.grad(lambda a: hand_cost(a, X[0]) * 2)(0.7), rtol=1e-10)
+
+
+def test_a_traced_function_of_native_code():
+    def total(point, k):
+        final, ys = rolled(point["start"], point["xs"])
+        return (final**2 + ys["y"].sum()) * k, {"final": final}
+
+    def by_jax(point, k):
+        final, ys = by_hand(point["start"], point["xs"])
+        return (final**2 + ys["y"].sum()) * k, {"final": final}
+
+    f = jaxify(total, backend="numba")
+    both = value_and_grad(f, has_aux=True)
+    at = {"start": np.float64(0.7), "xs": X[0]}
+    assert isinstance(both, TracedFunction) and not hasattr(both, "lower")
+    agrees(both(at, k=3.0), jax.value_and_grad(by_jax, has_aux=True)(at, k=3.0), rtol=1e-10)
+    batch = vmap(grad(f, has_aux=True), ({"start": None, "xs": 0}, None))
+    hand = jax.vmap(jax.grad(by_jax, has_aux=True), ({"start": None, "xs": 0}, None))
+    points = {"start": np.float64(0.7), "xs": X}
+    agrees(batch(points, 3.0), hand(points, 3.0), rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_a_batch_that_is_summed_and_differentiated():
+    """Functions of variables in between."""
+    summed = jaxify(lambda a: vmap(cost, (None, 0))(a, X).sum(), backend="numba")
+    agrees(
+        grad(summed)(0.7),
+        jax.grad(lambda a: jax.vmap(lambda b: hand_cost(a, b))(X).sum())(0.7),
+        1e-10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda f, d: grad(f, 2), "argnums has 2, but there are 2 arguments"),
+        (lambda f, d: grad(d), r"one float scalar; it returned \{'cost'"),
+        (lambda f, d: grad(f, has_aux=True), r"returns \(value, aux\)"),
+        (lambda f, d: vmap(f, (0,)), "in_axes for 1 arguments, and 2 are given"),
+        (lambda f, d: vmap(f, (0, 2)), r"axis 2 of args\[1\].*of rank 2"),
+        (lambda f, d: vmap(f, (0, -3)), r"axis -3 of args\[1\].*of rank 2"),
+        (lambda f, d: vmap(f, None), "no axis to map over"),
+        (lambda f, d: vmap(f, (0, "1")), r"in_axes has '1' for args\[1\]"),
+        (lambda f, d: vmap(f, 0, None), "out_axes is None for a result that differs"),
+        (lambda f, d: grad(jaxify([s, x], s.astype("int64"), backend="numba")), "has no gradient"),
+    ],
+)
+def test_what_native_code_cannot_be_transformed_to_is_said_at_once(native, call, match):
+    with pytest.raises(LoopTypeError, match=match):
+        call(*native[1:])
+
+
+def test_what_updates_has_no_derivative():
+    n = pytensor.shared(np.float64(1.0), name="n")
+    f = jaxify([s], s * n, updates={n: n + 1}, backend="numba")
+    for transform in (grad, value_and_grad, vmap):
+        with pytest.raises(
+            StatefulFunctionError, match="updates the shared variables n, and what updates"
+        ):
+            transform(f)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
@@ -47,9 +48,14 @@ class Explanation:
     stages: tuple[Stage, ...]
 
     @classmethod
-    def of(cls, graph: FunctionGraph, name: str = "program") -> Explanation:
-        """Run the passes on ``graph``, a program in the IR, in place, and keep what they did."""
-        return cls(name, thaw(graph), tuple(stages(graph)))
+    def of(
+        cls, graph: FunctionGraph, name: str = "program", passes: Sequence[Any] | None = None
+    ) -> Explanation:
+        """Run the passes on ``graph``, a program in the IR, in place, and keep what they did.
+
+        They are those of `lower` where none are given.
+        """
+        return cls(name, thaw(graph), tuple(stages(graph, passes)))
 
     @property
     def lowered(self) -> FunctionGraph:

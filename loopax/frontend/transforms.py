@@ -29,8 +29,8 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
     """See `loopax.vmap`."""
 
     @wraps(f)
-    def batched(*args: Any) -> Any:
-        leaves, names, tree = _arguments(args)
+    def batched(*args: Any, **kwargs: Any) -> Any:
+        leaves, names, tree = _arguments(args, kwargs)
         if isinstance(in_axes, list | tuple) and len(in_axes) != len(args):
             raise LoopTypeError(
                 f"vmap has in_axes for {len(in_axes)} arguments, and {len(args)} are given: one axis (or "
@@ -39,6 +39,7 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         axes = match_prefix(
             tuple(in_axes) if isinstance(in_axes, list) else in_axes, args, "in_axes"
         )
+        axes += [0] * (len(leaves) - len(axes))  # what is given by name, as in JAX
         _check_axes(axes, names, "in_axes")
         if all(a is None for a in axes):
             raise LoopTypeError("vmap has no axis to map over: in_axes is None for every argument.")
@@ -72,10 +73,10 @@ def value_and_grad(
     """See `loopax.value_and_grad`."""
 
     @wraps(f)
-    def differentiated(*args: Any) -> Any:
-        leaves, names, tree = _arguments(args)
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        leaves, names, tree = _arguments(args, kwargs)
         roots = [x.type() for x in leaves]
-        symbols = tree.build(roots)
+        symbols, by_name = tree.build(roots)
         numbers = [argnums] if isinstance(argnums, int) else list(argnums)
         for k in numbers:
             if not (isinstance(k, int) and -len(args) <= k < len(args)):
@@ -89,7 +90,7 @@ def value_and_grad(
                     f"grad with respect to {name}, which is {v.type}: only tensors of floats have a "
                     "gradient. Convert it first, x.astype('float64'), or leave it out of argnums."
                 )
-        value = f(*symbols)
+        value = f(*symbols, **by_name)
         aux: Any = None
         if has_aux:
             if not (isinstance(value, tuple) and len(value) == 2):
@@ -121,14 +122,16 @@ def value_and_grad(
     return differentiated
 
 
-def _arguments(args: tuple[Any, ...]) -> tuple[list[Any], list[str], Any]:
-    leaves, tree = flatten(args)
-    names = [f"args{n}" for n in leaf_names(args)]
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[str], Any]:
+    """The leaves of a call's arguments as variables, their names, and the structure of both."""
+    leaves, tree = flatten((args, kwargs))
+    names = [f"args{n}" for n in leaf_names(args)] + [f"kwargs{n}" for n in leaf_names(kwargs)]
     return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, tree
 
 
 def _called(f: Callable[..., Any], tree: Any, symbols: Any) -> tuple[list[Any], Any]:
-    returned = f(*tree.build(symbols))
+    args, kwargs = tree.build(symbols)
+    returned = f(*args, **kwargs)
     outs, out_tree = flatten(returned)
     names = leaf_names(returned)
     return [as_variable(x, f"result{n}") for x, n in zip(outs, names, strict=True)], out_tree

@@ -10,7 +10,6 @@ from loopax.jax_backend.context import SharedContext  # noqa: E402
 from loopax.jax_backend.function import JaxFunction  # noqa: E402
 from loopax.jax_backend.pytensor_mode import register as register_with_pytensor  # noqa: E402
 from loopax.jax_backend.stages import Stages  # noqa: E402
-from loopax.jax_backend.stateful import StatefulFunction  # noqa: E402
 from loopax.jax_backend.support import unsupported_ops  # noqa: E402
 from loopax.jax_backend.trace import Trace  # noqa: E402
 
@@ -20,7 +19,6 @@ __all__ = [
     "JaxFunction",
     "SharedContext",
     "Stages",
-    "StatefulFunction",
     "Trace",
     "calls",
     "conditionals",

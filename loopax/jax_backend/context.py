@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental.sparse import BCOO
-from pytensor.compile.executor import Function
 
-from loopax.ir.errors import LoopTypeError, StatefulFunctionError
-from loopax.ir.program import Program, Shared
-from loopax.jax_backend.context_file import read_into, write
-from loopax.jax_backend.crossing import accept, accept_batch, current, release
+from loopax.calling.context import BaseContext
+from loopax.calling.context_file import refuse_data, refuse_names
+from loopax.calling.layout import Layout
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.program import Program
+from loopax.jax_backend import crossing
 from loopax.jax_backend.generators import is_key
-from loopax.jax_backend.layout import Layout
+from loopax.jax_backend.static import is_traced
 
 
 @jax.tree_util.register_pytree_with_keys_class
-class SharedContext(Mapping[str, Any]):
+class SharedContext(BaseContext):
     """The values of the shared variables of one or more functions, by name: an immutable pytree.
 
     ``jf.init_context()`` makes one from what the variables hold, `SharedContext.of` one for several
@@ -38,30 +39,8 @@ class SharedContext(Mapping[str, Any]):
     (Array(2., dtype=float64), array(9.), array(1.))
     """
 
-    __slots__ = ("_layout", "_values")
-    __hash__ = None  # type: ignore[assignment]
-
-    def __init__(self, layout: Layout, values: Sequence[Any]) -> None:
-        self._layout = layout
-        self._values = tuple(values)
-
-    @classmethod
-    def of(cls, *functions: Any) -> SharedContext:
-        """One context for several functions: a variable that they share has one value.
-
-        Parameters
-        ----------
-        functions
-            What `loopax.jaxify` returned, or compiled ``pytensor.function``s.
-        """
-        found = {id(s.storage): s for f in functions for s in _shared_by(f)}
-        return cls.holding([*found.values()])
-
-    @classmethod
-    def holding(cls, shared: Sequence[Shared]) -> SharedContext:
-        """The values that these shared variables hold now."""
-        layout = Layout.of(shared)
-        return cls(layout, [_on_device(s, n) for s, n in zip(shared, layout.names, strict=True)])
+    __slots__ = ()
+    crossing = crossing
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Layout]:
         keys = map(jax.tree_util.DictKey, self._layout.names)
@@ -74,53 +53,6 @@ class SharedContext(Mapping[str, Any]):
     def tree_unflatten(cls, layout: Layout, values: Sequence[Any]) -> SharedContext:
         return cls(layout, values)
 
-    def __getitem__(self, key: Any) -> Any:
-        return self._values[self._layout.find(key)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._layout.names)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other  # Mapping's would ask arrays for their truth
-
-    def __repr__(self) -> str:
-        values = (f"{n}: {_kind(x)}" for n, x in zip(self._layout.names, self._values, strict=True))
-        return f"SharedContext({', '.join(values)})"
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """The value of a shared variable, or of that name; ``default`` where there is none."""
-        try:
-            return self[key]
-        except KeyError:
-            return default
-
-    def set(self, key: Any, value: Any) -> SharedContext:
-        """A context with another value of one variable. The variable itself stays as it is.
-
-        Parameters
-        ----------
-        key
-            A shared variable, or a name.
-        value
-            What the variable's type can hold: an array or a tracer, a key or a NumPy ``Generator``.
-            With leading axes before its own it is a value for each member of a batch, for ``jax.vmap``.
-
-        Raises
-        ------
-        KeyError
-            There is no such variable.
-        LoopTypeError
-            The type cannot hold the value.
-        """
-        k = self._layout.find(key)
-        held, name = self._layout.shared[k].variable.type, self._layout.names[k]
-        values = list(self._values)
-        values[k] = accept_batch(value, held, f"The value of {name!r}")
-        return SharedContext(self._layout, values)
-
     def replicate(self, n: int) -> SharedContext:
         """``n`` contexts along a new leading axis, each with generators of its own.
 
@@ -129,15 +61,6 @@ class SharedContext(Mapping[str, Any]):
         return jax.tree.map(
             lambda x: _replicated(x, n), self, is_leaf=lambda x: isinstance(x, BCOO)
         )
-
-    def including(self, program: Program) -> SharedContext:
-        """With the values that a program needs and this context lacks, as they are now."""
-        places = self._layout.positions(program.shared)
-        new = [s for s, k in zip(program.shared, places, strict=True) if k is None]
-        if not new:
-            return self
-        layout = Layout.of([*self._layout.shared, *new])
-        return SharedContext(layout, (*self._values, *SharedContext.holding(new)._values))
 
     def read(self, program: Program) -> list[Any]:
         """The values of a program's shared variables, in its order.
@@ -149,8 +72,7 @@ class SharedContext(Mapping[str, Any]):
         LoopTypeError
             One has another type: a batch of values outside of ``jax.vmap``, for instance.
         """
-        places = self._places(program)
-        for k, s in zip(places, program.shared, strict=True):
+        for k, s in zip(self._places(program), program.shared, strict=True):
             ndim = getattr(s.variable.type, "ndim", None)
             if ndim is not None and getattr(self._values[k], "ndim", ndim) > ndim:
                 raise LoopTypeError(
@@ -159,70 +81,28 @@ class SharedContext(Mapping[str, Any]):
                     f"Run one call for each with jax.vmap({program.name}.apply)(contexts), with "
                     "in_axes=(0, None) where the arguments are the same for all."
                 )
-        return [
-            accept(
-                self._values[k],
-                s.variable.type,
-                f"The value of {self._layout.names[k]!r} in the context",
-            )
-            for k, s in zip(places, program.shared, strict=True)
-        ]
+        return super().read(program)
 
-    def written(self, program: Program, values: Sequence[Any]) -> SharedContext:
-        """With the next values of the variables that a program updates."""
-        if not values:
-            return self
-        places, new = self._places(program), list(self._values)
-        for k, x in zip(program.updates, values, strict=True):
-            new[places[k]] = x
-        return SharedContext(self._layout, new)
+    def is_concrete(self) -> bool:
+        return not any(map(is_traced, jax.tree.leaves(self)))
 
-    def _places(self, program: Program) -> list[int]:
-        places = self._layout.positions(program.shared)
-        if None in places:
-            names = zip(program.shared_names, places, strict=True)
-            raise StatefulFunctionError(
-                f"The context has no value for {', '.join(n for n, k in names if k is None)}, which "
-                f"{program.name} needs: it has {self._layout.listed()}. Make one with init_context() of "
-                "this function, or one for several functions with loopax.SharedContext.of(f, g)."
-            )
-        return places  # type: ignore[return-value]
+    def _kind(self, x: Any) -> str:
+        leaves = jax.tree.leaves(x)
+        if len(leaves) == 1 and hasattr(leaves[0], "dtype"):
+            return f"{leaves[0].dtype}{list(leaves[0].shape)}"
+        return type(x).__name__
 
-    def save(self, file: Any) -> None:
-        """Write all values to an ``.npz`` file; keys as their data.
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        leaves, _ = jax.tree_util.tree_flatten_with_path(self)
+        for at, x in leaves:
+            yield _path(at), np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
-        >>> import tempfile, pathlib, numpy as np, pytensor
-        >>> from loopax import jaxify
-        >>> w = pytensor.shared(np.array([1.0, 2.0]), name="w")
-        >>> ctx = jaxify([], w * 2).init_context()
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     ctx.set(w, np.array([3.0, 4.0])).save(pathlib.Path(folder) / "state.npz")
-        ...     ctx.restore(pathlib.Path(folder) / "state.npz")["w"]
-        Array([3., 4.], dtype=float64)
-        """
-        write(self, file)
-
-    def restore(self, file: str | os.PathLike[str] | Any) -> SharedContext:
-        """A context of the structure of this one, with the values that `save` wrote.
-
-        Raises
-        ------
-        LoopTypeError
-            The file has other variables, or one of another dtype or rank.
-        """
-        return read_into(self, file)
-
-
-def _shared_by(f: Any) -> Sequence[Shared]:
-    if isinstance(f, Function):
-        inputs = zip(f.maker.inputs, f.input_storage, strict=True)
-        return [Shared(spec.variable, c.storage) for spec, c in inputs if spec.value is not None]
-    return f.program.shared
-
-
-def _on_device(shared: Shared, name: str) -> Any:
-    value = current(shared.value, shared.variable.type, f"The shared variable {name!r}")
-    return release(value, shared.variable)
+    def _with_arrays(self, found: dict[str, np.ndarray]) -> SharedContext:
+        leaves, tree = jax.tree_util.tree_flatten_with_path(self)
+        names = [_path(at) for at, _ in leaves]
+        refuse_names(found, names)
+        values = [_restored(found[n], x, n) for n, (_, x) in zip(names, leaves, strict=True)]
+        return jax.tree.unflatten(tree, values)
 
 
 def _replicated(x: Any, n: int) -> Any:
@@ -235,8 +115,20 @@ def _replicated(x: Any, n: int) -> Any:
     return flat.reshape((n, *x.shape))
 
 
-def _kind(x: Any) -> str:
-    leaves = jax.tree.leaves(x)
-    if len(leaves) == 1 and hasattr(leaves[0], "dtype"):
-        return f"{leaves[0].dtype}{list(leaves[0].shape)}"
-    return type(x).__name__
+def _path(at: Any) -> str:
+    first, *rest = at
+    return str(first.key) + jax.tree_util.keystr(tuple(rest))
+
+
+def _restored(data: np.ndarray, like: Any, name: str) -> Any:
+    if not is_key(like):
+        refuse_data(name, like.dtype, like.ndim, data)
+        return jnp.array(data)
+    kept = jax.random.key_data(like)
+    refuse_data(name, kept.dtype, kept.ndim, data)
+    if data.shape[-1] != kept.shape[-1]:
+        raise LoopTypeError(
+            f"The value of {name!r} must be a key of {kept.shape[-1]} words, but the file has one of "
+            f"{data.shape[-1]}: restore into a context with keys of the kind that was saved."
+        )
+    return jax.random.wrap_key_data(jnp.array(data), impl=jax.random.key_impl(like))

@@ -1,7 +1,7 @@
 """Values at the border of a JAX program: what comes in is made to fit its type, what goes out is JAX's.
 
-``accept`` is for what a caller gives, ``current`` for what a shared variable holds, ``release`` for
-what a program returns.
+The `Crossing` of JAX. Besides what that asks for, ``current`` is what a shared variable holds, as an
+argument, and ``release`` what a program returns.
 
 =====================  ==========================================  ==============================
 PyTensor's type        accepted                                    in the program, and returned
@@ -16,7 +16,6 @@ slice, None            slice of integers, None                     static; no sl
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import jax
@@ -29,9 +28,18 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import DenseTensorType, TensorType
-from pytensor.tensor.type_other import NoneTypeT, SliceType
+from pytensor.tensor.type_other import SliceType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.calling.types import (
+    NO_ARRAYS,
+    accept_none,
+    accept_slice,
+    described,
+    filtered,
+    refuse_rows,
+    refuse_variable,
+)
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.trace import stacked
 from loopax.jax_backend.generators import as_generator, as_key, is_key
@@ -40,20 +48,14 @@ from loopax.jax_backend.sparse import as_bcoo, bcoo_to_scipy
 from loopax.jax_backend.trace import Trace
 from loopax.jax_backend.x64 import as_declared, narrowed
 
-_STATIC = SliceType | NoneTypeT
+TARGET = "JAX"
+_PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
 _ALIGNED = 64  # bytes: where JAX on CPU reads a NumPy array in place
-
-
-def crosses(t: Any) -> bool:
-    """Whether values of the type ``t`` can go into a program and come out of it."""
-    if isinstance(t, TypedListType):
-        return crosses(t.ttype) and not isinstance(t.ttype, _STATIC)
-    return isinstance(t, DenseTensorType | ScalarType | RandomType | SparseTensorType | _STATIC)
 
 
 def is_static(t: Any) -> bool:
     """Whether values of the type ``t`` are no arrays, so that a program is compiled for each of them."""
-    return isinstance(t, _STATIC)
+    return isinstance(t, NO_ARRAYS)
 
 
 def accept(x: Any, expected: Any, what: str) -> Any:
@@ -64,11 +66,7 @@ def accept(x: Any, expected: Any, what: str) -> Any:
     LoopTypeError
         It has another rank or static shape, a dtype that the type cannot hold, or is of another kind.
     """
-    if isinstance(x, Variable):
-        raise LoopTypeError(
-            f"{what} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
-            "graph, call the PyTensor function that it was made from."
-        )
+    refuse_variable(x, what)
     if isinstance(expected, DenseTensorType):
         return (
             _accept_jax(x, expected, what)
@@ -84,13 +82,11 @@ def accept(x: Any, expected: Any, what: str) -> Any:
     if isinstance(expected, ScalarType):
         return accept(x, TensorType(expected.dtype, ()), what)
     if isinstance(expected, SliceType):
-        return _accept_slice(x, what)
-    if x is not None:
-        raise LoopTypeError(f"{what} must be None, but {x!r} was given.")
-    return None
+        return accept_slice(x, what, _PARTS)
+    return accept_none(x, what)
 
 
-def accept_batch(x: Any, expected: Any, what: str) -> Any:
+def accept_copy(x: Any, expected: Any, what: str) -> Any:
     """As `accept`, a copy; leading axes before those of the type are allowed, for ``jax.vmap``."""
     if isinstance(expected, RandomType) and is_key(x):
         return x
@@ -113,6 +109,11 @@ def current(x: Any, held: Any, what: str) -> Any:
     if isinstance(held, TypedListType) and isinstance(x, list):
         return accept([current(row, held.ttype, what) for row in x], held, what)
     return accept(x, held, what)
+
+
+def snapshot(x: Any, variable: Variable, what: str) -> Any:
+    """What a shared variable holds, on the device."""
+    return release(current(x, variable.type, what), variable)
 
 
 def release(x: Any, v: Variable) -> Any:
@@ -149,17 +150,7 @@ def stored(x: Any, held: Any, before: Any) -> Any:
 
 
 def _filtered(x: Any, expected: Any, what: str) -> Any:
-    try:
-        # PyTensor's own rules: no rank is added, no precision lost, Python numbers fit any float.
-        value = expected.filter(x, strict=False, allow_downcast=None)
-    except (TypeError, ValueError, OverflowError) as error:
-        found = (
-            f"{np.asarray(x).dtype}, shape {np.shape(x)}" if _is_arraylike(x) else type(x).__name__
-        )
-        raise LoopTypeError(
-            f"{what} must be {_describe(expected)}, but {found} was given. Convert it, for instance "
-            f"with np.asarray(x, dtype={expected.dtype!r}), or give the input another type."
-        ) from error
+    value = filtered(x, expected, what)
     if narrowed(value):
         raise LoopTypeError(
             f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
@@ -178,11 +169,7 @@ def _accept_list(x: Any, expected: Any, what: str) -> Any:
         return from_rows(
             [accept(r, row_type, f"Row {k} of {what}") for k, r in enumerate(x)], row_type
         )
-    if not np.ndim(x):
-        raise LoopTypeError(
-            f"{what} must be {_describe(expected)}, but {type(x).__name__} was given. Give the rows as "
-            "[first, second], or as an array with one row after the other along its leading axis."
-        )
+    refuse_rows(x, expected, what)
     if isinstance(row_type, DenseTensorType):
         return StackedList(accept(x, stacked(row_type), what))
     return _accept_list(list(x), expected, what)
@@ -202,7 +189,7 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
             x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
     if not fits:
         raise LoopTypeError(
-            f"{what} must be {_describe(expected)}, but {dtype}, shape {x.shape} was given. Convert it "
+            f"{what} must be {described(expected)}, but {dtype}, shape {x.shape} was given. Convert it "
             f"with x.astype({expected.dtype!r}), or give the input another type."
         )
     return x
@@ -211,35 +198,6 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
 def _widens(dtype: str, to: str) -> bool:
     """Whether PyTensor would cast ``dtype`` to ``to`` by itself: nothing is lost."""
     return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
-
-
-def _describe(expected: Any) -> str:
-    if isinstance(expected, TypedListType):
-        return f"a list of rows, each {_describe(expected.ttype)}"
-    shape = ", ".join("?" if n is None else str(n) for n in expected.shape)
-    return f"{expected.dtype} of rank {expected.ndim}, shape ({shape})"
-
-
-def _is_arraylike(x: Any) -> bool:
-    try:
-        return np.asarray(x).dtype.kind != "O"
-    except Exception:
-        return False
-
-
-def _accept_slice(x: Any, what: str) -> slice:
-    if not isinstance(x, slice):
-        raise LoopTypeError(
-            f"{what} must be a slice, but {x!r} of type {type(x).__name__} was given."
-        )
-    try:
-        parts = [None if k is None else operator.index(k) for k in (x.start, x.stop, x.step)]
-    except TypeError as error:
-        raise LoopTypeError(
-            f"{what} is {x}, but the parts of a slice must be integers that are known while JAX traces. "
-            "Under jax.jit, close over the slice."
-        ) from error
-    return slice(*parts)
 
 
 def _aligned_copy(x: np.ndarray) -> np.ndarray:

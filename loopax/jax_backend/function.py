@@ -11,25 +11,26 @@ import jax
 import numpy as np
 from pytensor.tensor.type import TensorType, integer_dtypes
 
-from loopax.ir.errors import DynamicShapeError, StatefulFunctionError
+from loopax.calling.function import ProgramFunction
+from loopax.ir.errors import DynamicShapeError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.jax_backend.arguments import Arguments
+from loopax.jax_backend.arguments import JaxArguments
 from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.context import SharedContext
 from loopax.jax_backend.crossing import current, is_static, release
 from loopax.jax_backend.evaluate import Context, NeedsStatic, run
 from loopax.jax_backend.generators import is_key
 from loopax.jax_backend.stages import Stages
-from loopax.jax_backend.stateful import StatefulFunction
 from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
+from loopax.lowering import PASSES
 
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
 
-class JaxFunction(Stages):
+class JaxFunction(Stages, ProgramFunction):
     """A pure function of JAX arrays, made by `loopax.jaxify`.
 
     It takes the program's inputs by position or by name and returns what the program returns, in its
@@ -54,6 +55,9 @@ class JaxFunction(Stages):
         ``"callback"`` or ``"raise"``: what becomes of ops without a JAX conversion.
     """
 
+    context_class = SharedContext
+    passes = PASSES
+
     def __init__(self, program: Program, *, jit: bool = True, on_missing: str = "callback") -> None:
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
@@ -65,7 +69,7 @@ class JaxFunction(Stages):
         self._prepare()
 
     def _prepare(self) -> None:
-        self._arguments = Arguments(self.program)
+        self._arguments = JaxArguments(self.program)
         closed = Context(self._on_missing)
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
         self._static = frozenset(
@@ -80,12 +84,7 @@ class JaxFunction(Stages):
         self._variants: OrderedDict[Any, Any] = OrderedDict()
         self._compiled = self._variants[()] = self._variant(())
         self._warned = False
-        self.__name__ = self.__qualname__ = self.program.name
-        self.__doc__ = self.program.doc or f"{self.program.name}{self._arguments.signature}"
-        self.__signature__ = self._arguments.signature
-
-    def __repr__(self) -> str:
-        return f"<JaxFunction {self.program.name}{self._arguments.signature}>"
+        self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: self.__dict__[k] for k in ("program", "_jit", "_on_missing")}
@@ -95,21 +94,11 @@ class JaxFunction(Stages):
         self._prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.program.updates:
-            names = ", ".join(self.program.shared_names[k] for k in self.program.updates)
-            raise StatefulFunctionError(
-                f"{self.program.name} updates the shared variables {names}: a pure function cannot. Use "
-                f"ctx, out = f.apply(ctx, ...), from ctx = f.init_context(), or an object that keeps them: "
-                "f.stateful()."
-            )
+        self._refuse_updates()
         given, concrete = self._arguments.bind(args, kwargs)
         if self.program.shared:
             given = (*given, *self._shared_values())
         return self._run(given, concrete)[0]
-
-    def init_context(self) -> SharedContext:
-        """The values of the shared variables as they are now, as a context for `apply`."""
-        return SharedContext.holding(self.program.shared)
 
     def apply(self, context: SharedContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
@@ -136,26 +125,11 @@ class JaxFunction(Stages):
         (Array(3., dtype=float64), Array([0., 0., 1.], dtype=float64))
         """
         given, concrete = self._arguments.bind(args, kwargs)
-        if not isinstance(context, SharedContext):
-            raise StatefulFunctionError(
-                f"The first argument of {self.program.name}.apply is a SharedContext, made by "
-                f"init_context(); got {context!r} of type {type(context).__name__}."
-            )
+        self._refuse_context(context)
         values = context.read(self.program)
         concrete = concrete and not any(map(is_traced, values))
         out, new = self._run((*given, *values), concrete)
         return context.written(self.program, new), out
-
-    def stateful(self, *, live: bool = False) -> StatefulFunction:
-        """A callable that keeps its own context, call after call, as PyTensor's function does.
-
-        With ``live`` it reads and writes the shared variables themselves.
-        """
-        return StatefulFunction(self, self.init_context(), live)
-
-    def specialized(self, args: Any, kwargs: Any) -> tuple[JaxFunction, Any, Any]:
-        """The function for a call's arguments, and these: itself."""
-        return self, args, kwargs
 
     def _run(self, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""

@@ -6,13 +6,9 @@ import functools
 import threading
 from typing import Any
 
-import jax
-
+from loopax.calling.context import BaseContext
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import Program, Shared
-from loopax.jax_backend.context import SharedContext
-from loopax.jax_backend.crossing import stored
-from loopax.jax_backend.static import is_traced
 
 _LIVE = threading.Lock()  # two live functions may have a variable in common
 
@@ -20,13 +16,13 @@ _LIVE = threading.Lock()  # two live functions may have a variable in common
 class StatefulFunction:
     """A function that keeps its shared variables and updates them, call after call.
 
-    ``jf.stateful()`` makes one with a context of its own, which starts from what the shared variables
+    ``f.stateful()`` makes one with a context of its own, which starts from what the shared variables
     hold then, so that the variables stay as they are. With ``live=True`` it reads and writes the
     variables themselves, as PyTensor's function does.
 
     Calls from several threads come one after the other, of all live functions together. For threads that
     do not wait for one another, give each a copy that is not live. It is no pure function: under a
-    transformation use ``jf.apply``.
+    transformation use ``f.apply``.
 
     >>> import numpy as np, pytensor
     >>> from loopax import jaxify
@@ -36,7 +32,7 @@ class StatefulFunction:
     ([0, 1, 2], Array(3, dtype=int64), array(0))
     """
 
-    def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
+    def __init__(self, function: Any, context: BaseContext, live: bool) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function, self._context, self._live = function, context, live
         self._read: dict[int, Shared] = {}  # what a live one has read, by its storage
@@ -48,10 +44,10 @@ class StatefulFunction:
         with self._lock:
             program = function.program
             new, out = function.apply(self._now(program), *args, **kwargs)
-            if any(map(is_traced, jax.tree.leaves(new))):
+            if not new.is_concrete():
                 raise StatefulFunctionError(
                     f"{self.__name__} keeps its values from call to call, which a transformation of JAX "
-                    "would turn into tracers. Use the pure form: ctx, out = jf.apply(ctx, ...)."
+                    "would turn into tracers. Use the pure form: ctx, out = f.apply(ctx, ...)."
                 )
             if self._live:
                 _write(program, new)
@@ -61,20 +57,25 @@ class StatefulFunction:
         return out
 
     @property
-    def context(self) -> SharedContext:
+    def context(self) -> BaseContext:
         """The values as they are now. It can be set, to go on from others."""
-        return SharedContext.holding([*self._read.values()]) if self._live else self._context
+        return (
+            self._function.context_class.holding([*self._read.values()])
+            if self._live
+            else self._context
+        )
 
     @context.setter
-    def context(self, context: SharedContext) -> None:
+    def context(self, context: BaseContext) -> None:
         if self._live:
             raise StatefulFunctionError(
                 f"{self.__name__} is live: its values are those of the shared variables. Set them with "
                 "variable.set_value(...), or use stateful() without live=True."
             )
-        if not isinstance(context, SharedContext):
+        kind = self._function.context_class
+        if not isinstance(context, kind):
             raise StatefulFunctionError(
-                f"The context of {self.__name__} is a SharedContext, such as jf.init_context() makes; got "
+                f"The context of {self.__name__} is a {kind.__name__}, such as f.init_context() makes; got "
                 f"{context!r} of type {type(context).__name__}."
             )
         if isinstance(program := getattr(self._function, "program", None), Program):
@@ -85,9 +86,9 @@ class StatefulFunction:
         """Another one that goes on from the same values, on its own."""
         return StatefulFunction(self._function, self._context, self._live)
 
-    def _now(self, program: Program) -> SharedContext:
+    def _now(self, program: Program) -> BaseContext:
         if self._live:
-            return SharedContext.holding(program.shared)
+            return self._function.context_class.holding(program.shared)
         return self._context.including(program)
 
     def _read_also(self, program: Program | None) -> None:
@@ -103,12 +104,12 @@ class StatefulFunction:
         self.__dict__.update(state, _lock=_LIVE if state["_live"] else threading.Lock())
 
 
-def _write(program: Program, context: SharedContext) -> None:
+def _write(program: Program, context: BaseContext) -> None:
     """Put the next values into PyTensor's storage: all of them, or none."""
     updated = [program.shared[k] for k in program.updates]
     values = context.read(program)
     new = [
-        stored(values[k], s.variable.type, s.value)
+        context.crossing.stored(values[k], s.variable.type, s.value)
         for k, s in zip(program.updates, updated, strict=True)
     ]
     for s, x in zip(updated, new, strict=True):

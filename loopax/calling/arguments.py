@@ -1,0 +1,130 @@
+"""The front door of a callable: which argument is for which input, by position or by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import keyword
+from collections import Counter
+from typing import Any
+
+from pytensor.tensor.type_other import SliceType
+
+from loopax.calling.types import crosses
+from loopax.ir.errors import MissingInputError, UnsupportedOpError, describe
+from loopax.ir.program import Input, Program
+
+_MISSING = object()
+
+
+class Arguments:
+    """Puts a call's arguments into the order of a program's inputs.
+
+    Parameters
+    ----------
+    program
+        The program that is called.
+    target
+        What it becomes, in the words of an error: ``JAX``.
+
+    Raises
+    ------
+    UnsupportedOpError
+        An input, a shared variable or an output has a type that does not cross the border.
+    """
+
+    def __init__(self, program: Program, target: str) -> None:
+        self.name = program.name
+        self.inputs = program.inputs
+        for spec in [*program.inputs, *program.shared]:
+            if not crosses(spec.variable.type):
+                raise UnsupportedOpError(
+                    f"Input {spec.variable} has the type {spec.variable.type}, which does not cross to "
+                    f"{target}: inputs and shared variables must be tensors, sparse matrices, random "
+                    "generators, slices, None, or typed lists of these. Take out of it what the program "
+                    "computes with, and make that an input."
+                )
+        for v in program.graph.outputs:
+            if not crosses(v.type) or isinstance(v.type, SliceType):
+                raise UnsupportedOpError(
+                    f"Output {describe(v)} has the type {v.type}, which {target} cannot return. Return "
+                    "what it is made of: the start, stop and step of a slice."
+                )
+        self.types = [i.variable.type for i in self.inputs]
+        self.whats = [
+            f"Input {i.name!r} (argument {k})" if i.name else f"Argument {k}"
+            for k, i in enumerate(self.inputs)
+        ]
+        self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
+        self.names += program.shared_names
+        self.shared_whats = [f"The shared variable {name!r}" for name in program.shared_names]
+        self.positions = _by_keyword(self.inputs)
+        self.signature = self._signature()
+
+    def kind(self, k: int) -> str:
+        """What input ``k`` of the program's graph is."""
+        return f"argument {k}" if k < len(self.inputs) else "a shared variable"
+
+    def in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The values of all inputs, in order.
+
+        Raises
+        ------
+        MissingInputError
+            An input is missing, given twice or misnamed.
+        """
+        if len(args) > len(self.inputs):
+            raise MissingInputError(
+                f"{self.name} takes {len(self.inputs)} inputs, but {len(args)} were given. It is "
+                f"{self.name}{self.signature}."
+            )
+        values = [*args, *[_MISSING] * (len(self.inputs) - len(args))]
+        for name, value in kwargs.items():
+            k = self.positions.get(name)
+            if k is None:
+                near = difflib.get_close_matches(name, self.positions, n=1)
+                hint = f" Did you mean {near[0]!r}?" if near else ""
+                raise MissingInputError(
+                    f"{self.name} has no input named {name!r}.{hint} It is {self.name}{self.signature}."
+                )
+            if k < len(args):
+                raise MissingInputError(
+                    f"Input {name!r} of {self.name} is given twice, by position and by name."
+                )
+            values[k] = value
+        missing = [self.names[k] for k, x in enumerate(values) if x is _MISSING]
+        if missing:
+            raise MissingInputError(
+                f"{self.name} was called without {', '.join(missing)}. It is {self.name}{self.signature}."
+            )
+        return tuple(values)
+
+    def _signature(self) -> inspect.Signature:
+        names = {
+            k: name
+            for name, k in self.positions.items()
+            if name.isidentifier() and not keyword.iskeyword(name)
+        }
+        unnamed = [k for k in range(len(self.inputs)) if k not in names]
+        last_unnamed = max(unnamed, default=-1)
+        by_position, by_either = (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        )
+        parameters = [
+            inspect.Parameter(
+                names.get(k, f"_{k}"), by_position if k <= last_unnamed else by_either
+            )
+            for k in range(len(self.inputs))
+        ]
+        return inspect.Signature(parameters)
+
+
+def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:
+    """Which inputs can be given by name: those with a name that no other one has.
+
+    A name that is no identifier can still be given as ``f(**{"sigma-log": x})``, which is how models
+    pass a point.
+    """
+    counts = Counter(i.name for i in inputs)
+    return {i.name: k for k, i in enumerate(inputs) if i.name and counts[i.name] == 1}

@@ -1,0 +1,216 @@
+"""The values of a program's shared variables, by name: what the contexts of both backends are."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from pytensor.compile.executor import Function
+
+from loopax.calling.context_file import read_arrays, write_arrays
+from loopax.calling.crossing import Crossing
+from loopax.calling.layout import Layout
+from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.program import Program, Shared
+
+
+class BaseContext(Mapping[str, Any]):
+    """The values of the shared variables of one or more functions, by name. Immutable.
+
+    ``f.init_context()`` makes one from what the variables hold, `of` one for several functions. A
+    variable without a name is called ``shared``; the second of a name has ``_1`` behind it. Nothing of
+    it is shared with PyTensor, and nothing in it ever changes.
+    """
+
+    __slots__ = ("_layout", "_values")
+    __hash__ = None  # type: ignore[assignment]
+
+    crossing: ClassVar[Crossing]  # of the backend
+
+    def __init__(self, layout: Layout, values: Sequence[Any]) -> None:
+        self._layout = layout
+        self._values = tuple(values)
+
+    @classmethod
+    def of(cls, *functions: Any) -> BaseContext:
+        """One context for several functions: a variable that they share has one value.
+
+        Parameters
+        ----------
+        functions
+            What `loopax.jaxify` returned, or compiled ``pytensor.function``s.
+
+        Raises
+        ------
+        TypeError
+            The functions are of two backends, whose values differ.
+        """
+        kinds = {f.context_class for f in functions if hasattr(f, "context_class")}
+        if len(kinds) > 1:
+            raise TypeError(
+                "One context is for functions of one backend: JAX's values are JAX arrays and keys, those "
+                "of native code NumPy arrays and generators. Make one with each of them."
+            )
+        found = {id(s.storage): s for f in functions for s in _shared_by(f)}
+        return (kinds.pop() if kinds else cls).holding([*found.values()])
+
+    @classmethod
+    def holding(cls, shared: Sequence[Shared]) -> Self:
+        """The values that these shared variables hold now."""
+        layout = Layout.of(shared)
+        return cls(
+            layout,
+            [
+                cls.crossing.snapshot(s.value, s.variable, f"The shared variable {name!r}")
+                for s, name in zip(shared, layout.names, strict=True)
+            ],
+        )
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._values[self._layout.find(key)]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layout.names)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other  # Mapping's would ask arrays for their truth
+
+    def __repr__(self) -> str:
+        values = zip(self._layout.names, self._values, strict=True)
+        return f"{type(self).__name__}({', '.join(f'{n}: {self._kind(x)}' for n, x in values)})"
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a shared variable, or of that name; ``default`` where there is none."""
+        try:
+            return self[key]
+        except KeyError:
+            return default
+
+    def set(self, key: Any, value: Any) -> Self:
+        """A context with another value of one variable. The variable itself stays as it is.
+
+        Parameters
+        ----------
+        key
+            A shared variable, or a name.
+        value
+            What the variable's type can hold: what a function takes for an input of that type. In JAX,
+            with leading axes before its own, it is a value for each member of a batch, for ``jax.vmap``.
+
+        Raises
+        ------
+        KeyError
+            There is no such variable.
+        LoopTypeError
+            The type cannot hold the value.
+        """
+        k = self._layout.find(key)
+        held, name = self._layout.shared[k].variable.type, self._layout.names[k]
+        values = list(self._values)
+        values[k] = self.crossing.accept_copy(value, held, f"The value of {name!r}")
+        return type(self)(self._layout, values)
+
+    @abstractmethod
+    def replicate(self, n: int) -> Any:
+        """``n`` contexts, each with generators of its own."""
+
+    def including(self, program: Program) -> Self:
+        """With the values that a program needs and this context lacks, as they are now."""
+        places = self._layout.positions(program.shared)
+        new = [s for s, k in zip(program.shared, places, strict=True) if k is None]
+        if not new:
+            return self
+        layout = Layout.of([*self._layout.shared, *new])
+        return type(self)(layout, (*self._values, *self.holding(new)._values))
+
+    def read(self, program: Program) -> list[Any]:
+        """The values of a program's shared variables, in its order.
+
+        Raises
+        ------
+        StatefulFunctionError
+            One is missing, or it is not clear which one is meant.
+        LoopTypeError
+            One has another type.
+        """
+        return [
+            self.crossing.accept(
+                self._values[k],
+                s.variable.type,
+                f"The value of {self._layout.names[k]!r} in the context",
+            )
+            for k, s in zip(self._places(program), program.shared, strict=True)
+        ]
+
+    def written(self, program: Program, values: Sequence[Any]) -> Self:
+        """With the next values of the variables that a program updates."""
+        if not values:
+            return self
+        places, new = self._places(program), list(self._values)
+        for k, x in zip(program.updates, values, strict=True):
+            new[places[k]] = x
+        return type(self)(self._layout, new)
+
+    def is_concrete(self) -> bool:
+        """Whether the values are known now, and may be kept."""
+        return True
+
+    def _places(self, program: Program) -> list[int]:
+        places = self._layout.positions(program.shared)
+        if None in places:
+            names = zip(program.shared_names, places, strict=True)
+            raise StatefulFunctionError(
+                f"The context has no value for {', '.join(n for n, k in names if k is None)}, which "
+                f"{program.name} needs: it has {self._layout.listed()}. Make one with init_context() of "
+                "this function, or one for several functions with loopax.SharedContext.of(f, g)."
+            )
+        return places  # type: ignore[return-value]
+
+    def save(self, file: Any) -> None:
+        """Write all values to an ``.npz`` file; the states of generators as numbers.
+
+        >>> import tempfile, pathlib, numpy as np, pytensor
+        >>> from loopax import jaxify
+        >>> w = pytensor.shared(np.array([1.0, 2.0]), name="w")
+        >>> ctx = jaxify([], w * 2).init_context()
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     ctx.set(w, np.array([3.0, 4.0])).save(pathlib.Path(folder) / "state.npz")
+        ...     ctx.restore(pathlib.Path(folder) / "state.npz")["w"]
+        Array([3., 4.], dtype=float64)
+        """
+        write_arrays(file, self._arrays())
+
+    def restore(self, file: str | os.PathLike[str] | Any) -> Self:
+        """A context of the structure of this one, with the values that `save` wrote.
+
+        Raises
+        ------
+        LoopTypeError
+            The file has other variables, or one of another dtype or rank.
+        """
+        return self._with_arrays(read_arrays(file))
+
+    @abstractmethod
+    def _kind(self, x: Any) -> str:
+        """A value in a word, for ``repr``."""
+
+    @abstractmethod
+    def _arrays(self) -> Iterable[tuple[str, np.ndarray]]:
+        """The values as arrays, for a file."""
+
+    @abstractmethod
+    def _with_arrays(self, found: dict[str, np.ndarray]) -> Self:
+        """What `_arrays` gave, as values again."""
+
+
+def _shared_by(f: Any) -> Sequence[Shared]:
+    if isinstance(f, Function):
+        inputs = zip(f.maker.inputs, f.input_storage, strict=True)
+        return [Shared(spec.variable, c.storage) for spec, c in inputs if spec.value is not None]
+    return f.program.shared

@@ -1,0 +1,45 @@
+"""A context in an ``.npz`` file: arrays by name."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from loopax.ir.errors import LoopTypeError
+
+
+def write_arrays(file: Any, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
+    """Write ``arrays`` with their names."""
+    # Not np.savez: variables may have the names of its own arguments.
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in arrays:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, data, allow_pickle=False)
+
+
+def read_arrays(file: Any) -> dict[str, np.ndarray]:
+    """What `write_arrays` wrote, by name."""
+    with np.load(file, allow_pickle=False) as found:
+        return {name: found[name] for name in found.files}
+
+
+def refuse_names(found: Iterable[str], wanted: Iterable[str]) -> None:
+    """Raise where a file has other values than a context."""
+    if {*found} != {*wanted}:
+        raise LoopTypeError(
+            f"The file has the values {sorted(found)}, but the context has {sorted(wanted)}: "
+            "restore into a context of the function that the saved one was made for."
+        )
+
+
+def refuse_data(name: str, dtype: Any, ndim: int, data: np.ndarray) -> None:
+    """Raise where ``data``, of a file, is not of ``dtype`` and rank ``ndim``."""
+    if data.dtype != dtype or data.ndim != ndim:
+        raise LoopTypeError(
+            f"The value of {name!r} must be {dtype} of rank {ndim}, but the file has "
+            f"{data.dtype} of rank {data.ndim}, shape {data.shape}: restore into a context of the form "
+            "that was saved, a batch into a batch."
+        )

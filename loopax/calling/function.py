@@ -1,0 +1,66 @@
+"""``ProgramFunction``: what `loopax.jaxify` returns, as far as both backends agree."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+from loopax.calling.arguments import Arguments
+from loopax.calling.context import BaseContext
+from loopax.calling.stateful import StatefulFunction
+from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.program import Program
+
+
+class ProgramFunction:
+    """A program with a front door. A backend gives it ``__call__`` and ``apply``."""
+
+    program: Program
+    context_class: ClassVar[type[BaseContext]]
+    passes: ClassVar[tuple[Any, ...]]  # those that the program went through
+
+    @abstractmethod
+    def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The pure form of a call: ``context, out = f.apply(context, *inputs)``."""
+
+    def init_context(self) -> Any:
+        """The values of the shared variables as they are now, as a context for `apply`."""
+        return self.context_class.holding(self.program.shared)
+
+    def stateful(self, *, live: bool = False) -> StatefulFunction:
+        """A callable that keeps its own context, call after call, as PyTensor's function does.
+
+        With ``live`` it reads and writes the shared variables themselves.
+        """
+        return StatefulFunction(self, self.init_context(), live)
+
+    def specialized(self, args: Any, kwargs: Any) -> tuple[Self, Any, Any]:
+        """The function for a call's arguments, and these: itself."""
+        return self, args, kwargs
+
+    def _describe(self, arguments: Arguments) -> None:
+        """Give it the name, the signature and the docstring of the program."""
+        self.__name__ = self.__qualname__ = self.program.name
+        self.__doc__ = self.program.doc or f"{self.program.name}{arguments.signature}"
+        self.__signature__ = arguments.signature
+
+    def _refuse_updates(self) -> None:
+        """Raise where a call would have to update something."""
+        if self.program.updates:
+            names = ", ".join(self.program.shared_names[k] for k in self.program.updates)
+            raise StatefulFunctionError(
+                f"{self.program.name} updates the shared variables {names}: a pure function cannot. Use "
+                f"ctx, out = f.apply(ctx, ...), from ctx = f.init_context(), or an object that keeps them: "
+                "f.stateful()."
+            )
+
+    def _refuse_context(self, context: Any) -> None:
+        """Raise where what `apply` gets is no context of this backend."""
+        if not isinstance(context, self.context_class):
+            raise StatefulFunctionError(
+                f"The first argument of {self.program.name}.apply is a {self.context_class.__name__}, made "
+                f"by init_context(); got {context!r} of type {type(context).__name__}."
+            )
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.program.name}{self.__signature__}>"
