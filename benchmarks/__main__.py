@@ -10,13 +10,17 @@ import jax
 from benchmarks.calls import COUNTS, LIMIT, call_overhead
 from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
+from benchmarks.native import PROGRAMS as NATIVE_PROGRAMS
 from benchmarks.native import natives
+from benchmarks.native_calls import KINDS, LIMITS, native_call
+from benchmarks.native_cold import colds, growth
 from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
-from benchmarks.report import ENOUGH, OVERHEAD, Figure, as_json, environment, table
+from benchmarks.report import ENOUGH, NATIVE_CALL, OVERHEAD, Figure, as_json, environment, table
 from benchmarks.stopping import stoppings
 
-CHOICES = (*PROGRAMS, "calls", "checkpoint", "native", "passes", "stopping")
+NATIVE = ("native", "native-cold")  # what takes names of native programs
+CHOICES = (*PROGRAMS, "calls", "checkpoint", *NATIVE, "native-calls", "passes", "stopping")
 
 
 def main(argv=None):
@@ -25,7 +29,11 @@ def main(argv=None):
         prog="python -m benchmarks", description="loopax beside hand-written JAX, in one process."
     )
     parser.add_argument(
-        "which", nargs="*", metavar="WHICH", help=f"of {', '.join(CHOICES)} (default: all)"
+        "which",
+        nargs="*",
+        metavar="WHICH",
+        help=f"of {', '.join(CHOICES)} (default: all). After native, programs of it: "
+        f"{', '.join(NATIVE_PROGRAMS)}",
     )
     parser.add_argument(
         "--pairs",
@@ -37,11 +45,18 @@ def main(argv=None):
     parser.add_argument(
         "--control", action="store_true", help="hand-written JAX beside itself, for the noise"
     )
+    parser.add_argument(
+        "--pytensor",
+        action="store_true",
+        help="PyTensor's own Numba mode too, in native and native-cold (minutes)",
+    )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all timings there")
-    arguments = parser.parse_args(argv)
-    unknown = set(arguments.which) - set(CHOICES)
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(CHOICES)}")
+    arguments = parser.parse_intermixed_args(argv)
+    which, programs = divided(arguments.which or CHOICES)
+    for given, choices in ((which, CHOICES), (programs, NATIVE_PROGRAMS)):
+        unknown = set(given) - set(choices)
+        if unknown:
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(choices)}")
     if arguments.pairs < 1:
         parser.error("--pairs must be at least 1")
 
@@ -49,7 +64,7 @@ def main(argv=None):
     # A compilation cache on disk, where the user has one, would hide what compiling costs.
     jax.config.update("jax_enable_compilation_cache", False)
     about = environment() | {"pairs": arguments.pairs}
-    figures = list(measure(arguments.which or CHOICES, arguments.pairs, arguments.control))
+    figures = list(measure(which, programs, arguments))
     print(table(figures, about))
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
@@ -57,8 +72,16 @@ def main(argv=None):
     return 0
 
 
-def measure(which, pairs, control):
+def divided(which):
+    """What is measured, and of the native programs which: those named after what takes names."""
+    if which[0] in NATIVE and not set(which[1:]) <= set(CHOICES) - set(NATIVE_PROGRAMS):
+        return which[:1], which[1:]
+    return which, []
+
+
+def measure(which, programs, arguments):
     """The figures, one after the other."""
+    pairs, control = arguments.pairs, arguments.control
     for name in (name for name in PROGRAMS if name in which):
         for comparison in (*COMPARISONS, *([CONTROL] * control)):
             say(f"{name}, {comparison.name}")
@@ -74,8 +97,16 @@ def measure(which, pairs, control):
         say(f"checkpoint, {route}")
         yield checkpoints(route, pairs)
     if "native" in which:
-        say("native")
-        yield from natives(pairs)
+        yield from natives(pairs, programs, say, arguments.pytensor)
+    for kind in KINDS if "native-calls" in which else ():
+        for count, limit in LIMITS.items():
+            name = f"{count} {kind}{'s' * (count > 1)}"
+            say(f"native call, {name}")
+            yield Figure(name, "njit", NATIVE_CALL, limit, native_call(kind, count, pairs))
+    if "native-cold" in which:
+        yield from colds(pairs, programs, say, arguments.pytensor)
+        if not programs:
+            yield from growth(pairs, say)
     if "passes" in which:
         say("passes")
         yield from passes(pairs)

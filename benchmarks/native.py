@@ -2,127 +2,204 @@
 
 Both sides are called from Python, on NumPy arrays and floats. The yardstick is the hand-written
 *forward* pass, for the value and for the value with its gradients: nobody writes the latter by hand.
+Where a program has small matrices it is measured twice, with their shapes declared and without.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor
-from numba import njit
 
+from benchmarks import native_hand as hand
+from benchmarks import native_programs as programs
 from benchmarks.measure import Pairs, pair_of_calls
-from benchmarks.programs import garch_graph, garch_values, kalman_graph, kalman_values
+from benchmarks.programs import (
+    ar2_graph,
+    ar2_values,
+    garch_graph,
+    garch_values,
+    kalman_graph,
+    kalman_values,
+)
 from benchmarks.report import NATIVE, Figure
-from loopax.frontend import import_graph, read_variables
-from loopax.lowering import lower_to_loops
-from loopax.numba_backend import compile_program
+from loopax import jaxify, value_and_grad
 
-RTOL = 1e-9
-LIMIT = 3.0  # value and gradients, to the hand-written forward pass
-
-native = njit(error_model="numpy")  # as ours: 1.13 to 0.96 of Python's, which checks each division
-
-
-@native
-def garch(w, a, b, s2, r):
-    total = 0.0
-    for t in range(r.size):
-        total += np.log(2 * np.pi * s2) + r[t] ** 2 / s2
-        s2 = w + a * r[t] ** 2 + b * s2
-    return -0.5 * total
-
-
-@native
-def kalman(T, Z, Q, H, a, P, y):
-    total = 0.0
-    for t in range(y.size):
-        v = y[t] - Z @ a
-        F = Z @ P @ Z + H
-        K = T @ P @ Z / F
-        total += np.log(2 * np.pi * F) + v**2 / F
-        a = T @ a + K * v
-        P = T @ P @ (T - np.outer(K, Z)).T + Q
-    return -0.5 * total
-
-
-@native
-def kalman_in_loops(T, Z, Q, H, a_0, P_0, y):
-    # Nothing allocated in a step, each product as loops of a length that is known to the compiler.
-    a, P = a_0.copy(), P_0.copy()
-    Ta, PZ, K = np.empty(3), np.empty(3), np.empty(3)
-    TP, L = np.empty((3, 3)), np.empty((3, 3))
-    total = 0.0
-    for t in range(y.size):
-        v, F = y[t], H
-        for i in range(3):
-            PZ[i] = 0.0
-            for j in range(3):
-                PZ[i] += P[i, j] * Z[j]
-            v -= Z[i] * a[i]
-            F += Z[i] * PZ[i]
-        total += np.log(2 * np.pi * F) + v**2 / F
-        for i in range(3):
-            Ta[i] = K[i] = 0.0
-            for j in range(3):
-                Ta[i] += T[i, j] * a[j]
-                K[i] += T[i, j] * PZ[j]
-            K[i] /= F
-            for j in range(3):
-                L[i, j] = T[i, j] - K[i] * Z[j]
-                TP[i, j] = 0.0
-                for k in range(3):
-                    TP[i, j] += T[i, k] * P[k, j]
-        for i in range(3):
-            a[i] = Ta[i] + K[i] * v
-            for j in range(3):
-                P[i, j] = Q[i, j]
-                for k in range(3):
-                    P[i, j] += TP[i, k] * L[j, k]
-    return -0.5 * total
+RTOL, RTOL_SLOPE, STEP = 1e-9, 1e-5, 1e-6
+FORWARD, GRADIENT = 1.5, 4.0  # of each program; the limits of the medians over them are in `report`
 
 
 class Native(NamedTuple):
-    title: str
+    title: str  # with the number of steps
     graph: Callable[[], tuple[list, Any]]
     wrt: tuple[str, ...]  # the inputs of the gradients
-    values: Callable[[], list[np.ndarray]]
+    values: Callable[[], list]
     hand: Callable[..., float]
-    limit: float | None
+    counts: bool = True  # to the limits: the eight programs
 
 
-# The matrices of the filter have a static shape, as an expert's code has it too.
-PROGRAMS = (
-    Native("GARCH 2000", garch_graph, ("w", "a", "b", "s2_0"), garch_values, garch, LIMIT),
-    Native("Kalman 200", lambda: kalman_graph(3), ("T", "Q", "H"), kalman_values, kalman, LIMIT),
-    Native(
-        "  in loops",
-        lambda: kalman_graph(3),
-        ("T", "Q", "H"),
-        kalman_values,
-        kalman_in_loops,
-        None,
-    ),
+class Comparison(NamedTuple):
+    name: str
+    make: Callable[[Native], Callable]
+    limit: float | None  # of each program
+
+
+def both(
+    title: str, graph: Callable, wrt: tuple[str, ...], values: Callable, by_hand: Callable
+) -> list:
+    """With declared shapes, and without."""
+    return [
+        Native(title, partial(graph, True), wrt, values, by_hand),
+        Native(f"{title} *", partial(graph, False), wrt, values, by_hand),
+    ]
+
+
+def kalman(static: bool) -> tuple[list, Any]:
+    return kalman_graph(3 if static else None)
+
+
+_HMM, _KALMAN = ("start", "A", "mean"), ("T", "Q", "H")
+PROGRAMS = {
+    "garch": [Native("GARCH 2000", garch_graph, ("w", "a", "b", "s2_0"), garch_values, hand.garch)],
+    "ar2": [Native("AR(2) 1000", ar2_graph, ("p1", "p2"), ar2_values, hand.ar2)],
+    "hmm": both("HMM 500", programs.hmm, _HMM, programs.hmm_values, hand.hmm),
+    "hmm_log": both("HMM 500, logs", programs.hmm_log, _HMM, programs.hmm_values, hand.hmm_log),
+    "kalman": [
+        *both("Kalman 200", kalman, _KALMAN, kalman_values, hand.kalman_in_loops),
+        Native("beside arrays", partial(kalman, True), _KALMAN, kalman_values, hand.kalman, False),
+    ],
+    "rnn": both("RNN 100", programs.rnn, ("U", "W", "b"), programs.rnn_values, hand.rnn),
+    "runge_kutta": [
+        Native(
+            "RK4 500",
+            programs.runge_kutta,
+            ("a", "b", "c", "d", "u0", "v0"),
+            programs.runge_kutta_values,
+            hand.runge_kutta,
+        )
+    ],
+    "nested": [
+        Native(
+            "nested 100x20",
+            programs.nested,
+            ("k", "c", "z0"),
+            programs.nested_values,
+            hand.nested,
+        )
+    ],
+    # One takes as long as the call of it: it shows what a call costs.
+    "newton": [
+        Native("Newton", programs.newton, ("m", "e"), programs.newton_values, hand.newton, False)
+    ],
+    "newton_many": [
+        Native(
+            "Newton x200",
+            programs.newton_many,
+            ("m", "e"),
+            programs.newton_many_values,
+            hand.newton_many,
+        )
+    ],
+    "newton_data": [
+        Native(
+            "Newton, data",
+            programs.newton_data,
+            ("start", "scale"),
+            programs.newton_data_values,
+            hand.newton_data,
+        )
+    ],
+}
+
+
+def natives(
+    pairs: int, names: Any, say: Callable[[str], None], pytensor_too: bool = False
+) -> Iterator[Figure]:
+    for name in names or PROGRAMS:
+        for p in PROGRAMS[name]:
+            say(f"native, {p.title}")
+            for comparison in (*COMPARISONS, *(PYTENSOR if pytensor_too else ())):
+                yield figure(p, comparison, pairs)
+
+
+def figure(p: Native, comparison: Comparison, pairs: int) -> Figure:
+    args, run = arguments(p), comparison.make(p)
+    check(p, args, run(*args))
+    seconds = [pair_of_calls(run, p.hand, args, lambda result: None) for _ in range(pairs)]
+    limit = comparison.limit if p.counts else None
+    return Figure(p.title, comparison.name, NATIVE, limit, Pairs(*np.transpose(seconds)))
+
+
+def check(p: Native, args: list, result: Any) -> None:
+    """The value beside the one by hand; gradients, in one direction, beside differences of it."""
+    np.testing.assert_allclose(value_of(result), p.hand(*args), rtol=RTOL)
+    if not isinstance(result, tuple | list):
+        return
+    gradients = result[1] if isinstance(result, tuple) else result[1:]
+    inputs, _ = p.graph()
+    rng = np.random.default_rng(0)
+    ahead, behind, slope = list(args), list(args), 0.0
+    wrt = [k for k, v in enumerate(inputs) if v.name in p.wrt]
+    for k, gradient in zip(wrt, gradients, strict=True):
+        # Small beside each element: probabilities stay positive.
+        direction = np.asarray(args[k]) * rng.uniform(0.5, 1.0, np.shape(args[k]))
+        slope += float(np.sum(gradient * direction))
+        for moved, by in ((ahead, STEP), (behind, -STEP)):
+            x = args[k] + by * direction
+            moved[k] = x if np.ndim(x) else float(x)
+    difference = (p.hand(*ahead) - p.hand(*behind)) / (2 * STEP)
+    np.testing.assert_allclose(slope, difference, rtol=RTOL_SLOPE, atol=1e-6 * abs(p.hand(*args)))
+
+
+def value_of(result: Any) -> Any:
+    return result[0] if isinstance(result, tuple | list) else result
+
+
+def arguments(p: Native) -> list[Any]:
+    """Arrays, and Python's floats."""
+    return [x if np.ndim(x) else float(x) for x in p.values()]
+
+
+# -- what is compiled ----------------------------------------------------------------------------------
+
+
+def forward(p: Native) -> Callable:
+    return jaxify(*p.graph(), backend="numba")
+
+
+def pytensor_grad(p: Native) -> Callable:
+    """What `pytensor.grad` makes of PyTensor's own loop."""
+    inputs, out = p.graph()
+    wrt = [v for v in inputs if v.name in p.wrt]
+    return jaxify(inputs, (out, tuple(pytensor.grad(out, wrt))), backend="numba")
+
+
+def loopax_grad(p: Native) -> Callable:
+    """The pullback of our own loop."""
+    inputs, out = p.graph()
+    argnums = tuple(k for k, v in enumerate(inputs) if v.name in p.wrt)
+    return value_and_grad(jaxify(inputs, out, backend="numba"), argnums)
+
+
+def pytensor_mode(p: Native) -> Callable:
+    """PyTensor's own, in which one gradient takes over a minute to compile."""
+    inputs, out = p.graph()
+    return pytensor.function(inputs, out, mode="NUMBA")
+
+
+def pytensor_mode_grad(p: Native) -> Callable:
+    inputs, out = p.graph()
+    wrt = [v for v in inputs if v.name in p.wrt]
+    return pytensor.function(inputs, [out, *pytensor.grad(out, wrt)], mode="NUMBA")
+
+
+COMPARISONS = (
+    Comparison("forward", forward, FORWARD),
+    Comparison("pytensor.grad", pytensor_grad, GRADIENT),
+    Comparison("loopax.grad", loopax_grad, GRADIENT),
 )
-
-
-def natives(pairs: int) -> Iterator[Figure]:
-    for p in PROGRAMS:
-        inputs, out = p.graph()
-        args = [x if x.ndim else x.item() for x in p.values()]
-        gradients = pytensor.grad(out, [v for v in inputs if v.name in p.wrt])
-        for comparison, outputs, limit in (
-            ("value", [out], None),
-            ("value, grad", [out, *gradients], p.limit),
-        ):
-            run = compiled(inputs, outputs)
-            np.testing.assert_allclose(run(*args)[0], p.hand(*args), rtol=RTOL)
-            seconds = [pair_of_calls(run, p.hand, args, lambda result: None) for _ in range(pairs)]
-            yield Figure(p.title, comparison, NATIVE, limit, Pairs(*np.transpose(seconds)))
-
-
-def compiled(inputs: list, outputs: list) -> Callable:
-    program = read_variables(inputs, outputs)
-    import_graph(program.graph)
-    lower_to_loops(program.graph)
-    return compile_program(program.graph)
+PYTENSOR = (
+    Comparison("NUMBA", pytensor_mode, None),
+    Comparison("NUMBA, grad", pytensor_mode_grad, None),
+)

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -9,15 +10,20 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from benchmarks.measure import Estimate, Pairs
+from benchmarks.measure import Estimate, Pairs, estimate
 
-ENOUGH = 9  # pairs; fewer show that it runs, not how fast (growth, in process time, needs none)
+ENOUGH = 9  # pairs; fewer show that it runs, not how fast (what is in process time needs none)
 OVERHEAD = "direct call"
 CHECKPOINT = "checkpoint"
 NATIVE = "native"
+NATIVE_CALL = "native call"
+NATIVE_GROWTH = "native growth"
+COLD = "cold"
 STOPPING = "stopping"
 PASSES = "passes"
 GROWTH = "growth"
+CALLS = (OVERHEAD, NATIVE_CALL)
+FEW = (GROWTH, NATIVE_GROWTH, COLD)
 
 
 class Memory(NamedTuple):
@@ -29,7 +35,7 @@ class Memory(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """One thing measured. What a limit is set to is a ratio, or seconds for `OVERHEAD`."""
+    """One thing measured. What a limit is set to is a ratio, or seconds for calls and `COLD`."""
 
     program: str
     comparison: str
@@ -40,21 +46,23 @@ class Figure(NamedTuple):
 
     @property
     def estimate(self) -> Estimate:
-        return self.pairs.difference if self.measured == OVERHEAD else self.pairs.ratio
+        if self.measured == COLD:
+            return estimate(self.pairs.ours)
+        return self.pairs.difference if self.measured in CALLS else self.pairs.ratio
 
     @property
     def holds(self) -> str:
         """yes or no, by the median; with a question mark where the limit lies in the interval."""
         if self.limit is None:
             return ""
-        if len(self.pairs.ours) < ENOUGH and self.measured != GROWTH:
+        if len(self.pairs.ours) < ENOUGH and self.measured not in FEW:
             return "-"
         median, low, high = self.estimate
         return ("yes" if median <= self.limit else "no") + ("?" if low <= self.limit < high else "")
 
 
 def environment() -> dict[str, Any]:
-    packages = ("loopax", "pytensor", "jax", "jaxlib", "numpy")
+    packages = ("loopax", "pytensor", "jax", "jaxlib", "numba", "numpy")
     return {
         "python": platform.python_version(),
         **{name: version(name) for name in packages},
@@ -63,6 +71,9 @@ def environment() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 1),
     }
 
+
+NATIVE_MEDIAN = {"forward": 1.2, "pytensor.grad": 3.0, "loopax.grad": 3.0}  # over the programs
+COMPARED = tuple(NATIVE_MEDIAN)
 
 HEAD = f"{'ratio':<5} {'interval':^12} {'limit':>5} {'holds':<5} {'hand':>7}"
 
@@ -73,11 +84,7 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
         "loopax {loopax}, PyTensor {pytensor}, JAX {jax}, Python {python}; {device}, {cores} cores, "
         "load {load} at the start; {pairs} pairs".format(**about)
     ]
-    loops = [
-        figure
-        for figure in figures
-        if figure.measured not in (OVERHEAD, CHECKPOINT, NATIVE, STOPPING, PASSES, GROWTH)
-    ]
+    loops = [figure for figure in figures if figure.measured in ("one call", "first result")]
     if loops:
         titles = [f"{title:<{len(HEAD)}}" for title in ("one call", "first result")]
         lines += ["", line("", "", titles), line("", "", [HEAD, HEAD])]
@@ -85,43 +92,32 @@ def table(figures: list[Figure], about: dict[str, Any]) -> str:
         for comparison, row in groupby(group, lambda figure: figure.comparison):
             lines.append(line(program, comparison, [cell(figure) for figure in row]))
             program = ""  # once is enough
-    overheads = [figure for figure in figures if figure.measured == OVERHEAD]
-    if overheads:
-        lines += ["", "a direct call beside jax.jit of the same function: us more, and the ratio"]
-        lines += [overhead_line(figure) for figure in overheads]
-    checkpoints = [figure for figure in figures if figure.measured == CHECKPOINT]
-    if checkpoints:
-        lines += [
-            "",
-            'value and gradients with checkpoint="sqrt" beside those without: time and memory',
-        ]
-        lines += [checkpoint_line(figure) for figure in checkpoints]
-    natives = [figure for figure in figures if figure.measured == NATIVE]
-    if natives:
-        lines += [
-            "",
-            "one native function beside hand-written Numba's forward pass",
-            "",
-            line("", "", [HEAD]),
-        ]
-        lines += [line(f.program, f.comparison, [cell(f)]) for f in natives]
-    stoppings = [figure for figure in figures if figure.measured == STOPPING]
-    if stoppings:
-        lines += ["", "a loop that takes 100 of 100,000 steps", "", line("", "", [HEAD])]
-        lines += [line(f.program, f.comparison, [cell(f)]) for f in stoppings]
-    for measured, title in (
-        (PASSES, "the passes beside the whole time to the first result"),
-        (GROWTH, "passes, seconds a node: beside the smallest program"),
-    ):
+    for measured, title, head, row in SECTIONS:
         found = [figure for figure in figures if figure.measured == measured]
         if found:
-            lines += ["", title, "", f"{'':<36}{HEAD}"]
-            lines += [f"{f.program:<12}{f.comparison:<24}{cell(f)}" for f in found]
+            lines += ["", title, *(["", head] if head else []), *map(row, found)]
+        if found and measured == NATIVE:
+            lines += ["", *medians(found)]
     return "\n".join(line.rstrip() for line in lines)
 
 
+def medians(figures: list[Figure]) -> Iterator[str]:
+    """Of the ratios that have a limit, over the programs."""
+    counted = sorted(
+        (f for f in figures if f.limit is not None), key=lambda f: COMPARED.index(f.comparison)
+    )
+    for comparison, group in groupby(counted, lambda f: f.comparison):
+        ratios = [f.estimate.median for f in group]
+        limit = NATIVE_MEDIAN[comparison]
+        holds = "yes" if np.median(ratios) <= limit else "no"
+        yield (
+            f"{comparison:<14}of {len(ratios)}: median {np.median(ratios):.2f} (limit {limit:g}) {holds}, "
+            f"worst {max(ratios):.2f}"
+        )
+
+
 def line(program: str, comparison: str, cells: list[str]) -> str:
-    return f"{program:<11}{comparison:<14}" + " | ".join(cells)
+    return f"{program:<16}{comparison:<14}" + " | ".join(cells)
 
 
 def cell(figure: Figure) -> str:
@@ -159,6 +155,67 @@ def hand(figure: Figure) -> str:
             break
     number = seconds / size
     return f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f} {unit}"
+
+
+def row(figure: Figure) -> str:
+    return line(figure.program, figure.comparison, [cell(figure)])
+
+
+def wide_row(figure: Figure) -> str:
+    return f"{figure.program:<16}{figure.comparison:<20}{cell(figure)}"
+
+
+def wide_head(what: str) -> str:
+    return f"{'':<36}{HEAD}".replace("ratio", f"{what:<5}")
+
+
+# What is measured, a title, a head, and how to write a figure.
+SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
+    (
+        OVERHEAD,
+        "a direct call beside jax.jit of the same function: us more, and the ratio",
+        "",
+        overhead_line,
+    ),
+    (
+        CHECKPOINT,
+        'value and gradients with checkpoint="sqrt" beside those without: time and memory',
+        "",
+        checkpoint_line,
+    ),
+    (
+        NATIVE,
+        "one native function beside hand-written Numba's forward pass (*: shapes not declared)",
+        line("", "", [HEAD]),
+        row,
+    ),
+    (
+        NATIVE_CALL,
+        "a call beside Numba's dispatcher: us more, and the ratio",
+        "",
+        overhead_line,
+    ),
+    (STOPPING, "a loop that takes 100 of 100,000 steps", line("", "", [HEAD]), row),
+    (PASSES, "the passes beside the whole time to the first result", wide_head("ratio"), wide_row),
+    (
+        GROWTH,
+        "passes, seconds a node: beside the smallest program",
+        wide_head("ratio"),
+        wide_row,
+    ),
+    (
+        COLD,
+        "native, seconds to the first result; hand: how long Numba compiles the one by hand",
+        wide_head("s"),
+        wide_row,
+    ),
+    (
+        NATIVE_GROWTH,
+        "native, seconds to value and gradient for its size: beside the smallest",
+        wide_head("ratio"),
+        wide_row,
+    ),
+)
 
 
 def as_json(figures: list[Figure], about: dict[str, Any]) -> dict[str, Any]:
