@@ -46,9 +46,11 @@ def filtered(x: Any, expected: Any, what: str) -> np.ndarray:
     LoopTypeError
         It has another rank or static shape, or a dtype that the type cannot hold.
     """
+    if isinstance(x, np.ndarray) and not x.flags.aligned:
+        x = x.copy()  # a field of records, say, which PyTensor refuses without a word about that
     try:
         return expected.filter(x, strict=False, allow_downcast=None)
-    except (TypeError, ValueError, OverflowError) as error:
+    except (TypeError, ValueError, OverflowError, AttributeError) as error:  # the last: of objects
         found = (
             f"{np.asarray(x).dtype}, shape {np.shape(x)}" if is_arraylike(x) else type(x).__name__
         )

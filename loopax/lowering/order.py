@@ -26,7 +26,7 @@ from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.lowering.simplify_gradients import simplify_gradients
 from loopax.lowering.split_loops import split_loops
-from loopax.lowering.stabilize import stabilize
+from loopax.lowering.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.state_traces import state_traces
 from loopax.lowering.sum_in_loops import sum_in_loops
 from loopax.lowering.unmask import unmask
@@ -70,7 +70,7 @@ _FOR_LOOPS = (unmask, sum_in_loops, nest_terms)
 PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
 
 NATIVE_PASSES = (
-    *(run for run in _ALL if run not in _FOR_ARRAYS),
+    *(stabilize_for_loops if run is stabilize else run for run in _ALL if run not in _FOR_ARRAYS),
     scan_to_loop,  # last: a Loop cannot be differentiated or batched, and says less than a Scan
 )
 

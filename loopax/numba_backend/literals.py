@@ -20,11 +20,13 @@ def literal(x: Any) -> str:
     kind, name = x.dtype.kind, str(x.dtype)
     if kind == "b":
         return str(bool(x))
+    if kind == "c":  # repr has no nan, and loses the sign of a zero
+        return f"np.{name}(complex({literal(x.real)}, {literal(x.imag)}))"
     if kind == "f":
         text = repr(float(x)) if np.isfinite(x) else "np.nan" if np.isnan(x) else "np.inf"
         text = "-np.inf" if x == -np.inf else text
     else:
-        text = str(int(x)) if kind in "iu" else repr(complex(x))
+        text = str(int(x))
     if name in ("int64", "float64"):
         return f"({text})" if text.startswith("-") else text  # -1.0 ** x is not (-1.0) ** x
     return f"np.{name}({text})"

@@ -22,6 +22,7 @@ from loopax.numba_backend.emitter import Emitter
 from loopax.numba_backend.entry import entry
 from loopax.numba_backend.opaque import as_list, changeable, constant, copied, is_opaque
 from loopax.numba_backend.opaque_arguments import FUNCTIONS, nested
+from loopax.numba_backend.outlining import worth_it
 from loopax.numba_backend.source import Source, tuple_of
 from loopax.numba_backend.values import Array, Opaque, Rows, Small, Value, small
 from loopax.numba_backend.variants import Sizes, Variants
@@ -160,7 +161,9 @@ def _is_text(v: Constant) -> bool:
 def emitted(graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool) -> Emitter:
     assert rules
     for largest in _SIZES:
-        emit = _emit(graph, sizes, Emitter(Source("program", _names(graph)), largest, keeps_shapes))
+        emit = _emit(graph, sizes, largest, keeps_shapes)
+        if functions := worth_it(emit.tally):
+            emit = _emit(graph, sizes, largest, keeps_shapes, functions)
         if len(emit.source.lines) <= _LINES:
             break
     return emit
@@ -170,7 +173,11 @@ def _names(graph: FunctionGraph) -> list[str]:
     return [f"x{k}" for k in range(len(graph.inputs))]
 
 
-def _emit(graph: FunctionGraph, sizes: Sizes, emit: Emitter) -> Emitter:
+def _emit(
+    graph: FunctionGraph, sizes: Sizes, largest: int, keeps_shapes: bool, functions: Any = ()
+) -> Emitter:
+    emit = Emitter(Source("program", _names(graph)), largest, keeps_shapes)
+    emit.worth_it.update(functions)
     given: list[Any] = []
     for k, (name, v) in enumerate(zip(_names(graph), graph.inputs, strict=True)):
         if isinstance(v.type, TypedListType):

@@ -10,7 +10,7 @@ from numba import njit
 from numba.core import types
 from numba.extending import overload
 
-from loopax.numba_backend import runtime_linalg, runtime_ordering
+from loopax.numba_backend import runtime_linalg, runtime_ordering, runtime_products
 
 
 @njit
@@ -30,7 +30,8 @@ def slice_forward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
         start = max(start + n, 0)
     if stop < 0:
         stop += n
-    return start, max((min(stop, n) - start + step - 1) // step, 0)
+    distance = min(stop, n) - start
+    return start, (distance - 1) // step + 1 if distance > 0 else 0
 
 
 @njit
@@ -41,7 +42,8 @@ def slice_backward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
     if stop < 0:
         stop = max(stop + n, -1)
     start = min(start, n - 1)
-    return start, max((start - stop - step - 1) // -step, 0)
+    distance = start - stop
+    return start, (distance - 1) // -step + 1 if distance > 0 else 0
 
 
 @njit
@@ -76,36 +78,6 @@ class StateChangesShape(Exception):
 def keeps(n: int, m: int) -> None:
     if n != m:
         raise StateChangesShape
-
-
-_BLAS = 512  # multiplications: from here on a call of BLAS is faster than three loops
-
-
-@njit(error_model="numpy")
-def matmul(a: Any, b: Any, out: Any) -> None:
-    """``out[...] = a @ b`` of matrices."""
-    if a.shape[0] * a.shape[1] * b.shape[1] > _BLAS:
-        np.dot(a, b, out)
-        return
-    for i in range(a.shape[0]):
-        for j in range(b.shape[1]):
-            out[i, j] = 0.0
-        for k in range(a.shape[1]):
-            for j in range(b.shape[1]):
-                out[i, j] += a[i, k] * b[k, j]
-
-
-@njit(error_model="numpy")
-def matvec(a: Any, x: Any, out: Any) -> None:
-    """``out[...] = a @ x`` of a matrix and a vector."""
-    if a.size > _BLAS:
-        np.dot(a, x, out)
-        return
-    for i in range(a.shape[0]):
-        total = out.dtype.type(0)
-        for k in range(a.shape[1]):
-            total += a[i, k] * x[k]
-        out[i] = total
 
 
 @njit
@@ -236,6 +208,7 @@ FUNCTIONS = (
     {"math": math}
     | runtime_linalg.FUNCTIONS
     | runtime_ordering.FUNCTIONS
+    | runtime_products.FUNCTIONS
     | {
         f.__name__: f
         for f in (
@@ -255,8 +228,6 @@ FUNCTIONS = (
             repeated,
             specified,
             keeps,
-            matmul,
-            matvec,
             size,
             grown,
             not_empty,

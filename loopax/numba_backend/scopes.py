@@ -21,10 +21,14 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass
 class Block:
-    """What has been found out in one indented block, and holds until it ends."""
+    """What has been found out in one indented block, and holds until it ends.
+
+    ``chosen``: it is a branch, which need not run where what is around it does.
+    """
 
     known: dict[str, str] = field(default_factory=dict)  # expression -> name
     equal: dict[str, Dim] = field(default_factory=dict)  # length -> another one that it is
+    chosen: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,17 @@ class Scopes:
     def level(self, expression: Any) -> int:
         """Inside of how many frames something has to be computed."""
         return max((self._levels.get(n, 0) for n in _NAME.findall(str(expression))), default=0)
+
+    def surely_reached_by(self, expression: str) -> Frame | None:
+        """The innermost loop, where each step computes ``expression`` here and none changes it.
+
+        Not a loop further out: it may take a step where the innermost one takes none.
+        """
+        if self.level(expression) >= self.depth:
+            return None
+        frame = self.frames[-1]
+        inside = self.blocks[frame.block + 2 :]
+        return None if any(block.chosen for block in inside) else frame
 
     def known(self, expression: str) -> str | None:
         for block in self.blocks:

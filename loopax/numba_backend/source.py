@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from numba import njit
+
 
 @dataclass
 class Slot:
@@ -46,6 +48,7 @@ class Source:
         self.name = name
         self._parts: list[str | Slot] = [f"def {name}({', '.join(args)}):"]
         self.depth = 1
+        self.written = 0  # lines, those taken away again included
         self._args = {*args}
         self._taken: dict[str, int] = {}
 
@@ -55,6 +58,7 @@ class Source:
         return [line for part in parts for line in part]
 
     def line(self, text: str) -> None:
+        self.written += 1
         self._parts.append("    " * self.depth + text)
 
     def slot(self, head: str | None = None) -> Slot:
@@ -105,3 +109,11 @@ class Source:
 def tuple_of(names: Sequence[str]) -> str:
     """``(a, b)``, ``(a,)``, ``()``."""
     return f"({', '.join(names)}{',' * (len(names) == 1)})"
+
+
+def compiled(function: Any) -> Any:
+    """``function``, compiled when it is called first.
+
+    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
+    """
+    return njit(error_model="numpy")(function)

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from numba import njit
-
 from loopax.ir.lock import TRACING
-from loopax.numba_backend.emitter import LONGEST, Emitter
+from loopax.numba_backend.emitter import Emitter
+from loopax.numba_backend.source import compiled
+from loopax.numba_backend.storage import LONGEST
 
 Axis = tuple[int, int]  # input, axis
 Sizes = dict[Axis, int]
@@ -50,8 +50,15 @@ class Variants:
 
     def _emitted(self, sizes: Sizes) -> Emitter:
         emit = self._write(sizes, self._keeps_shapes)
-        self.source = str(emit.source)
+        self.source = emit.text
         return emit
+
+    def _sized(self, sizes: Sizes) -> Emitter:
+        try:
+            return self._emitted(sizes)
+        except (IndexError, ValueError):
+            # Lengths that do not fit together: the general program raises, if it gets to where they meet.
+            return self._general
 
     def find(self, lengths: tuple[int, ...]) -> Any:
         """The function for arguments whose `axes` have these lengths; `found` has it from then on."""
@@ -62,8 +69,8 @@ class Variants:
             if key not in self._made:
                 pairs = zip(self.axes, key, strict=True)
                 sizes = {axis: n for axis, n in pairs if n is not None}
-                emit = self._emitted(sizes) if sizes else self._general
-                self._made[key] = _compiled(emit)
+                emit = self._sized(sizes) if sizes else self._general
+                self._made[key] = compiled(emit.source.function(emit.namespace))
             if len(self.found) >= _REMEMBERED:
                 self.found.clear()
             self.found[lengths] = self._made[key]
@@ -77,8 +84,3 @@ class Variants:
                 self._general = self._emitted({})
                 self._made.clear()
                 self.found.clear()
-
-
-def _compiled(emit: Emitter) -> Any:
-    # As NumPy divides: without a check for zero, which costs a sixth of a GARCH likelihood.
-    return njit(error_model="numpy")(emit.source.function(emit.namespace))

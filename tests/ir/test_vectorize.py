@@ -88,7 +88,13 @@ def near(value, shape):
     return np.asarray(value) * (1 + 0.3 * RNG.normal(size=size))
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in ("every 3", "stopping, sqrt")))
+        for name in CASES
+    ],
+)
 def test_any_of_the_inputs_may_be_batched(name):
     case, f = case_of(name)
     rows = [near(value, (3,)) for value in case.values]
@@ -134,7 +140,7 @@ def test_two_axes(name):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("every 3", "stopping, finals")))
+        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("recurrence", "stopping")))
         for name in ("recurrence", "every 3", "stopping", "stopping, finals", "nested")
     ],
 )

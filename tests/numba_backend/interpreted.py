@@ -1,51 +1,64 @@
 """A native program run as the Python that it is: no compiling, so that there can be many of them."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.lowering import lower_to_loops
 from loopax.numba_backend.emitter import Emitter
 from loopax.numba_backend.program import emitted
 from loopax.numba_backend.runtime import StateChangesShape
+from loopax.numba_backend.variants import Sizes, Variants
+from tests.compare import imported
+
+UNKNOWN = 10**9  # no length that a program would be written for
+
+
+def lowered(inputs: list[Any], outputs: list[Any]) -> FunctionGraph:
+    graph = imported(inputs, outputs).graph
+    lower_to_loops(graph)
+    return graph
+
+
+def as_python(graph: FunctionGraph) -> Variants:
+    """The functions of a lowered graph for some lengths. Numba would compile one at its first call."""
+
+    def write(sizes: Sizes, keeps_shapes: bool) -> Emitter:
+        emit = emitted(graph, sizes, keeps_shapes)
+        emit.namespace = {name: getattr(f, "py_func", f) for name, f in emit.namespace.items()}
+        emit.namespace["as_scalar"] = lambda x: np.asarray(x)[()]
+        return emit
+
+    return Variants(write)
 
 
 def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list[Any]]:
     """The program of a lowered graph as a Python function of one value for each input.
 
-    With ``sized`` it is written for the lengths that its arguments have, wherever a step uses them.
+    With ``sized`` it is written for the small lengths that its arguments have, wherever a step uses
+    them. A state that changes its shape is found as it is by native code, and the program written anew.
+    The attribute ``source`` is the program as it was written first.
     """
+    variants = as_python(graph)
 
     def run(*values: Any) -> list[Any]:
-        arrays = [np.asarray(x) if isinstance(x, np.ndarray | float | int) else x for x in values]
-        try:
-            return _returned(graph, _written(graph, arrays, sized, True), arrays)
-        except StateChangesShape:
-            return _returned(graph, _written(graph, arrays, sized, False), arrays)
+        given = [np.asarray(x) if isinstance(x, np.ndarray | float | int) else x for x in values]
+        given = [x[()] if getattr(x, "ndim", 1) == 0 else x for x in given]
+        lengths = tuple(given[k].shape[axis] if sized else UNKNOWN for k, axis in variants.axes)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # overflow of integers, which wrap
+            try:
+                found = variants.find(lengths).py_func(*given)
+            except StateChangesShape:
+                variants.changing()
+                found = variants.find(lengths).py_func(*given)
+        return [
+            np.asarray(y, v.type.dtype) if hasattr(v.type, "dtype") and np.ndim(y) == 0 else y
+            for y, v in zip(found, graph.outputs, strict=True)
+        ]
 
+    run.source = variants.source  # type: ignore[attr-defined]
     return run
-
-
-def _written(graph: FunctionGraph, values: Sequence[Any], sized: bool, keeps: bool) -> Emitter:
-    general = emitted(graph, {}, keeps)
-    if not sized:
-        return general
-    axes = [general.axes[n] for n in general.scopes.in_steps() if n in general.axes]
-    return emitted(
-        graph, {(k, a): values[k].shape[a] for k, a in axes if values[k].shape[a]}, keeps
-    )
-
-
-def _returned(graph: FunctionGraph, emit: Emitter, values: Sequence[Any]) -> list[Any]:
-    plain = {name: getattr(f, "py_func", f) for name, f in emit.namespace.items()}
-    plain["as_scalar"] = lambda x: np.asarray(x)[()]
-    given = [x[()] if getattr(x, "ndim", 1) == 0 else x for x in values]
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # overflow of integers, which wrap
-        found = emit.source.function(plain)(*given)
-    return [
-        np.asarray(y, v.type.dtype) if hasattr(v.type, "dtype") and np.ndim(y) == 0 else y
-        for y, v in zip(found, graph.outputs, strict=True)
-    ]

@@ -115,6 +115,7 @@ def test_rows_of_a_shape_not_known_before():
     assert_agrees([n, m0], outputs, [0, 3], [2, 3])
 
 
+@pytest.mark.slow
 def test_a_loop_in_a_branch_in_a_loop():
     j, t, s = pt.lscalar("j"), pt.dvector("t"), pt.dvector("s")
     deep = Scan.from_body(BodyArgs(j, [], [t], []), BodyOuts([t * 0.5 + j], [t.sum()]))
@@ -138,6 +139,7 @@ def test_loop_and_call():
     assert_agrees([go, s0, c0], outputs, [True, [1.0, 2.0], 2.0], [False, [1.0, 2.0], 2.0])
 
 
+@pytest.mark.slow
 def test_gradient_of_a_loop_that_stops():
     s0, a = pt.dscalar("s0"), pt.dscalar("a")
     end = loopax.while_loop(lambda s: pt.lt(s, 9), lambda s: s * a + 1, s0, max_steps=30)

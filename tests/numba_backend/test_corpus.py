@@ -17,7 +17,6 @@ from tests.programs.catalogue import due, raising
 QUICK = {
     "shapes-length_from_the_data",
     "dtypes-complex_numbers",
-    "random_state-two_draws_of_one_generator",
     "sparse_and_lists-list_made_and_read",
     "opaque_ops-only_perform",
     "conditionals-check_on_a_shape_that_fails",

@@ -17,7 +17,7 @@ from pytensor.typed_list import TypedListType
 import loopax
 from loopax.ir import UnsupportedOpError
 from loopax.numba_backend import compile_program
-from tests.numba_backend.native import assert_agrees
+from tests.numba_backend.agreement import assert_agrees
 
 x, s, n = pt.dvector("x"), pt.dscalar("s"), pt.lscalar("n")
 

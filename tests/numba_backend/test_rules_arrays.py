@@ -6,7 +6,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.numba_backend.emitted import agrees, as_python, lowered
+from tests.numba_backend.agreement import assert_agrees
+from tests.numba_backend.interpreted import interpreted, lowered
 
 rng = np.random.default_rng(0)
 
@@ -81,11 +82,11 @@ def test_as_evaluated(family, static):
     shapes = {"A": (3, 4), "C": (2, 3, 4), "v": (5,)}
     inputs = [pt.tensor(x, shape=s if static else (None,) * len(s)) for x, s in shapes.items()]
     inputs.append(pt.lscalar("k"))
-    agrees(inputs, family(*inputs), values(), values(0.2))
+    assert_agrees(inputs, family(*inputs), values(), values(0.2), native=False)
 
 
 _x, _p = pt.dvector("x"), pt.dvector("p")
-SORTED = as_python(
+SORTED = interpreted(
     lowered(
         [_x, _p], [pt.sort(_x), pt.argsort(_x, kind="stable"), pt.searchsorted(pt.sort(_x), _p)]
     )
@@ -106,18 +107,18 @@ def test_sorting(x, probes):
 
 def test_sizes_that_do_not_fit():
     A, k = pt.dmatrix("A"), pt.lvector("k")
-    run = as_python(lowered([A, k], [A.reshape(k, ndim=2)]))
+    run = interpreted(lowered([A, k], [A.reshape(k, ndim=2)]))
     for wrong in ([5, 2], [-1, -1], [-1, 5], [-2, -6], [-1, 0]):
         with pytest.raises(ValueError, match="cannot reshape"):
             run(np.ones((3, 4)), np.array(wrong))
     assert run(np.ones((3, 4)), np.array([-1, 6]))[0].shape == (2, 6)
     assert run(np.ones((0, 4)), np.array([7, 0]))[0].shape == (7, 0)
     v, counts = pt.dvector("v"), pt.lvector("counts")
-    run = as_python(lowered([v, counts], [pt.repeat(v, counts)]))
+    run = interpreted(lowered([v, counts], [pt.repeat(v, counts)]))
     for wrong in ([1, -1], [1, 2, 3]):
         with pytest.raises(ValueError, match=r"negative|could not be broadcast"):
             run(np.ones(2), np.array(wrong))
-    run = as_python(lowered([A], [pt.argmax(A, axis=0)]))
+    run = interpreted(lowered([A], [pt.argmax(A, axis=0)]))
     with pytest.raises(ValueError, match="zero-size"):
         run(np.ones((0, 2)))
 
@@ -125,11 +126,11 @@ def test_sizes_that_do_not_fit():
 def test_some_compiled():
     A, v = pt.dmatrix("A"), pt.dvector("v")
     outputs = [A.reshape((-1,)), pt.argmax(A, axis=1), pt.cumsum(v), pt.sort(v), pt.diagonal(A)]
-    agrees([A, v], outputs, [rng.normal(size=(3, 4)), rng.normal(size=20)], native=True)
+    assert_agrees([A, v], outputs, [rng.normal(size=(3, 4)), rng.normal(size=20)])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", [reshapes, indexed, along])
 def test_compiled(family):
     inputs = [pt.dmatrix("A"), pt.dtensor3("C"), pt.dvector("v"), pt.lscalar("k")]
-    agrees(inputs, family(*inputs), values(), native=True)
+    assert_agrees(inputs, family(*inputs), values())

@@ -13,7 +13,8 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.numba_backend.program import emitted
-from tests.numba_backend.emitted import agrees, as_python, lowered
+from tests.numba_backend.agreement import assert_agrees
+from tests.numba_backend.interpreted import interpreted, lowered
 
 rng = np.random.default_rng(0)
 
@@ -66,9 +67,10 @@ def test_every_op(n, dtype):
         [np.tril(S) + np.triu(half, 1), *sides],
         [np.triu(S) + np.tril(half, -1), *sides],
     ]
-    rtol = 1e-9 if dtype == "float64" else 1e-3
-    agrees(list(inputs), everything(*inputs), [S, *sides], *one_triangle, rtol=rtol)
-    agrees([inputs[0]], [MatrixInverse()(inputs[0])], [S], [M + 3 * np.eye(n)], rtol=rtol)
+    options = {"rtol": 1e-9 if dtype == "float64" else 1e-3, "native": False}
+    assert_agrees(inputs, everything(*inputs), [S, *sides], *one_triangle, **options)
+    inverse = MatrixInverse()(inputs[0])
+    assert_agrees(inputs[:1], [inverse], [S], [M + 3 * np.eye(n)], **options)
 
 
 @pytest.mark.parametrize("n", [2, 3, 6])
@@ -84,7 +86,7 @@ def test_row_exchanges_and_triangles(n):
     ]  # fmt: skip
     turned = np.roll(np.diag(np.arange(1.0, n + 1)), 1, axis=0) + 0.01 * M  # every row moves
     cases = [[m, rng.normal(size=n), rng.normal(size=(n, 2))] for m in (M, turned)]
-    agrees([A, v, B], outputs, *cases, rtol=1e-8)
+    assert_agrees([A, v, B], outputs, *cases, rtol=1e-8, native=False)
 
 
 @pytest.mark.parametrize("n", [2, 5])
@@ -93,13 +95,15 @@ def test_what_has_no_answer(n):
     A, v, _ = matrices(n, "float64")
     zero = np.zeros((n, n))
     solves = [Solve(b_ndim=1, assume_a=a)(A, v) for a in ("gen", "sym", "pos")]
-    run = as_python(lowered([A, v], [*solves, Cholesky()(A), SolveTriangular(b_ndim=1)(A, v)]))
+    run = interpreted(lowered([A, v], [*solves, Cholesky()(A), SolveTriangular(b_ndim=1)(A, v)]))
     assert all(np.isnan(x).all() for x in run(zero, np.ones(n)))
-    agrees([A], [Det()(A), *SLogDet()(A), *LUFactor()(A)], [zero], [-np.eye(n)])
+    assert_agrees(
+        [A], [Det()(A), *SLogDet()(A), *LUFactor()(A)], [zero], [-np.eye(n)], native=False
+    )
     with pytest.raises(np.linalg.LinAlgError, match="Singular"):
-        as_python(lowered([A], [MatrixInverse()(A)]))(zero)
+        interpreted(lowered([A], [MatrixInverse()(A)]))(zero)
     indefinite = np.eye(n) - 2.0
-    assert np.isnan(as_python(lowered([A], [Cholesky()(A)]))(indefinite)[0]).all()
+    assert np.isnan(interpreted(lowered([A], [Cholesky()(A)]))(indefinite)[0]).all()
 
 
 def test_over_leading_axes():
@@ -118,8 +122,8 @@ def test_over_leading_axes():
         pt.vectorize(pt.sort, signature="(n)->(n)")(T[:, 0]),
     ]
     case = [rng.normal(size=(3, 3)), rng.normal(size=(2, 3, 3)), rng.integers(-3, 3, (3, 2))]
-    agrees([A, T, i], outputs, case, rtol=1e-9)
-    none = as_python(lowered([A, T], outputs[:5]))(case[0], case[1][:0])
+    assert_agrees([A, T, i], outputs, case, rtol=1e-9, native=False)
+    none = interpreted(lowered([A, T], outputs[:5]))(case[0], case[1][:0])
     assert [x.shape for x in none] == [(0, 3, 3), (0,), (0, 3, 3), (0, 3, 3), (0, 3, 3)]
 
 
@@ -130,7 +134,7 @@ def test_compiled(n):
     S = M @ M.T + np.eye(n)
     outputs = [pt.linalg.inv(A), pt.linalg.det(A), pt.linalg.cholesky(A)]
     outputs += [pt.linalg.solve(A, v, b_ndim=1, assume_a=a) for a in ("gen", "pos")]
-    agrees([A, v], outputs, [S, M[0]], rtol=1e-9, native=True)
+    assert_agrees([A, v], outputs, [S, M[0]], rtol=1e-9)
 
 
 def by_steps(A, xs):
@@ -150,14 +154,20 @@ def test_sizes_that_only_a_step_knows(n):
     graph = lowered([A, xs], outputs)
     source = str(emitted(graph, {}, True).source)
     assert source.count("<= 32:") == 3
-    agrees([A, xs], outputs, [rng.normal(size=(n, n)), rng.normal(size=(4, n))], rtol=1e-8)
+    assert_agrees(
+        [A, xs],
+        outputs,
+        [rng.normal(size=(n, n)), rng.normal(size=(4, n))],
+        rtol=1e-8,
+        native=False,
+    )
 
 
 @pytest.mark.slow
 def test_sizes_that_only_a_step_knows_compiled():
     A, xs = pt.dmatrix("A"), pt.dmatrix("xs")
     cases = [[rng.normal(size=(n, n)), rng.normal(size=(4, n))] for n in (3, 12, 40)]
-    agrees([A, xs], list(by_steps(A, xs)), *cases, rtol=1e-8, native=True)
+    assert_agrees([A, xs], list(by_steps(A, xs)), *cases, rtol=1e-8)
 
 
 @pytest.mark.parametrize("static", [True, False])
@@ -171,7 +181,7 @@ def test_shapes_that_do_not_fit(static):
         ([R], MatrixInverse()(R), "square"),
         ([R], Cholesky()(R), "square"),
     ]:
-        run = as_python(lowered(inputs, [out]))
+        run = interpreted(lowered(inputs, [out]))
         values = {A: np.eye(2), v: np.ones(3), R: np.ones((2, 3))}
         with pytest.raises(ValueError, match=match):
             run(*[values[x] for x in inputs])

@@ -29,7 +29,8 @@ import loopax
 from loopax.ir import UnsupportedOpError
 from loopax.numba_backend import compile_program
 from loopax.numba_backend.samplers import sampler
-from tests.numba_backend.native import assert_agrees
+from tests.numba_backend.agreement import assert_agrees
+from tests.numba_backend.interpreted import interpreted, lowered
 
 x, v, n = pt.dscalar("x"), pt.dvector("v"), pt.lscalar("n")
 rng, other = random_generator_type("rng"), random_generator_type("other")
@@ -134,11 +135,8 @@ def test_draws_that_are_arrays(method):
 
 
 def test_parameters_out_of_range():
-    run = compile_program(
-        FunctionGraph(
-            [rng, x], [normal(rng, 0.0, x)[1], rv.bernoulli(x, rng=rng, return_next_rng=True)[1]]
-        )
-    )
+    drawn = [normal(rng, 0.0, x)[1], rv.bernoulli(x, rng=rng, return_next_rng=True)[1]]
+    run = interpreted(lowered([rng, x], drawn))
     assert len(run(generator(1), 0.5)) == 2
     for wrong in (-1.0, 1.5, np.nan):
         with pytest.raises(ValueError, match="out of range"):

@@ -67,7 +67,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
     cheap = not isinstance(x, Virtual) or x.cheap
     value = Virtual(known, x.dtype, at, cheap, view=view)
-    return emit.fresh(value) if site.node in emit.snapshots else site.result(value)
+    return emit.fresh(value) if site.snapshot else site.result(value)
 
 
 READS_ONCE[Subtensor] = lambda node, position: True
@@ -103,7 +103,7 @@ READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 def target_of(site: Site, x: Value) -> str:
     """What is written into: ``x`` itself where nobody else can see it, a copy otherwise."""
-    in_place = site.node in site.emit.in_place or _only_use(site)
+    in_place = site.in_place or _only_use(site)
     own = isinstance(x, Array) and x.fresh and in_place
     return x.name if own else site.emit.fresh(x).name  # type: ignore[union-attr]
 

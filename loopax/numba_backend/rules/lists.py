@@ -39,7 +39,7 @@ def append(site: Site, rows: Rows | Opaque, row: Any) -> Rows | Opaque:
         made = _changeable(site, rows)
         emit.line(f"{made.name}.append({_element(site, row)})")
         return made
-    if site.node not in emit.in_place:
+    if not site.in_place:
         rows = copied(emit, rows)
     name, count = rows.name, rows.count
     shape = tuple_of(["4", *map(str, row.shape)])

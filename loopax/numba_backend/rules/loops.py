@@ -11,7 +11,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import Append
 
 from loopax.ir import Loop
-from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.emitter import Site, rule
 from loopax.numba_backend.literals import as_dim
 from loopax.numba_backend.rules.counted import Counter
 from loopax.numba_backend.rules.loop_states import keeps_shape, names, started, step
@@ -39,8 +39,7 @@ def _emitted(
     """The final states, and which of the ``steady`` ones change their shape, so that it is wrong."""
     emit, op = site.emit, site.op
     body, n = op.fgraph, op.n_states
-    writes = _writes(op, emit)
-    emit.in_place.update(writes.values())
+    writes, snapshots = _writes(op)
     variables = body.inputs[:n]
     counter = Counter.of(site.node)
     states: list[Any] = [
@@ -64,8 +63,6 @@ def _emitted(
         changing = names(states) + ([] if counter else [going])
         emit.scopes.define(changing)
         emit.scopes.changing.update(changing)
-        if counter is not None:
-            emit.counted.update(dict.fromkeys(counter.indices, bound))
         inner = [
             emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
             for k, (s, v) in enumerate(zip(states, variables, strict=True))
@@ -74,7 +71,8 @@ def _emitted(
             if isinstance(state, Small):
                 emit.ready.update(dict.fromkeys(state.elements.flat, late))
         given = [*inner, *map(shared, values[n:])]
-        found = emit.run(body, given, list(writes.values()), wanted)
+        counted = {} if counter is None else dict.fromkeys(counter.indices, bound)
+        found = emit.run(body, given, [*writes.values()], snapshots, wanted, counted)
         following = found[: n - 1 if counter else n]
         if counter is not None:
             following.insert(counter.state, states[counter.state])
@@ -102,12 +100,15 @@ def _emitted(
     return tuple(outs), changed
 
 
-def _writes(op: Loop, emit: Emitter) -> dict[int, Apply]:
+def _writes(op: Loop) -> tuple[dict[int, Apply], set[Apply]]:
     """The states that are only written to, with the node that writes: one array for the whole loop.
 
-    The body may read rows of it as well: they are copied before the write, which comes last.
+    The body may read rows of it as well: they are copied before the write, which comes last. The nodes
+    that do are returned too.
     """
-    body, found = op.fgraph, {}
+    body = op.fgraph
+    found: dict[int, Apply] = {}
+    snapshots: set[Apply] = set()
     uses = uses_of(body)
     for k, (v, out) in enumerate(zip(body.inputs[: op.n_states], body.outputs, strict=False)):
         node = out.owner
@@ -120,8 +121,8 @@ def _writes(op: Loop, emit: Emitter) -> dict[int, Apply]:
         readers = [c for c, position in uses[v] if (c, position) != (node, 0)]
         if uses[out] == [(None, k)] and all(c is not None and _reads_part(c) for c in readers):
             found[k] = node
-            emit.snapshots.update(c for c in readers if isinstance(c.op, Subtensor))
-    return found
+            snapshots.update(c for c in readers if isinstance(c.op, Subtensor))
+    return found, snapshots
 
 
 def _reads_part(client: Apply) -> bool:

@@ -11,8 +11,9 @@ from typing import Any
 
 from loopax.numba_backend.emitter import Emitter, Site
 from loopax.numba_backend.leaf import leaf
+from loopax.numba_backend.outlining import outlined
 from loopax.numba_backend.scalars import cast
-from loopax.numba_backend.values import Array, Dim, Value, Virtual, small
+from loopax.numba_backend.values import Array, Dim, Small, Value, Virtual, small
 
 _REAL = ("float32", "float64")
 
@@ -67,6 +68,8 @@ def by_size(function: Any) -> Any:
         emit, n = site.emit, values[0].shape[0]
         if any(v.type.dtype not in _REAL for v in site.node.outputs if v.type.dtype != "int32"):
             return leaf(site, *values)
+        if isinstance(n, int) and n > 1 and all(isinstance(v, Small) for v in values):
+            return outlined(site, function, function.__name__, *values)
         if isinstance(n, int):
             return function(site, *values) if n <= _LARGEST else leaf(site, *values)
         if not emit.scopes.frames:

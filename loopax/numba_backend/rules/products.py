@@ -9,9 +9,13 @@ from pytensor.tensor.math import Dot
 
 from loopax.numba_backend.emitter import Emitter, Site, rule
 from loopax.numba_backend.literals import dtype_name
+from loopax.numba_backend.outlining import outlined
 from loopax.numba_backend.values import Array, Index, Small, Value, Virtual
 
 _LARGEST = 8  # from this size on, BLAS is faster than a product that is written out
+
+
+_OUTLINED = 8  # multiplications of a product that is a function of its own
 
 
 @rule(Dot)
@@ -21,14 +25,10 @@ def dot(site: Site, a: Value, b: Value) -> Any:
     shape = (*a.shape[:-1], *b.shape[1:])
     n = emit.agree(a.shape[-1], b.shape[0])
     if emit.is_small(shape) and isinstance(n, int) and n <= _LARGEST:
-        x = emit.in_locals(a, (*a.shape[:-1], n)).elements
-        y = emit.in_locals(b, (n, *b.shape[1:])).elements
-        elements = np.empty(shape, dtype=object)
-        for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            row, column = x[at[: x.ndim - 1]], y[(slice(None), *at[x.ndim - 1 :])]
-            terms = [f"{p} * {q}" for p, q in zip(row, column, strict=True)]
-            elements[at] = _cast(emit, " + ".join(terms) or "0.0", a, b, dtype)
-        return Small(elements, dtype)
+        x, y = emit.in_locals(a, (*a.shape[:-1], n)), emit.in_locals(b, (n, *b.shape[1:]))
+        if n * np.prod(shape, dtype=int) >= _OUTLINED:
+            return outlined(site, _written_out, "dot", x, y)
+        return _written_out(site, x, y)
     if n == 1:
         return _outer(site, a, b, shape)
     floats = a.dtype == b.dtype == dtype and dtype in ("float32", "float64")
@@ -54,6 +54,17 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         return total
 
     return site.result(Virtual(shape, dtype, at, cheap=False))
+
+
+def _written_out(site: Site, a: Small, b: Small) -> Small:
+    emit, dtype = site.emit, site.out.type.dtype
+    x, y = a.elements, b.elements
+    elements = np.empty((*x.shape[:-1], *y.shape[1:]), dtype=object)
+    for at in np.ndindex(*elements.shape):
+        row, column = x[at[: x.ndim - 1]], y[(slice(None), *at[x.ndim - 1 :])]
+        terms = [f"{p} * {q}" for p, q in zip(row, column, strict=True)]
+        elements[at] = _cast(emit, " + ".join(terms) or "0.0", a, b, dtype)
+    return Small(elements, dtype)
 
 
 def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:

@@ -1,0 +1,79 @@
+"""Programs that went wrong once."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from loopax import LoopTypeError, cond, jaxify, scan
+from tests.numba_backend.interpreted import interpreted, lowered
+
+
+def test_small_lengths_that_do_not_fit_together_raise_only_where_they_meet():
+    n, m = pt.lscalar("n"), pt.dmatrix("m")
+    (left, right), _ = scan(lambda c, _: ((c[1].T, c[0] @ c[1]), None), (m, m * 1), length=n)
+    f = jaxify([m, n], [left, right], backend="numba")
+    wide = np.ones((2, 3))  # a variant for these lengths would have a product that has none
+    for found in f(wide, 0):
+        np.testing.assert_array_equal(found, wide)
+    with pytest.raises(ValueError, match="mismatch"):
+        f(wide, 1)
+
+
+def test_lengths_in_a_branch_or_an_inner_loop_are_asked_about_only_where_it_runs():
+    x, y = pt.dvectors("x", "y")
+    n, m = pt.lscalars("n", "m")
+    taken = pt.dscalar("taken")
+
+    def step(c, _):
+        inner, _ = scan(lambda d, _: (d + pt.dot(x * d, y), None), c, length=m)
+        return c + cond(taken > 0, lambda: pt.dot(x * c, y), lambda: x.sum()) + inner, None
+
+    total, _ = scan(step, 1.0, length=n)
+    f = jaxify([x, y, n, m, taken], total, backend="numba")
+    here, there = np.ones(2), np.ones(3)
+    assert f(here, there, 2, 0, 0.0) == 10  # 2 c + 2, twice, from 1
+    assert f(here, here, 1, 1, 1.0) == 6  # 1 + 2 + (1 + 2 * 1)
+    for steps, flag in ((0, 1.0), (1, 0.0)):
+        with pytest.raises(ValueError, match="mismatch"):
+            f(here, there, 1, steps, flag)
+    assert f(here, there, 0, 1, 1.0) == 1
+
+
+def test_a_step_of_a_slice_as_large_as_a_number_can_be():
+    x, k = pt.dvector("x"), pt.lscalar("k")
+    f = jaxify([x, k], [x[::k], x[1::k], x[4::k]], backend="numba")
+    for step in (2**63 - 1, -(2**63) + 1, 2, -2):
+        for found, start in zip(f(np.arange(3.0), step), (None, 1, 4), strict=True):
+            np.testing.assert_array_equal(found, np.arange(3.0)[start::step])
+
+
+def test_a_field_of_packed_records_is_an_array_and_one_of_objects_is_none():
+    x = pt.dvector("x")
+    f = jaxify([x], x * 2, backend="numba")
+    records = np.array([(1, 2.0), (3, 4.0)], dtype=[("a", "i1"), ("b", "f8")])
+    assert not records["b"].flags.aligned
+    np.testing.assert_array_equal(f(records["b"]), [4.0, 8.0])
+    with pytest.raises(LoopTypeError, match="argument 0"):
+        f(np.array([1.0, 2.0], dtype=object))
+
+
+def test_a_chain_of_elementwise_ops_as_long_as_one_likes_is_written():
+    x, u = pt.dvector("x"), pt.dscalar("u")
+    z, w = x, u
+    for _ in range(300):
+        z, w = 0.5 * z + 1, 0.5 * w + 1
+    found = interpreted(lowered([x, u], [z[::-1], w]))(np.zeros(3), 0.0)
+    np.testing.assert_allclose(found[0], 2.0)
+    np.testing.assert_allclose(found[1], 2.0)
+
+
+def test_complex_constants_that_are_not_finite_or_have_a_zero_with_a_sign():
+    x = pt.zscalar("x")
+    constants = [complex(np.nan, -0.0), complex(-np.inf, 2.0), complex(-0.0, 1.0), complex(1, -2)]
+    kinds = [np.complex128, np.complex64]
+    outputs = [x + pt.constant(kind(c)) for c in constants for kind in kinds]
+    expected = [complex(-0.0, -0.0) + kind(c) for c in constants for kind in kinds]
+    found = jaxify([x], outputs, backend="numba")(complex(-0.0, -0.0))
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(np.signbit([a.real, a.imag]), np.signbit([b.real, b.imag]))
