@@ -7,6 +7,7 @@ import jax
 import pytest
 
 from loopax.ir import evaluate
+from tests.dear import DEAR
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +33,9 @@ def interpreted_bodies(monkeypatch):
 
 def pytest_collection_modifyitems(items):
     """The modules with most tests first: a module stays in one process, and a large one at the end would
-    leave the others idle."""
+    leave the others idle. Dear cases are slow ones."""
+    for item in items:
+        if item.nodeid in DEAR:
+            item.add_marker(pytest.mark.slow)
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: -sizes[item.path])

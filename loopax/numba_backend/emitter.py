@@ -108,6 +108,9 @@ class Emitter(Storage):
     def __init__(self, source: Source, largest: int, keeps_shapes: bool = True) -> None:
         super().__init__(source, largest)
         self.keeps_shapes = keeps_shapes
+        self.equal: dict[
+            str, tuple[str, str]
+        ] = {}  # flags: the numbers that are equal if they hold
         self.ready: dict[str, float] = {}  # when a local of a step is there: see schedule.py
         self.outlined: dict[Any, Any] = {}  # the functions that have been made, see outlining.py
         self.worth_it: set[Any] = set()  # what is to be one

@@ -118,7 +118,7 @@ _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
 _REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _PLAIN = _REAL | _INTEGERS | {"bool"}
-_FOLDS = {ps.Add: " + ", ps.Mul: " * "}
+FOLDS = {ps.Add: " + ", ps.Mul: " * "}
 # What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
 _NATURAL = _REAL | {"int64"}
 
@@ -135,15 +135,17 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[str], node: Any) -> l
         return [_cast(emit, operands[1], dtypes[1], outs[0])]
     if isinstance(op, ps.Cast) and {*dtypes, *outs} <= _PLAIN:
         return [_cast(emit, operands[0], dtypes[0], outs[0])]
-    if type(op) in _FOLDS and len(operands) > 2 and outs[0] in _REAL:
+    if type(op) in FOLDS and len(operands) > 2 and outs[0] in _REAL:
         typed = [cast(x, d, outs[0]) for x, d in zip(operands, dtypes, strict=True)]
-        expression: str | None = folded(emit, typed, _FOLDS[type(op)])
+        expression: str | None = folded(emit, typed, FOLDS[type(op)])
     else:
         expression = _expression(op, operands, dtypes, outs[0]) if len(outs) == 1 else None
     if expression is None:
         return _by_pytensor(emit, op, operands, dtypes, outs)
     if outs[0] in _NATURAL or outs[0] == "bool":
         name = emit.temp(expression)
+        if type(op) is ps.EQ and dtypes == ["int64", "int64"]:
+            emit.equal[name] = (operands[0], operands[1])
         when = max((ready(emit, x) for x in operands), default=-1)
         if when >= 0:
             emit.ready[name] = when + cycles(op)

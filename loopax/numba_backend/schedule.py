@@ -54,7 +54,19 @@ def ready(emit: Emitter, name: str) -> float:
 
 def folded(emit: Emitter, operands: Sequence[str], symbol: str) -> str:
     """``operands``, joined by `` + `` or `` * ``, the earliest ones innermost."""
-    heap = [(ready(emit, x), k, x) for k, x in enumerate(operands)]
+    return _folded([(ready(emit, x), k, x) for k, x in enumerate(operands)], symbol)
+
+
+def of_products(emit: Emitter, pairs: Sequence[tuple[str, str]]) -> str:
+    """The sum of ``a * b`` for each of ``pairs``, in the order in which these are there."""
+    heap = []
+    for k, (a, b) in enumerate(pairs):
+        when = max(ready(emit, a), ready(emit, b))
+        heap.append((when + 4 if when >= 0 else when, k, f"{a} * {b}"))
+    return _folded(heap, " + ")
+
+
+def _folded(heap: list[tuple[float, int, str]], symbol: str) -> str:
     heapq.heapify(heap)
     while len(heap) > 1:
         _, _, a = heapq.heappop(heap)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from loopax.numba_backend.literals import as_dim
 from loopax.numba_backend.runtime import FUNCTIONS
 from loopax.numba_backend.scopes import Block, Frame, Scopes
 from loopax.numba_backend.source import Source
@@ -139,6 +140,14 @@ class Writer:
         self.check(expression)
         frame = self.scopes.surely_reached_by(expression)
         self.scopes.unify(n, m, -1 if frame is None else frame.block + 1)
+
+    def are_equal(self, *numbers: str) -> None:
+        """Behind a check that says so: numbers, of which one may be a length, are equal in this block."""
+        known = [self.scopes.canonical(as_dim(x)) for x in numbers]
+        if len({*known}) == 2 and not {*known} & self.scopes.changing:
+            first, n = sorted(known, key=self.scopes.order)
+            if isinstance(n, str):
+                self.scopes.unify(n, first)
 
     def size(self, n: Dim) -> Dim:
         """``n`` as a length, checked not to be negative."""

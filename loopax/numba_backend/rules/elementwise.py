@@ -14,7 +14,8 @@ from loopax.numba_backend.emitter import Emitter, Site, rule
 from loopax.numba_backend.leaf import converts_scalar, leaf
 from loopax.numba_backend.literals import dtype_name, joined, literal
 from loopax.numba_backend.object_mode import object_mode
-from loopax.numba_backend.scalars import emit_scalar
+from loopax.numba_backend.scalars import FOLDS, cast, emit_scalar
+from loopax.numba_backend.schedule import folded, ready
 from loopax.numba_backend.uses import READS_ONCE
 from loopax.numba_backend.values import Array, Index, Small, Value, Virtual, small
 
@@ -124,6 +125,19 @@ def reduce(site: Site, x: Value) -> Any:
         x = emit.indexable(x)
         return site.result(Virtual(shape, out, total, cheap=False))
     elements = np.empty(shape, dtype=object)
+    symbol = FOLDS.get(type(op.scalar_op))
+    if symbol is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
+        given = emit.in_locals(x).elements
+        for at in np.ndindex(*shape):  # type: ignore[arg-type]
+            inner = np.ndindex(*[x.shape[k] for k in sorted(axes)])  # type: ignore[arg-type]
+            found = [given[tuple(_woven(list(at), kept, list(i)))] for i in inner]
+            terms = [cast(t, x.dtype, acc) for t in found]
+            name = emit.temp(folded(emit, terms, symbol) if terms else start, "sum")
+            when = max((ready(emit, t) for t in terms), default=-1)
+            if when >= 0:
+                emit.ready[name] = when + 4 * len(terms).bit_length()
+            elements[at] = _cast(emit, name, acc, out)
+        return Small(elements, out)
     for at in np.ndindex(*shape):  # type: ignore[arg-type]
         elements[at] = emit.temp(start, "sum")
     # One pass over x, however many sums it goes into.

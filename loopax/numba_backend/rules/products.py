@@ -10,6 +10,7 @@ from pytensor.tensor.math import Dot
 from loopax.numba_backend.emitter import Emitter, Site, rule
 from loopax.numba_backend.literals import dtype_name
 from loopax.numba_backend.outlining import outlined
+from loopax.numba_backend.schedule import of_products, ready
 from loopax.numba_backend.values import Array, Index, Small, Value, Virtual
 
 _LARGEST = 8  # from this size on, BLAS is faster than a product that is written out
@@ -62,8 +63,11 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
     elements = np.empty((*x.shape[:-1], *y.shape[1:]), dtype=object)
     for at in np.ndindex(*elements.shape):
         row, column = x[at[: x.ndim - 1]], y[(slice(None), *at[x.ndim - 1 :])]
-        terms = [f"{p} * {q}" for p, q in zip(row, column, strict=True)]
-        elements[at] = _cast(emit, " + ".join(terms) or "0.0", a, b, dtype)
+        pairs = list(zip(row, column, strict=True))
+        elements[at] = _cast(emit, of_products(emit, pairs) if pairs else "0.0", a, b, dtype)
+        when = max((ready(emit, x) for pair in pairs for x in pair), default=-1)
+        if when >= 0:
+            emit.ready[elements[at]] = when + 4 + 4 * len(pairs).bit_length()
     return Small(elements, dtype)
 
 

@@ -81,9 +81,10 @@ def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
 def check_and_raise(site: Site, x: Value, *conditions: Value) -> Any:
     emit = site.emit
     for condition in conditions:
-        error = emit.bind(site.op.exc_type, "Error")
-        with emit.block(f"if not {emit.scalar(condition)}:"):
+        error, holds = emit.bind(site.op.exc_type, "Error"), emit.scalar(condition)
+        with emit.block(f"if not {holds}:"):
             emit.line(f"raise {error}({site.op.msg!r})")
+        emit.are_equal(*emit.equal.get(holds, ()))
     return same(site, x)
 
 

@@ -1,0 +1,42 @@
+"""Cases that `make test` leaves to `make test-all`: they take one to six seconds, most of it compiling.
+
+Each has cheaper cases of the same test beside it, which go through the same code.
+"""
+
+DEAR = {
+    "tests/frontend/test_mit_mot.py::test_second_order[(-1, -3)]",
+    "tests/frontend/test_legacy_scan.py::test_state_taps[[-1, -12]]",
+    "tests/frontend/test_legacy_scan.py::test_state_taps[[-2, -5]]",
+    "tests/frontend/test_legacy_scan.py::test_state_taps[[-1, -3]]",
+    "tests/ir/test_scan_gradients.py::test_orders_1_and_2[sqrt]",
+    "tests/ir/test_scan_gradients.py::test_orders_1_and_2[feeding]",
+    "tests/ir/test_scan_gradients.py::test_orders_1_and_2[recurrent network]",
+    "tests/ir/test_scan_gradients.py::test_orders_1_and_2[inside and outside]",
+    "tests/ir/test_scan_gradients.py::test_orders_1_and_2[stopping, reverse]",
+    "tests/ir/test_scan_gradients.py::test_no_steps[stopping, reverse]",
+    "tests/ir/test_scan_gradients.py::test_no_steps[nested]",
+    "tests/ir/test_scan_gradients.py::test_no_steps[recurrent network]",
+    "tests/ir/test_truncated_gradients.py::test_with_checkpoints[sqrt]",
+    "tests/ir/test_vectorize.py::test_any_of_the_inputs_may_be_batched[branching]",
+    "tests/ir/test_vectorize.py::test_gradients[stopping]",
+    "tests/ir/test_vectorize.py::test_each_row_has_a_number_of_steps[at1-True]",
+    "tests/jax_backend/test_bounded.py::test_each_row_of_a_batch_stops_on_its_own[axes1]",
+    "tests/jax_backend/test_bounded.py::test_each_row_of_a_batch_stops_on_its_own[axes2]",
+    "tests/jax_backend/test_bounded.py::test_each_row_of_a_batch_stops_on_its_own[axes3]",
+    "tests/jax_backend/test_bounded.py::test_every_bound_and_order[2500]",
+    "tests/jax_backend/test_bounded.py::test_every_bound_and_order[32]",
+    "tests/jax_backend/test_bounded.py::test_nested[while in for]",
+    "tests/jax_backend/test_bounded.py::test_nested[in a call]",
+    "tests/jax_backend/test_pytensor_mode.py::test_gradients_by_pytensor[{'checkpoint': 2}]",
+    "tests/jax_backend/test_sparse.py::test_dtypes[complex128]",
+    "tests/jax_backend/test_sparse.py::test_ops_of_one_matrix[properties-csr]",
+    "tests/numba_backend/test_conversions.py::test_scalars[True-True]",
+    "tests/numba_backend/test_program.py::test_a_trace_that_grows[True]",
+    "tests/test_programs.py::test_gradients_under_jit[linalg-solve_triangular_both_ways]",
+    "tests/test_programs.py::test_gradients_under_jit[models-runge_kutta]",
+    "tests/test_programs.py::test_hessian[composition-second_order_through_a_network]",
+    "tests/test_programs.py::test_under_jit[random_state-several_families]",
+    "tests/test_programs.py::test_under_jit[special-gradient_of_incomplete_beta]",
+    "tests/test_stopping_examples.py::test_derivatives_against_differences_in_one_batch[power_iteration]",
+    "tests/test_stopping_examples.py::test_rows_of_a_batch_stop_at_different_steps[pendulum]",
+}
