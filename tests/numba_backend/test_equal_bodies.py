@@ -5,26 +5,10 @@ import pytensor.tensor as pt
 
 from loopax.ir import Loop, check, evaluate
 from tests.compare import imported
-from tests.numba_backend.interpreted import interpreted
+from tests.numba_backend.interpreted import interpreted, lowered
 
 n, k = pt.lscalars("n", "k")
 buffer = pt.dvector("buffer")
-
-
-def filling(extra):
-    """Row k of a buffer is set to k + 1, from k = 0 on; with a state of its sum beside it, or without."""
-    following, s = k + 1, pt.dscalar("s")
-    written = pt.set_subtensor(buffer[k], following.astype("float64"))
-    # The sum is of the buffer as it was before the write.
-    loop = Loop.from_body(
-        [k, buffer, s] if extra else [k, buffer],
-        [n],
-        [following, written, *([s + buffer.sum()] if extra else [])],
-        pt.lt(following, n),
-    )
-    start, room = pt.constant(0, dtype="int64"), pt.zeros((n,))
-    states = [start, room, *([pt.constant(0.0, dtype="float64")] if extra else [])]
-    return loop.bind(pt.gt(n, 0), states, [n])
 
 
 def agrees(outputs, *values):
@@ -36,7 +20,16 @@ def agrees(outputs, *values):
 
 
 def test_a_write_that_is_in_place_in_one_loop_only():
-    agrees([filling(False)[1], *filling(True)[1:]], 4)
+    """Both set row k of a buffer to k + 1; the second one also keeps the buffer as it was before."""
+    following, old = k + 1, pt.dvector("old")
+    written = pt.set_subtensor(buffer[k], following.astype("float64"))
+    goes_on, zero = pt.lt(following, n), pt.constant(0, dtype="int64")
+    fill = Loop.from_body([k, buffer], [n], [following, written], goes_on)
+    keep = Loop.from_body([k, buffer, old], [n], [following, written, buffer + 0.5], goes_on)
+    filled = fill.bind(pt.gt(n, 0), [zero, pt.zeros((n,))], [n])[1]
+    # It starts from what the first one made, so that it is written behind it.
+    kept = keep.bind(pt.gt(n, 0), [zero, filled * 0.0, pt.zeros((n,))], [n])
+    agrees([filled, *kept[1:]], 4)
 
 
 def test_a_count_of_one_loop_is_no_count_of_the_next():
@@ -52,3 +45,5 @@ def test_a_count_of_one_loop_is_no_count_of_the_next():
         for first in (0, -2)
     ]
     agrees(found, 5)
+    graph = lowered([n], found)
+    assert "index(" in interpreted(graph).source
