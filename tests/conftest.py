@@ -1,12 +1,10 @@
 """What is done around tests of several folders."""
 
 from collections import Counter
-from functools import partial
 
 import jax
 import pytest
 
-from loopax.ir import evaluate
 from tests.dear import DEAR
 
 
@@ -22,13 +20,6 @@ def quickly_compiled(request):
     jax.config.update("jax_disable_most_optimizations", quick or before)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture
-def interpreted_bodies(monkeypatch):
-    """`evaluate` interprets bodies too: to compile the C code of one takes longer than its steps."""
-    for module in ("scan", "loop", "cond"):
-        monkeypatch.setattr(f"loopax.ir.{module}.compiled", lambda body: partial(evaluate, body))
 
 
 def pytest_collection_modifyitems(items):

@@ -9,46 +9,19 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir import Cond, Scan, check, pformat
-from loopax.ir.evaluate import apply, own, run_scan
+from loopax.ir import check, pformat
+from loopax.ir import evaluate as interpret  # noqa: F401
 from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.stabilize import stabilize
 
 if TYPE_CHECKING:
     from tests.random_programs import Program
-
-# -- running without compiling -----------------------------------------------------------------------
-
-
-def interpret(graph: Any, *values: Any) -> list[Any]:
-    """As `loopax.ir.evaluate`, with bodies run the same way: compiling one takes longer than its steps."""
-    env: dict[Any, Any] = dict(zip(graph.inputs, values, strict=True))
-
-    def read(v: Any) -> Any:
-        return v.data if isinstance(v, Constant) else env[v]
-
-    for node in graph.toposort():
-        env.update(zip(node.outputs, _applied(node, [read(v) for v in node.inputs]), strict=True))
-    return [read(v) for v in graph.outputs]
-
-
-def _applied(node: Any, inputs: list[Any]) -> list[Any]:
-    op = node.op
-    if isinstance(op, Scan):
-        return run_scan(op, partial(interpret, op.fgraph), inputs).flat()
-    if isinstance(op, Cond):
-        condition, *operands = inputs
-        return [own(x) for x in interpret(op.branches[0 if condition else 1], *operands)]
-    return apply(node, inputs)
-
 
 # -- what a program does, before and after ----------------------------------------------------------
 

@@ -25,7 +25,8 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax.frontend.batched_reads import batched_reads
 from loopax.frontend.legacy_scan import import_scan
 from loopax.ir import Call, UnsupportedOpError
-from loopax.ir.compat import IfElse, InnerGraphOp, LazyIfElse, thaw
+from loopax.ir.compat import IfElse, LazyIfElse, thaw
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.pullback import pullback_graph
 
 

@@ -7,18 +7,21 @@ graph. Everything else that is only a graph is inlined on the way in.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FrozenFunctionGraph
 
-from loopax.ir.compat import InnerGraphOp, thaw
-from loopax.ir.evaluate import evaluate
+from loopax.ir.compat import thaw
+from loopax.ir.evaluate import perform_nodes
+from loopax.ir.inner import CompiledBodies
+from loopax.ir.inner_graph_op import Step
 from loopax.ir.replace import replaced
 
 
-class Call(InnerGraphOp):
+class Call(CompiledBodies):
     """The graph ``body`` as one op.
 
     Parameters
@@ -64,9 +67,14 @@ class Call(InnerGraphOp):
         given = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
         return Apply(self, given, [v.type() for v in self.fgraph.outputs])
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
-        for cell, value in zip(output_storage, evaluate(self.fgraph, *inputs), strict=True):
-            cell[0] = value
+    @property
+    def steps(self) -> list[Step]:  # type: ignore[override]
+        """The body, node by node: it has few, and to compile them takes longer than they do."""
+        return [partial(perform_nodes, self.fgraph)]
+
+    def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
+        (step,) = steps
+        return list(step(*inputs))
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         body = thaw(self.fgraph)

@@ -12,7 +12,6 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
-from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.tensor.basic import Join
 
 __all__ = [
@@ -21,7 +20,6 @@ __all__ = [
     "AddSparseDenseC",
     "Ger",
     "IfElse",
-    "InnerGraphOp",
     "LazyIfElse",
     "StructuredAddSparseDenseVectorCSR",
     "WithShapes",
@@ -81,45 +79,6 @@ class WithShapes:
             self, node: Apply, shapes: Sequence[Any]
         ) -> list[Any]:
             return self.shapes_of(node, shapes)
-
-
-class InnerGraphOp(WithShapes, HasInnerGraph, Op):
-    """An Op with one frozen inner graph in ``fgraph``.
-
-    3.0 wants ``fn``, ``inner_inputs``, ``inner_outputs`` and ``clone`` of such an Op, 3.3 only
-    ``fgraph``.
-    """
-
-    fgraph: FrozenFunctionGraph
-
-    @property
-    def fn(self) -> Any:
-        """The inner graph, compiled: 3.0's DebugMode looks into it."""
-        from loopax.ir.inner import compiled
-
-        return compiled(self.fgraph)
-
-    @property
-    def inner_inputs(self) -> list[Variable]:
-        return list(self.fgraph.inputs)
-
-    @property
-    def inner_outputs(self) -> list[Variable]:
-        return list(self.fgraph.outputs)
-
-    def clone(self) -> Op:
-        return self  # the inner graph is frozen: there is nothing to copy
-
-    def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """As PyTensor does in its own modes, but not while we transpile (`lowering/stabilize.py`)."""
-        return not getattr(fgraph, "keeps_loops", False)
-
-    def with_body(self, body: FrozenFunctionGraph) -> Op:
-        """The same op around another inner graph of the same types."""
-        raise NotImplementedError(type(self).__name__)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "step"}  # compiled on first use
 
 
 def thaw(graph: Any) -> FunctionGraph:

@@ -22,9 +22,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir.compat import thaw
 from loopax.ir.evaluate import own
-from loopax.ir.inner import compiled
+from loopax.ir.inner import CompiledBodies
 from loopax.ir.inner_gradients import (
     connections,
     finished,
@@ -35,10 +35,11 @@ from loopax.ir.inner_gradients import (
     push_forward,
     zeros_for,
 )
+from loopax.ir.inner_graph_op import Step
 from loopax.ir.records import FLAG_TYPE
 
 
-class Cond(InnerGraphOp):
+class Cond(CompiledBodies):
     """One of two branches.
 
     Parameters
@@ -119,16 +120,14 @@ class Cond(InnerGraphOp):
         types = [_either(a.type, b.type) for a, b in zip(outs[:n], outs[n:], strict=True)]
         return Apply(self, [condition, *given], [t() for t in types])
 
-    @cached_property
-    def step(self) -> Any:
-        """The two branches, compiled."""
-        return [compiled(branch) for branch in self.branches]
+    @property
+    def bodies(self) -> Sequence[Any]:
+        return self.branches
 
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
         condition, *operands = inputs
-        outs = self.step[0 if condition else 1](*operands)
-        for cell, value in zip(output_storage, outs, strict=True):
-            cell[0] = own(value)  # a branch may return an operand as it is
+        outs = steps[0 if condition else 1](*operands)
+        return [own(value) for value in outs]  # a branch may return an operand as it is
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         # A shape may differ between the branches: it is that of the result.

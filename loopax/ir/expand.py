@@ -14,7 +14,7 @@ Evaluating Derivatives, 2nd ed., chapter 12).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -31,15 +31,13 @@ from loopax.ir.cond import Cond
 from loopax.ir.inner_gradients import is_float
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.rows import KeepRows
+from loopax.ir.scan_grammar import ScanGrammar
 from loopax.ir.trace import TraceType, stacked
-
-if TYPE_CHECKING:
-    from loopax.ir.scan import Scan
 
 Expansion = Callable[[ScanArgs], ScanOuts]
 
 
-def expansion(scan: Scan, inputs: Sequence[Any]) -> Expansion | None:
+def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
     """How reverse mode sees ``scan`` of ``inputs``; None where it is a plain loop already.
 
     Raises
@@ -65,7 +63,7 @@ def expansion(scan: Scan, inputs: Sequence[Any]) -> Expansion | None:
 # -- loops that stop ---------------------------------------------------------------------------------
 
 
-def masked(scan: Scan, args: ScanArgs) -> ScanOuts:
+def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """A stopping loop as one over all steps: once it has stopped, a step does nothing.
 
     The step is in a `Cond`, so that it does not run on states that it was never meant for.
@@ -115,7 +113,7 @@ def masked(scan: Scan, args: ScanArgs) -> ScanOuts:
     return ScanOuts(finals, traces, n_done, stopped)
 
 
-def _without_derivative(scan: Scan, args: ScanArgs) -> ScanOuts:
+def _without_derivative(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """The loop, where only numbers of steps and what is no tensor are read of it."""
     plain = scan.with_options(truncate_gradient=-1, checkpoint=None)
     quiet = ScanArgs(args.n_steps, *([_cut_off(x) for x in group] for group in args[1:]))
@@ -136,12 +134,12 @@ def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
 # -- truncated gradients -----------------------------------------------------------------------------
 
 
-def truncated(scan: Scan, args: ScanArgs) -> ScanOuts:
+def truncated(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """The loop in two, of which only the last ``truncate_gradient`` steps have a derivative."""
     return _joined(scan, *halves(scan, args))
 
 
-def halves(scan: Scan, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
+def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
     """The steps before the last ``truncate_gradient`` ones, cut off from every derivative, and these."""
     last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
@@ -162,7 +160,7 @@ def halves(scan: Scan, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
 # -- blocks ------------------------------------------------------------------------------------------
 
 
-def blocked(scan: Scan, args: ScanArgs) -> ScanOuts:
+def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """The loop as one over blocks of steps, and what is left of them."""
     every = scan.options.checkpoint
     plain = scan.with_options(checkpoint=None)
@@ -208,7 +206,7 @@ def _trailing(x: Any, axes: int = 1) -> list[Any]:
     return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape) if k >= axes]
 
 
-def _in_tensors(scan: Scan) -> bool:
+def _in_tensors(scan: ScanGrammar) -> bool:
     return all(map(_is_tensor, [*scan.args.rows, *scan.outs.ys]))
 
 
@@ -216,7 +214,7 @@ def _in_tensors(scan: Scan) -> bool:
 
 
 def _part(
-    scan: Scan, args: ScanArgs, n: Any, rows: slice, offset: Any, cut_off: bool = False
+    scan: ScanGrammar, args: ScanArgs, n: Any, rows: slice, offset: Any, cut_off: bool = False
 ) -> ScanOuts:
     """``n`` steps of a loop over some ``rows`` of its sequences, of which the first is row ``offset``.
 
@@ -239,7 +237,7 @@ def _part(
     return loop.split_outputs(loop.bind(given._replace(consts=[*given.consts, offset])))
 
 
-def _joined(scan: Scan, head: ScanOuts, tail: ScanOuts) -> ScanOuts:
+def _joined(scan: ScanGrammar, head: ScanOuts, tail: ScanOuts) -> ScanOuts:
     """Two parts as one loop: ``head`` ran first, so that with ``reverse`` its rows come last."""
     order = (tail, head) if scan.options.reverse else (head, tail)
     traces = [

@@ -1,17 +1,41 @@
-"""Inner graphs as Python functions, for ``perform``."""
+"""Inner graphs as compiled functions, for ``perform``."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import cached_property, partial
 from typing import Any
 
 import pytensor
 from pytensor.compile.mode import Mode
 from pytensor.compile.ops import deep_copy_op
+from pytensor.graph.basic import Apply
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from loopax.ir.compat import thaw
-from loopax.ir.evaluate import evaluate
+from loopax.ir.evaluate import perform_nodes
+from loopax.ir.inner_graph_op import InnerGraphOp, Step
+
+
+class CompiledBodies(InnerGraphOp):
+    """An `InnerGraphOp` that compiles its bodies for ``perform``, once, at the first call."""
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The `bodies`, compiled."""
+        return [compiled(body) for body in self.bodies]
+
+    @property
+    def fn(self) -> Any:
+        """The inner graph, compiled: 3.0's DebugMode looks into it."""
+        return compiled(self.fgraph)
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        for cell, value in zip(output_storage, self.run(inputs, *self.steps), strict=True):
+            cell[0] = value
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "steps"}  # compiled on first use
 
 
 def compiled(graph: Any) -> Any:
@@ -19,7 +43,7 @@ def compiled(graph: Any) -> Any:
     body = thaw(graph)
     if any(node.op.destroy_map for node in body.apply_nodes):
         # A compiled function's rewrites left it so. PyTensor refuses what may destroy an input.
-        return partial(evaluate, body)
+        return partial(perform_nodes, body)
     # A view of an intermediate value is copied. PyTensor's VM keeps the memory behind it and writes to it
     # again at the next call, so that a state that is an Assert of a sum changed the rows before it.
     outputs: Any = [

@@ -20,7 +20,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list.type import TypedListType
 
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")

@@ -15,20 +15,19 @@ derivative: differentiate the Scan.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
-from loopax.ir.compat import InnerGraphOp
 from loopax.ir.evaluate import own
-from loopax.ir.inner import compiled
+from loopax.ir.inner import CompiledBodies
+from loopax.ir.inner_graph_op import Step
 from loopax.ir.records import FLAG_TYPE
 
 
-class Loop(InnerGraphOp):
+class Loop(CompiledBodies):
     """``while go: *states, go = body(*states, *consts)``.
 
     Parameters
@@ -94,18 +93,13 @@ class Loop(InnerGraphOp):
         go = FLAG_TYPE.filter_variable(pt.as_tensor(go))
         return Apply(self, [go, *given], [v.type() for v in inner[: self.n_states]])
 
-    @cached_property
-    def step(self) -> Any:
-        """The compiled body: ``step(*states, *consts) -> [*next states, keep_going]``."""
-        return compiled(self.fgraph)
-
-    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+    def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
+        (step,) = steps
         keep_going, *rest = inputs
         states, consts = rest[: self.n_states], rest[self.n_states :]
         while keep_going:
-            *states, keep_going = self.step(*states, *consts)
-        for cell, state in zip(output_storage, states, strict=True):
-            cell[0] = own(state)  # a state that no step changed is an input
+            *states, keep_going = step(*states, *consts)
+        return [own(state) for state in states]  # a state that no step changed is an input
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         return list(shapes[1 : 1 + self.n_states])

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
@@ -41,12 +41,10 @@ from loopax.ir.inner_gradients import (
     zeros_for,
 )
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
-
-if TYPE_CHECKING:
-    from loopax.ir.scan import Scan
+from loopax.ir.scan_grammar import ScanGrammar
 
 
-def connection_pattern(scan: Scan, node: Apply) -> list[list[bool]]:
+def connection_pattern(scan: ScanGrammar, node: Apply) -> list[list[bool]]:
     """Which output follows from which input, through any number of steps, none included."""
     pattern = _step_pattern(scan)
     n, states = len(scan.fgraph.inputs), range(scan.n_states)
@@ -75,13 +73,13 @@ def connection_pattern(scan: Scan, node: Apply) -> list[list[bool]]:
     return [[False] * len(node.outputs)] + [[*final[i], *rows[i], *ended] for i in range(1, n)]
 
 
-def _step_pattern(scan: Scan) -> list[list[bool]]:
+def _step_pattern(scan: ScanGrammar) -> list[list[bool]]:
     body = thaw(scan.fgraph)
     return connections(body.inputs, body.outputs)
 
 
 def pullback(
-    scan: Scan, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> list[Any]:
     """The cotangents of ``inputs``; disconnected where the connection pattern says so."""
     expand = expansion(scan, inputs)
@@ -106,7 +104,7 @@ class _Kept(NamedTuple):
 class _Backward:
     """The backward loop of one Scan node."""
 
-    def __init__(self, scan: Scan, inputs: Any, outputs: Any, cotangents: Any) -> None:
+    def __init__(self, scan: ScanGrammar, inputs: Any, outputs: Any, cotangents: Any) -> None:
         self.scan = scan
         self.args = scan.split_inputs(inputs)
         self.outs: ScanOuts = scan.split_outputs(outputs)

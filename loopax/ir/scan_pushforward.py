@@ -8,7 +8,7 @@ Forward mode stores nothing, so that it also goes through loops without a bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
@@ -24,13 +24,11 @@ from loopax.ir.inner_gradients import (
     spread,
 )
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
-
-if TYPE_CHECKING:
-    from loopax.ir.scan import Scan
+from loopax.ir.scan_grammar import ScanGrammar
 
 
 def pushforward(
-    scan: Scan, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Any]:
     """The tangents of ``outputs``, disconnected where none arrives."""
     if scan.options.truncate_gradient >= 0:
@@ -41,7 +39,7 @@ def pushforward(
 
 
 def _truncated(
-    scan: Scan, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    scan: ScanGrammar, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
 ) -> list[Any]:
     if scan.stops:
         expand: Any = expansion(scan, inputs)
@@ -67,7 +65,7 @@ def _with_rows_that_rest(y: Any, t: Any, reverse: bool) -> Any:
     return y.type.filter_variable(pt.concatenate([t, rest] if reverse else [rest, t]))
 
 
-def _pushed(scan: Scan, args: ScanArgs, given: ScanArgs) -> list[Any]:
+def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
     body = thaw(scan.fgraph)
     inner, outs = scan.split_body_inputs(body.inputs), scan.split_body_outputs(body.outputs)
     moving = _moving(scan, given, body)
@@ -119,7 +117,7 @@ def _pushed(scan: Scan, args: ScanArgs, given: ScanArgs) -> list[Any]:
     return [*finals, *traces, *([None, None] if scan.stops else [])]
 
 
-def _moving(scan: Scan, given: ScanArgs, body: Any) -> list[int]:
+def _moving(scan: ScanGrammar, given: ScanArgs, body: Any) -> list[int]:
     """The states that get a tangent, in any number of steps."""
     pattern = connections(body.inputs, body.outputs)
     first = 1 + scan.n_seqs

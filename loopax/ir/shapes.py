@@ -7,7 +7,7 @@ on a *value* inside the body is not known from outside.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -19,17 +19,16 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.compat import IfElse, thaw
+from loopax.ir.cond import Cond
+from loopax.ir.records import ScanArgs
 from loopax.ir.replace import replaced
+from loopax.ir.scan_grammar import ScanGrammar
 from loopax.ir.trace import stacked
-
-if TYPE_CHECKING:
-    from loopax.ir.records import ScanArgs
-    from loopax.ir.scan import Scan
 
 _ASK = object()
 
 
-def trace_shapes(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
+def trace_shapes(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
     """The trailing shape of each trace, as scalars over ``outer``; None where it is not known.
 
     ``shapes`` are those of ``outer``, one tuple of scalars (or None) for each.
@@ -41,7 +40,7 @@ def trace_shapes(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
     return found
 
 
-def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
+def _without_inference(scan: ScanGrammar, y: Any, shapes: ScanArgs) -> Any:
     """The shape of ``y`` where it is static, or that of a state."""
     if not isinstance(y.type, DenseTensorType):
         return None
@@ -53,7 +52,7 @@ def _without_inference(scan: Scan, y: Any, shapes: ScanArgs) -> Any:
     return _ASK
 
 
-def _inferred(scan: Scan, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
+def _inferred(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]:
     found: list[Any] = [None] * scan.n_ys
     # The rows of a trace have one shape, whichever branch a `Cond` takes: whichever tells it, does.
     for branch in (0, 1):
@@ -151,8 +150,6 @@ class _Lengths:
 
 def _take_branches(graph: FunctionGraph, branch: int) -> bool:
     """Put one branch of each `Cond` and IfElse, nested ones too, in its place; whether there was any."""
-    from loopax.ir.cond import Cond
-
     chosen = [node for node in graph.toposort() if isinstance(node.op, Cond | IfElse)]
     for node in chosen:
         op: Any = node.op
@@ -176,7 +173,7 @@ def _outside(shape: Any, outside: dict[Any, Any], dummies: set[Any]) -> Any:
     return tuple(replaced(dims, outside))
 
 
-def empty_traces(scan: Scan, args: ScanArgs) -> list[Any]:
+def empty_traces(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
     """The traces of a loop that took no step: zero rows of the trailing shape the body implies.
 
     ``args`` are values. A dimension that hangs on a value inside the body has length 0.

@@ -17,7 +17,7 @@ from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError
-from loopax.ir.evaluate import check_lengths
+from loopax.ir.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.blocks import block_length, scan_in_blocks
 from loopax.jax_backend.evaluate import ChangesInLoop, Site

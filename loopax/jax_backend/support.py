@@ -12,7 +12,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.jax_backend.callback import unsupported
 from loopax.jax_backend.registry import has_conversion
 from loopax.jax_backend.samplers.registry import has_sampler

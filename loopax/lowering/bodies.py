@@ -10,7 +10,8 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir import Call
-from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir.compat import thaw
+from loopax.ir.inner_graph_op import InnerGraphOp
 
 Change = Callable[[FunctionGraph], None]
 Where = Callable[[AbstractFunctionGraph], bool]

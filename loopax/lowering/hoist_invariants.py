@@ -38,7 +38,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trace_shapes

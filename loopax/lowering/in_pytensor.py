@@ -12,7 +12,7 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.stabilize import IN_PYTENSOR, stabilize_bodies

@@ -14,7 +14,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, S
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir import Scan
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.size import Length, Size
 
 

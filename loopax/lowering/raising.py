@@ -23,7 +23,7 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Call
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 
 
 class Effort(IntEnum):

@@ -13,7 +13,8 @@ from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir import Loop, Scan
-from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir.compat import thaw
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering import order
 
 

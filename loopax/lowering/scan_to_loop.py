@@ -33,7 +33,8 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import Cond, Loop, Scan, ScanArgs, ScanOuts, Stack, TraceType
-from loopax.ir.compat import InnerGraphOp, thaw
+from loopax.ir.compat import thaw
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.shapes import trace_shapes
 from loopax.ir.trace import stacked

@@ -14,8 +14,8 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.typed_list import TypedListType
 
-from loopax.ir.compat import InnerGraphOp
 from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend import rules
 from loopax.numba_backend.emitter import Emitter

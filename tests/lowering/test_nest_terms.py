@@ -10,7 +10,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax import scan
 from loopax.ir import check
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering import lower_to_loops
 from loopax.lowering.nest_terms import nest_terms
 from tests.compare import imported

@@ -10,7 +10,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax import cond, scan
-from loopax.ir import evaluate
+from loopax.ir.evaluate import perform_nodes
 from loopax.lowering import PASSES
 from tests.kept import Fault, assert_kept, difference, expected, outcome
 from tests.random_loops import RANDOM
@@ -89,8 +89,8 @@ def test_an_error_may_go_with_what_nobody_needs():
     np.testing.assert_allclose(values, [3.5])
 
 
-def test_running_without_compiling():
-    """`interpret` is `evaluate`."""
+def test_bodies_compiled_or_not():
+    """`evaluate`, which goes into bodies itself, gives what their ``perform`` does, which compiles them."""
 
     def step(c, r):
         inner, *_ = scan(lambda d, _: (d * A, None, d < 0.5), c, length=3)
@@ -99,7 +99,7 @@ def test_running_without_compiling():
     out = scan(step, A, X)
     one = _program([*out, scan(step, A, X, reverse=True)[1]], [0.5, -1.0, 2.0], 0.7)
     found = outcome(one, one.graph())
-    assert difference(found, (None, evaluate(one.graph(), *one.values), None)) is None
+    assert difference(found, (None, perform_nodes(one.graph(), *one.values), None)) is None
 
 
 def test_what_the_programs_hold():

@@ -14,7 +14,7 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax import scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check, evaluate
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
 from loopax.lowering import lower
 from loopax.lowering.recognise_reverse import recognise_reverse

@@ -12,8 +12,6 @@ from loopax.ir import Loop
 from tests.kept import interpret
 from tests.numba_backend.interpreted import interpreted, lowered
 
-pytestmark = pytest.mark.usefixtures("interpreted_bodies")
-
 n, m = pt.lscalar("n"), pt.lscalar("m")
 
 

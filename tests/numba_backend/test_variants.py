@@ -13,8 +13,6 @@ from loopax.numba_backend.runtime import StateChangesShape
 from tests.kept import interpret
 from tests.numba_backend.interpreted import as_python, interpreted, lowered
 
-pytestmark = pytest.mark.usefixtures("interpreted_bodies")
-
 i = pt.lscalar("i")
 
 

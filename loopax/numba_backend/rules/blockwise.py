@@ -17,7 +17,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.emitter import Emitter, Site, find_rule, rule
 from loopax.numba_backend.literals import dtype_name, joined

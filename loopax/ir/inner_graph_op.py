@@ -1,0 +1,57 @@
+"""``InnerGraphOp``: an op that is what it does with graphs of its own: a loop, a conditional, a call."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FrozenFunctionGraph
+from pytensor.graph.op import HasInnerGraph, Op
+
+from loopax.ir.compat import WithShapes
+
+Step = Callable[..., Sequence[Any]]
+
+
+class InnerGraphOp(WithShapes, HasInnerGraph, Op):
+    """An Op with one frozen inner graph in ``fgraph``.
+
+    What it means is said once, by `run`, of the functions that its `bodies` are: `evaluate` gives it
+    functions that go through a body node by node, ``perform`` compiled ones
+    (`loopax.ir.inner.CompiledBodies`).
+
+    3.0 wants ``fn``, ``inner_inputs``, ``inner_outputs`` and ``clone`` of such an Op, 3.3 only
+    ``fgraph``.
+    """
+
+    fgraph: FrozenFunctionGraph
+
+    @property
+    def bodies(self) -> Sequence[Any]:
+        """The graphs that `run` runs: the inner graph, or the branches that are its halves."""
+        return (self.fgraph,)
+
+    @abstractmethod
+    def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
+        """The values of the outputs for those of the inputs; ``steps`` are the `bodies` as functions."""
+
+    @property
+    def inner_inputs(self) -> list[Variable]:
+        return list(self.fgraph.inputs)
+
+    @property
+    def inner_outputs(self) -> list[Variable]:
+        return list(self.fgraph.outputs)
+
+    def clone(self) -> Op:
+        return self  # the inner graph is frozen: there is nothing to copy
+
+    def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
+        """As PyTensor does in its own modes, but not while we transpile (`lowering/stabilize.py`)."""
+        return not getattr(fgraph, "keeps_loops", False)
+
+    def with_body(self, body: FrozenFunctionGraph) -> Op:
+        """The same op around another inner graph of the same types."""
+        raise NotImplementedError(type(self).__name__)

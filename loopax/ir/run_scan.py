@@ -1,0 +1,74 @@
+"""What `Scan` means: twenty lines, written to be read, that every backend is tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.evaluate import own
+from loopax.ir.records import UNBOUNDED, ScanOuts
+from loopax.ir.scan_grammar import ScanGrammar
+from loopax.ir.shapes import empty_traces
+
+
+def run_scan(
+    scan: ScanGrammar, step: Callable[..., Sequence[Any]], inputs: Sequence[Any]
+) -> ScanOuts:
+    """The meaning of `Scan`: ``step`` is its body, ``inputs`` its inputs, in order.
+
+    The step that raises ``stop`` is counted and its rows are kept.
+    """
+    args = scan.split_inputs(inputs)
+    check_lengths(scan, args.n_steps, args.sequences)
+    order = range(int(args.n_steps))
+    states, rows, stop = list(args.states), [], False
+    for i in reversed(order) if scan.options.reverse else order:
+        slices = [x[i] for x in args.sequences]
+        outs = scan.split_body_outputs(step(np.int64(i), *slices, *states, *args.consts))
+        states, stop = list(outs.states), bool(outs.stop)
+        rows.append(outs.ys)
+        if stop:
+            break
+    ended = (np.asarray(len(rows)), np.asarray(stop)) if scan.stops else ()
+    if not rows:
+        return ScanOuts([own(s) for s in states], empty_traces(scan, args), *ended)
+    if scan.options.reverse:
+        rows.reverse()
+    traces = [
+        _stacked(scan, ys) if isinstance(y.type, DenseTensorType) else list(ys)
+        for ys, y in zip(zip(*rows, strict=True), scan.outs.ys, strict=True)
+    ]
+    return ScanOuts([own(s) for s in states], traces, *ended)
+
+
+def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:
+    shapes = list(dict.fromkeys(np.shape(row) for row in rows))
+    if len(shapes) > 1:
+        raise LoopTypeError(
+            f"The rows of a trace of {scan} have the shapes {shapes}: they cannot be stacked. Pad them to "
+            "one length."
+        )
+    return np.stack(rows)
+
+
+def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> None:
+    """Raise ValueError unless ``n_steps >= 0`` and every sequence has that many rows."""
+    if n_steps < 0:
+        raise ValueError(f"{scan} was asked for {n_steps} steps: a loop takes 0 or more.")
+    if n_steps == UNBOUNDED and not scan.stops:
+        # The gradient of a loop in a loop, whose number of steps came in from outside.
+        raise ValueError(
+            f"{scan} never ends: the loop that it is a derivative of has no bound on its number of steps. "
+            "Give it one, while_loop(cond, body, init, max_steps=1000), or use forward mode "
+            "(pushforward, jax.jvp)."
+        )
+    for k, x in enumerate(sequences):
+        if len(x) != n_steps:
+            raise ValueError(
+                f"{scan} takes {n_steps} steps, but its sequence {k} has {len(x)} rows. "
+                "Slice the sequence, or lower n_steps."
+            )
