@@ -4,6 +4,8 @@
     ir, lowering, calling  <-  *_backend   (themselves and these three; never each other)
     ir, lowering  <-  explanation          (the same)
 
+No file imports, in however many steps, itself: who reads a file reads those that it imports, and that ends.
+
 jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
 that each backend can be read, and can break with a release of its target, alone. The files are
 parsed, not imported: an import inside a function or under TYPE_CHECKING counts like any other.
@@ -114,6 +116,66 @@ def test_imports_keep_to_the_layers(path: Path) -> None:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found = list(violations(module, package, path.read_text(encoding="utf-8")))
     assert not found, "\n".join([name_of(path), *found])
+
+
+def imports_within(sources: dict[str, str], packages: set[str]) -> dict[str, set[str]]:
+    """Which modules each of ``sources`` (text by dotted name) imports of them; ``packages`` are folders."""
+    return {
+        module: {
+            name if name in sources else name.rpartition(".")[0]
+            for _, name in imports_of(
+                source, module if module in packages else module.rpartition(".")[0]
+            )
+        }
+        & sources.keys() - {module}
+        for module, source in sources.items()
+    }
+
+
+def import_cycle(imports: dict[str, set[str]]) -> list[str]:
+    """Modules that import one another in a circle, in order, the first again at the end; or nothing."""
+    clear: set[str] = set()
+    for start in imports:
+        path, ahead = [start], [iter(sorted(imports[start]))]
+        while path:
+            module = next(ahead[-1], None)
+            if module is None:
+                clear.add(path.pop())
+                ahead.pop()
+            elif module in path:
+                return [*path[path.index(module) :], module]
+            elif module not in clear:
+                path.append(module)
+                ahead.append(iter(sorted(imports[module])))
+    return []
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    sources = {module_of(path): path.read_text(encoding="utf-8") for path in PACKAGE}
+    packages = {module_of(path) for path in PACKAGE if path.name == "__init__.py"}
+    circle = import_cycle(imports_within(sources, packages))
+    assert not circle, " -> ".join(circle)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from p.a import f",
+        "from . import a",
+        "def g():\n    from .a import f",
+        "if TYPE_CHECKING:\n    import p.a",
+        "import_module('p.a')",
+    ],
+)
+def test_a_circle_is_seen(source: str) -> None:
+    sources = {
+        "p": "",
+        "p.a": "from p import b",
+        "p.b": "from p.c import x\nimport os",
+        "p.c": source,
+    }
+    assert import_cycle(imports_within(sources, {"p"})) == ["p.a", "p.b", "p.c", "p.a"]
+    assert not import_cycle(imports_within({**sources, "p.c": "from p import d"}, {"p"}))
 
 
 def test_every_folder_has_a_layer() -> None:

@@ -94,11 +94,15 @@ class Explanation:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page to ``path``: one file that needs no other and no network."""
-        Path(path).write_text(page.page(self), encoding="utf-8")
+        Path(path).write_text(page.page(self.name, self._sections()), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the page, without what makes it a document."""
-        return page.body(self)
+        return page.body(self.name, self._sections())
+
+    def _sections(self) -> list[page.Section]:
+        read = page.Section("as read", self.read, self.counts_read)
+        return [read, *(page.Section(s.name, s.after, s.counts) for s in self.stages)]
 
 
 def _line(now: Counts, last: Counts) -> str:

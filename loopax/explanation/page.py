@@ -6,14 +6,15 @@ setting, and in a notebook the notebook's theme.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
+
+from pytensor.graph.fg import FunctionGraph
 
 from loopax.explanation.drawing import Body, bodies, caption, drawing
-
-if TYPE_CHECKING:
-    from loopax.explanation.explanation import Explanation
+from loopax.ir.pformat import pformat
+from loopax.lowering.record import Counts
 
 _LIGHT = (
     "--paper:#ffffff;--ink:#1d2330;--faint:#667085;--line:#d5dae3;--edge:#8a94a6;--box:#eef2f8;"
@@ -61,66 +62,70 @@ background:none;color:inherit}}
 """
 
 
-def page(explanation: Explanation) -> str:
-    """The whole document."""
+class Section(NamedTuple):
+    """The program at one stage: as it was read, or after a pass that changed something."""
+
+    title: str
+    graph: FunctionGraph
+    counts: Counts
+
+
+def page(name: str, sections: Sequence[Section]) -> str:
+    """The whole document, about the program ``name``."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(explanation.name)}: passes</title>"
+        f"<title>{escape(name)}: passes</title>"
         f"<style>body{{margin:0}} {_ME}{{min-height:100vh;box-sizing:border-box}}</style></head>\n"
-        f"<body>{body(explanation)}</body></html>\n"
+        f"<body>{body(name, sections)}</body></html>\n"
     )
 
 
-def body(explanation: Explanation) -> str:
+def body(name: str, sections: Sequence[Section]) -> str:
     """What is in the document, with the style that it needs."""
     return "\n".join(
         [
             f'<div class="loopax-explanation"><style>{_STYLE}</style>',
-            f"<h2>{escape(explanation.name)}</h2>",
-            *_table(explanation),
+            f"<h2>{escape(name)}</h2>",
+            *_table(sections),
             '<section class="lowered"><h3>The loops, lowered</h3>',
-            *_figures(bodies(explanation.lowered)),
+            *_figures(bodies(sections[-1].graph)),
             "</section>",
             "<h3>The program, stage by stage</h3>",
-            *_stages(explanation),
+            *_stages(name, sections),
             "</div>",
         ]
     )
 
 
-def _table(explanation: Explanation) -> Iterator[str]:
+def _table(sections: Sequence[Section]) -> Iterator[str]:
     """A row for each stage: its counts, and a bar of them."""
-    rows = [("as read", explanation.counts_read)]
-    rows += [(stage.name, stage.counts) for stage in explanation.stages]
-    most = max(1, *(c.outside + c.inside for _, c in rows))
+    most = max(1, *(c.outside + c.inside for _, _, c in sections))
     yield (
         "<table><thead><tr><th>stage</th><th>loops</th>"
         '<th><span class="key outside"></span> other ops outside</th>'
         '<th><span class="key inside"></span> inside</th><th></th></tr></thead><tbody>'
     )
-    for name, c in rows:
+    for title, _, c in sections:
         bars = "".join(
             f'<span class="{what}" style="width:{100 * n / most:.1f}%"></span>'
             for what, n in (("outside", c.outside), ("inside", c.inside))
         )
         yield (
-            f"<tr><th>{escape(name)}</th><td>{c.loops}</td><td>{c.outside}</td>"
+            f"<tr><th>{escape(title)}</th><td>{c.loops}</td><td>{c.outside}</td>"
             f'<td>{c.inside}</td><td><div class="bar">{bars}</div></td></tr>'
         )
     yield "</tbody></table>"
-    if not explanation.stages:
+    if len(sections) == 1:
         yield "<p>No pass changed it.</p>"
 
 
-def _stages(explanation: Explanation) -> Iterator[str]:
+def _stages(name: str, sections: Sequence[Section]) -> Iterator[str]:
     """The text of each stage, and drawings of those bodies that the stage before did not have."""
     known: set[Any] = set()
-    stages = [("as read", explanation.read)]
-    stages += [(stage.name, stage.after) for stage in explanation.stages]
-    for name, graph in stages:
-        yield f"<details><summary>{escape(name)}</summary>"
-        yield f"<pre>{escape(explanation.text(graph))}</pre>"
+    for title, graph, _ in sections:
+        yield f"<details><summary>{escape(title)}</summary>"
+        yield f"<pre>{escape(pformat(graph, name))}</pre>"
         found = bodies(graph)
         yield from _figures(found, known)
         yield "</details>"

@@ -4,7 +4,7 @@ from loopax.jax_backend.x64 import import_dispatch, set_default_precision
 
 import_dispatch()  # before anything below imports PyTensor's registry, which changes JAX's precision
 
-from loopax.jax_backend import calls, conditionals, loops, ops  # noqa: E402  (they register their rules)
+from loopax.jax_backend import calls, conditionals, leaf, loops, ops  # noqa: E402  (they register their rules)
 from loopax.jax_backend.callback import refusal  # noqa: E402
 from loopax.jax_backend.context import SharedContext  # noqa: E402
 from loopax.jax_backend.function import JaxFunction  # noqa: E402
@@ -22,6 +22,7 @@ __all__ = [
     "Trace",
     "calls",
     "conditionals",
+    "leaf",
     "loops",
     "ops",
     "refusal",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,9 @@ from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.evaluate import apply
 from loopax.ir.pullback import floats, pullback_graph
 from loopax.jax_backend.custom import with_pullback
+from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.host_shapes import output_shapes
 from loopax.jax_backend.registry import has_conversion
-
-if TYPE_CHECKING:
-    from loopax.jax_backend.evaluate import Site
 
 
 def unsupported(node: Apply) -> str:

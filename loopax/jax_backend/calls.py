@@ -11,7 +11,8 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax.ir import Call
 from loopax.ir.pullback import floats
 from loopax.jax_backend.custom import with_pullback
-from loopax.jax_backend.evaluate import Frame, Plan, Site, convert
+from loopax.jax_backend.evaluate import Site, convert
+from loopax.jax_backend.frame import Frame, Plan
 from loopax.jax_backend.registry import rule
 from loopax.jax_backend.static import is_traced
 

@@ -20,7 +20,8 @@ from loopax.ir.errors import DynamicShapeError, LoopTypeError
 from loopax.ir.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.blocks import block_length, scan_in_blocks
-from loopax.jax_backend.evaluate import ChangesInLoop, Site
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.frame import ChangesInLoop
 from loopax.jax_backend.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.step import initial_states, rows_of, scan_step
 

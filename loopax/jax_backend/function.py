@@ -19,7 +19,8 @@ from loopax.jax_backend.arguments import JaxArguments
 from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.context import SharedContext
 from loopax.jax_backend.crossing import current, is_static, release
-from loopax.jax_backend.evaluate import Context, NeedsStatic, run
+from loopax.jax_backend.evaluate import run
+from loopax.jax_backend.frame import Context, NeedsStatic
 from loopax.jax_backend.generators import is_key
 from loopax.jax_backend.stages import Stages
 from loopax.jax_backend.static import is_traced

@@ -8,7 +8,7 @@ later is an error, never a wrong result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.evaluate import apply
-
-if TYPE_CHECKING:
-    from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.evaluate import Site
 
 
 def output_shapes(site: Site, values: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,16 +20,15 @@ from pytensor.scalar.basic import ScalarConstant, ScalarType
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.jax_backend.callback import call_back
-from loopax.jax_backend.registry import has_conversion
+from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.registry import has_conversion, leaf_rule
 from loopax.jax_backend.static import is_traced
-
-if TYPE_CHECKING:
-    from loopax.jax_backend.evaluate import Site
 
 _MAX_CONSTANT = 4096  # elements of a static input that is worth a Constant
 
 
-def convert_leaf(site: Site, values: Sequence[Any]) -> Any:
+@leaf_rule
+def convert_leaf(site: Site, *values: Any) -> Any:
     """The outputs of a node by PyTensor's conversion, or by a callback where there is none."""
     if not has_conversion(site.op):
         return call_back(site, values)

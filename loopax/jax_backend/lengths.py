@@ -7,11 +7,11 @@ that a gradient runs back through, then has room for as many.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -33,11 +33,9 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir import FitRows, Scan
 from loopax.ir.rows import KeepRows
+from loopax.jax_backend.frame import Frame
 from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.trace import Trace
-
-if TYPE_CHECKING:
-    from loopax.jax_backend.evaluate import Frame, Site
 
 Range = tuple[int, int]
 _LEAST = -(2**63)
@@ -74,28 +72,27 @@ def known_range(frame: Frame, v: Variable) -> Range | None:
     return None
 
 
-def has_open_length(site: Site, values: Sequence[Any]) -> bool:
+def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     """Whether the length of what the node makes is left open, though no input is a `Trace`.
 
     It asks for one that is traced, and in a known range; or takes the places where a mask is true, which is
     left open only where the caller's values cannot be static.
     """
-    if site.context.open_lengths and _takes_places(site, values):
+    if frame.context.open_lengths and _takes_places(node.op, values):
         return True
-    kind = next((k for cls, k in _LENGTHS.items() if isinstance(site.op, cls)), None)
+    kind = next((k for cls, k in _LENGTHS.items() if isinstance(node.op, cls)), None)
     if kind is None:
         return False
-    asked = kind(site.op, site.node.inputs, values)
+    asked = kind(node.op, node.inputs, values)
     # A value that could be static is to be, where the caller gives it one: the result is an array then.
     return any(
-        known_range(site.frame, v) is not None
-        and (site.context.open_lengths or _is_of_a_loop(site.frame, v))
+        known_range(frame, v) is not None
+        and (frame.context.open_lengths or _is_of_a_loop(frame, v))
         for v in asked
     )
 
 
-def _takes_places(site: Site, values: Sequence[Any]) -> bool:
-    op: Any = site.op
+def _takes_places(op: Any, values: Sequence[Any]) -> bool:
     if isinstance(op, Nonzero):
         return is_traced(values[0])
     skipped = next((k for cls, k in _INDEXED.items() if isinstance(op, cls)), None)

@@ -19,7 +19,8 @@ from pytensor.tensor.type import TensorType
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.lock import TRACING
-from loopax.jax_backend.evaluate import Context, Frame, NeedsStatic, Plan, Site, convert
+from loopax.jax_backend.evaluate import Site, convert
+from loopax.jax_backend.frame import Context, Frame, NeedsStatic, Plan
 from loopax.jax_backend.known_shapes import register_rewrite
 from loopax.jax_backend.registry import converted_ops
 from loopax.jax_backend.static import is_traced, no_number

@@ -20,6 +20,7 @@ from pytensor.link.jax.dispatch import jax_funcify
 Rule = Callable[..., Any]
 _RULES: dict[type, Rule] = {}
 _TRACE_RULES: dict[type, Rule] = {}
+_LEAF: list[Rule] = []  # the one of `leaf_rule`
 
 
 def rule(*op_classes: type) -> Callable[[Rule], Rule]:
@@ -30,6 +31,13 @@ def rule(*op_classes: type) -> Callable[[Rule], Rule]:
 def trace_rule(*op_classes: type) -> Callable[[Rule], Rule]:
     """Register a rule for where an input is a `Trace`, or the length of the result is left open."""
     return _registering(_TRACE_RULES, op_classes)
+
+
+def leaf_rule(function: Rule) -> Rule:
+    """Register the rule of all Ops that have none of their own."""
+    assert not _LEAF, f"there is one already: {_LEAF}"
+    _LEAF.append(function)
+    return function
 
 
 def _registering(rules: dict[type, Rule], op_classes: Sequence[type]) -> Callable[[Rule], Rule]:
@@ -45,6 +53,11 @@ def _registering(rules: dict[type, Rule], op_classes: Sequence[type]) -> Callabl
 def find_rule(op: Any) -> Rule | None:
     """The rule of the nearest class that ``op`` is an instance of."""
     return _nearest(_RULES, op)
+
+
+def find_leaf_rule() -> Rule:
+    """The rule of all Ops that have none of their own."""
+    return _LEAF[0]
 
 
 def find_trace_rule(op: Any) -> Rule | None:

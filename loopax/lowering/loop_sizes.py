@@ -10,20 +10,19 @@ only a loop of one step could end, and no backend with structured loops would ta
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.tensor.elemwise import Elemwise
 
-if TYPE_CHECKING:
-    from loopax.lowering.size import Size
-    from loopax.lowering.sizes import Sizes
+from loopax.lowering.size import Size
+from loopax.lowering.size_questions import SizeQuestions
 
 
 class LoopSizes:
     """The sizes in the body of the loop of ``node``, by those outside."""
 
-    def __init__(self, node: Apply, outside: Sizes, inside: Sizes) -> None:
+    def __init__(self, node: Apply, outside: SizeQuestions, inside: SizeQuestions) -> None:
         self._op: Any = node.op
         self._node = node
         self._outside, self._inside = outside, inside

@@ -7,7 +7,7 @@ where it cannot tell. `Pieces` asks, and answers for the inputs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
@@ -30,15 +30,13 @@ from loopax.lowering.row_pieces import (
     sliced,
     taken,
 )
+from loopax.lowering.row_questions import RowQuestions
 from loopax.lowering.size import Size
-
-if TYPE_CHECKING:
-    from loopax.lowering.pieces import Pieces
 
 CAP = 10**6  # nodes are counted up to here
 
 
-def _of_subtensor(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_subtensor(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     rows = leading_index(node)
     if not isinstance(rows, slice) or any(map(pieces.is_guarded, node.inputs[1:])):
         return None
@@ -53,7 +51,7 @@ def _of_subtensor(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return None if found is None else (found, 1)
 
 
-def _of_write(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_write(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     base = node.inputs[0]
     write = written_rows(pieces, node)
     if write is None:
@@ -75,7 +73,7 @@ def _of_write(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return joined([*before, *value, *after]), min(CAP, 1 + nodes + pieces.nodes(base))
 
 
-def written_rows(pieces: Pieces, node: Any) -> tuple[Size, Size, Rows, int] | None:
+def written_rows(pieces: RowQuestions, node: Any) -> tuple[Size, Size, Rows, int] | None:
     """Where ``node`` writes how many rows, the rows, and the nodes that make them."""
     base, y = node.inputs[:2]
     index = leading_index(node)
@@ -102,7 +100,9 @@ def written_rows(pieces: Pieces, node: Any) -> tuple[Size, Size, Rows, int] | No
     return start - count + 1, count, backwards(rows), nodes
 
 
-def _written(pieces: Pieces, base: Any, y: Any, count: Size, many: bool) -> tuple[Rows, int] | None:
+def _written(
+    pieces: RowQuestions, base: Any, y: Any, count: Size, many: bool
+) -> tuple[Rows, int] | None:
     """The rows that a write of ``y`` to ``count`` rows of ``base`` leaves there."""
     if all(n == 1 for n in y.type.shape):
         if y.type.ndim == base.type.ndim - 1 and pieces.agree(base, y, 1):
@@ -122,7 +122,7 @@ def _written(pieces: Pieces, base: Any, y: Any, count: Size, many: bool) -> tupl
     return None
 
 
-def _of_join(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_join(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     parts = joined_rows(node)
     if not parts or any(p.type.dtype != x.type.dtype for p in parts):
         return None
@@ -133,7 +133,7 @@ def _of_join(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return found, min(CAP, 1 + sum(n for _, n in asked))
 
 
-def _of_split(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_split(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     op, source = node.op, node.inputs[0]
     axis = getattr(op, "axis", None)
     if axis is None and isinstance(node.inputs[1], Constant):
@@ -149,14 +149,14 @@ def _of_split(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return None if found is None else (found, min(CAP, 1 + pieces.nodes(source)))
 
 
-def _is_known(pieces: Pieces, out: Any, n: Size) -> bool:
+def _is_known(pieces: RowQuestions, out: Any, n: Size) -> bool:
     """Whether the length that a Split was asked for cannot be negative."""
     return pieces.sizes.at_least(n) and all(
         getattr(atom, "of", None) is not out for atom, _ in n.terms
     )
 
 
-def _of_alloc(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_alloc(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     value, *dims = node.inputs
     if any(pieces.is_guarded(n) for n in dims):
         return None
@@ -173,7 +173,7 @@ def _of_alloc(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return None if row is None else (joined([Fill(row, lengths[0])]), 1)
 
 
-def _filled(pieces: Pieces, value: Any, ndim: int, lengths: list[Size]) -> Any:
+def _filled(pieces: RowQuestions, value: Any, ndim: int, lengths: list[Size]) -> Any:
     """The row of a fill with ``value``, which has length 1 along the leading axis or lacks it."""
     if all(n == 1 for n in value.type.shape):
         return pieces.scalar(value)
@@ -185,7 +185,7 @@ def _filled(pieces: Pieces, value: Any, ndim: int, lengths: list[Size]) -> Any:
     return None
 
 
-def _of_dim_shuffle(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_dim_shuffle(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     inner = node.inputs[0]
     if tuple(node.op.new_order) != ("x", *range(inner.type.ndim)):
         return None
@@ -193,14 +193,14 @@ def _of_dim_shuffle(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | Non
     return joined([piece]), min(CAP, 1 + nodes)
 
 
-def _of_vector(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_vector(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     if any(v.type.dtype != x.type.dtype for v in node.inputs):
         return None
     asked = [pieces.row_in(v) for v in node.inputs]
     return joined([piece for piece, _ in asked]), min(CAP, 1 + sum(n for _, n in asked))
 
 
-def _of_specify_shape(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_specify_shape(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     source, *dims = node.inputs
     for k, n in enumerate(dims):
         if n.type != NoneConst.type and pieces.sizes.of(n) != pieces.sizes.length(source, k):
@@ -209,7 +209,7 @@ def _of_specify_shape(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | N
     return rows, min(CAP, 1 + nodes)
 
 
-def _of_elemwise(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_elemwise(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     if isinstance(node.op.scalar_op, ps.Second):
         return _of_second(pieces, x, *node.inputs)
     if isinstance(node.op.scalar_op, ps.Mul):
@@ -225,7 +225,7 @@ def _of_elemwise(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return found[0], min(CAP, 1 + sum(n for _, n in asked))
 
 
-def _of_product(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+def _of_product(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     """A product of fills and single numbers, all constants: one fill."""
     factors, fills = [], []
     for v in node.inputs:
@@ -245,7 +245,7 @@ def _of_product(pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     return joined([Fill(pieces.constant(product), n)]), nodes
 
 
-def _of_second(pieces: Pieces, x: Any, like: Any, value: Any) -> tuple[Rows, int] | None:
+def _of_second(pieces: RowQuestions, x: Any, like: Any, value: Any) -> tuple[Rows, int] | None:
     if value.type.dtype != x.type.dtype:
         return None
     lengths = [pieces.length(like, k) for k in range(x.type.ndim)]

@@ -21,7 +21,6 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.lowering.piece_expressions import Expressions
 from loopax.lowering.piece_rules import CAP, RULES, leading_index, written_rows
 from loopax.lowering.row_pieces import (
     NONE,
@@ -37,6 +36,7 @@ from loopax.lowering.row_pieces import (
     joined,
     taken,
 )
+from loopax.lowering.row_questions import RowQuestions
 from loopax.lowering.size import Size
 from loopax.lowering.sizes import Sizes
 
@@ -44,7 +44,7 @@ _MOST = 16  # pieces of one tensor; what has more stays as it is
 _DEPTH = 100  # as in Sizes: asked in topological order, few questions go far
 
 
-class Pieces(Expressions):
+class Pieces(RowQuestions):
     """The rows of the tensors of one graph. Ask in topological order; answers are kept.
 
     Parameters are those of `Expressions`.

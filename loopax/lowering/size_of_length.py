@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
@@ -18,12 +18,10 @@ from loopax.ir.compat import joined_rows
 from loopax.ir.rows import FitRows, KeepRows
 from loopax.lowering.size import Size, total
 from loopax.lowering.size_of_value import element, is_integer
-
-if TYPE_CHECKING:
-    from loopax.lowering.sizes import Sizes
+from loopax.lowering.size_questions import SizeQuestions
 
 
-def length_of(sizes: Sizes, x: Any, axis: int) -> Size | None:
+def length_of(sizes: SizeQuestions, x: Any, axis: int) -> Size | None:
     if isinstance(x, Constant):
         return Size(offset=len(x.data) if axis == 0 else x.data.shape[axis])
     node = x.owner
@@ -68,7 +66,7 @@ def length_of(sizes: Sizes, x: Any, axis: int) -> Size | None:
     return None
 
 
-def _of_loop(sizes: Sizes, node: Any, at: int, axis: int) -> Size | None:
+def _of_loop(sizes: SizeQuestions, node: Any, at: int, axis: int) -> Size | None:
     if axis == 0 and at >= node.op.n_states:
         return _rows_made(sizes, node)
     if not hasattr(node.outputs[at].type, "ndim"):
@@ -76,7 +74,7 @@ def _of_loop(sizes: Sizes, node: Any, at: int, axis: int) -> Size | None:
     return sizes.of_loop(node).of(at, axis)
 
 
-def _rows_made(sizes: Sizes, node: Any) -> Size:
+def _rows_made(sizes: SizeQuestions, node: Any) -> Size:
     """The length of the traces of a loop: the steps that it takes."""
     if not node.op.stops:
         return sizes.steps(node)
@@ -85,21 +83,21 @@ def _rows_made(sizes: Sizes, node: Any) -> Size:
     return Size(frozenset([(n_done, 1)]))
 
 
-def _of_product(sizes: Sizes, a: Any, b: Any, axis: int, ndim: int) -> Size | None:
+def _of_product(sizes: SizeQuestions, a: Any, b: Any, axis: int, ndim: int) -> Size | None:
     if max(a.type.ndim, b.type.ndim) > 2:
         return None
     rows = axis == 0 and a.type.ndim == 2
     return sizes.length(a, 0) if rows else sizes.length(b, b.type.ndim - 1) if ndim else None
 
 
-def _of_elemwise(sizes: Sizes, given: Any, axis: int) -> Size | None:
+def _of_elemwise(sizes: SizeQuestions, given: Any, axis: int) -> Size | None:
     # A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
     lengths = [sizes.length(v, axis) for v in given if v.type.shape[axis] != 1]
     constant = [n for n in lengths if n.constant is not None]
     return next(iter([*constant, *lengths]), None)
 
 
-def _of_slice(sizes: Sizes, node: Any, axis: int) -> Size | None:
+def _of_slice(sizes: SizeQuestions, node: Any, axis: int) -> Size | None:
     op: Any = node.op
     index = indices_from_subtensor(node.inputs[1:], op.idx_list)
     x, at = node.inputs[0], axis
@@ -112,7 +110,7 @@ def _of_slice(sizes: Sizes, node: Any, axis: int) -> Size | None:
     return sizes.length(x, at)
 
 
-def _of_split(sizes: Sizes, node: Any, x: Any) -> Size | None:
+def _of_split(sizes: SizeQuestions, node: Any, x: Any) -> Size | None:
     op: Any = node.op
     axis = getattr(op, "axis", None)
     given = node.inputs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
@@ -15,15 +15,13 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.typed_list import length as list_length
 
 from loopax.lowering.size import Size, total
-
-if TYPE_CHECKING:
-    from loopax.lowering.sizes import Sizes
+from loopax.lowering.size_questions import SizeQuestions
 
 # Shorter integers, and those that are never below zero, wrap around where a length does not.
 _WIDE = ("int64", "int32")
 
 
-def value_of(sizes: Sizes, v: Any) -> Size | None:
+def value_of(sizes: SizeQuestions, v: Any) -> Size | None:
     if isinstance(v, Constant):
         return Size(offset=int(v.data)) if _is_discrete(v) else None
     if v.owner is None:
@@ -53,7 +51,7 @@ def value_of(sizes: Sizes, v: Any) -> Size | None:
     return found if found.constant is None or _takes(v.type.dtype, found.constant) else None
 
 
-def element(sizes: Sizes, vector: Any, k: int) -> Size | None:
+def element(sizes: SizeQuestions, vector: Any, k: int) -> Size | None:
     """Element ``k`` of a vector of sizes."""
     if isinstance(vector, Constant):
         return (
@@ -68,7 +66,7 @@ def element(sizes: Sizes, vector: Any, k: int) -> Size | None:
     return None
 
 
-def _arithmetic(sizes: Sizes, op: Any, inputs: Any) -> Size | None:
+def _arithmetic(sizes: SizeQuestions, op: Any, inputs: Any) -> Size | None:
     """What comes out of ``op`` where it does not wrap around."""
     if not all(map(is_integer, inputs)) and not isinstance(op, ps.Switch):
         return None
@@ -104,7 +102,7 @@ def _product(factors: list[Size]) -> Size | None:
     return total
 
 
-def _holds(sizes: Sizes, condition: Any) -> bool | None:
+def _holds(sizes: SizeQuestions, condition: Any) -> bool | None:
     """Whether a comparison holds in every run (True), in none (False), or nobody knows."""
     if isinstance(condition, Constant):
         return bool(condition.data)

@@ -27,11 +27,12 @@ from loopax.lowering.loop_sizes import LoopSizes
 from loopax.lowering.size import Clipped, Length, Size
 from loopax.lowering.size_of_length import length_of
 from loopax.lowering.size_of_value import value_of
+from loopax.lowering.size_questions import SizeQuestions
 
 _DEPTH = 100  # how far a question is followed: passes ask in topological order, so that few go far
 
 
-class Sizes:
+class Sizes(SizeQuestions):
     """What is known of the sizes in one graph. Answers are kept: make a new one for a changed graph.
 
     Parameters

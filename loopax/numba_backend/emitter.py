@@ -33,6 +33,7 @@ from loopax.numba_backend.values import (
     Small,
     Value,
     Virtual,
+    shared,
 )
 
 DEEPEST = 40  # so many may be computed from one another where they are read: Python calls as deep
@@ -89,6 +90,21 @@ class Site:
             small = self.emit.is_small(value.shape)
             return self.emit.in_locals(value) if small else self.emit.dense(value)
         return value
+
+    def owned(self, position: int, value: Opaque) -> Opaque:
+        """The value of an input as the node may change it: a copy where somebody else sees it."""
+        return (
+            value
+            if value.fresh and self._reads_alone(position)
+            else opaque.copied(self.emit, value)
+        )
+
+    def lent(self, position: int, value: Any) -> Any:
+        """The value of an input inside of the node, in a branch that runs once: see `owned`."""
+        return value if isinstance(value, Opaque) and self._reads_alone(position) else shared(value)
+
+    def _reads_alone(self, position: int) -> bool:
+        return len(self.uses[self.node.inputs[position]]) == 1
 
 
 class Emitter(Storage):
@@ -150,7 +166,6 @@ class Emitter(Storage):
         return Array(self.bind(np.ascontiguousarray(data), "const"), data.shape, str(data.dtype))
 
     def constant_value(self, v: Any) -> Any:
-        """A constant of any type; None and slices are themselves."""
         if on_numbers(v):
             return self.constant(v)
         if isinstance(v.type, TraceType) and not v.data and on_numbers(v.type.ttype()):

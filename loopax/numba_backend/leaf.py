@@ -65,7 +65,7 @@ def leaf(site: Site, *values: Any) -> Any:
     args = []
     for k, (v, value) in enumerate(zip(node.inputs, values, strict=True)):
         if k in destroyed and isinstance(value, Opaque):
-            value = opaque.owned(site, k, value)
+            value = site.owned(k, value)
         name = opaque.as_argument(emit, value, v)
         is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
         # A copy of its own: an array of ours may serve the next step of a loop again.

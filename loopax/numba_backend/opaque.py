@@ -1,13 +1,13 @@
 """Values that are no tensors: how they are copied, typed, written as an argument, read from a list.
 
-A random generator and a list are the only values of a program that change. `owned` is the one place
+A random generator and a list are the only values of a program that change. `Site.owned` is the one place
 that decides whether such a change may be made to the value itself. A sparse matrix, a slice and None
 are passed on as they are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numba
 import numpy as np
@@ -24,10 +24,8 @@ from pytensor.tensor.type_other import NoneTypeT, SliceType
 from pytensor.typed_list import TypedListType
 from scipy.sparse import csc_matrix, csr_matrix
 
-from loopax.numba_backend.values import Opaque, Rows, shared, small
-
-if TYPE_CHECKING:
-    from loopax.numba_backend.emitter import Emitter, Site
+from loopax.numba_backend.storage import Storage
+from loopax.numba_backend.values import Opaque, Rows, small
 
 
 def is_opaque(declared: Any) -> bool:
@@ -69,25 +67,13 @@ def native(declared: Any, x: Any) -> Any:
 # -- who may change it -----------------------------------------------------------------------------
 
 
-def owned(site: Site, position: int, value: Opaque) -> Opaque:
-    """The value of an input as the node may change it: itself, or a copy where somebody else sees it."""
-    only = len(site.uses[site.node.inputs[position]]) == 1
-    return value if value.fresh and only else copied(site.emit, value)
-
-
-def lent(site: Site, position: int, value: Any) -> Any:
-    """The value of an input inside of the node, in a branch that runs once: see `owned`."""
-    only = len(site.uses[site.node.inputs[position]]) == 1
-    return value if isinstance(value, Opaque) and only else shared(value)
-
-
-def copied(emit: Emitter, value: Opaque) -> Opaque:
+def copied(emit: Storage, value: Opaque) -> Opaque:
     """A copy that nobody else sees, of what is inside of a list as well."""
     function = emit.bind(numba_deepcopy, "deepcopy")
     return Opaque(emit.temp(f"{function}({value.name})", "own"), fresh=True)
 
 
-def changeable(emit: Emitter, value: Opaque, taken: list[str]) -> Opaque:
+def changeable(emit: Storage, value: Opaque, taken: list[str]) -> Opaque:
     """``value`` where it is fresh and not among ``taken``, to which it is added; a copy otherwise."""
     if not value.fresh or value.name in taken:
         value = copied(emit, value)
@@ -98,7 +84,7 @@ def changeable(emit: Emitter, value: Opaque, taken: list[str]) -> Opaque:
 # -- constants, arguments, elements ----------------------------------------------------------------
 
 
-def constant(emit: Emitter, v: Constant) -> Opaque:
+def constant(emit: Storage, v: Constant) -> Opaque:
     """A constant of an opaque type, as an expression, or as a local made at each call."""
     data = v.data
     if data is None:
@@ -132,7 +118,7 @@ def _made(generator: Any) -> Any:
     return made
 
 
-def no_elements(emit: Emitter, element: Any) -> Opaque:
+def no_elements(emit: Storage, element: Any) -> Opaque:
     """An empty list of elements of a type."""
     return Opaque(emit.temp(f"{emit.bind(_empty_list(element), 'no_elements')}()", "list"), True)
 
@@ -153,7 +139,7 @@ def _empty_list(element: Any) -> Any:
     return empty
 
 
-def as_argument(emit: Emitter, value: Any, v: Any) -> str:
+def as_argument(emit: Storage, value: Any, v: Any) -> str:
     """``value`` as PyTensor's own conversions take it: a tensor as an array, 0-d ones too."""
     if isinstance(value, Opaque):
         return value.name
@@ -166,7 +152,7 @@ def as_argument(emit: Emitter, value: Any, v: Any) -> str:
     return constant(emit, v).name
 
 
-def as_element(emit: Emitter, value: Any, element: Any) -> str:
+def as_element(emit: Storage, value: Any, element: Any) -> str:
     """``value`` as it is put into a list: a copy, an array in C order."""
     if isinstance(value, Opaque):
         return copied(emit, value).name
@@ -177,7 +163,7 @@ def as_element(emit: Emitter, value: Any, element: Any) -> str:
     return f"{emit.dense(value).name}.copy()"  # the array itself may serve the next step again
 
 
-def result(emit: Emitter, name: str, v: Any, fresh: bool = False) -> Any:
+def result(emit: Storage, name: str, v: Any, fresh: bool = False) -> Any:
     """The value of ``v``, that an op of another's making has left in ``name``."""
     if not isinstance(v.type, DenseTensorType | ScalarType):
         # The arrays of a sparse matrix may be those of another, or of the program's inputs.
@@ -197,7 +183,7 @@ def result(emit: Emitter, name: str, v: Any, fresh: bool = False) -> Any:
 # -- lists -----------------------------------------------------------------------------------------
 
 
-def as_list(emit: Emitter, rows: Rows | Opaque) -> Opaque:
+def as_list(emit: Storage, rows: Rows | Opaque) -> Opaque:
     """A list of arrays, from rows that lie in one buffer."""
     if isinstance(rows, Opaque):
         return rows

@@ -19,7 +19,7 @@ from loopax.numba_backend.source import Source, tuple_of
 
 @register_funcify_and_cache_key(Scan)
 def scan_conversion(op: Scan, node: Any = None, **kwargs: Any) -> Any:
-    """`loopax.ir.evaluate.run_scan`, with the rows of a trace in a buffer made by the first step."""
+    """`loopax.ir.run_scan`, with the rows of a trace in a buffer made by the first step."""
     xs, states, ys = ([f"{a}{k}" for k in range(n)] for a, n in _counts(op))
     consts = [f"c{k}" for k in range(op.n_consts)]
     tensor = [isinstance(y.type, TensorType) for y in op.outs.ys]

@@ -32,6 +32,10 @@ class Storage(Writer):
         self.largest = largest
         self.axes: dict[str, tuple[int, int]] = {}  # of a length: the argument and axis that has it
 
+    def constant_value(self, v: Any) -> Any:
+        """A constant of any type; None and slices are themselves."""
+        raise NotImplementedError
+
     def is_small(self, shape: Sequence[Dim]) -> bool:
         return (
             is_static(shape)

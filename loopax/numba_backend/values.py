@@ -86,7 +86,7 @@ class Opaque:
 
     A generator and a list change when they are drawn from or appended to. ``fresh`` says that nothing
     else can see this one, as it does of an `Array`: where the node that changes it is its only reader,
-    it is changed itself, and a copy otherwise (`opaque.owned`).
+    it is changed itself, and a copy otherwise (`Site.owned`).
     """
 
     name: str

@@ -26,7 +26,8 @@ import loopax
 from loopax import jaxify
 from loopax.ir.compat import AddSparseDenseC
 from loopax.ir.errors import DynamicShapeError, LoopTypeError
-from loopax.jax_backend.evaluate import Context, run
+from loopax.jax_backend.evaluate import run
+from loopax.jax_backend.frame import Context
 from loopax.jax_backend.registry import converted_ops
 from loopax.jax_backend.sparse import OrderedBCOO, as_bcoo, bcoo_to_scipy
 from tests.compare import FAST_COMPILE

@@ -24,7 +24,8 @@ from loopax.ir import (
     Unstack,
     evaluate,
 )
-from loopax.jax_backend.evaluate import Context, run
+from loopax.jax_backend.evaluate import run
+from loopax.jax_backend.frame import Context
 from loopax.jax_backend.lists import StackedList, empty
 from tests.compare import imported, primitives
 

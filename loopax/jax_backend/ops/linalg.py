@@ -18,7 +18,7 @@ def symmetric_eigen(site: Site, a: Any, *b: Any) -> Any:
     """From one triangle, as LAPACK reads it; JAX takes the mean of both."""
     part = jnp.tril if site.op.lower else jnp.triu
     strict = part(a, -1 if site.op.lower else 1)
-    return convert_leaf(site, [part(a) + strict.conj().T, *b])
+    return convert_leaf(site, part(a) + strict.conj().T, *b)
 
 
 @rule(TRSYL)

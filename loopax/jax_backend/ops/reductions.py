@@ -45,7 +45,7 @@ def reduce(site: Site, x: Any) -> Any:
         scalar_op, x = _fused(site, scalar_op, x)
     reducer = _REDUCERS.get(type(scalar_op))
     if reducer is None or (reducer in (jnp.all, jnp.any) and x.dtype != bool):
-        return _bitwise(op, x) if isinstance(scalar_op, ps.AND | ps.OR) else convert_leaf(site, [x])
+        return _bitwise(op, x) if isinstance(scalar_op, ps.AND | ps.OR) else convert_leaf(site, x)
     axis = None if op.axis is None else tuple(int(a) for a in op.axis)
     if axis == ():
         return x

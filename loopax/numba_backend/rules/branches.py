@@ -15,7 +15,7 @@ from loopax.numba_backend.values import Array, Opaque, Rows, Small, Value
 
 @rule(Call)
 def call(site: Site, *values: Value) -> Any:
-    given = [opaque.lent(site, k, value) for k, value in enumerate(values)]
+    given = [site.lent(k, value) for k, value in enumerate(values)]
     return tuple(site.emit.run(site.op.fgraph, given))
 
 
@@ -43,7 +43,7 @@ def _branches(
     unlike: set[int] = set()
     for head, branch in zip((f"if {asked}:", "else:"), site.op.branches, strict=True):
         with emit.block(head):
-            values = emit.run(branch, [opaque.lent(site, k + 1, v) for k, v in enumerate(operands)])
+            values = emit.run(branch, [site.lent(k + 1, v) for k, v in enumerate(operands)])
             if not results:
                 results = [_place(emit, value, k in like, ready) for k, value in enumerate(values)]
             unlike |= {k for k in like if not _same_kind(emit, results[k], values[k])}

@@ -29,7 +29,7 @@ def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
     if isinstance(value, Rows) and _keeps_rows(site.op, k):
         return copied(emit, value)
     if isinstance(value, Rows | Opaque):
-        return opaque.owned(site, k + 1, opaque.as_list(emit, value))
+        return site.owned(k + 1, opaque.as_list(emit, value))
     alone = len(site.uses[site.node.inputs[k + 1]]) == 1
     own = value if isinstance(value, Array) and value.fresh and alone else emit.fresh(value)
     if steady:

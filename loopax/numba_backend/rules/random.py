@@ -20,7 +20,7 @@ from pytensor.tensor.random.op import RandomVariable
 from loopax.numba_backend.emitter import Emitter, Site, rule
 from loopax.numba_backend.literals import as_dim, dtype_name, joined
 from loopax.numba_backend.object_mode import object_mode
-from loopax.numba_backend.opaque import owned, result
+from loopax.numba_backend.opaque import result
 from loopax.numba_backend.samplers import conditions, sampler
 from loopax.numba_backend.values import Array, Dim, Index, Opaque, Value, small
 
@@ -31,7 +31,7 @@ def draw(site: Site, rng: Opaque, size: Any, *params: Value) -> Any:
     function = sampler(op, site.node)
     if function is None:
         return object_mode(site, rng, size, *params)
-    generator = owned(site, 0, rng)
+    generator = site.owned(0, rng)
     n_batch = op.batch_ndim(site.node)
     one_draw = _Draw(site, emit.bind(function, op.name), generator.name, params)
     shape = _sized(emit, size) if isinstance(size, Value) else _broadcast(emit, one_draw, n_batch)
