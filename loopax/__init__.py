@@ -1,7 +1,7 @@
 """loopax: PyTensor programs as JAX programs, and as native code."""
 
 from loopax import lowering, numba_backend
-from loopax.calling import StatefulFunction
+from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
 from loopax.frontend.branches import cond
@@ -16,17 +16,13 @@ from loopax.ir.errors import (
     StatefulFunctionError,
     UnsupportedOpError,
 )
-from loopax.jax_backend import (
-    JaxFunction,
-    SharedContext,
-    Trace,
-    set_default_precision,
-)
-from loopax.numba_backend import NumbaFunction
-from loopax.traced import TracedFunction
+from loopax.jax_backend import JAX, JaxFunction, Trace, set_default_precision
+from loopax.numba_backend import NUMBA, NumbaFunction
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
 
+register_backend(JAX)
+register_backend(NUMBA)
 set_default_precision()
 lowering.register_with_pytensor()
 numba_backend.register_with_pytensor()

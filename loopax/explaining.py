@@ -8,13 +8,11 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
-from loopax.calling import ProgramFunction, StatefulFunction
+from loopax.calling import DEFAULT, BackendFunction, StatefulFunction, backend_named
+from loopax.calling.function import refuse_arguments
 from loopax.explanation import Explanation
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.jax_backend import Stages
-from loopax.lowering import PASSES
-from loopax.traced import TracedFunction
 from loopax.transpile import read
 
 
@@ -56,46 +54,22 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     with TRACING:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__
-        if isinstance(fn, ProgramFunction):
-            _refuse(fn, args, kwargs)
-            return Explanation.of(_as_read(fn), fn.program.name, fn.passes)
-        program = _program(fn, args, kwargs)
-        frontend.import_graph(program.graph)
-        passes = fn.build.kind.passes if isinstance(fn, TracedFunction) else PASSES
-        return Explanation.of(program.graph, program.name, passes)
+        if isinstance(fn, BackendFunction):
+            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, fn.backend.passes
+        else:
+            program = _program(fn, args, kwargs)
+            graph, name, passes = program.graph, program.name, backend_named(DEFAULT).passes
+        frontend.import_graph(graph)
+        return Explanation.of(graph, name, passes)
 
 
 def _program(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:
     if isinstance(fn, Function | FunctionGraph):
-        _refuse(fn, args, kwargs)
+        refuse_arguments(fn, args, kwargs)
         return read(fn)
-    if isinstance(fn, Stages) and not isinstance(fn, TracedFunction):
-        raise TypeError(
-            f"{fn!r} was made by a transformation of JAX and has no PyTensor program. Explain what it "
-            "was made from, explain(f), or transform variables: explain([x], pytensor.grad(y, x))."
-        )
     if not callable(fn):
         return read(fn, *args, **kwargs)
     at, _ = frontend.signature(args, kwargs)
-    program = frontend.trace(fn.__wrapped__ if isinstance(fn, TracedFunction) else fn, at)
+    program = frontend.trace(fn, at)
     program.name = getattr(fn, "__name__", program.name)
     return program
-
-
-def _refuse(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    if args or kwargs:
-        raise TypeError(
-            f"A {type(fn).__name__} has its own inputs and outputs, and what the passes do depends on no "
-            "arguments: explain(f)."
-        )
-
-
-def _as_read(fn: ProgramFunction) -> FunctionGraph:
-    """A copy of the program that ``fn`` was made from."""
-    program = fn.program
-    if program.as_read is None:
-        raise TypeError(
-            f"{fn!r} was unpickled, or not made by jaxify, and has its program as the passes left it "
-            "only. Explain what it was made from: explain([x], y)."
-        )
-    return FunctionGraph(*program.as_read, clone=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.builders import NumbaBuilder
+from loopax.builders import Builder
+from loopax.calling import BackendFunction, TracedFunction
 from loopax.frontend import transforms
 from loopax.frontend.program_transforms import batched_types, transformed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.lock import TRACING
-from loopax.jax_backend import Stages
-from loopax.numba_backend import NumbaFunction
-from loopax.traced import TracedFunction
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -47,10 +45,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     >>> vmap(total, in_axes=(None, 0))(1.0, np.arange(6.0).reshape(2, 3)).eval()
     array([ 4., 13.])
     """
-    if isinstance(f, Stages):
-        return f.transformed("vmap", in_axes=in_axes, out_axes=out_axes)
-    if isinstance(f, NumbaFunction | TracedFunction):
-        return _native(f, lambda g: vmap(g, in_axes, out_axes), in_axes)
+    if isinstance(f, BackendFunction):
+        return _by_backend(f, vmap, in_axes=in_axes, out_axes=out_axes)
     return transforms.vmap(f, in_axes, out_axes)
 
 
@@ -83,10 +79,8 @@ def value_and_grad(
     >>> value.eval(), slope.eval()
     (array(5.), array([2., 4.]))
     """
-    if isinstance(f, Stages):
-        return f.transformed("value_and_grad", argnums=argnums, has_aux=has_aux)
-    if isinstance(f, NumbaFunction | TracedFunction):
-        return _native(f, lambda g: value_and_grad(g, argnums, has_aux))
+    if isinstance(f, BackendFunction):
+        return _by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
     return transforms.value_and_grad(f, argnums, has_aux)
 
 
@@ -103,10 +97,8 @@ def grad(
     >>> grad(grad(lambda x: x**3))(2.0).eval()
     array(12.)
     """
-    if isinstance(f, Stages):
-        return f.transformed("grad", argnums=argnums, has_aux=has_aux)
-    if isinstance(f, NumbaFunction | TracedFunction):
-        return _native(f, lambda g: grad(g, argnums, has_aux))
+    if isinstance(f, BackendFunction):
+        return _by_backend(f, grad, argnums=argnums, has_aux=has_aux)
     both = transforms.value_and_grad(f, argnums, has_aux)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
@@ -118,16 +110,18 @@ def grad(
     return gradient
 
 
-def _native(
-    f: NumbaFunction | TracedFunction, transform: Callable[[Any], Any], in_axes: Any = None
-) -> Any:
-    """``transform``, of functions of variables, of a function of native code; one of the same kind.
+def _by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
+    """``transform(f, **options)`` by the backend of ``f``, or of its program as a graph, built anew."""
+    own = f.backend.transformations.get(transform.__name__)
+    if own is not None:
+        return own(f, **options)
 
-    ``in_axes`` are those of `vmap`: with them the types of the inputs get an axis.
-    """
+    def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:
+        return transform(g, **options)
+
     if isinstance(f, TracedFunction):  # what it computes is known when it is called
-        new = transform(f.__wrapped__)
-        return TracedFunction(new, f.build, new.__name__)
+        new = of_variables(f.__wrapped__)
+        return type(f)(new, f.build, new.__name__)
     program = f.program
     if program.updates:
         names = ", ".join(program.shared_names[k] for k in program.updates)
@@ -136,5 +130,5 @@ def _native(
             "a derivative nor a batch. Make a function of the outputs alone: jaxify([x], y)."
         )
     with TRACING:
-        types = batched_types(program, in_axes)
-        return NumbaBuilder(f.on_missing)(transformed(program, transform, types))
+        types = batched_types(program, options.get("in_axes"))
+        return Builder(f.backend, f.options)(transformed(program, of_variables, types))

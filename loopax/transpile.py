@@ -8,11 +8,9 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
-from loopax.builders import JaxBuilder, NumbaBuilder
+from loopax.builders import Builder
+from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
-from loopax.traced import JaxTracedFunction, TracedFunction
-
-_BACKENDS = ("jax", "numba")
 
 
 def jaxify(
@@ -21,7 +19,7 @@ def jaxify(
     *,
     updates: Any = None,
     givens: Any = None,
-    backend: str = "jax",
+    backend: str = DEFAULT,
     jit: bool = True,
     on_missing: str = "callback",
     name: str | None = None,
@@ -72,27 +70,12 @@ def jaxify(
     >>> jaxify([x], (x**2).sum(), backend="numba")([1.0, 2.0])
     array(5.)
     """
-    build, traced = _backend(backend, jit, on_missing)
+    chosen = backend_named(backend)
+    build = Builder(chosen, chosen.options(jit, on_missing))
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
-        return traced(fn, build, name)
+        return chosen.traced(fn, build, name)
     return build(read(fn, outputs, updates, givens, name))
-
-
-def _backend(backend: str, jit: bool, on_missing: str) -> tuple[Any, type[TracedFunction]]:
-    """What builds a program, and the class of a Python function."""
-    if backend not in _BACKENDS:
-        raise ValueError(f"backend must be one of {_BACKENDS}, got {backend!r}")
-    if on_missing not in ("callback", "raise"):
-        raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
-    if backend == "jax":
-        return JaxBuilder(on_missing, jit), JaxTracedFunction
-    if jit is not True:
-        raise ValueError(
-            f"jit={jit!r} goes with backend='jax'. With backend='numba' a program is always compiled, at "
-            "its first call; to read it as Python, print f.source."
-        )
-    return NumbaBuilder(on_missing), TracedFunction
 
 
 def read(

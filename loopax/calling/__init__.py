@@ -1,8 +1,27 @@
-"""What the callables of both backends have in common: arguments, contexts, state."""
+"""What the callables of all backends have in common: arguments, contexts, state; and what a backend is."""
 
 from loopax.calling.arguments import Arguments
-from loopax.calling.context import BaseContext
+from loopax.calling.backend import (
+    DEFAULT,
+    Backend,
+    BackendFunction,
+    backend_named,
+    register_backend,
+)
+from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.calling.stateful import StatefulFunction
+from loopax.calling.traced import TracedFunction
 
-__all__ = ["Arguments", "BaseContext", "ProgramFunction", "StatefulFunction"]
+__all__ = [
+    "DEFAULT",
+    "Arguments",
+    "Backend",
+    "BackendFunction",
+    "ProgramFunction",
+    "SharedContext",
+    "StatefulFunction",
+    "TracedFunction",
+    "backend_named",
+    "register_backend",
+]

@@ -1,4 +1,4 @@
-"""The values of a program's shared variables, by name: what the contexts of both backends are."""
+"""``SharedContext``: the values of a program's shared variables, by name; each backend has a form of it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from pytensor.compile.executor import Function
 
+from loopax.calling.backend import DEFAULT, backend_named
 from loopax.calling.context_file import read_arrays, write_arrays
 from loopax.calling.crossing import Crossing
 from loopax.calling.layout import Layout
@@ -17,7 +18,7 @@ from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import Program, Shared
 
 
-class BaseContext(Mapping[str, Any]):
+class SharedContext(Mapping[str, Any]):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
     ``f.init_context()`` makes one from what the variables hold, `of` one for several functions. A
@@ -35,7 +36,7 @@ class BaseContext(Mapping[str, Any]):
         self._values = tuple(values)
 
     @classmethod
-    def of(cls, *functions: Any) -> BaseContext:
+    def of(cls, *functions: Any) -> SharedContext:
         """One context for several functions: a variable that they share has one value.
 
         Parameters
@@ -55,7 +56,8 @@ class BaseContext(Mapping[str, Any]):
                 "of native code NumPy arrays and generators. Make one with each of them."
             )
         found = {id(s.storage): s for f in functions for s in _shared_by(f)}
-        return (kinds.pop() if kinds else cls).holding([*found.values()])
+        kind = cls if cls is not SharedContext else backend_named(DEFAULT).context
+        return (kinds.pop() if kinds else kind).holding([*found.values()])
 
     @classmethod
     def holding(cls, shared: Sequence[Shared]) -> Self:

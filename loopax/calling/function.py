@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self
+from typing import Any, Self
+
+from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.arguments import Arguments
-from loopax.calling.context import BaseContext
+from loopax.calling.backend import BackendFunction
 from loopax.calling.stateful import StatefulFunction
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import Program
 
 
-class ProgramFunction:
+class ProgramFunction(BackendFunction):
     """A program with a front door. A backend gives it ``__call__`` and ``apply``."""
 
     program: Program
-    context_class: ClassVar[type[BaseContext]]
-    passes: ClassVar[tuple[Any, ...]]  # those that the program went through
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, Any]:
+        """The options of `loopax.jaxify` that it was made with."""
+
+    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+        refuse_arguments(self, args, kwargs)
+        if self.program.as_read is None:
+            raise TypeError(
+                f"{self!r} was unpickled, or not made by jaxify, and has its program as the passes left it "
+                "only. Explain what it was made from: explain([x], y)."
+            )
+        return FunctionGraph(*self.program.as_read, clone=True)
 
     @abstractmethod
     def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -64,3 +78,12 @@ class ProgramFunction:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.program.name}{self.__signature__}>"
+
+
+def refuse_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise where a function that needs no arguments to be read is given some."""
+    if args or kwargs:
+        raise TypeError(
+            f"A {type(function).__name__} has its own inputs and outputs, and what the passes do depends "
+            "on no arguments: explain(f)."
+        )

@@ -6,7 +6,7 @@ import functools
 import threading
 from typing import Any
 
-from loopax.calling.context import BaseContext
+from loopax.calling.context import SharedContext
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import Program, Shared
 
@@ -32,7 +32,7 @@ class StatefulFunction:
     ([0, 1, 2], Array(3, dtype=int64), array(0))
     """
 
-    def __init__(self, function: Any, context: BaseContext, live: bool) -> None:
+    def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function, self._context, self._live = function, context, live
         self._read: dict[int, Shared] = {}  # what a live one has read, by its storage
@@ -57,7 +57,7 @@ class StatefulFunction:
         return out
 
     @property
-    def context(self) -> BaseContext:
+    def context(self) -> SharedContext:
         """The values as they are now. It can be set, to go on from others."""
         return (
             self._function.context_class.holding([*self._read.values()])
@@ -66,7 +66,7 @@ class StatefulFunction:
         )
 
     @context.setter
-    def context(self, context: BaseContext) -> None:
+    def context(self, context: SharedContext) -> None:
         if self._live:
             raise StatefulFunctionError(
                 f"{self.__name__} is live: its values are those of the shared variables. Set them with "
@@ -86,7 +86,7 @@ class StatefulFunction:
         """Another one that goes on from the same values, on its own."""
         return StatefulFunction(self._function, self._context, self._live)
 
-    def _now(self, program: Program) -> BaseContext:
+    def _now(self, program: Program) -> SharedContext:
         if self._live:
             return self._function.context_class.holding(program.shared)
         return self._context.including(program)
@@ -104,7 +104,7 @@ class StatefulFunction:
         self.__dict__.update(state, _lock=_LIVE if state["_live"] else threading.Lock())
 
 
-def _write(program: Program, context: BaseContext) -> None:
+def _write(program: Program, context: SharedContext) -> None:
     """Put the next values into PyTensor's storage: all of them, or none."""
     updated = [program.shared[k] for k in program.updates]
     values = context.read(program)

@@ -1,4 +1,4 @@
-"""``SharedContext``: the values of a program's shared variables, as a pytree."""
+"""``JaxContext``: the values of a program's shared variables, as a pytree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.sparse import BCOO
 
-from loopax.calling.context import BaseContext
+from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
 from loopax.calling.layout import Layout
 from loopax.ir.errors import LoopTypeError
@@ -21,12 +21,12 @@ from loopax.jax_backend.static import is_traced
 
 
 @jax.tree_util.register_pytree_with_keys_class
-class SharedContext(BaseContext):
+class JaxContext(SharedContext):
     """The values of the shared variables of one or more functions, by name: an immutable pytree.
 
-    ``jf.init_context()`` makes one from what the variables hold, `SharedContext.of` one for several
-    functions. A variable without a name is called ``shared``; the second of a name has ``_1`` behind
-    it. Nothing of it is shared with PyTensor, and nothing in it ever changes. As a pytree it has one
+    ``jf.init_context()`` makes one from what the variables hold, `loopax.SharedContext.of` one for
+    several functions. A variable without a name is called ``shared``; the second of a name has ``_1``
+    behind it. Nothing of it is shared with PyTensor, and nothing in it ever changes. As a pytree it has one
     subtree for each variable, with its name as the key: ``jax.jit``, ``vmap``, ``lax.scan``,
     ``device_put`` and checkpoint libraries take it.
 
@@ -50,10 +50,10 @@ class SharedContext(BaseContext):
         return self._values, self._layout
 
     @classmethod
-    def tree_unflatten(cls, layout: Layout, values: Sequence[Any]) -> SharedContext:
+    def tree_unflatten(cls, layout: Layout, values: Sequence[Any]) -> JaxContext:
         return cls(layout, values)
 
-    def replicate(self, n: int) -> SharedContext:
+    def replicate(self, n: int) -> JaxContext:
         """``n`` contexts along a new leading axis, each with generators of its own.
 
         ``jax.vmap(jf.apply)`` runs them side by side: chains, particles, ensembles.
@@ -97,7 +97,7 @@ class SharedContext(BaseContext):
         for at, x in leaves:
             yield _path(at), np.asarray(jax.random.key_data(x) if is_key(x) else x)
 
-    def _with_arrays(self, found: dict[str, np.ndarray]) -> SharedContext:
+    def _with_arrays(self, found: dict[str, np.ndarray]) -> JaxContext:
         leaves, tree = jax.tree_util.tree_flatten_with_path(self)
         names = [_path(at) for at, _ in leaves]
         refuse_names(found, names)

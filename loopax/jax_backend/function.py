@@ -17,7 +17,7 @@ from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.arguments import JaxArguments
 from loopax.jax_backend.callback import refusal
-from loopax.jax_backend.context import SharedContext
+from loopax.jax_backend.context import JaxContext
 from loopax.jax_backend.crossing import current, is_static, release
 from loopax.jax_backend.evaluate import run
 from loopax.jax_backend.frame import Context, NeedsStatic
@@ -26,7 +26,6 @@ from loopax.jax_backend.stages import Stages
 from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
-from loopax.lowering import PASSES
 
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
@@ -56,8 +55,7 @@ class JaxFunction(Stages, ProgramFunction):
         ``"callback"`` or ``"raise"``: what becomes of ops without a JAX conversion.
     """
 
-    context_class = SharedContext
-    passes = PASSES
+    backend_name = "jax"
 
     def __init__(self, program: Program, *, jit: bool = True, on_missing: str = "callback") -> None:
         if on_missing not in ("callback", "raise"):
@@ -68,6 +66,10 @@ class JaxFunction(Stages, ProgramFunction):
         self._jit = jit
         self._on_missing = on_missing
         self._prepare()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"jit": self._jit, "on_missing": self._on_missing}
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
@@ -101,7 +103,7 @@ class JaxFunction(Stages, ProgramFunction):
             given = (*given, *self._shared_values())
         return self._run(given, concrete)[0]
 
-    def apply(self, context: SharedContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(self, context: JaxContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
 
         Shared variables are read from ``context``, and the context returned has their next values. It

@@ -1,4 +1,4 @@
-"""The stages of a jitted function, which ``jax.export.export`` asks for."""
+"""The stages of a jitted function, which ``jax.export.export`` asks for, and what transformations leave."""
 
 from __future__ import annotations
 
@@ -7,10 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.calling.backend import BackendFunction
+from loopax.calling.traced import TracedFunction
 
 
-class Stages:
+class Stages(BackendFunction):
     """Gives a callable ``trace``, ``lower`` and ``eval_shape``, as ``jax.jit`` gives its result."""
+
+    backend_name = "jax"
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """As ``jax.jit(self).trace``."""
@@ -24,9 +30,9 @@ class Stages:
         """As ``jax.eval_shape(self, ...)``."""
         return jax.eval_shape(self, *args, **kwargs)
 
-    def transformed(self, name: str, **options: Any) -> Any:
-        """``jax.grad``, ``jax.value_and_grad`` or ``jax.vmap`` of it, by ``name``."""
-        return Transformed(getattr(jax, name)(self, **options))
+
+class JaxTracedFunction(TracedFunction, Stages):
+    """A Python function for JAX, which transforms and exports it as it does a jitted function."""
 
 
 class Transformed(Stages):
@@ -38,3 +44,18 @@ class Transformed(Stages):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._f(*args, **kwargs)
+
+    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+        raise TypeError(
+            f"{self!r} was made by a transformation of JAX and has no PyTensor program. Explain what it "
+            "was made from, explain(f), or transform variables: explain([x], pytensor.grad(y, x))."
+        )
+
+
+def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transformed]:
+    """``jax.grad``, ``jax.value_and_grad`` or ``jax.vmap``, so that what it gives has stages too."""
+
+    def transform(f: Any, **options: Any) -> Transformed:
+        return Transformed(transformation(f, **options))
+
+    return transform

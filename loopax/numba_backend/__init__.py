@@ -5,6 +5,7 @@ Importing this package does not import Numba, which takes half a second.
 
 from typing import Any
 
+from loopax.numba_backend.backend import NUMBA
 from loopax.numba_backend.context import NumbaContext
 from loopax.numba_backend.function import NumbaFunction
 from loopax.numba_backend.registration import register_with_pytensor
@@ -19,6 +20,7 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "NUMBA",
     "NativeProgram",
     "NumbaContext",
     "NumbaFunction",

@@ -14,14 +14,14 @@ from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
 from pytensor.typed_list.type import TypedListType
 
-from loopax.calling.context import BaseContext
+from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.program import Program
 from loopax.numba_backend import crossing
 
 
-class NumbaContext(BaseContext):
+class NumbaContext(SharedContext):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
     ``f.init_context()`` makes one from what the variables hold, ``loopax.SharedContext.of`` one for

@@ -8,8 +8,6 @@ from loopax.calling.arguments import Arguments
 from loopax.calling.function import ProgramFunction
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.lowering import NATIVE_PASSES
-from loopax.numba_backend.context import NumbaContext
 from loopax.numba_backend.crossing import TARGET
 
 
@@ -50,8 +48,7 @@ class NumbaFunction(ProgramFunction):
     # call more, and the checks of `entry` may take no longer than that.
     __slots__ = ("__call__",)
 
-    context_class = NumbaContext
-    passes = NATIVE_PASSES
+    backend_name = "numba"
 
     def __init__(self, program: Program, *, on_missing: str = "callback") -> None:
         self.program = program
@@ -67,6 +64,10 @@ class NumbaFunction(ProgramFunction):
         self._whole = self._native.entry([*arguments.whats, *arguments.shared_whats])
         self.__call__ = self._refuse if self.program.updates else self._direct()
         self._describe(arguments)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"on_missing": self.on_missing}
 
     @property
     def source(self) -> str:

@@ -15,10 +15,10 @@ from pytensor.typed_list.basic import TypedListVariable
 from pytensor.typed_list.type import TypedListType
 
 from loopax import LoopTypeError, SharedContext, StatefulFunctionError, jaxify
-from loopax.calling import BaseContext
+from loopax.jax_backend import JaxContext
 from loopax.numba_backend import NumbaContext
 
-BACKENDS = {"jax": SharedContext, "numba": NumbaContext}
+BACKENDS = {"jax": JaxContext, "numba": NumbaContext}
 both = pytest.mark.parametrize("backend", list(BACKENDS))
 
 
@@ -64,7 +64,7 @@ def test_by_name_and_by_variable(backend):
     found, f = keeper(backend)
     context = f.init_context()
     assert type(context) is BACKENDS[backend] is f.context_class
-    assert isinstance(context, BaseContext)
+    assert isinstance(context, SharedContext)
     assert {*context} == {*found} and len(context) == 5 and "w" in context
     assert repr(context).startswith(f"{BACKENDS[backend].__name__}(")
     assert "w: float64[3]" in repr(context) and "n: int32[]" in repr(context)

@@ -29,12 +29,12 @@ from loopax import (
     LoopTypeError,
     MissingInputError,
     NumbaFunction,
-    SharedContext,
     StatefulFunctionError,
     UnsupportedOpError,
     jaxify,
     scan,
 )
+from loopax.jax_backend import JaxContext
 from tests.compare import FAST_COMPILE
 
 x, s, m = pt.dvector("x"), pt.dscalar("s"), pt.dmatrix("m")
@@ -519,10 +519,8 @@ def test_updates_call_for_call():
     ):
         f.apply(jaxify([s], s, backend="numba").init_context(), XS)
     of_jax = machine("jax")[1].init_context()
-    assert type(of_jax) is SharedContext
-    with pytest.raises(
-        StatefulFunctionError, match="apply is a NumbaContext.*of type SharedContext"
-    ):
+    assert type(of_jax) is JaxContext
+    with pytest.raises(StatefulFunctionError, match="apply is a NumbaContext.*of type JaxContext"):
         f.apply(of_jax, XS)
     with pytest.raises(LoopTypeError, match=r"'x' \(argument 0\) must be float64 of rank 1"):
         f.apply(ctx, 1.0)

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
 
-from loopax import frontend
-from loopax.builders import Builder
-from loopax.calling import BaseContext, ProgramFunction, StatefulFunction
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.calling.backend import Backend, BackendFunction
+from loopax.calling.function import ProgramFunction
+from loopax.calling.stateful import StatefulFunction
 from loopax.ir.lock import TRACING
-from loopax.jax_backend import Stages
+from loopax.ir.program import Program
 
 
-class TracedFunction:
+class Builder(Protocol):
+    """What reads a Python function, and builds what it read: `loopax.builders.Builder`."""
+
+    @property
+    def backend(self) -> Backend: ...
+
+    def signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
+        """What the program of a call depends on, and the leaves of its arguments."""
+
+    def traced(self, fn: Callable[..., Any], at: Any) -> Program:
+        """The program that ``fn`` is at that signature, as it was written."""
+
+    def __call__(self, program: Program) -> Any:
+        """The callable of a program."""
+
+
+class TracedFunction(BackendFunction):
     """A plain Python function of PyTensor variables, traced when it is called with arrays.
 
     It is traced once for each signature (see `loopax.frontend.tracing`) and then behaves as what
@@ -24,7 +42,7 @@ class TracedFunction:
         self.__name__ = self.__qualname__ = name or getattr(fn, "__name__", "program")
         self.__doc__ = getattr(fn, "__doc__", None)
         self.build = build
-        self._traced: dict[frontend.Signature, Any] = {}
+        self._traced: dict[Hashable, Any] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_traced": {}}
@@ -34,8 +52,12 @@ class TracedFunction:
         return function(*leaves)
 
     @property
-    def context_class(self) -> type[BaseContext]:
-        return self.build.context_class
+    def backend(self) -> Backend:
+        return self.build.backend
+
+    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+        at, _ = self.build.signature(args, kwargs)
+        return self.build.traced(self.__wrapped__, at).graph
 
     def init_context(self, *args: Any, **kwargs: Any) -> Any:
         """The values of the shared variables that a call with these arguments needs, as they are now."""
@@ -55,21 +77,17 @@ class TracedFunction:
 
     def specialized(self, args: Any, kwargs: Any) -> tuple[ProgramFunction, Any, Any]:
         """The function for a call's arguments, and these as its arguments."""
-        at, leaves = frontend.signature(args, kwargs)
+        at, leaves = self.build.signature(args, kwargs)
         return self.specialize(at), leaves, {}
 
-    def specialize(self, at: frontend.Signature) -> Any:
+    def specialize(self, at: Hashable) -> Any:
         """The callable for one signature, of the leaves of its arguments."""
         with TRACING:
             if at not in self._traced:
-                program = frontend.trace(self.__wrapped__, at)
+                program = self.build.traced(self.__wrapped__, at)
                 program.name = self.__name__
                 self._traced[at] = self.build(program)
             return self._traced[at]
 
     def __repr__(self) -> str:
         return f"<TracedFunction {self.__name__}>"
-
-
-class JaxTracedFunction(Stages, TracedFunction):
-    """One for JAX, which transforms and exports it as it does a jitted function."""

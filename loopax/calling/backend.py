@@ -1,0 +1,121 @@
+"""``Backend``: what programs can become, as a record. All that differs between backends is asked of it.
+
+`loopax.jaxify`, `loopax.grad` and its kin, `loopax.explain` and the contexts know no backend by name, but
+for the one that is used where none is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir.errors import UnsupportedOpError
+
+DEFAULT = "jax"
+_BACKENDS: dict[str, Backend] = {}
+
+
+class BackendFunction:
+    """What `loopax.jaxify` returns, and what becomes of it by a transformation."""
+
+    backend_name: ClassVar[str]
+    __name__: str
+
+    @property
+    def backend(self) -> Backend:
+        return backend_named(self.backend_name)
+
+    @property
+    def context_class(self) -> type[Any]:
+        return self.backend.context
+
+    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+        """A copy of the program, as it was before the first pass, for a call's arguments.
+
+        Raises
+        ------
+        TypeError
+            There is none, or it needs other arguments.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend.
+
+    Parameters
+    ----------
+    name
+        What ``jaxify(..., backend=name)`` asks for; the ``backend_name`` of its functions.
+    function
+        The class of its callables: ``function(program, on_missing=...)``, and ``jit=...`` where that is an
+        option, of a program in the IR that the passes have gone over.
+    traced
+        The class of plain Python functions, a `loopax.calling.TracedFunction`.
+    context
+        The class of the values of shared variables, a `loopax.calling.SharedContext`.
+    passes
+        Those that a program goes through, in order.
+    no_jit
+        Where ``jit=False`` is no option: a sentence that says what there is in its place.
+    transformations
+        ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
+        function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
+        which is then built anew.
+    refusal
+        The error that is raised where a program cannot be imported, from the importer's, the graph and
+        ``on_missing``: it may list more that cannot run.
+    """
+
+    name: str
+    function: Callable[..., BackendFunction]
+    traced: type[BackendFunction]
+    context: type[Mapping[str, Any]]
+    passes: tuple[Callable[[FunctionGraph], None], ...]
+    no_jit: str | None = None
+    transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    refusal: Callable[[UnsupportedOpError, FunctionGraph, str], UnsupportedOpError] = (
+        lambda error, graph, on_missing: error
+    )
+
+    def options(self, jit: bool, on_missing: str) -> dict[str, Any]:
+        """The options of `loopax.jaxify` that ``function`` takes.
+
+        Raises
+        ------
+        ValueError
+            One has a value that it cannot have.
+        """
+        if on_missing not in ("callback", "raise"):
+            raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
+        if self.no_jit is None:
+            return {"jit": jit, "on_missing": on_missing}
+        if jit is not True:
+            raise ValueError(f"jit={jit!r} goes with backend={DEFAULT!r}. {self.no_jit}")
+        return {"on_missing": on_missing}
+
+    def __reduce__(self) -> Any:
+        return backend_named, (self.name,)
+
+
+def register_backend(backend: Backend) -> None:
+    """Make ``backend`` known to `loopax.jaxify`, by its name."""
+    assert backend.name not in _BACKENDS, f"there is a backend of the name {backend.name!r}"
+    _BACKENDS[backend.name] = backend
+
+
+def backend_named(name: str) -> Backend:
+    """The backend of that name.
+
+    Raises
+    ------
+    ValueError
+        There is none.
+    """
+    if name not in _BACKENDS:
+        raise ValueError(f"backend must be one of {tuple(_BACKENDS)}, got {name!r}")
+    return _BACKENDS[name]
