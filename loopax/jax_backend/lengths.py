@@ -99,7 +99,12 @@ def _takes_places(op: Any, values: Sequence[Any]) -> bool:
     if skipped is None or len(op.idx_list) != 1 or len(values) != skipped + 1:
         return False
     mask = values[-1]
-    return is_traced(mask) and mask.dtype == bool and mask.ndim > 0
+    if not is_traced(mask) or mask.dtype != bool or not mask.ndim:
+        return False
+    if skipped == 2:  # a value that is the same at every place needs no places
+        x, y = values[:2]
+        return np.ndim(y) == np.ndim(x) - mask.ndim + 1 and np.shape(y)[0] != 1
+    return True
 
 
 def _is_of_a_loop(frame: Frame, v: Variable) -> bool:

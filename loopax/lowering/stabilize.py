@@ -8,7 +8,7 @@ what is differentiated is the stable form.
 Left out are the rewrites that belong to another target (in-place, fusion, BLAS, C), those that lose
 a check of shapes (tagged `shape_unsafe`; one is kept, see below), PyTensor's scan rewrites (there is
 no legacy Scan here), the two that turn shapes into tuples for PyTensor's JAX mode (the JAX backend
-knows the values of shapes), and one that is wrong.
+knows the values of shapes), and those that are wrong.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.masked_sums import masked_sums
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
@@ -36,6 +37,10 @@ _EXCLUDED = (
     "scan",
     "jax_shape_parameter_as_tuple",
     "jax_size_parameter_as_tuple",
+    # Wrong for a mask of rows: it is laid along the last axis. JAX's rule for writes and `masked_sums` do
+    # in their place what is right in them (PyTensor 3.3.7 has them still).
+    "jax_boolean_indexing_set_or_inc",
+    "jax_boolean_indexing_sum",
     # Wald, geometric and others written as what PyTensor's JAX mode has: without the check of their
     # parameters, and with a wrong derivative where a root is chosen by chance.
     "jax_random_vars_rewrites",
@@ -145,3 +150,4 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter(*without).rewrite(graph)
+        masked_sums(graph)

@@ -56,8 +56,10 @@ def read(site: Site, x: Any, *values: Any) -> Any:
 def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     x = jnp.asarray(x)
     y = jnp.asarray(y).astype(x.dtype)
-    index = _index(site, x, 2, values)
     sets = site.op.set_instead_of_inc
+    if (written := _write_at_mask(site, x, y, values, sets)) is not None:
+        return written
+    index = _index(site, x, 2, values)
     if _is_whole(index, x):
         return jnp.broadcast_to(y, x.shape) if sets else x + y
     if not index.dynamic:
@@ -75,6 +77,40 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     bad = no_number(x.dtype) if sets or x.dtype.kind == "b" else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
     return x.at[entries].set(y) if sets else x.at[entries].add(y)
+
+
+def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
+    """``x`` written at one traced mask among slices, where ``y`` is the same at all its places.
+
+    None where the index is another, or ``y`` has a value for each place, whose number would make a shape.
+    """
+    entries = list(indices_from_subtensor(range(len(values)), _idx_list(site)))
+    at = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
+    if len(at) != 1 or entries[at[0]] is None:
+        return None
+    (axis,) = at
+    mask = values[entries[axis]]
+    if not is_traced(mask) or mask.dtype != bool or not mask.ndim:
+        return None
+    behind = x.ndim - axis - mask.ndim  # of the axes of what is selected, those behind the mask's
+    if y.ndim > behind and y.shape[y.ndim - behind - 1] != 1:
+        return None
+    check_mask_fits(site, mask, axis, x.shape)
+    whole = (slice(None),) * mask.ndim
+    index = [_slice(site, e, 2, values, n) for e, n in zip(entries[:axis], x.shape, strict=False)]
+    rest = zip(entries[axis + 1 :], x.shape[axis + mask.ndim :], strict=False)
+    index += [*whole, *(_slice(site, e, 2, values, n) for e, n in rest)]
+    if not is_basic(index):  # a slice with traced bounds
+        return None
+    old = x[tuple(index)]
+    before, after = y.shape[: max(y.ndim - behind - 1, 0)], y.shape[max(y.ndim - behind, 0) :]
+    y = y.reshape(*before, *[1] * mask.ndim, *after)
+    mask = mask.reshape(*mask.shape, *[1] * behind)
+    y = jnp.broadcast_to(y, old.shape)
+    new = jnp.where(mask, y if sets else old + y, old)
+    if all(e == slice(None) for e in index):
+        return new
+    return write_slices(x, new, index, sets=True, from_zero=False)
 
 
 def _inside(index: Index, x: Any) -> tuple[tuple[Any, ...], Any]:
@@ -198,11 +234,7 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
     if getattr(dtype, "kind", "") == "b":
         # How many elements a mask selects hangs on its values.
         mask = np.asarray(site.static(k))
-        if mask.shape != tuple(shape[axis : axis + mask.ndim]):
-            raise IndexError(
-                f"A mask of shape {mask.shape} does not fit axes {axis} to {axis + mask.ndim - 1} of "
-                f"shape {tuple(shape[axis : axis + mask.ndim])}, in {site.op} for {describe(site.out)}."
-            )
+        check_mask_fits(site, mask, axis, shape)
         return (mask if mask.ndim else bool(mask)), mask.ndim
     if not isinstance(value, jax.Array):
         bad = np.asarray(value)
@@ -213,6 +245,16 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
             )
         return (int(value) if bad.ndim == 0 else bad), 1
     return value, 1
+
+
+def check_mask_fits(site: Site, mask: Any, axis: int, shape: Any) -> None:
+    """Raise IndexError unless ``mask``, which begins at ``axis``, has the lengths of these axes."""
+    at = tuple(shape[axis : axis + mask.ndim])
+    if mask.shape != at:
+        raise IndexError(
+            f"A mask of shape {mask.shape} does not fit axes {axis} to {axis + mask.ndim - 1} of "
+            f"shape {at}, in {site.op} for {describe(site.out)}."
+        )
 
 
 def _slice(site: Site, entry: slice, first: int, values: Any, length: int) -> Any:

@@ -20,6 +20,7 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.jax_backend.evaluate import Site, convert_arrays, refuse_trace
+from loopax.jax_backend.ops.indexing import check_mask_fits
 from loopax.jax_backend.registry import trace_rule
 from loopax.jax_backend.static import is_traced, no_number
 from loopax.jax_backend.trace import Trace, as_trace, places_of
@@ -27,7 +28,7 @@ from loopax.jax_backend.trace import Trace, as_trace, places_of
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
 def read(site: Site, x: Any, *values: Any) -> Any:
-    index = _arrays(site, values)
+    index = _arrays(site, x, values)
     if index is None:
         axis = _axis_of_each_row(site, x, values)
         (data,) = convert_arrays(site, [x.data, *values])
@@ -47,7 +48,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
 
 @trace_rule(AdvancedIncSubtensor1, AdvancedIncSubtensor)
 def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
-    index = _arrays(site, values)
+    index = _arrays(site, x, values)
     if index is None or _of_each_row(x, index):
         if index is None:
             _axis_of_each_row(site, x, values)
@@ -83,9 +84,9 @@ def nonzero(site: Site, x: Any) -> Any:
     return places_of(x.masked(0) if isinstance(x, Trace) else x)
 
 
-def _arrays(site: Site, values: Any) -> list[Any] | None:
+def _arrays(site: Site, x: Any, values: Any) -> list[Any] | None:
     """The index where it is arrays of integers for the first axes, and nothing for the others."""
-    entries = _entries(site, values)
+    entries = _entries(site, x, values)
     while entries and _is_all(entries[-1]):
         entries.pop()
     if any(isinstance(e, slice) for e in entries):
@@ -93,7 +94,7 @@ def _arrays(site: Site, values: Any) -> list[Any] | None:
     return entries
 
 
-def _entries(site: Site, values: Any) -> list[Any]:
+def _entries(site: Site, x: Any, values: Any) -> list[Any]:
     """The index, its masks as the places where they are true."""
     # AdvancedSubtensor1 of PyTensor 3.0 has one index, and no list of them.
     entries = indices_from_subtensor(values, getattr(site.op, "idx_list", None) or (0,))
@@ -103,7 +104,10 @@ def _entries(site: Site, values: Any) -> list[Any]:
             refuse_trace(site)
         if isinstance(e, slice) or np.dtype(e.dtype).kind != "b":
             found.append(e)
-        elif isinstance(e, Trace) or is_traced(e):
+            continue
+        if not isinstance(e, Trace) and not isinstance(x, Trace):
+            check_mask_fits(site, e, len(found), np.shape(x))
+        if isinstance(e, Trace) or is_traced(e):
             found += places_of(e.masked(False) if isinstance(e, Trace) else e)
         else:
             found += np.nonzero(e)
@@ -116,7 +120,7 @@ def _is_all(e: Any) -> bool:
 
 def _axis_of_each_row(site: Site, x: Any, values: Any) -> int:
     """Which axis is indexed, where that is one, by an array, and not the one of the rows."""
-    entries = _entries(site, values)
+    entries = _entries(site, x, values)
     axes = [k for k, e in enumerate(entries) if not _is_all(e)]
     if len(axes) != 1 or not isinstance(x, Trace) or axes[0] == x.axis:
         refuse_trace(site)

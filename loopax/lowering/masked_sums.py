@@ -1,0 +1,107 @@
+"""The sum of what a mask selects, as a sum of everything with zeros in between; and its gradient.
+
+    sum(x[:, m, 1:], axis)  ->  sum(switch(m, x[:, :, 1:], 0), axis)
+    inc_subtensor(a[:, m], second(x[:, m], g))  ->  inc_subtensor(a[:, m], g)
+
+Condition: the index is one mask and slices, and the sum runs over what the mask selects (`g` is the same
+at all places), so that how many there are makes no shape. A mask whose axis is known to be 1 long, or to
+stand on an axis that is, is left alone: an index is not broadcast, and a `Switch` would be. A mask of
+another length than its axis is refused by either.
+
+Reason: in JAX a selection has a shape that hangs on values. PyTensor has this rewrite for its JAX mode,
+with ``switch(m, x, 0)`` for a mask of rows of a matrix too, which is wrong or raises:
+``x[[True, False]].sum()`` of a 2 x 2 matrix is the sum of its first column there. `stabilize` runs
+this one in its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    indices_from_subtensor,
+)
+
+
+def masked_sums(graph: FunctionGraph) -> None:
+    """Rewrite the sums of ``graph``, in place; those of its bodies are left to the caller."""
+    for node in graph.toposort():
+        new = None
+        if isinstance(node.op, Sum):
+            new = _sum_of_all(node)
+        elif isinstance(node.op, AdvancedIncSubtensor):
+            new = _without_selection(node)
+        if new is not None:
+            graph.replace(node.outputs[0], new, reason="masked_sums", import_missing=True)
+
+
+def _sum_of_all(node: Apply) -> Variable | None:
+    op: Any = node.op
+    read = node.inputs[0].owner
+    if read is None or not isinstance(read.op, AdvancedSubtensor):
+        return None
+    x: Any = read.inputs[0]
+    entries = list(indices_from_subtensor(read.inputs[1:], read.op.idx_list))
+    axis = _axis_of_mask(entries)
+    if axis is None:
+        return None
+    mask = entries[axis]
+    axes = range(axis, axis + mask.type.ndim)
+    if any(
+        (n == 1) != (m == 1)
+        for n, m in zip(x.type.shape[axis : axes.stop], mask.type.shape, strict=True)
+    ):
+        return None
+    summed = range(node.inputs[0].type.ndim) if op.axis is None else op.axis
+    if axis not in summed:
+        return None
+    whole = [*entries[:axis], *[slice(None)] * len(axes), *entries[axis + 1 :]]
+    if any(e != slice(None) for e in whole):
+        x = x[tuple(whole)]
+    order = ["x"] * axis + list(range(len(axes))) + ["x"] * (x.type.ndim - axes.stop)
+    kept = pt.switch(mask.dimshuffle(order), x, np.zeros((), dtype=x.type.dtype))
+    more = len(axes) - 1
+    over = [*axes, *(k + more if k > axis else k for k in summed if k != axis)]
+    total = Sum(axis=tuple(sorted(over)), dtype=op.dtype, acc_dtype=op.acc_dtype)
+    return total(kept)  # type: ignore[no-any-return]
+
+
+def _without_selection(node: Apply) -> Variable | None:
+    x, y, *index = node.inputs
+    fill, op = y.owner, node.op
+    if fill is None or not isinstance(fill.op, Elemwise):
+        return None
+    if not isinstance(fill.op.scalar_op, ps.Second):
+        return None
+    selected, value = fill.inputs
+    read = selected.owner
+    if read is None or not isinstance(read.op, AdvancedSubtensor):
+        return None
+    # The gradients of several reads are added up in one array: it need not be the one that is read.
+    if read.inputs[1:] != index or read.op.idx_list != op.idx_list:  # type: ignore[attr-defined]
+        return None
+    axis = _axis_of_mask(list(indices_from_subtensor(index, op.idx_list)))
+    if (
+        axis is None
+        or not value.type.broadcastable[axis]
+        or x.type.ndim != read.inputs[0].type.ndim
+    ):
+        return None
+    return op(x, value.astype(y.type.dtype), *index)  # type: ignore[operator,no-any-return]
+
+
+def _axis_of_mask(entries: list[Any]) -> int | None:
+    """Where the index has its mask, if it is that of one mask, which is computed, and slices."""
+    others = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
+    if len(others) != 1 or isinstance(mask := entries[others[0]], Constant):
+        return None
+    return others[0] if mask is not None and mask.type.dtype == "bool" else None

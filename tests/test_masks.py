@@ -1,0 +1,194 @@
+"""Masks beside every other kind of index, read, written and summed, against NumPy, in both backends."""
+
+import itertools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from loopax import jaxify
+from tests.compare import FAST_COMPILE
+from tests.numba_backend.interpreted import interpreted, lowered
+
+rng = np.random.default_rng(0)
+X = np.arange(24.0).reshape(2, 3, 4)
+MASKS = {
+    (0,): np.array([True, False]),
+    (1,): np.array([True, False, True]),
+    (2,): np.array([False, True, True, True]),
+    (0, 1): np.array([[True, False, True], [False, False, True]]),
+    (1, 2): rng.random((3, 4)) > 0.5,
+    (0, 1, 2): rng.random((2, 3, 4)) > 0.5,
+}
+SLICES = {"all": slice(None), "part": slice(1, None), "back": slice(None, None, -1)}
+OTHERS = SLICES | {"integer": -1, "integers": np.array([1, 0]), "column": np.array([[1], [0]])}
+
+
+def is_mask(e: Any) -> bool:
+    return isinstance(e, np.ndarray) and e.dtype == bool
+
+
+def indices(others: Any) -> Any:
+    """A mask at each place, with all others before it and behind; where NumPy takes them together."""
+    for axes, mask in MASKS.items():
+        for before in itertools.product(others, repeat=axes[0]):
+            for n in range(3 - axes[-1]):
+                for behind in itertools.product(others, repeat=n):
+                    index = (
+                        *(others[k] for k in before),
+                        mask,
+                        *(others[k] for k in behind),
+                    )
+                    try:
+                        X[index]
+                    except IndexError:
+                        continue
+                    yield index
+
+
+MORE = [
+    (slice(None), MASKS[1,], np.array([True, False, False, True])),
+    (MASKS[0,], slice(None), MASKS[2,]),  # one row goes with all of them
+    (None, MASKS[0,]),
+    (MASKS[0,], None),
+    (slice(None), None, MASKS[1,]),
+    (None, MASKS[0,], None, 1),
+]
+
+
+def values_for(shape: tuple[int, ...], alike: int | None = None) -> Any:
+    """A number; arrays of ``shape``, with axes that are broadcast; all the same along axis ``alike``."""
+    yield 1.5
+    for k in range(len(shape)):
+        if alike is None or k > alike:
+            yield rng.normal(size=shape[k:])
+        if alike is None or k == alike:
+            yield rng.normal(size=(*shape[:k], 1, *shape[k + 1 :]))
+
+
+@dataclass
+class Case:
+    out: Any
+    expected: Any
+    what: str
+
+
+def write(x: Any, index: Any, y: Any, masked: Any = None) -> Any:
+    """Set and increment; ``masked`` is the index in PyTensor, where it is another."""
+    place = x[index if masked is None else masked]
+    for sets in (True, False):
+        expected = X.copy()
+        if sets:
+            expected[index] = y
+        else:
+            np.add.at(expected, index, y)
+        out = (pt.set_subtensor if sets else pt.inc_subtensor)(place, y)
+        # A write to ``x[None]`` is one to that array in PyTensor.
+        if any(e is None for e in index):
+            out = out.reshape(x.shape)
+        yield Case(out, expected, f"{'set' if sets else 'inc'} {index} {np.shape(y)}")
+
+
+def constant_cases() -> Any:
+    x = pt.dtensor3("x")
+    cases = []
+    for index in [*indices(OTHERS), *MORE]:
+        cases.append(Case(x[index], X[index], f"read {index}"))
+        for y in values_for(X[index].shape):
+            cases += write(x, index, y)
+    return [x], cases
+
+
+def input_cases() -> Any:
+    """Masks that are inputs among slices: values that are the same at all places; sums over them."""
+    x = pt.dtensor3("x")
+    inputs = {
+        axes: pt.tensor("m" + "".join(map(str, axes)), shape=(None,) * len(axes), dtype="bool")
+        for axes in MASKS
+    }
+    by_mask = {id(mask): inputs[axes] for axes, mask in MASKS.items()}
+    cases = []
+    for index in indices(SLICES):
+        masked = tuple(by_mask[id(e)] if is_mask(e) else e for e in index)
+        at = next(k for k, e in enumerate(index) if is_mask(e))
+        for y in values_for(X[index].shape, alike=at):
+            cases += write(x, index, y, masked)
+        ndim = X[index].ndim
+        for axis in [None, (at,), *((at, k) for k in range(ndim) if k != at)]:
+            out = x[masked].sum(axis=axis)
+            cases.append(Case(out, X[index].sum(axis=axis), f"sum {axis} {index}"))
+    return [x, *inputs.values()], cases
+
+
+def assert_all(found: Any, cases: Any) -> None:
+    for a, case in zip(found, cases, strict=True):
+        np.testing.assert_allclose(
+            np.asarray(a), case.expected, rtol=1e-12, strict=True, err_msg=case.what
+        )
+
+
+def in_jax(inputs: Any, outputs: Any) -> Any:
+    return jax.jit(jaxify(inputs, outputs))
+
+
+def in_python(inputs: Any, outputs: Any) -> Any:
+    return interpreted(lowered(inputs, outputs))
+
+
+# XLA compiles the thousand for two minutes.
+SOME = [
+    (in_jax, 29),
+    (in_python, 5),
+    pytest.param(in_jax, 1, marks=pytest.mark.slow),
+    pytest.param(in_python, 1, marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("backend", "every"), SOME)
+def test_constant_masks_with_every_other_index(backend, every):
+    inputs, cases = constant_cases()
+    assert len(cases) > 1000
+    cases = cases[::every]
+    assert_all(backend(inputs, [c.out for c in cases])(X), cases)
+
+
+@pytest.mark.parametrize(("backend", "every"), SOME)
+def test_masks_that_are_inputs(backend, every):
+    """In JAX such a mask makes no shape, so it need not be known when the program is compiled."""
+    inputs, cases = input_cases()
+    cases = cases[:: max(every // 3, 1)]
+    assert_all(backend(inputs, [c.out for c in cases])(X, *MASKS.values()), cases)
+
+
+@pytest.mark.parametrize("backend", [in_jax, in_python])
+def test_gradients_of_writes_and_sums(backend):
+    x, m, y = pt.dmatrix("x"), pt.vector("m", dtype="bool"), pt.dvector("y")
+    cost = (pt.inc_subtensor(x[m], y) ** 3).sum() + (x[:, m[:2]].sum(axis=1) ** 3).sum()
+    cost += (pt.set_subtensor(x[m], y[0]) ** 2).sum() + (x[m].sum() ** 2)
+    gradients = pytensor.grad(cost, [x, y])
+    given = [rng.normal(size=(3, 2)), np.array([True, False, True]), rng.normal(size=2)]
+    expected = pytensor.function([x, m, y], gradients, mode=FAST_COMPILE)(*given)
+    found = backend([x, m, y], gradients)(*given)
+    if backend is in_jax:
+        by_jax = jax.jit(jax.grad(jaxify([x, m, y], cost), argnums=(0, 2)))(*given)
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12), list(by_jax), expected
+        )
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(np.asarray(a), b, rtol=1e-12)
+
+
+@pytest.mark.parametrize("backend", [in_jax, in_python])
+@pytest.mark.parametrize("what", ["sum", "set"])
+def test_a_mask_of_another_length(backend, what):
+    """An index is not broadcast: a mask of length 1 goes with an axis of length 1 only."""
+    x, m = pt.dvector("x"), pt.tensor("m", shape=(1,), dtype="bool")
+    out = x[m].sum() if what == "sum" else pt.set_subtensor(x[m], 1.0)
+    run = backend([x, m], out) if backend is in_jax else backend([x, m], [out])
+    with pytest.raises((IndexError, ValueError), match="mask|boolean|length"):
+        run(np.arange(3.0), np.array([True]))
+    run(np.arange(1.0), np.array([True]))
