@@ -10,7 +10,12 @@ from numba import njit
 from numba.core import types
 from numba.extending import overload
 
-from loopax.numba_backend import runtime_linalg, runtime_ordering, runtime_products
+from loopax.numba_backend import (
+    runtime_division,
+    runtime_linalg,
+    runtime_ordering,
+    runtime_products,
+)
 
 
 @njit
@@ -207,6 +212,7 @@ def _as_scalar(x):  # type: ignore[no-untyped-def]  # Numba compares the two sig
 FUNCTIONS = (
     {"math": math}
     | runtime_linalg.FUNCTIONS
+    | runtime_division.FUNCTIONS
     | runtime_ordering.FUNCTIONS
     | runtime_products.FUNCTIONS
     | {

@@ -60,7 +60,10 @@ _FLOATS = {
     Log1mexp: ("np.log1p(-np.exp({0})) if {0} < -0.6931471805599453 else np.log(-np.expm1({0}))"),
     Erf: "math.erf({0})",
     Erfc: "math.erfc({0})",
-    GammaLn: "math.lgamma({0})",
+    GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
+    ps.IntDiv: "floor_divide({0}, {1})",
+    ps.Mod: "remainder({0}, {1})",
+    ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
 }
 _NUMBERS = {
     ps.Add: "{all: + }",
@@ -72,8 +75,8 @@ _NUMBERS = {
     ps.Sign: "np.sign({0})",
     ps.ScalarMaximum: "np.maximum({0}, {1})",
     ps.ScalarMinimum: "np.minimum({0}, {1})",
-    ps.IntDiv: "np.floor_divide({0}, {1})",
-    ps.Mod: "np.remainder({0}, {1})",
+    ps.Real: "{0}",
+    ps.Imag: "{T}(0)",
     ps.Clip: "{1} if {0} < {1} else {2} if {0} > {2} else {0}",
 }
 _INTS = {
@@ -100,6 +103,8 @@ _BOOLS = {
     ps.Mul: "{all: and }",
     ps.ScalarMaximum: "{0} or {1}",
     ps.ScalarMinimum: "{0} and {1}",
+    ps.Real: "{0}",
+    ps.Imag: "False",
     ps.EQ: "{0} == {1}",
     ps.NEQ: "{0} != {1}",
 }
@@ -113,10 +118,14 @@ _COMPARISONS = {
     ps.NEQ: "{0} != {1}",
 }
 _ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
+# Of a signed integer below 0 and an unsigned one: Numba makes floats of int64 and uint64, too coarse ones.
+_NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
+_NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
 _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
 
 _REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
+_SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
 _PLAIN = _REAL | _INTEGERS | {"bool"}
 FOLDS = {ps.Add: " + ", ps.Mul: " * "}
 # What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
@@ -178,7 +187,8 @@ def _expression(op: Any, operands: Sequence[str], dtypes: Sequence[str], out: st
     if not {*kinds, out} <= _PLAIN:
         return None
     if kind in _COMPARISONS and kinds != {"bool"}:
-        # Numba compares signed with unsigned integers by value, as NumPy does.
+        if "uint64" in kinds and not kinds.isdisjoint(_SIGNED_INTEGERS):
+            return _exact_comparison(kind, operands, dtypes)
         return _filled(
             _COMPARISONS[kind],
             [
@@ -197,6 +207,10 @@ def _expression(op: Any, operands: Sequence[str], dtypes: Sequence[str], out: st
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
     if kind is ps.Pow:
         return _power(*operands, out)
+    if kind is ps.basic.Angle:
+        if out not in _REAL or kinds & _REAL:
+            return None
+        return _filled(f"{{T}}({np.pi}) if {{0}} < 0 else {{T}}(0)", operands, out)
     if out == "bool":
         table = _BOOLS
     elif out in _REAL:
@@ -206,6 +220,14 @@ def _expression(op: Any, operands: Sequence[str], dtypes: Sequence[str], out: st
         if kind in _ROUNDINGS:
             return operands[0]
     return _filled(table[kind], operands, out) if kind in table else None
+
+
+def _exact_comparison(kind: type, operands: Sequence[str], dtypes: Sequence[str]) -> str:
+    """By value, as NumPy compares uint64 with signed integers."""
+    signed = 0 if dtypes[1] == "uint64" else 1
+    below = (_NEGATIVE_FIRST if signed == 0 else _NEGATIVE_LAST)[kind]
+    both = [cast(x, d, "uint64") for x, d in zip(operands, dtypes, strict=True)]
+    return f"{below} if {operands[signed]} < 0 else {_filled(_COMPARISONS[kind], both)}"
 
 
 class _Joined:
@@ -231,7 +253,7 @@ def _power(base: str, exponent: str, out: str) -> str | None:
     found = _INTEGRAL.fullmatch(exponent)
     n = int(found[1]) if found else 0
     if not 1 <= abs(n) <= 4 or (n < 0 and out not in _REAL):
-        return f"{base} ** {exponent}" if out in _REAL else None
+        return f"{base} ** {exponent}" if out in _REAL else f"int_power({base}, {exponent})"
     product = " * ".join([base] * abs(n)) if n != 4 else f"({base} * {base}) * ({base} * {base})"
     return product if n > 0 else f"{'' if out == 'float64' else dtype_name(out)}(1.0) / ({product})"
 

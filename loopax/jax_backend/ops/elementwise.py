@@ -25,7 +25,7 @@ from loopax.jax_backend.callback import call_back
 from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
-from loopax.jax_backend.ops.scalars import scalar_function
+from loopax.jax_backend.ops.scalars import compares_exactly, scalar_function
 from loopax.jax_backend.registry import rule
 
 _CLIPS = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
@@ -87,6 +87,8 @@ def _promoted(op: Any, node: Apply, values: Any) -> Any:
     ``int8 / int8`` and ``exp(int8)``, which PyTensor computes in the dtype of its result.
     """
     if isinstance(op, ps.Cast | ps.Identity | ps.Second):
+        return values
+    if compares_exactly(op, node):
         return values
     first = 1 if isinstance(op, ps.Switch) else 0  # a Switch's condition takes no part
     dtypes = [v.type.dtype for v in node.inputs[first:]]

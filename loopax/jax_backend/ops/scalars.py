@@ -11,10 +11,12 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch import jax_funcify
-from pytensor.scalar.math import Log1mexp, Softplus
+from pytensor.scalar.math import Erf, Log1mexp, Softplus
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.ops.division import floor_divide, power, remainder
+from loopax.jax_backend.ops.special import SPECIAL_FUNCTIONS
 
 
 def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
@@ -25,7 +27,11 @@ def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
     NotImplementedError
         Neither this file nor PyTensor's registry has one.
     """
+    if compares_exactly(op, node):
+        return _exact_comparison(op)
     ours = _FUNCTIONS.get(type(op))
+    if type(op) in _REAL_ONLY and any(v.type.dtype.startswith("complex") for v in node.inputs):
+        raise NotImplementedError(f"JAX has no {op} of complex numbers")
     if ours is not None:
         return ours
     try:
@@ -34,17 +40,43 @@ def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
         raise NotImplementedError(f"JAX has no {op}") from error
 
 
-def _int_div(x: Any, y: Any) -> Any:
-    # NumPy, and so PyTensor, defines integer division by 0 as 0; XLA gives -1.
-    if jnp.result_type(x, y).kind in "biu":
-        return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
-    return jnp.floor_divide(x, y)
+def compares_exactly(op: Any, node: Apply) -> bool:
+    """Whether ``op`` compares uint64 with signed integers: by value in NumPy; JAX rounds both to floats."""
+    dtypes = {v.type.dtype for v in node.inputs}
+    return type(op) in _COMPARISONS and "uint64" in dtypes and not dtypes.isdisjoint(_SIGNED)
 
 
-def _mod(x: Any, y: Any) -> Any:
-    if jnp.result_type(x, y).kind in "biu":
-        return jnp.where(y == 0, 0, jnp.mod(x, jnp.where(y == 0, 1, y)))
-    return jnp.mod(x, y)
+def _exact_comparison(op: Any) -> Callable[..., Any]:
+
+    def compare(x: Any, y: Any) -> Any:
+        x, y = (jnp.asarray(z) for z in (x, y))
+        above = jnp.where(x < 0, 0, 1), jnp.where(y < 0, 0, 1)
+        x, y = (jax.lax.convert_element_type(z, jnp.uint64) for z in (x, y))
+        same = above[0] == above[1]
+        less = (above[0] < above[1]) | (same & (x < y))
+        return _COMPARISONS[type(op)](less, same & (x == y))
+
+    return compare
+
+
+# What a comparison is of "less" and "equal", where no number is nan.
+_COMPARISONS: dict[type, Callable[..., Any]] = {
+    ps.LT: lambda less, equal: less,
+    ps.LE: lambda less, equal: less | equal,
+    ps.GT: lambda less, equal: ~(less | equal),
+    ps.GE: lambda less, equal: ~less,
+    ps.EQ: lambda less, equal: equal,
+    ps.NEQ: lambda less, equal: ~equal,
+}
+_SIGNED = {"int8", "int16", "int32", "int64"}
+
+
+def _sign(x: Any) -> Any:
+    return jnp.where(x == 0, 0, jnp.sign(x))  # NumPy's is 0.0 for -0.0 too
+
+
+def _complex(x: Any, y: Any) -> Any:
+    return jax.lax.complex(jnp.real(x), jnp.real(y))
 
 
 def _round_half_away(x: Any) -> Any:
@@ -97,16 +129,21 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     ps.Add: _fold(jnp.add),
     ps.Mul: _fold(jnp.multiply),
     ps.Sub: jnp.subtract,
-    ps.IntDiv: _int_div,
-    ps.Mod: _mod,
+    ps.IntDiv: floor_divide,
+    ps.Mod: remainder,
+    ps.Pow: power,
+    ps.Sign: _sign,
     ps.RoundHalfAwayFromZero: _round_half_away,
     ps.Second: _second,
     ps.Switch: _switch,
-    ps.Complex: jax.lax.complex,
+    ps.Complex: _complex,
     Softplus: _softplus,
     Log1mexp: _log1mexp,
     MulWithoutZeros: _mul_without_zeros,
+    **SPECIAL_FUNCTIONS,
 }
+# PyTensor has these of complex numbers, JAX has not, or has them wrong.
+_REAL_ONLY = {*SPECIAL_FUNCTIONS, Erf, Log1mexp}
 
 
 def has_function(op: Any) -> bool:

@@ -1,0 +1,70 @@
+"""Division rounded down, its remainder, and powers of integers: NumPy's values.
+
+JAX rounds the quotient of floats before it takes the floor: ``-7.0 // 0.7`` is -10 where the exact quotient
+is below that, and ``inf // 2`` infinity where NumPy has nan. It reads six bits of an integer exponent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def floor_divide(x: Any, y: Any) -> Any:
+    if jnp.result_type(x, y).kind in "biu":
+        # NumPy, and so PyTensor, defines integer division by 0 as 0; XLA gives -1.
+        return jnp.where(y == 0, 0, jnp.floor_divide(x, jnp.where(y == 0, 1, y)))
+    # Flat wherever it is differentiable.
+    return _float_divmod(jax.lax.stop_gradient(x), jax.lax.stop_gradient(y))[0]
+
+
+def remainder(x: Any, y: Any) -> Any:
+    if jnp.result_type(x, y).kind in "biu":
+        return jnp.where(y == 0, 0, jnp.mod(x, jnp.where(y == 0, 1, y)))
+    return _float_remainder(x, y)
+
+
+@jax.custom_jvp
+def _float_remainder(x: Any, y: Any) -> Any:
+    return _float_divmod(x, y)[1]
+
+
+_float_remainder.defjvps(lambda t, out, x, y: t, lambda t, out, x, y: -t * floor_divide(x, y))
+
+
+def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
+    """What `numpy.divmod` does: the remainder is exact, the quotient made from it is all but integral."""
+    x, y = jnp.broadcast_arrays(x, y)
+    rest = jax.lax.rem(x, y)  # exact, with the sign of x
+    other_side = (rest != 0) & ((y < 0) != (rest < 0))
+    quotient = (x - rest) / y - jnp.where(other_side, 1, 0)
+    whole = jnp.floor(quotient)
+    whole = whole + jnp.where(quotient - whole > 0.5, 1, 0)
+    whole = jnp.where(quotient == 0, jnp.copysign(0.0, x / y).astype(x.dtype), whole)
+    rest = jnp.where(
+        rest == 0, jnp.copysign(0.0, y).astype(x.dtype), rest + jnp.where(other_side, y, 0)
+    )
+    return jnp.where(y == 0, x / y, whole), jnp.where(y == 0, jnp.nan, rest)
+
+
+def power(x: Any, y: Any) -> Any:
+    """``x**y``; integers wrap, and their negative powers are cut to integers, as C has them."""
+    dtype = jnp.result_type(x, y)
+    if dtype.kind not in "iu" or not isinstance(y, jax.core.Tracer | jax.Array):
+        return jnp.power(x, y)
+    x, y = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
+
+    def square(_: Any, state: Any) -> Any:
+        product, base, bits = state
+        product = jnp.where(bits & 1 == 1, product * base, product)
+        return product, base * base, bits >> 1
+
+    bits = np.iinfo(dtype).bits
+    product, _, _ = jax.lax.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
+    if dtype.kind == "u":
+        return product
+    inverse = jnp.where(x == 1, 1, jnp.where(x == -1, 1 - 2 * (y & 1), 0)).astype(dtype)
+    return jnp.where(y < 0, inverse, product)

@@ -1,0 +1,90 @@
+"""Gauss's hypergeometric function: its series where that is soon summed, SciPy where it is not.
+
+JAX's is for positive arguments: it is 1.0 for nan, wrong for most negative ones, and its sums have no
+bound, so that some arguments do not end.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from pytensor.scalar.math import hyp2f1 as scalar_op
+
+_RADIUS = 0.9
+_PARAMETER = 30.0  # larger ones have terms that cancel, or very many
+_LOST = 1e4  # how many times larger than the sum its largest part may be
+
+
+@jax.custom_jvp
+def hyp2f1(a: Any, b: Any, c: Any, z: Any) -> Any:
+    """``2F1(a, b; c; z)``; on the host where an element is one that the series does not give."""
+    a, b, c, z = jnp.broadcast_arrays(a, b, c, z)
+    value, summed = _by_series(a, b, c, z)
+    return jax.lax.cond(
+        jnp.all(summed), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
+    )
+
+
+def _jvp(primals: Any, tangents: Any) -> Any:
+    a, b, c, z = arguments = tuple(jnp.broadcast_arrays(*primals))
+    out = hyp2f1(*arguments)
+    total = jnp.zeros_like(out)
+    if not isinstance(tangents[3], SymbolicZero):
+        total = total + tangents[3] * (a * b / c) * hyp2f1(a + 1, b + 1, c + 1, z)
+    for k in range(3):
+        if isinstance(tangents[k], SymbolicZero):
+            continue
+
+        def along(x: Any, k: int = k) -> Any:
+            return _by_series(*arguments[:k], x, *arguments[k + 1 :])
+
+        (_, summed), (slope, _) = jax.jvp(along, (arguments[k],), (jnp.ones_like(out),))
+        # Nothing is known for the others: better no number than a wrong one.
+        total = total + tangents[k] * jnp.where(summed, slope, jnp.nan)
+    return out, total
+
+
+hyp2f1.defjvp(_jvp, symbolic_zeros=True)
+
+
+def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
+    """The sum, and where it is the function's value."""
+    # Pfaff's transformation takes all negative z into the unit interval (DLMF 15.8.1).
+    negative = z < 0
+    y = jnp.where(negative, z / (z - 1), z)
+    other = jnp.where(negative, c - b, b)
+    easy = (y >= 0) & (y <= _RADIUS) & ((c > 0) | (c != jnp.floor(c)))
+    for x in (a, other, c):
+        easy &= jnp.abs(x) <= _PARAMETER
+    first, second, third, at = (jnp.where(easy, x, 0.5) for x in (a, other, c, y))
+    # The ratio of two terms tends to y from 1 + (a + b - c - 1) / n times that.
+    growth = jnp.maximum(jnp.abs(first) + jnp.abs(second) - third, 0)
+    lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(at, 1e-30, _RADIUS))
+    length = jnp.max(jax.lax.stop_gradient(lengths), initial=0).astype(jnp.int32) + 40
+
+    def add(state: Any) -> Any:
+        n, term, total, size = state
+        k = n.astype(term.dtype)
+        term = term * ((first + k) * (second + k) / ((third + k) * (k + 1)) * at)
+        return n + 1, term, total + term, size + jnp.abs(term)
+
+    one = jnp.ones_like(at)
+    start = (jnp.asarray(0, jnp.int32), one, one, one)
+    _, term, total, size = jax.lax.while_loop(lambda s: s[0] < length, add, start)
+    sound = (jnp.abs(term) <= np.finfo(at.dtype).eps * size) & (size <= _LOST * jnp.abs(total))
+    power = jnp.where(negative & easy, jnp.power(1 - jnp.where(negative & easy, z, 0), -first), 1)
+    return total * power, easy & sound
+
+
+def _on_host(dtype: Any, *arguments: Any) -> Any:
+    def by_scipy(*xs: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.asarray(scalar_op.impl(*map(np.asarray, xs)), dtype=dtype)
+
+    shape = jax.ShapeDtypeStruct(jnp.shape(arguments[0]), dtype)
+    return jax.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")

@@ -1,0 +1,92 @@
+"""Inverses of the normal distribution in its tails, and Owen's T function at the ends.
+
+PyTensor's ``ndtri_exp`` in JAX is ``ndtri(exp(x))``: minus infinity below -745, where ``exp`` underflows,
+and infinity above -1e-17, where it is 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+_ROOT_2 = float(np.sqrt(2))
+_ROOT_2_PI = float(np.sqrt(2 * np.pi))
+_FAR = (
+    12.0  # deviations from the mean: nearer, even float32 holds the mass of the tail's square root
+)
+_STEPS = 5  # of Newton's method, from a start that is good to a tenth
+
+
+@jax.custom_jvp
+def ndtri_exp(x: Any) -> Any:
+    """The inverse of ``log_ndtr``: nan above 0."""
+    dtype = x.dtype
+    x = x.astype(jax.dtypes.canonicalize_dtype(jnp.float64))
+    far = x < -2
+    near = x > -0.01
+    middle = jax.scipy.special.ndtri(jnp.exp(jnp.where(far | near, -1, x)))
+    top = -jax.scipy.special.ndtri(-jnp.expm1(jnp.where(near, x, -0.01)))
+    # XLA takes numbers below the least normal one for 0.
+    value = jnp.where(far, -_tail(jnp.where(far, x, -3)), jnp.where(near, top, middle))
+    value = jnp.where(x == 0, jnp.inf, jnp.where(x > 0, jnp.nan, value))
+    return value.astype(dtype)
+
+
+@ndtri_exp.defjvp
+def _ndtri_exp_jvp(primals: Any, tangents: Any) -> Any:
+    out = ndtri_exp(*primals)
+    return out, tangents[0] * _ratio(out)
+
+
+def erfcinv(x: Any) -> Any:
+    """JAX and PyTensor divide by 2 first, which is 0 for the least normal number."""
+    tiny = (x > 0) & (x < 1e-30)
+    tail = -ndtri_exp(jnp.log(jnp.where(tiny, x, 0.5)) - np.log(2.0).astype(x.dtype)) / _ROOT_2
+    body = -jax.scipy.special.ndtri(jnp.where(tiny, 1, x) / 2) / _ROOT_2
+    return jnp.where(x < 0, jnp.nan, jnp.where(tiny, tail, body))
+
+
+def owens_t(h: Any, a: Any) -> Any:
+    """JAX's is nan for ``h = 0`` and an infinite slope, where the integral is a tail of the normal."""
+    h, a = jnp.broadcast_arrays(h, a)
+    endless = jnp.isinf(a)
+    inside = jax.scipy.special.owens_t(h, jnp.where(endless, 1, a))
+    return jnp.where(
+        endless, jnp.sign(a) * jax.scipy.special.erfc(jnp.abs(h) / _ROOT_2) / 4, inside
+    )
+
+
+def _series(t: Any) -> Any:
+    """``t exp(t**2 / 2)`` times the integral of ``exp(-u**2 / 2)`` from ``t`` on, for large ``t``."""
+    # (2n - 1)!! / t**2n with alternating signs: DLMF 7.12.1.
+    y = 1 / t**2
+    total = jnp.ones_like(t)
+    for n in range(17, 0, -2):
+        total = 1 - n * y * total
+    return total
+
+
+def _ratio(z: Any) -> Any:
+    """The distribution function over the density, at ``z``."""
+    far = z < -_FAR
+    t = jnp.where(far, -z, _FAR)
+    close = jnp.where(far, 0, z)
+    body = jnp.exp(close**2 / 2) * jax.scipy.special.erfc(-close / _ROOT_2) * (_ROOT_2_PI / 2)
+    return jnp.where(far, _series(t) / t, body)
+
+
+def _tail(x: Any) -> Any:
+    """The positive ``t`` with ``log_ndtr(-t) == x``, for ``x < -2``."""
+    huge = x < -1e20  # the density's logarithm is all that counts, and its square overflows
+    y = jnp.where(huge, -3, x)
+    t = jnp.sqrt(-2 * y - jnp.log(2 * np.pi * (-2 * y - 1)))
+    for _ in range(_STEPS):
+        far = t > _FAR
+        body = jnp.log(jax.scipy.special.erfc(jnp.where(far, _FAR, t) / _ROOT_2) / 2)
+        s = jnp.where(far, t, _FAR)
+        tail = -(s**2) / 2 - jnp.log(s * _ROOT_2_PI / _series(s))
+        t = t + (jnp.where(far, tail, body) - y) * _ratio(-t)
+    return jnp.where(huge, _ROOT_2 * jnp.sqrt(-jnp.where(huge, x, -1)), t)

@@ -1,0 +1,100 @@
+"""The gamma function and the derivatives of its logarithm, on the whole line.
+
+JAX's `polygamma` sums nine terms and adds the tail of a positive argument, so it is wrong below about
+-10, and with it every derivative of `digamma` and the second ones of `gammaln` there; its `digamma` is
+nan or the wrong infinity at the two zeros. Here each is the derivative of the one before, to any order.
+To go when JAX's `polygamma(1, -30.25)` is 19.7.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+_MAX_ORDER = 10_000  # from here on only the parity of the order counts: the factorial is infinite
+
+
+@jax.custom_jvp
+def gamma(x: Any) -> Any:
+    return jax.scipy.special.gamma(x)
+
+
+@jax.custom_jvp
+def gammaln(x: Any) -> Any:
+    """SciPy's: minus infinity stays what it is, which no limit says."""
+    return jnp.where(x == -jnp.inf, x, jax.scipy.special.gammaln(x))
+
+
+@jax.custom_jvp
+def psi(x: Any) -> Any:
+    """The derivative of `gammaln`; at the two zeros the limit from the side of their sign."""
+    return jnp.where(x == 0, -jnp.copysign(jnp.inf, x), jax.scipy.special.digamma(x))
+
+
+@jax.custom_jvp
+def polygamma(n: Any, x: Any) -> Any:
+    """The derivative of order ``n``, an integer, of `psi`; nan for a negative order."""
+    n = _small_order(n)
+    odd = n % 2 == 1
+    # The factorial is large where the sum is small: float32 holds the product, not the factors.
+    wide = jnp.asarray(x).astype(jax.dtypes.canonicalize_dtype(jnp.float64))
+    order = jnp.maximum(n, 1)  # of a value that is used
+    total = _hurwitz_zeta(order + 1, odd, wide)
+    size = jnp.exp(jax.lax.lgamma(order.astype(wide.dtype) + 1) + jnp.log(jnp.abs(total)))
+    # The factorial is infinite, and nothing is left of the sum: the product is not known.
+    size = jnp.where((n > 170) & (total == 0), jnp.nan, size)
+    value = jnp.where(odd, 1, -1) * jnp.sign(total) * size
+    value = jnp.where(n == 0, psi(wide), jnp.where(n < 0, jnp.nan, value))
+    return value.astype(x.dtype)
+
+
+def _small_order(n: Any) -> Any:
+    """Of the same kind: negative, or even, or odd."""
+    n = jnp.asarray(n)
+    n = n.astype(jnp.int32) if n.dtype == bool else n
+    return jnp.where(n < 0, -1, jnp.minimum(n, _MAX_ORDER + n % 2)).astype(jnp.int32)
+
+
+def tri_gamma(x: Any) -> Any:
+    """The derivative of `psi`."""
+    return polygamma(jnp.asarray(1, jnp.int32), x)
+
+
+def _hurwitz_zeta(s: Any, even: Any, q: Any) -> Any:
+    """The sum of ``(q + k)**-s`` over all ``k >= 0``, for integers ``s > 1``; ``even``: whether ``s`` is.
+
+    For negative ``q``, all integers ``k`` but those left of it: with ``f = q - floor(q)`` the sum over
+    all integers is ``zeta(s, f) + (-1)**s zeta(s, 1 - f)``, and what is left of ``q`` is
+    ``(-1)**s zeta(s, 1 - q)``. Exact, and the same work for -10 and for -1e6.
+    """
+    whole = jnp.floor(q)
+    pole = (q == whole) & (q <= 0)
+    negative = (q < 0) & ~pole
+    right = _zeta(s, jnp.where(negative, q - whole, jnp.where(pole, 1, q)))
+    # Not 1 - f, which is 0 for q = -1e-20.
+    left = _zeta(s, jnp.where(negative, (whole + 1) - q, 1))
+    beyond = _zeta(s, jnp.where(negative, 1 - q, 1))
+    total = jnp.where(negative, right + jnp.where(even, 1, -1) * (left - beyond), right)
+    return jnp.where(pole, jnp.inf, total)
+
+
+def _zeta(s: Any, q: Any) -> Any:
+    """For positive ``q``. JAX's is 0 for large ``q``, where ``q**-s`` underflows, and nan for infinity."""
+    s = s.astype(q.dtype)
+    large = q > 1e8
+    tail = (1 / (s - 1) + 0.5 / q) * jnp.power(q, 1 - s)
+    return jnp.where(large, tail, jax.scipy.special.zeta(s, jnp.where(large, 1, q)))
+
+
+gamma.defjvps(lambda t, out, x: t * (out * psi(x)))
+gammaln.defjvps(lambda t, out, x: t * psi(x))
+psi.defjvps(lambda t, out, x: t * tri_gamma(x))
+
+
+@polygamma.defjvp
+def _polygamma_jvp(primals: Any, tangents: Any) -> Any:
+    n, x = primals
+    n = _small_order(n)
+    return polygamma(n, x), tangents[1] * polygamma(n + 1, x)

@@ -1,0 +1,57 @@
+"""Division rounded down, its remainder, and powers of integers: NumPy's values, where Numba's differ.
+
+In Numba ``inf // 2`` is infinity and ``-1 // inf`` is -0.0, where NumPy has nan and -1; its powers of
+unsigned integers go through floats.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+
+@njit(error_model="numpy")
+def floor_divide(x: float, y: float) -> float:
+    """`numpy.floor_divide`: by the exact remainder, so that a rounded quotient is not rounded again."""
+    if y == 0:
+        return x / y
+    rest = math.fmod(x, y)
+    quotient = (x - rest) / y
+    if rest != 0 and (y < 0) != (rest < 0):
+        quotient -= 1
+    if quotient == 0:
+        return math.copysign(0.0, x / y)
+    whole = np.floor(quotient)
+    return whole + 1 if quotient - whole > 0.5 else whole
+
+
+@njit(error_model="numpy")
+def remainder(x: float, y: float) -> float:
+    """`numpy.remainder`: with the sign of ``y``, that of a zero too."""
+    if y == 0:
+        return math.nan
+    rest = math.fmod(x, y)
+    if rest == 0:
+        return math.copysign(0.0, y)
+    return rest + y if (y < 0) != (rest < 0) else rest
+
+
+@njit
+def int_power(x: int, y: int) -> int:
+    """``x**y`` modulo ``2**64``; negative powers are cut to integers, as C has them."""
+    if y < 0:
+        if x == 1 or (x == -1 and y % 2 == 0):
+            return np.uint64(1)
+        return np.uint64(-1) if x == -1 else np.uint64(0)
+    product, base, bits = np.uint64(1), np.uint64(x), np.uint64(y)
+    while bits != 0:
+        if bits & np.uint64(1):
+            product *= base
+        base *= base
+        bits >>= np.uint64(1)
+    return product
+
+
+FUNCTIONS = {f.__name__: f for f in (floor_divide, remainder, int_power)}
