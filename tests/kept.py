@@ -1,8 +1,8 @@
 """What a pass must keep of a program, and what to say where it does not.
 
-`assert_kept` runs passes over one of `tests.random_programs`: its values, dtypes, shapes and the error it
-raises are those of before, with `check` around each pass. A fault names the pass, and the fewest outputs
-that show it.
+`assert_kept` runs passes over one of `tests.random_programs.in_ir`: its values, dtypes, shapes and the
+error it raises are those of before, with `check` around each pass. A fault names the pass, and the fewest
+outputs that show it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.stabilize import stabilize
 
 if TYPE_CHECKING:
-    from tests.random_programs import Program
+    from tests.random_programs.in_ir import Program
 
 # -- what a program does, before and after ----------------------------------------------------------
 
@@ -143,7 +143,7 @@ def assert_kept(program: Program, passes: Sequence[Callable], *, steady: bool = 
     )
     raise Fault(
         f"seed {program.seed}, outputs {which}: {fault}\n\nof\n\n{text}\n\nat\n\n{given}\n\n"
-        f"(tests.random_programs.program({program.seed}).graph({which}))"
+        f"(tests.random_programs.in_ir.program({program.seed}).graph({which}))"
     )
 
 

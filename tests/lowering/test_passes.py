@@ -14,7 +14,7 @@ from loopax.ir.evaluate import perform_nodes
 from loopax.lowering import PASSES
 from tests.kept import Fault, assert_kept, difference, expected, outcome
 from tests.random_loops import RANDOM
-from tests.random_programs import Program, program
+from tests.random_programs.in_ir import Program, program
 
 PROGRAMS = settings(RANDOM, max_examples=25)
 
@@ -23,7 +23,7 @@ PROGRAMS = settings(RANDOM, max_examples=25)
     "number", [*range(5), *(pytest.param(k, marks=pytest.mark.slow) for k in range(5, 40))]
 )
 def test_what_a_program_does_is_kept(number):
-    """The seed of a program that is not is in the message: ``tests.random_programs.program(seed)``."""
+    """The seed of a program that is not is in the message, for ``tests.random_programs.in_ir.program``."""
 
     @seed(number)
     @PROGRAMS

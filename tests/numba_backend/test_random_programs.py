@@ -13,7 +13,7 @@ from loopax.ir.evaluate import own
 from loopax.lowering import lower_to_loops
 from tests.kept import difference, expected
 from tests.numba_backend.interpreted import interpreted
-from tests.random_programs import program
+from tests.random_programs.in_ir import program
 
 # Shapes that do not fit are found at another place, and with another error, than in Python.
 _SHAPES = (ValueError, AssertionError, IndexError)

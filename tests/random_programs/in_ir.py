@@ -7,12 +7,11 @@ some have a derivative among their outputs. A seed is a program.
 
     python -m tests.random_programs loopax.lowering.merge_loops:merge_loops --n 300 --seed 0
 
-runs one pass, registered or not, over many of them; several run in turn. Without a name: `PASSES`.
+runs one pass, registered or not, over many of them; several run in turn; ``--passes``: `PASSES`.
 """
 
 import argparse
 import random
-import sys
 import time
 import warnings
 from collections import Counter
@@ -721,7 +720,3 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _imported(name: str) -> Callable:
     module, _, function = name.partition(":")
     return getattr(import_module(module), function or module.rpartition(".")[2])
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,193 @@
+"""What a program computes, by ways that have nothing in common with loopax or with one another.
+
+reference    PyTensor's Python linker on the graph as it was written, steps of loops included
+written out  the same without any loop, its gradient that of a graph without loops
+NUMBA        PyTensor's own mode, whose rewrites and code are others again; slow to compile
+"""
+
+import warnings
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor
+
+from tests.random_programs.building import Graph, build
+from tests.random_programs.description import Program
+from tests.random_programs.judging import RUNS, difference, noisy, reach
+from tests.random_programs.plain import PLAIN
+from tests.random_programs.written_out import TooLong, Values
+
+
+class NotAProgram(Exception):
+    """PyTensor itself refuses it."""
+
+
+def run_plain(inputs: list[Any], outputs: list[Any], values: Sequence[Any]) -> list[np.ndarray]:
+    f = pytensor.function(inputs, outputs, mode=PLAIN, on_unused_input="ignore")
+    return [np.asarray(x) for x in f(*[np.copy(x) for x in values])]
+
+
+class Answer:
+    """Values that are accepted, each with how far a rounding reaches; the first is the reference's."""
+
+    def __init__(self, gradient: bool = False) -> None:
+        self.accepted: list[tuple[str, list[np.ndarray]]] = []
+        self.far: list[np.ndarray] | None = None
+        self.gradient = gradient
+        self.refused: dict[str, str] = {}
+
+    def add(self, who: str, values: list[np.ndarray]) -> None:
+        self.accepted.append((who, values))
+
+    @property
+    def values(self) -> list[np.ndarray]:
+        return self.accepted[0][1]
+
+    def fault(self, found: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
+        """What is wrong with ``found``: where it agrees with no oracle."""
+        said = None
+        for _, values in self.accepted:
+            far = self.far or [np.zeros(np.shape(x)) for x in values]
+            faults = [
+                difference(x, y, f, dtype=dtypes and dtypes[k], gradient=self.gradient)
+                for k, (x, y, f) in enumerate(zip(found, values, far, strict=True))
+            ]
+            wrong = [f"output {k}: {f}" for k, f in enumerate(faults) if f]
+            if not wrong:
+                return None
+            said = said or wrong[0]
+        return said
+
+    def disagreement(self) -> str | None:
+        """Where the oracles differ from each other."""
+        for who, values in self.accepted[1:]:
+            alone = Answer(self.gradient)
+            alone.far = self.far
+            alone.accepted = self.accepted[:1]
+            if fault := alone.fault(values):
+                return f"{who}: {fault}"
+        return None
+
+
+class Case:
+    """One program with its graphs, and what it computes at some values."""
+
+    def __init__(self, program: Program, values: Sequence[Any] | None = None) -> None:
+        self.program = program
+        self.values = [x.value for x in program.given] if values is None else list(values)
+        try:
+            self.reference = build(program, "reference")
+            self.written = build(program)
+        except Exception as error:
+            raise NotAProgram(f"{type(error).__name__}: {error}") from error
+
+    @cached_property
+    def flat(self) -> Graph | None:
+        try:
+            return build(self.program, "flat", self.values)
+        except TooLong:
+            return None
+
+    def flat_values(self, outputs: list[Any], graph: Graph, noise: Any = None) -> list[np.ndarray]:
+        values = Values(noise)
+        given = [*self.values, *(x.value for x in self.program.shared)]
+        variables = [*graph.inputs, *graph.shared.values()]
+        values.known.update(zip(variables, given, strict=True))
+        return [np.asarray(values[v]) for v in outputs]
+
+    def _answer(self, plain: Any, flat: Any, gradient: bool) -> Answer:
+        """``plain`` and ``flat`` give the outputs of the two graphs."""
+        answer = Answer(gradient)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                answer.add("reference", run_plain(self.reference.inputs, plain(), self.values))
+            except Exception as error:
+                answer.refused["reference"] = f"{type(error).__name__}: {error}"
+            try:
+                if self.flat is not None:
+                    outputs = flat()
+                    found = self.flat_values(outputs, self.flat)
+                    answer.add("written out", found)
+                    runs = [self.flat_values(outputs, self.flat, noisy(k)) for k in range(RUNS)]
+                    answer.far = reach(found, runs)
+            except Exception as error:
+                answer.refused["written out"] = f"{type(error).__name__}: {error}"
+        if not answer.accepted:
+            raise NotAProgram(str(answer.refused))
+        if answer.far and [f.shape for f in answer.far] != [x.shape for x in answer.values]:
+            answer.far = None
+        return answer
+
+    @cached_property
+    def outputs(self) -> Answer:
+        return self._answer(
+            lambda: self.reference.outputs, lambda: self.flat.outputs, gradient=False
+        )
+
+    @cached_property
+    def after(self) -> Answer:
+        """Outputs and updated values."""
+        return self._answer(
+            lambda: [*self.reference.outputs, *self.reference.updates.values()],
+            lambda: [*self.flat.outputs, *self.flat.updates.values()],
+            gradient=False,
+        )
+
+    # -- gradients
+
+    @cached_property
+    def wrt(self) -> list[int]:
+        return [k for k, x in enumerate(self.program.given) if x.value.dtype.kind == "f"]
+
+    def cost(self, graph: Graph) -> Any:
+        """A number that each element of each float output has its own part in."""
+        terms = []
+        for v, x in zip(graph.outputs, self.outputs.values, strict=True):
+            if v.type.dtype.startswith("float"):
+                y = v.astype("float64")
+                weights = np.cos(1.0 + np.arange(x.size)).reshape(x.shape)
+                terms.append((y * weights).sum() if self.program.seed % 2 else (y**2).sum())
+        if not terms or not self.wrt:
+            raise NotAProgram("no float to differentiate")
+        return sum(terms[1:], terms[0])
+
+    def gradients(self, graph: Graph) -> list[Any]:
+        wrt = [graph.inputs[k] for k in self.wrt]
+        return pytensor.grad(
+            self.cost(graph), wrt, disconnected_inputs="ignore", return_disconnected="zero"
+        )
+
+    @cached_property
+    def gradient(self) -> Answer:
+        return self._answer(
+            lambda: self.gradients(self.reference), lambda: self.gradients(self.flat), gradient=True
+        )
+
+    def by_numba(self) -> list[np.ndarray]:
+        """PyTensor's NUMBA mode; it compiles for seconds."""
+        f = pytensor.function(
+            self.written.inputs, self.written.outputs, mode="NUMBA", on_unused_input="ignore"
+        )
+        return [np.asarray(x) for x in f(*[np.copy(x) for x in self.values])]
+
+    # -- batches
+
+    @cached_property
+    def rows(self) -> list["Case"]:
+        """The program at other values, of the same shapes."""
+        made = [self]
+        for r in (1, 2):
+            values = [_row(x.value, r, x.makes_shapes) for x in self.program.given]
+            made.append(Case(self.program, values))
+        return made
+
+
+def _row(x: np.ndarray, r: int, fixed: bool) -> np.ndarray:
+    if fixed:
+        return x
+    with np.errstate(all="ignore"):
+        x = np.asarray(x * (1 - 0.25 * r), x.dtype) if x.dtype.kind == "f" else x
+    return np.roll(x, r, axis=0) if x.ndim else x

@@ -1,0 +1,19 @@
+"""PyTensor at its plainest: node by node, in Python, nothing rewritten, and nothing compiled by the way."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytensor
+from pytensor.compile.mode import Mode
+from pytensor.link.vm import VMLinker
+
+PLAIN = Mode(linker="py", optimizer=None)
+# A Scan wants a VM for its step.
+PLAIN_STEP = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=None)
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """The default mode runs in Python too: an OpFromGraph compiles its graph in it, by Numba otherwise."""
+    with pytensor.config.change_flags(linker="py", cxx="", blas__ldflags=""):
+        yield

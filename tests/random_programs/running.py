@@ -1,0 +1,271 @@
+"""Many programs through many routes, in a process that may hang or die.
+
+A worker takes lines ``seed`` or ``seed route`` (to shrink that fault) and answers in lines of JSON; the
+command waits for each answer only so long, and starts another worker where one does not come.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import random
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from tests.random_programs.description import Program, source
+
+# A program that compiles in a second here may take a minute where six others do.
+LIMIT = 120.0  # seconds for one route
+LIFE = 60  # programs of one worker: what JAX and Numba have compiled stays in memory
+
+FORWARD = ("jax", "jax.jit", "numba as Python", "numba")
+DEAR = ("PyTensor's NUMBA mode", "compiled function in jax")
+
+
+def routes_of(program: Program, count: int | None) -> list[str]:
+    """Some of the routes, another choice for each seed; dear ones seldom."""
+    from tests.random_programs.routes import ROUTES
+
+    names = [n for n in ROUTES if n not in DEAR]
+    if not program.updates:
+        names = [n for n in names if not n.startswith("updates")]
+    if count is None:
+        return list(ROUTES)
+    rng = random.Random(program.seed)
+    always = ["PyTensor's oracles"]
+    rest = [n for n in names if n not in always]
+    rng.shuffle(rest)
+    if program.updates:
+        rest.sort(key=lambda n: not n.startswith("updates"))
+    return always + rest[:count] + [n for n in DEAR if rng.random() < 0.05]
+
+
+# -- the worker --------------------------------------------------------------------------------------
+
+
+def work(lines: TextIO, answers: TextIO, count: int | None, only: Sequence[str]) -> None:
+    """Answer each line; what anything else prints goes to where errors go."""
+    import logging
+
+    from tests.random_programs.oracles import Case, NotAProgram
+    from tests.random_programs.plain import plainly
+    from tests.random_programs.routes import ROUTES
+    from tests.random_programs.writing import program
+
+    # PyTensor tells of each of its rewrites that fails; the graph stays right.
+    logging.getLogger("pytensor.graph.rewriting.basic").setLevel(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+
+    def say(**what: Any) -> None:
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    with plainly():
+        for line in lines:
+            seed, _, name = line.strip().partition(" ")
+            one = program(int(seed))
+            if name:
+                say(route=name, **shrink(one, name))
+                continue
+            say(features=one.features)
+            try:
+                case = Case(one)
+                names = [n for n in only if n in ROUTES] or routes_of(one, count)
+                for name in names:
+                    say(begins=name)
+                    verdict = ROUTES[name](case)
+                    say(
+                        route=name,
+                        status=verdict.status,
+                        what=verdict.what,
+                        signature=verdict.signature,
+                    )
+            except NotAProgram as error:
+                say(route="PyTensor", status="refuses", what=str(error), signature=str(error)[:60])
+            say(done=int(seed))
+
+
+def shrink(one: Program, name: str, seconds: float = 45.0) -> dict[str, str]:
+    """The text of the smallest program that fails as ``one`` does, and what is said of it."""
+    from tests.random_programs.oracles import Case, NotAProgram
+    from tests.random_programs.routes import ROUTES
+    from tests.random_programs.shrinking import shrunk
+
+    first = ROUTES[name](Case(one))
+
+    def same(verdict: Any) -> bool:
+        alike = verdict.signature[:45] == first.signature[:45] or first.status == "wrong"
+        return verdict.status == first.status and alike
+
+    def fails(p: Program) -> bool:
+        try:
+            return same(ROUTES[name](Case(p)))
+        except NotAProgram:
+            return False
+
+    least = shrunk(one, fails, seconds)
+    return {"text": source(least), "what": ROUTES[name](Case(least)).what}
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+class Hang(Exception):
+    """No answer in time, or no process to give one."""
+
+
+class Worker:
+    def __init__(self, arguments: Sequence[str]) -> None:
+        command = [sys.executable, "-m", "tests.random_programs", "--worker", *arguments]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.answers: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+        self.age = 0
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.answers.put(line)
+        self.answers.put(None)
+
+    def ask(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def answer(self, limit: float = LIMIT) -> dict[str, Any]:
+        try:
+            line = self.answers.get(timeout=limit)
+        except queue.Empty:
+            raise Hang(f"no answer in {limit:.0f} s") from None
+        if line is None:
+            raise Hang(f"the process died with exit status {self.process.wait()}")
+        return json.loads(line)
+
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def run(
+    seeds: Iterator[int],
+    *,
+    minutes: float,
+    most: int,
+    count: int | None,
+    only: Sequence[str] = (),
+    shrinking: bool = True,
+    out: Any = print,
+) -> int:
+    """Programs until the time is over; the exit status is 1 where something was wrong or hung."""
+    end = time.monotonic() + 60 * minutes
+    arguments = [*(["--routes", str(count)] if count is not None else ["--all-routes"])]
+    for name in only:
+        arguments += ["--only", name]
+    by_route: Counter[tuple[str, str]] = Counter()
+    features: Counter[str] = Counter()
+    bad: Counter[tuple[str, str]] = Counter()  # features of programs with faults
+    signatures: Counter[str] = Counter()
+    programs = 0
+    worker: Worker | None = None
+    try:
+        for seed in seeds:
+            if time.monotonic() > end or programs == most:
+                break
+            if worker is None or worker.age >= LIFE:
+                if worker is not None:
+                    worker.stop()
+                worker = Worker(arguments)
+            worker.age += 1
+            programs += 1
+            begun, mine, faults = "writing", {}, []
+            try:
+                worker.ask(str(seed))
+                while "done" not in (said := worker.answer()):
+                    mine = said.get("features", mine)
+                    begun = said.get("begins", begun)
+                    if "route" in said:
+                        by_route[said["route"], said["status"]] += 1
+                        if said["status"] in ("wrong", "refused"):
+                            faults.append(said)
+            except (Hang, BrokenPipeError) as hang:
+                by_route[begun, "hangs"] += 1
+                faults.append(
+                    {
+                        "route": begun,
+                        "status": "hangs",
+                        "what": str(hang),
+                        "signature": f"hang {seed}",
+                    }
+                )
+                worker.stop()
+                worker = None
+            features.update(mine)
+            for said in faults:
+                bad.update((kind, said["status"]) for kind in mine)
+                key = f"{said['route']}, {said['signature']}"
+                signatures[key] += 1
+                if signatures[key] > 1:
+                    continue
+                text = ""
+                if shrinking and said["status"] != "hangs":
+                    worker = worker or Worker(arguments)
+                    try:
+                        worker.ask(f"{seed} {said['route']}")
+                        small = worker.answer(3 * LIMIT)
+                        said["what"], text = small["what"], small["text"]
+                    except (Hang, BrokenPipeError) as hang:
+                        text = f"(shrinking it: {hang})"
+                        worker.stop()
+                        worker = None
+                out(
+                    f"==== {said['status']}: {said['route']}, seed {seed}\n{said['what'][:1500]}\n\n{text}"
+                )
+                sys.stdout.flush()
+    except KeyboardInterrupt:
+        out("interrupted")
+    finally:
+        if worker is not None:
+            worker.stop()
+    report(by_route, features, bad, signatures, programs, out)
+    return 1 if any(status in ("wrong", "hangs") for _, status in by_route) else 0
+
+
+def report(
+    by_route: Any, features: Any, bad: Any, signatures: Any, programs: int, out: Any
+) -> None:
+    statuses = ["right", "wrong", "refused", "hangs", "shape", "nothing", "refuses"]
+    out(f"{'':28}" + "".join(f"{s:>9}" for s in statuses))
+    for name in dict.fromkeys(r for r, _ in by_route):
+        out(f"{name:28}" + "".join(f"{by_route[name, s] or '':>9}" for s in statuses))
+    out("")
+    out(f"{'':28}{'used':>9}{'wrong':>9}{'refused':>9}")
+    for kind, n in sorted(features.items(), key=lambda item: -item[1]):
+        out(f"{kind:28}{n:>9}{bad[kind, 'wrong'] or '':>9}{bad[kind, 'refused'] or '':>9}")
+    out("")
+    for key, n in signatures.most_common():
+        out(f"{n:4} {key}")
+    checked = sum(n for (_, s), n in by_route.items() if s in ("right", "wrong", "refused"))
+    wrong = sum(n for (_, s), n in by_route.items() if s in ("wrong", "hangs"))
+    refused = sum(n for (_, s), n in by_route.items() if s == "refused")
+    out(f"\n{programs} programs, {checked} comparisons, {wrong} wrong, {refused} refused")
+
+
+def worker_streams() -> tuple[TextIO, TextIO]:
+    """Where the questions come from and the answers go; what libraries print goes elsewhere."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return sys.stdin, answers

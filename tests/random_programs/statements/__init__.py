@@ -1,0 +1,23 @@
+"""The kinds of statements, a file for each family; importing them registers them."""
+
+from tests.random_programs.statements import (
+    calls,
+    elementwise,
+    indices,
+    linear,
+    loops,
+    reductions,
+    shapes,
+    special,
+)
+
+__all__ = [
+    "calls",
+    "elementwise",
+    "indices",
+    "linear",
+    "loops",
+    "reductions",
+    "shapes",
+    "special",
+]
