@@ -1,6 +1,7 @@
 """`python -m benchmarks`: measure, print one table."""
 
 import argparse
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ import jax
 from benchmarks.calls import COUNTS, LIMIT, call_overhead
 from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
+from benchmarks.models_beside_pytensor import MISSING, models, pymc_is_there
+from benchmarks.models_report import MODEL, draw, models_table
 from benchmarks.native import PROGRAMS as NATIVE_PROGRAMS
 from benchmarks.native import natives
 from benchmarks.native_calls import KINDS, LIMITS, native_call
@@ -20,13 +23,23 @@ from benchmarks.report import ENOUGH, NATIVE_CALL, OVERHEAD, Figure, as_json, en
 from benchmarks.stopping import stoppings
 
 NATIVE = ("native", "native-cold")  # what takes names of native programs
-CHOICES = (*PROGRAMS, "calls", "checkpoint", *NATIVE, "native-calls", "passes", "stopping")
+CHOICES = (
+    *PROGRAMS,
+    "calls",
+    "checkpoint",
+    "models",
+    *NATIVE,
+    "native-calls",
+    "passes",
+    "stopping",
+)
 
 
 def main(argv=None):
     """Run the benchmarks that are asked for; the exit status is 0 also where a limit is not kept."""
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="loopax beside hand-written JAX, in one process."
+        prog="python -m benchmarks",
+        description="loopax beside hand-written JAX and Numba and PyTensor's own modes, in one process.",
     )
     parser.add_argument(
         "which",
@@ -51,7 +64,23 @@ def main(argv=None):
         help="PyTensor's own Numba mode too, in native and native-cold (minutes)",
     )
     parser.add_argument("--json", type=Path, metavar="PATH", help="write all timings there")
+    parser.add_argument(
+        "--only",
+        action="append",
+        metavar="NAME",
+        help="of the models, this one; may be repeated (see benchmarks/models)",
+    )
+    parser.add_argument(
+        "--picture",
+        type=Path,
+        default=Path("out/models.png"),
+        metavar="PATH",
+        help="where the picture of the models goes (default: %(default)s)",
+    )
     arguments = parser.parse_intermixed_args(argv)
+    if arguments.only and "models" not in (arguments.which or ["models"]):
+        parser.error("--only goes with models")
+    arguments.which = arguments.which or ["models"] * bool(arguments.only)
     which, programs = divided(arguments.which or CHOICES)
     for given, choices in ((which, CHOICES), (programs, NATIVE_PROGRAMS)):
         unknown = set(given) - set(choices)
@@ -59,6 +88,8 @@ def main(argv=None):
             parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(choices)}")
     if arguments.pairs < 1:
         parser.error("--pairs must be at least 1")
+    if "models" in which:
+        which = with_models_or_said(which, arguments, parser)
 
     jax.config.update("jax_enable_x64", True)
     # A compilation cache on disk, where the user has one, would hide what compiling costs.
@@ -66,10 +97,39 @@ def main(argv=None):
     about = environment() | {"pairs": arguments.pairs}
     figures = list(measure(which, programs, arguments))
     print(table(figures, about))
+    if any(figure.measured in MODEL for figure in figures):
+        print(models_table(figures))
+        pictured(figures, arguments.picture)
     if arguments.json:
         arguments.json.parent.mkdir(parents=True, exist_ok=True)
         arguments.json.write_text(json.dumps(as_json(figures, about), indent=1) + "\n")
     return 0
+
+
+def with_models_or_said(which, arguments, parser):
+    """What is measured: the models too where PyMC is there; without it they cannot be asked for by name."""
+    if pymc_is_there():
+        from benchmarks.models import MODELS
+
+        unknown = set(arguments.only or ()) - set(MODELS)
+        if unknown:
+            parser.error(
+                f"unknown models: {', '.join(sorted(unknown))}; choose from {', '.join(MODELS)}"
+            )
+        return which
+    if arguments.which:
+        parser.error(MISSING)
+    say(f"models left out: {MISSING}")
+    return [name for name in which if name != "models"]
+
+
+def pictured(figures, path):
+    """The picture of the models, where matplotlib is there."""
+    if importlib.util.find_spec("matplotlib") is None:
+        say("no picture: matplotlib is missing, pip install 'loopax[bench]'")
+        return
+    draw([figure for figure in figures if figure.measured in MODEL], path)
+    say(f"picture: {path}")
 
 
 def divided(which):
@@ -96,6 +156,8 @@ def measure(which, programs, arguments):
     for route in ROUTES if "checkpoint" in which else ():
         say(f"checkpoint, {route}")
         yield checkpoints(route, pairs)
+    if "models" in which:
+        yield from models(pairs, arguments.only, say)
     if "native" in which:
         yield from natives(pairs, programs, say, arguments.pytensor)
     for kind in KINDS if "native-calls" in which else ():

@@ -61,11 +61,16 @@ def estimate(values: Any) -> Estimate:
 
 def in_turns(ours: Callable[[], float], theirs: Callable[[], float], pairs: int) -> Pairs:
     """Call two functions, each of which measures and returns seconds; who goes first alternates."""
-    seconds = np.empty((2, pairs))
-    for pair in range(pairs):
-        for side in (0, 1) if pair % 2 == 0 else (1, 0):
-            seconds[side, pair] = (ours, theirs)[side]()
-    return Pairs(*seconds)
+    return Pairs(*in_rounds((ours, theirs), pairs))
+
+
+def in_rounds(sides: Sequence[Callable[[], float]], rounds: int) -> np.ndarray:
+    """Seconds that functions measure, (functions, rounds), in turns: to and fro through them."""
+    seconds = np.empty((len(sides), rounds))
+    for k in range(rounds):
+        for side in range(len(sides))[:: 1 if k % 2 == 0 else -1]:
+            seconds[side, k] = sides[side]()
+    return seconds
 
 
 def repeated_calls(
