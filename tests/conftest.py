@@ -1,25 +1,43 @@
 """What is done around tests of several folders."""
 
+import os
 from collections import Counter
 
 import jax
+import pytensor
 import pytest
 
 from tests.dear import DEAR
 
+# In `make test` nothing is compiled for longer than it runs; in `make test-all` all is as users have it.
+# Tests run large programs once, on little data. PyTensor runs them in Python there: what its C compiler and
+# Numba make of its own reference values says nothing about loopax. XLA leaves out most optimisations, and
+# makes one LLVM module of a program instead of 32 small ones, which alone is a fifth of its time.
+_QUICK = {"cxx": "", "mode": "FAST_COMPILE"}
 
-@pytest.fixture(scope="module")
-def quickly_compiled(request):
-    """In `make test`, XLA leaves out most of its optimisations; in `make test-all` it does them.
 
-    For modules that compile large programs and run each of them once, on little data: there compilation
-    is most of the time, and optimising them takes more of it than it gives back.
-    """
-    before = jax.config.read("jax_disable_most_optimizations")
-    quick = request.config.option.markexpr == "not slow"
-    jax.config.update("jax_disable_most_optimizations", quick or before)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
+def pytest_configure(config):
+    config.stash[_quick] = config.option.markexpr == "not slow"
+    if config.stash[_quick]:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_parallel_codegen_split_count=1"
+        jax.config.update("jax_disable_most_optimizations", True)
+        for name, value in _QUICK.items():
+            setattr(pytensor.config, name, value)
+
+
+_quick = pytest.StashKey[bool]()
+_USUAL = {name: getattr(pytensor.config, name) for name in _QUICK}
+
+
+@pytest.fixture
+def as_users_have_it(request):
+    """PyTensor's C compiler and default mode and all of XLA's optimisations, in `make test` too."""
+    quick = request.config.stash[_quick]
+    jax.config.update("jax_disable_most_optimizations", False)
+    with pytensor.config.change_flags(**_USUAL):
+        yield
+    jax.config.update("jax_disable_most_optimizations", quick)
 
 
 def pytest_collection_modifyitems(items):

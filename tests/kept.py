@@ -1,7 +1,9 @@
 """What a pass must keep of a program, and what to say where it does not.
 
-`assert_kept` runs passes over one of `tests.random_programs.in_ir`: its values, dtypes, shapes and the
-error it raises are those of before, with `check` around each pass. A fault names the pass, and the fewest
+`rewritten` runs passes over a graph that a test has written: values, dtypes, shapes and errors are those of
+before, with `check` around each pass, and no pass has anything to do when it runs again.
+
+`assert_kept` asks the same of one of `tests.random_programs.in_ir`. A fault names the pass, and the fewest
 outputs that show it.
 """
 
@@ -14,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir import check, pformat
-from loopax.ir import evaluate as interpret  # noqa: F401
+from loopax.ir import check, evaluate, pformat
+from loopax.ir.evaluate import own
 from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.stabilize import stabilize
@@ -23,7 +25,68 @@ from loopax.lowering.stabilize import stabilize
 if TYPE_CHECKING:
     from tests.random_programs.in_ir import Program
 
-# -- what a program does, before and after ----------------------------------------------------------
+# -- a graph that a test has written ----------------------------------------------------------------
+
+
+def rewritten(
+    graph: FunctionGraph,
+    passes: Callable | Sequence[Callable],
+    *cases: Sequence[Any],
+    rtol: float = 0.0,
+    atol: float = 0.0,
+    errors: tuple[type[Exception], ...] = (),
+    idempotent: bool = True,
+) -> FunctionGraph:
+    """``graph`` after ``passes``, which keep what it does at each of ``cases``: values for its inputs.
+
+    Values are equal, or floats within ``rtol`` and ``atol``; dtypes and shapes are equal. An output's type
+    stays, or says more. Of ``errors``, the same is raised. With ``idempotent``, a pass that runs twice in a
+    row leaves the graph as its first run did.
+    """
+    types = [v.type for v in graph.outputs]
+    check(graph)
+    before = [values_or_error(graph, case, errors) for case in cases]
+    for run in passes if isinstance(passes, Sequence) else [passes]:
+        run(graph)
+        check(graph)
+        assert not idempotent or _idle(run, graph), f"{_name(run)} has more to do, run once more"
+    for v, t in zip(graph.outputs, types, strict=True):
+        assert t.is_super(v.type), f"{v.type}, not {t}"
+    for case, wanted in zip(cases, before, strict=True):
+        assert_same(values_or_error(graph, case, errors), wanted, rtol, atol)
+    return graph
+
+
+def values_or_error(
+    graph: FunctionGraph, values: Sequence[Any], errors: type | tuple[type, ...] = Exception
+) -> Any:
+    """What ``graph`` gives at ``values``, or the type of the error, if it is one of ``errors``."""
+    arrays = [x if hasattr(x, "bit_generator") else np.asarray(x) for x in map(own, values)]
+    try:
+        return evaluate(graph, *arrays)
+    except errors as error:
+        return type(error)
+
+
+def assert_same(found: Any, wanted: Any, rtol: float = 0.0, atol: float = 0.0) -> None:
+    """The same values, dtypes and shapes (in lists too), generators in one state, or one type of error."""
+    if isinstance(found, type) or isinstance(wanted, type):
+        assert found is wanted
+    elif isinstance(wanted, list | tuple):
+        assert len(found) == len(wanted)
+        for x, y in zip(found, wanted, strict=True):
+            assert_same(x, y, rtol, atol)
+    elif isinstance(wanted, np.random.Generator):
+        assert found.bit_generator.state == wanted.bit_generator.state
+    else:
+        found, wanted = np.asarray(found), np.asarray(wanted)
+        assert (found.dtype, found.shape) == (wanted.dtype, wanted.shape)
+        if wanted.dtype.kind not in "fc":
+            rtol = atol = 0.0
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol)
+
+
+# -- a random program, before and after --------------------------------------------------------------
 
 
 class Fault(AssertionError):

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
-from loopax.ir import check
-from tests.kept import interpret
+from tests.kept import rewritten
 
 x, s, n = pt.dmatrix("x"), pt.dvector("s"), pt.lscalar("n")
+
+# Of a row that is not there, and of a number of steps that does not fit.
+ERRORS = (IndexError, ValueError)
 
 # What a step emits: the next state, the state before, and what is neither.
 EMITTED = {
@@ -43,45 +45,12 @@ def kept(
 ) -> FunctionGraph:
     """The graph after ``passes``, which has the same values and errors for numbers of ``steps``."""
     graph = FunctionGraph([x, s, n], list(outputs), clone=True)
-    at = [_values(k) for k in steps]
-    expected = [outcome(graph, v) for v in at]
-    after(graph, passes)
-    for v, e in zip(at, expected, strict=True):
-        same(outcome(graph, v), e)
-    return graph
+    return rewritten(graph, passes, *map(_values, steps), errors=ERRORS)
 
 
 def _values(k: int) -> list[Any]:
     rows = np.arange(1.0, 2 * k + 1).reshape(k, 2)
     return [rows, np.array([1.0, 2.0]), np.asarray(k)]
-
-
-def after(graph: FunctionGraph, passes: Sequence[Callable]) -> None:
-    """Run ``passes``, each of which has nothing to do when it runs again."""
-    for run in passes:
-        check(graph)
-        run(graph)
-        check(graph)
-        nodes = graph.toposort()
-        run(graph)
-        assert graph.toposort() == nodes
-
-
-def outcome(graph: FunctionGraph, values: Sequence[Any]) -> Any:
-    """The values, or the type of the error."""
-    try:
-        return interpret(graph, *values)
-    except (IndexError, ValueError) as error:
-        return type(error)
-
-
-def same(found: Any, expected: Any) -> None:
-    if isinstance(expected, type) or isinstance(found, type):
-        assert found is expected
-        return
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-        assert (np.asarray(a).dtype, np.shape(a)) == (np.asarray(b).dtype, np.shape(b))
 
 
 _BOUNDS = st.sampled_from([None, 0, 1, 2, 5, -1, -2, -5, 20])

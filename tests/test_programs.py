@@ -11,15 +11,13 @@ import loopax
 from tests.programs import reference
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 NOW = due()
 
 
 @functools.cache
 def converted(program):
     """The JAX function, its arguments, and their names."""
-    inputs, outputs, options = reference.parts(program)
+    inputs, outputs, options = reference.declared(program)
     jf = loopax.jaxify(inputs, outputs, **options)
     first = first_call(jf) if jf.program.updates else jf
     return first, program.arguments(inputs), [var.name for var in inputs]
@@ -73,7 +71,7 @@ def check_arrays(got, right, program, rtol):
 
 def leaves(got, program):
     """One variable is one array, a list a list, a dict a dict (JAX sorts its keys)."""
-    _, outputs, _ = reference.parts(program)
+    _, outputs, _ = reference.declared(program)
     if isinstance(outputs, dict):
         assert isinstance(got, dict) and got.keys() == outputs.keys()
         return [got[key] for key in outputs]
@@ -159,7 +157,7 @@ def test_every_program_is_well_formed():
     assert len({str(p) for p in PROGRAMS}) == len(PROGRAMS)
     assert len(due()) + len(raising()) + len(not_yet()) == len(PROGRAMS)
     for p in PROGRAMS:
-        inputs, _, _ = reference.parts(p)
+        inputs, _, _ = reference.declared(p)
         names = {var.name for var in inputs}
         assert len(inputs) == len(p.values), p
         wanted = {*p.static, *p.grad_wrt, *p.batch} | ({p.hessian_wrt} if p.hessian_wrt else set())

@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -26,8 +25,6 @@ from loopax import jaxify
 from loopax.ir import check, evaluate
 from loopax.lowering import lower
 from tests.compare import FAST_COMPILE, gradient, imported
-
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
 
 scan = partial(pytensor.scan, return_updates=False)
 

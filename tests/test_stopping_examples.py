@@ -10,8 +10,6 @@ from scipy import stats
 
 from examples import collatz, mixture, newton, pendulum, power_iteration
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 DIFFERENTIABLE = ("newton", "power_iteration", "pendulum", "mixture")
 GRAVITY, TIME = 9.81, 3.0
 STARTS = np.array([-1.0, 1.0])

@@ -71,7 +71,8 @@ def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
         return body
     graph = thaw(body)
     scan_to_loop(graph)
-    return graph.freeze()
+    new = graph.freeze()
+    return body if new == body else new
 
 
 def _as_loop(

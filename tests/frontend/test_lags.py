@@ -10,8 +10,6 @@ from loopax.frontend.windows import WIDEST_REGISTERS
 from loopax.ir import Scan
 from tests.compare import FAST_COMPILE, assert_agrees
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 XS = np.array([0.5, -1.0, 2.0, 3.0, 0.25])
 x = pt.dvector("x")
 x0 = pt.dvector("x0")

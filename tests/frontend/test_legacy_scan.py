@@ -14,8 +14,6 @@ from loopax.frontend.windows import WIDEST_REGISTERS
 from loopax.ir import evaluate
 from tests.compare import FAST_RUN, assert_agrees, imported, loops, primitives
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 scan = partial(pytensor.scan, return_updates=False)
 
 X, Y = pt.dvector("x"), pt.dvector("y")

@@ -23,8 +23,6 @@ from loopax import cond, fori_loop, jaxify, lag, scan
 from loopax.ir import evaluate
 from tests.compare import FAST_COMPILE, imported
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 # 50 loops, and 150 more in `make test-all`: the seed is in the name of a test, so that two workers share
 # them, and a failure is one that a change has made; to look for more, add seeds.
 SEEDS = [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3))]

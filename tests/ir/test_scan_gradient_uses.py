@@ -16,8 +16,6 @@ from loopax.lowering.remove_unused import remove_unused
 from tests.assorted_loops import PLAIN, M, V, X, a, close, m, s, slopes, v, x
 from tests.compare import FAST_RUN, loops
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 # -- with respect to what ----------------------------------------------------------------------------
 
 

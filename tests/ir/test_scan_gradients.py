@@ -16,8 +16,6 @@ from loopax.ir import check
 from tests.assorted_loops import CASES, PLAIN, Case, close, slopes, v, x
 from tests.compare import FAST_RUN, loops
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 class Tower(NamedTuple):
     """A case with its gradients up to some order, and the scalars that they are the gradients of.

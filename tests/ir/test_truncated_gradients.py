@@ -12,8 +12,6 @@ from pytensor.gradient import pushforward
 from loopax import fori_loop, jaxify, scan
 from tests.assorted_loops import PLAIN, X, a, s, slopes, x
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 
 def step(c, r):
     new = pt.tanh(a * c + r)

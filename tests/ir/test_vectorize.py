@@ -19,8 +19,6 @@ from loopax.ir.inner_graph_op import InnerGraphOp
 from tests.assorted_loops import CASES, PLAIN, X, a, s, x
 from tests.compare import loops
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 RNG = np.random.default_rng(3)
 
 

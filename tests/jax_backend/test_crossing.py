@@ -19,8 +19,6 @@ from pytensor.typed_list import TypedListType, getitem, make_list
 from loopax import DynamicShapeError, LoopTypeError, jaxify, scan
 from tests.compare import FAST_COMPILE
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 X, N = pt.dvector("x"), pt.lscalar("n")
 XS = np.array([0.5, -1.0, 2.0])
 RNG = random_generator_type(

@@ -13,8 +13,6 @@ from loopax import jaxify
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
 from tests.compare import assert_agrees, primitives
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 XS = np.linspace(-1.0, 1.0, 7)
 
 

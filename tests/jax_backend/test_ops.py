@@ -107,8 +107,6 @@ from loopax.jax_backend.ops.scalars import _FUNCTIONS
 from loopax.jax_backend.ops.slices import write_slices
 from loopax.jax_backend.registry import converted_ops
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 V, U, M, B = pt.dvector("v"), pt.dvector("u"), pt.dmatrix("m"), pt.vector("b", dtype="bool")
 A, N, K, INT8 = pt.dscalar("a"), pt.lscalar("n"), pt.lvector("k"), pt.bvector("i")
 F32 = pt.fvector("f")

@@ -33,8 +33,6 @@ from loopax.jax_backend.sparse import OrderedBCOO, as_bcoo, bcoo_to_scipy
 from tests.compare import FAST_COMPILE
 from tests.programs.record import scan
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 MADE = {"csr": scipy.sparse.csr_matrix, "csc": scipy.sparse.csc_matrix}
 
 

@@ -16,10 +16,11 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax import scan
-from loopax.ir import Scan, check, evaluate
+from loopax.ir import Scan
 from loopax.lowering import lower
 from loopax.lowering.align_sums import align_sums
 from tests.compare import imported, loops
+from tests.kept import rewritten
 from tests.random_loops import RANDOM
 
 w, q, m = pt.dvector("w"), pt.dvector("q"), pt.dmatrix("m")
@@ -37,18 +38,9 @@ def values(n: int) -> list[Any]:
 def aligned(outputs: Any, lengths: Any = LENGTHS, changed: bool = True) -> FunctionGraph:
     """The graph after the pass, with the values of the one before, and nothing left to do."""
     graph = FunctionGraph([w, q, m, a, s], list(outputs), clone=True)
-    check(graph)
-    before, expected = graph.toposort(), [evaluate(graph, *values(n)) for n in lengths]
-    align_sums(graph)
-    check(graph)
-    for n, known in zip(lengths, expected, strict=True):
-        for found, e in zip(evaluate(graph, *values(n)), known, strict=True):
-            np.testing.assert_allclose(found, e, rtol=1e-12, atol=1e-14)
-            assert found.dtype == e.dtype and found.shape == e.shape
-    nodes = graph.toposort()
-    assert (nodes != before) == changed
-    align_sums(graph)
-    assert graph.toposort() == nodes
+    before = graph.toposort()
+    rewritten(graph, align_sums, *map(values, lengths), rtol=1e-12, atol=1e-14)
+    assert (graph.toposort() != before) == changed
     return graph
 
 
@@ -280,9 +272,5 @@ def _legacy(order: int, wrt: Any, **over: Any) -> Any:
 def test_two_loops_for_any_derivative(order, wrt, over, given, at):
     """One forwards, one backwards, also where all rows of a trace of PyTensor's scan are read."""
     program = imported([x0, a, *given], _legacy(order, wrt, **over))
-    at = [np.asarray(0.4), np.asarray(0.8), *map(np.asarray, at)]
-    expected = evaluate(program.graph, *at)
-    lower(program.graph)
-    check(program.graph)
-    np.testing.assert_allclose(evaluate(program.graph, *at)[0], expected[0], rtol=1e-9)
+    rewritten(program.graph, lower, [0.4, 0.8, *at], rtol=1e-9, idempotent=False)
     assert [node.op.options.reverse for node in loops(program.graph)] == [False, True]

@@ -8,10 +8,11 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import cond, scan
-from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, check, evaluate
+from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate
 from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.fold_zeros import fold_zeros
 from tests.compare import loops
+from tests.kept import rewritten
 from tests.lowering.nets_of_loops import INPUTS, net
 from tests.lowering.nets_of_loops import values as values_of
 
@@ -29,19 +30,9 @@ ZERO = pt.constant(0.0, dtype="float64")
 
 
 def folded(*outputs: Any, **changed: Any) -> FunctionGraph:
-    """The graph behind the pass, which has the same values, dtypes and shapes."""
-    at = {**AT, **{w: np.asarray(changed.get(w.name, z)) for w, z in AT.items()}}
-    graph = FunctionGraph([*at], list(outputs), clone=True)
-    expected = evaluate(graph, *at.values())
-    fold_zeros(graph)
-    check(graph)
-    for found, e in zip(evaluate(graph, *at.values()), expected, strict=True):
-        assert (found.dtype, found.shape) == (e.dtype, e.shape)
-        np.testing.assert_allclose(found, e, rtol=1e-13)
-    nodes = graph.toposort()
-    fold_zeros(graph)
-    assert graph.toposort() == nodes
-    return graph
+    """The graph after the pass, which has the same values, dtypes and shapes."""
+    at = [np.asarray(changed.get(w.name, z)) for w, z in AT.items()]
+    return rewritten(FunctionGraph([*AT], list(outputs), clone=True), fold_zeros, at, rtol=1e-13)
 
 
 def states(*outputs: Any, **changed: Any) -> list[int]:
@@ -215,10 +206,5 @@ def test_errors_of_a_loop_that_goes(steps, rows):
 @pytest.mark.parametrize("number", range(6))
 def test_nets_of_loops(number):
     graph = FunctionGraph(INPUTS, net(number + 30, 3), clone=True)
-    expected = [evaluate(graph, *values_of(rows, number)) for rows in (0, 3)]
-    fold_zeros(graph)
-    check(graph)
-    for rows, e in zip((0, 3), expected, strict=True):
-        for one, two in zip(evaluate(graph, *values_of(rows, number)), e, strict=True):
-            assert (one.dtype, one.shape) == (two.dtype, two.shape)
-            np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+    cases = [values_of(rows, number) for rows in (0, 3)]
+    rewritten(graph, fold_zeros, *cases, rtol=1e-9, atol=1e-12)

@@ -13,11 +13,11 @@ from pytensor.raise_op import Assert
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, jaxify, while_loop
-from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions, check
+from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions, evaluate
 from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.hoist_invariants import hoist_invariants
 from tests.compare import loops
-from tests.kept import interpret as evaluate  # which compiles no body
+from tests.kept import rewritten
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
 
 n = pt.lscalar("n")
@@ -45,20 +45,9 @@ def of_step(step: Any, init: Any, xs: Any, consts: Any, n_steps: Any = None, **o
 
 
 def hoisted(outputs: Any, given: Any, at: Any) -> FunctionGraph:
-    """The graph behind the pass, after the same values before and behind it."""
+    """The graph after the pass, with the same values before and after it."""
     graph = FunctionGraph(list(given), list(outputs), clone=True)
-    check(graph)
-    at = [np.asarray(z) for z in at]
-    expected = evaluate(graph, *at)
-    hoist_invariants(graph)
-    check(graph)
-    for found, e in zip(evaluate(graph, *at), expected, strict=True):
-        assert (found.dtype, found.shape) == (e.dtype, e.shape)
-        np.testing.assert_allclose(found, e, rtol=1e-12, atol=1e-14)  # by the C compiler or NumPy
-    nodes = graph.toposort()
-    hoist_invariants(graph)
-    assert graph.toposort() == nodes
-    return graph
+    return rewritten(graph, hoist_invariants, at, rtol=1e-12, atol=1e-14)
 
 
 def ops(graph: Any) -> list[str]:

@@ -11,11 +11,11 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import scan
-from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.merge_inputs import merge_inputs
 from tests.compare import loops
-from tests.kept import interpret as evaluate  # which compiles no body
+from tests.kept import rewritten
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
 
 x = pt.dvector("x")
@@ -26,19 +26,7 @@ X = np.array([0.4, -0.9, 0.7])
 def merged(outputs: Any, given: Any = (x, s, a), at: Any = (X, 0.6, 0.7)) -> list[Any]:
     """Of each loop that is left: sequences, states, constants, traces. The values are as before."""
     graph = FunctionGraph(list(given), list(outputs), clone=True)
-    check(graph)
-    at = [np.asarray(z) for z in at]
-    expected = evaluate(graph, *at)
-    types = [v.type for v in graph.outputs]
-    merge_inputs(graph)
-    check(graph)
-    for found, e in zip(evaluate(graph, *at), expected, strict=True):
-        np.testing.assert_allclose(found, e, rtol=1e-12, atol=1e-14)
-    assert [v.type for v in graph.outputs] == types
-    nodes = graph.toposort()
-    merge_inputs(graph)
-    assert graph.toposort() == nodes
-    return ports(graph)
+    return ports(rewritten(graph, merge_inputs, at, rtol=1e-12, atol=1e-14))
 
 
 def ports(graph: Any) -> list[tuple[int, ...]]:
@@ -126,13 +114,8 @@ def test_generators():
 
     for start, n_states in (([rngs[0]] * 2, 2), (rngs, 3)):
         final, _ = scan(step, (*start, s), x)
-        graph = FunctionGraph([x, s, *rngs], [final[-1]], clone=True)
-        at = [X, np.array(0.6), np.random.default_rng(1), np.random.default_rng(2)]
-        expected = evaluate(graph, *at)
-        merge_inputs(graph)
-        check(graph)
-        assert ports(graph) == [(1, n_states, 0, 0)]
-        np.testing.assert_array_equal(evaluate(graph, *at), expected)
+        at = [X, 0.6, np.random.default_rng(1), np.random.default_rng(2)]
+        assert merged([final[-1]], [x, s, *rngs], at) == [(1, n_states, 0, 0)]
 
 
 def test_an_echoed_input_is_not_a_carry():

@@ -15,27 +15,16 @@ from loopax.ir import BodyArgs, BodyOuts, Loop, Scan, ScanArgs, check, evaluate
 from loopax.lowering.merge_loops import merge_loops
 from tests.assorted_loops import CASES, X, a, s, x
 from tests.compare import loops
+from tests.kept import rewritten
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
 
 def merged(outputs: Any, given: Any = (x, s, a), at: Any = VALUES) -> list[Any]:
-    """The loops that are left, after the same values before and behind the pass."""
+    """The loops that are left, with the same values before and after the pass."""
     graph = FunctionGraph(list(given), list(outputs), clone=True)
-    check(graph)
-    at = [np.asarray(v) for v in at]
-    expected = evaluate(graph, *at)
-    types = [v.type for v in graph.outputs]
-    merge_loops(graph)
-    check(graph)
-    for found, e in zip(evaluate(graph, *at), expected, strict=True):
-        np.testing.assert_array_equal(found, e)
-    assert [v.type for v in graph.outputs] == types
-    left = loops(graph)
-    merge_loops(graph)
-    assert loops(graph) == left
-    return left
+    return loops(rewritten(graph, merge_loops, at))
 
 
 def shape_of(node: Any) -> tuple[int, ...]:

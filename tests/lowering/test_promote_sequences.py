@@ -18,6 +18,7 @@ from loopax.lowering.promote_sequences import promote_sequences
 from loopax.lowering.remove_unused import remove_unused
 from tests.assorted_loops import m, s, x
 from tests.compare import imported, loops, primitives
+from tests.kept import rewritten
 from tests.random_loops import RANDOM
 
 n = pt.lscalar("n")
@@ -33,19 +34,7 @@ def left(outputs: Any, given: Any, at: Any) -> FunctionGraph:
 
 
 def run(graph: FunctionGraph, *values: Any) -> FunctionGraph:
-    check(graph)
-    values = [[np.asarray(z) for z in at] for at in values]
-    expected = [evaluate(graph, *at) for at in values]
-    promote_sequences(graph)
-    check(graph)
-    for at, before in zip(values, expected, strict=True):
-        for found, e in zip(evaluate(graph, *at), before, strict=True):
-            np.testing.assert_array_equal(found, e)
-            assert found.dtype == e.dtype
-    nodes = graph.toposort()
-    promote_sequences(graph)
-    assert graph.toposort() == nodes
-    return graph
+    return rewritten(graph, promote_sequences, *values)
 
 
 def ports(graph: Any) -> list[tuple[int, int]]:

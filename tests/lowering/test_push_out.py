@@ -24,6 +24,7 @@ from loopax.lowering import order
 from loopax.lowering.push_out import push_out
 from loopax.lowering.stabilize import stabilize
 from tests.compare import FAST_COMPILE, imported, loops, primitives
+from tests.kept import assert_same, rewritten, values_or_error
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
 
 x, y, v, w = (pt.dvector(name) for name in "xyvw")
@@ -38,46 +39,22 @@ VALUES: list[Any] = [
     _rng.normal(size=shape)
     for shape in [(ROWS,), (ROWS,), (3,), (), (ROWS, 3), (ROWS, 3), (3, 3), (ROWS, 3, 2)]
 ]
+ERRORS = (ValueError, IndexError, np.linalg.LinAlgError)
 NO_ROWS = [
     np.zeros((0, *z.shape[1:])) if g in (x, y, X, Y, T) else z
     for g, z in zip(GIVEN, VALUES, strict=True)
 ]
 
 
-def value(graph: Any, at: Any) -> Any:
-    try:
-        return evaluate(graph, *map(np.asarray, at))
-    except (ValueError, IndexError, np.linalg.LinAlgError) as error:
-        return type(error)
-
-
-def agree(found: Any, expected: Any) -> None:
-    if isinstance(expected, type):
-        assert found is expected
-        return
-    for f, e in zip(found, expected, strict=True):
-        assert (f.dtype, f.shape) == (e.dtype, e.shape)
-        np.testing.assert_allclose(f, e, rtol=1e-10, atol=1e-13)
-
-
 def pushed(
     outputs: Any, given: Any = GIVEN, at: Any = (VALUES, NO_ROWS), stable: bool = True
 ) -> FunctionGraph:
-    """The graph behind the pass, which has the same values, or errors, as before it."""
+    """The graph after the pass, which has the same values, or errors, as before it."""
     outputs = list(outputs) if isinstance(outputs, list | tuple) else [outputs]
     graph = FunctionGraph(list(given), outputs, clone=True)
     if stable:
         stabilize(graph)
-    check(graph)
-    expected = [value(graph, row) for row in at]
-    push_out(graph)
-    check(graph)
-    for row, e in zip(at, expected, strict=True):
-        agree(value(graph, row), e)
-    nodes = graph.toposort()
-    push_out(graph)
-    assert graph.toposort() == nodes
-    return graph
+    return rewritten(graph, push_out, *at, rtol=1e-10, atol=1e-13, errors=ERRORS)
 
 
 def ops(graph: Any) -> set[type]:
@@ -148,7 +125,7 @@ def test_what_comes_out_is_plain(outputs, expected):
 def test_trailing_shapes_and_steps():
     graph = pushed(loopax.map(lambda r: v, x))
     assert Alloc in ops(graph)
-    assert value(graph, NO_ROWS)[0].shape == (0, 3)
+    assert values_or_error(graph, NO_ROWS)[0].shape == (0, 3)
 
 
 def counting() -> Any:
@@ -168,19 +145,19 @@ def test_a_number_of_steps_that_is_given(which):
     at = [(VALUES[0], k) for k in (4, 3, 0, -1)]
     graph = pushed([[*alone, *rows][which]], [x, n], at)
     assert not loops(graph)
-    assert value(graph, at[-1]) is ValueError
-    assert (value(graph, at[1]) is ValueError) == (which > 1)
+    assert values_or_error(graph, at[-1]) is ValueError
+    assert (values_or_error(graph, at[1]) is ValueError) == (which > 1)
 
 
 def test_a_sequence_that_is_not_read_still_says_its_length():
     graph = pushed(loopax.map(lambda r: r[0] * 2, (x, v)))
     assert not loops(graph)
-    assert value(graph, VALUES) is ValueError
+    assert values_or_error(graph, VALUES) is ValueError
 
 
 def test_sequences_of_unequal_length():
     graph = pushed(loopax.map(lambda r: r[0], (x, v)))
-    assert value(graph, VALUES) is ValueError
+    assert values_or_error(graph, VALUES) is ValueError
 
 
 def test_what_can_leave_does():
@@ -289,13 +266,14 @@ def test_what_does_not_pay_or_may_not_leave(outputs):
 
 def test_errors_before_the_states():
     graph = pushed(scan(lambda c, r: (c * pt.sin(r[0]) + pt.cos(r[1]), c), s, (x, v)))
-    assert value(graph, VALUES) is ValueError
+    assert values_or_error(graph, VALUES) is ValueError
     one = pt.tensor(
         "one", dtype="float64", shape=(1,)
     )  # whose length of 1 would be broadcast without a word
     f, _ = scan(lambda c, r: (c * pt.sin(r[0] * r[1]), None), s, (one, x))
     graph = pushed(f, [one, x, s], [([0.5], [0.3], 0.2), ([0.5], [0.3, 0.4], 0.2)])
-    assert value(graph, ([0.5], [0.3, 0.4], 0.2)) is ValueError
+    with pytest.raises(ValueError):
+        evaluate(graph, np.array([0.5]), np.array([0.3, 0.4]), np.asarray(0.2))
 
 
 # -- lengths that are left open ------------------------------------------------------------------------
@@ -335,7 +313,7 @@ def test_truncated_derivatives(k):
     push_out(graph)
     check(graph)
     assert len(loops(graph)) == before - 1
-    agree(evaluate(graph, *map(np.asarray, at)), expected)
+    assert_same(evaluate(graph, *map(np.asarray, at)), expected, 1e-10, 1e-13)
     assert not expected[1][: ROWS - k].any() or k < 0
 
 
@@ -343,7 +321,7 @@ def test_rows_that_are_fitted_are_computed_before():
     """``sin`` of a row that is not there would be 0 too, ``cos`` would not."""
     graph = pushed(FitRows()(loopax.map(lambda r: pt.cos(r), x), ROWS + 2))
     assert [type(node.op) for node in graph.toposort()] == [Elemwise, FitRows]
-    assert not value(graph, VALUES)[0][ROWS:].any()
+    assert not values_or_error(graph, VALUES)[0][ROWS:].any()
 
 
 # -- in JAX --------------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax import jaxify, scan
-from loopax.ir import check
+from loopax.ir import check, evaluate
 from loopax.lowering.read_last import read_last
 from loopax.lowering.remove_unused import remove_unused
 from tests import random_loops
 from tests.compare import loops
+from tests.kept import rewritten
 from tests.random_loops import RANDOM, recipes, values
-from tests.reading import after, kept, loop, n, outcome, reads, s, same, x
+from tests.reading import ERRORS, kept, loop, n, reads, s, x
 
 LAST = {
     "-1": lambda t: t[-1],
@@ -148,12 +149,14 @@ def test_a_wrong_number_of_steps():
     _, trace = scan(lambda c, _: (c * 0.5, c), s, length=n)
     graph = FunctionGraph([s, n], [trace[-1]], clone=True)
     read_last(graph)
-    at = [[np.ones(2), np.asarray(k)] for k in (-1, 0)]
-    assert [outcome(graph, v) for v in at] == [ValueError, IndexError]
+    for k, error in ((-1, ValueError), (0, IndexError)):
+        with pytest.raises(error):
+            evaluate(graph, np.ones(2), np.asarray(k))
     _, trace = loop(length=n)
     graph = FunctionGraph([x, s, n], [trace[-1]], clone=True)
     read_last(graph)
-    assert outcome(graph, [np.ones((3, 2)), np.ones(2), np.asarray(2)]) is ValueError
+    with pytest.raises(ValueError):
+        evaluate(graph, np.ones((3, 2)), np.ones(2), np.asarray(2))
 
 
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -167,10 +170,7 @@ def test_random_loops(number):
         read = [of(traces[k % len(traces)], given[0].shape[0]) for k, of in asked]
         read += [t[-1] for t in traces[:1]]
         graph = FunctionGraph(given, read, clone=True)
-        at = [np.asarray(v) for v in values(recipe)]
-        expected = outcome(graph, at)
-        after(graph, [read_last])
-        same(outcome(graph, at), expected)
+        rewritten(graph, read_last, values(recipe), errors=ERRORS)
 
     holds()
 

@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify, scan
+from loopax.ir import evaluate
 from loopax.lowering.read_last import read_last
 from loopax.lowering.read_rows import read_rows
 from loopax.lowering.remove_unused import remove_unused
 from tests import random_loops
 from tests.compare import loops
+from tests.kept import rewritten
 from tests.random_loops import RANDOM, recipes, values
-from tests.reading import after, kept, loop, n, outcome, reads, s, same, x
+from tests.reading import ERRORS, kept, loop, n, reads, s, x
 
 
 def counts(graph):
@@ -89,8 +91,9 @@ def test_a_negative_number_of_steps():
     _, trace = scan(lambda c, _: (c * 0.5, c), s, length=n)
     for read in (trace[-3:], trace[:2], trace[-40:], trace[:40]):
         graph = FunctionGraph([s, n], [read], clone=True)
-        after(graph, [read_rows])
-        assert outcome(graph, [np.ones(2), np.asarray(-1)]) is ValueError
+        rewritten(graph, read_rows)
+        with pytest.raises(ValueError):
+            evaluate(graph, np.ones(2), np.asarray(-1))
 
 
 # -- more rows: two loops ----------------------------------------------------------------------------
@@ -148,17 +151,18 @@ def test_steps_that_might_raise_are_taken():
     _, trace = scan(lambda c, r: (c + r[c.sum().astype("int64")], c), s * 0, x)
     graph = FunctionGraph([x, s], [trace[:2]], clone=True)
     at = [np.ones((5, 2)), np.ones(2)]
-    assert outcome(graph, at) is IndexError
-    after(graph, [read_rows])
-    assert outcome(graph, at) is IndexError
+    rewritten(graph, read_rows, at, errors=ERRORS)
+    with pytest.raises(IndexError):
+        evaluate(graph, *at)
 
 
 def test_sequences_of_another_length_raise():
     _, trace = scan(lambda c, r: (c + r, c), s, x, length=n)
     for read in (trace[:2], trace[-2:], trace[:9], trace[-9:]):
         graph = FunctionGraph([x, s, n], [read], clone=True)
-        after(graph, [read_rows])
-        assert outcome(graph, [np.ones((30, 2)), np.ones(2), np.asarray(29)]) is ValueError
+        rewritten(graph, read_rows)
+        with pytest.raises(ValueError):
+            evaluate(graph, np.ones((30, 2)), np.ones(2), np.asarray(29))
 
 
 # -- what stays --------------------------------------------------------------------------------------
@@ -215,10 +219,8 @@ def test_random_loops(number):
         traces = [v for v in outs if v.type.ndim == recipe.rank + 1]
         read = [of(traces[k % len(traces)], given[0].shape[0]) for k, of in asked]
         graph = FunctionGraph(given, [*read, *outs[: number % 3]], clone=True)
-        at = [np.asarray(v) for v in values(recipe)]
-        expected = outcome(graph, at)
-        after(graph, [read_last, read_rows, remove_unused])
-        same(outcome(graph, at), expected)
+        passes = read_last, read_rows, remove_unused
+        rewritten(graph, passes, values(recipe), errors=ERRORS)
 
     holds()
 

@@ -19,25 +19,15 @@ from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.remove_unused import remove_unused
 from tests.assorted_loops import X, a, m, s, v, x
 from tests.compare import loops
+from tests.kept import rewritten
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
 
 def kept(outputs: Any, given: Any = (x, s, a), at: Any = VALUES) -> FunctionGraph:
-    """The graph that is left, after the same values before and behind the pass."""
-    graph = FunctionGraph(list(given), list(outputs), clone=True)
-    check(graph)
-    at = [np.asarray(z) for z in at]
-    expected = evaluate(graph, *at)
-    remove_unused(graph)
-    check(graph)
-    for found, e in zip(evaluate(graph, *at), expected, strict=True):
-        np.testing.assert_array_equal(found, e)
-    nodes = graph.toposort()
-    remove_unused(graph)
-    assert graph.toposort() == nodes
-    return graph
+    """The graph that is left, with the same values before and after the pass."""
+    return rewritten(FunctionGraph(list(given), list(outputs), clone=True), remove_unused, at)
 
 
 def shapes(graph: Any) -> list[tuple[int, ...]]:
@@ -361,14 +351,7 @@ def test_random_loops_and_their_gradients(number):
         graph = kept(read, given, values(recipe))
         found = shapes(graph)
         assert len(found) <= len(whole) and sum(map(sum, found)) <= sum(map(sum, whole))
-        expected = evaluate(graph, *map(np.asarray, values(recipe)))
-        for run in (merge_loops, remove_unused):
-            run(graph)
-            check(graph)
-            for one, other in zip(
-                evaluate(graph, *map(np.asarray, values(recipe))), expected, strict=True
-            ):
-                np.testing.assert_array_equal(one, other)
+        rewritten(graph, (merge_loops, remove_unused), values(recipe))
 
     holds()
 

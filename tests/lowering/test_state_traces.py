@@ -9,9 +9,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Join
 
 from loopax import scan
-from loopax.ir import check, evaluate
 from loopax.lowering.state_traces import state_traces
 from tests.compare import loops
+from tests.kept import rewritten
 
 w, m = pt.dvector("w"), pt.dmatrix("m")
 a, s, v = pt.dscalar("a"), pt.dscalar("s"), pt.dvector("v")
@@ -27,18 +27,9 @@ def values(n: int) -> list[Any]:
 def traced(outputs: Any, lengths: Any = LENGTHS, changed: bool = True) -> FunctionGraph:
     """The graph after the pass, with the values of the one before, and nothing left to do."""
     graph = FunctionGraph([w, m, a, s, v], list(outputs), clone=True)
-    check(graph)
-    before, expected = graph.toposort(), [evaluate(graph, *values(n)) for n in lengths]
-    state_traces(graph)
-    check(graph)
-    for n, known in zip(lengths, expected, strict=True):
-        for found, e in zip(evaluate(graph, *values(n)), known, strict=True):
-            np.testing.assert_array_equal(found, e)
-            assert found.dtype == e.dtype and found.shape == e.shape
-    nodes = graph.toposort()
-    assert (nodes != before) == changed
-    state_traces(graph)
-    assert graph.toposort() == nodes
+    before = graph.toposort()
+    rewritten(graph, state_traces, *map(values, lengths))
+    assert (graph.toposort() != before) == changed
     return graph
 
 

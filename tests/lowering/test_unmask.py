@@ -6,12 +6,13 @@ import pytensor.tensor as pt
 import pytest
 
 import loopax
-from loopax.ir import Cond, Scan, check, evaluate
+from loopax.ir import Cond, Scan, evaluate
 from loopax.lowering.merge_loops import merge_loops
 from loopax.lowering.order import NATIVE_PASSES
 from loopax.lowering.remove_unused import remove_unused
 from loopax.lowering.unmask import unmask
 from tests.compare import imported, loops
+from tests.kept import rewritten
 
 c, x0 = pt.dscalars("c", "x0")
 xs = pt.dvector("xs")
@@ -41,19 +42,11 @@ def two_states():
     return s * m + (p * pt.arange(1, p.shape[0] + 1)).sum() + (q**2).sum()
 
 
-def after(outputs, inputs=(c, x0, xs)):
-    before = imported(list(inputs), outputs).graph
-    graph = before.clone()
-    for run in (merge_loops, unmask, merge_loops, remove_unused):
-        run(graph)
-        check(graph)
-    return before, graph
-
-
-def same(before, graph, *given, rtol=1e-12):
-    values = [np.asarray(x) for x in given]
-    for found, wanted in zip(evaluate(graph, *values), evaluate(before, *values), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=1e-14, strict=True)
+def after(outputs, *cases, inputs=(c, x0, xs)):
+    """The graph after the pass and those that finish its work."""
+    graph = imported(list(inputs), outputs).graph
+    passes = merge_loops, unmask, merge_loops, remove_unused
+    return rewritten(graph, passes, *cases, rtol=1e-12, atol=1e-14)
 
 
 def steps(graph):
@@ -67,18 +60,17 @@ def steps(graph):
 @pytest.mark.parametrize("build", [root, over_rows, while_loop, two_states])
 def test_one_loop_that_stops_and_one_back(build):
     cost = build()
-    before, graph = after([cost, *pytensor.grad(cost, [c, x0, xs], disconnected_inputs="ignore")])
-    assert (False, True) in steps(before)
-    assert steps(graph) == [(True, False), (False, False)]
-    for n, start in ((0, 1.7), (6, 1.7), (3, 0.1)):
-        same(before, graph, start, 0.4, np.full(n, 0.3))
+    outputs = [cost, *pytensor.grad(cost, [c, x0, xs], disconnected_inputs="ignore")]
+    assert (False, True) in steps(imported([c, x0, xs], outputs).graph)
+    cases = [(start, 0.4, np.full(n, 0.3)) for n, start in ((0, 1.7), (6, 1.7), (3, 0.1))]
+    assert steps(after(outputs, *cases)) == [(True, False), (False, False)]
 
 
 def test_a_loop_that_takes_no_step():
     cost = while_loop()
-    before, graph = after([cost, *pytensor.grad(cost, [c, x0])], (c, x0))
-    for start in (20.0, 9.0):
-        same(before, graph, 1.7, start)
+    cases = [(1.7, start) for start in (20.0, 9.0)]
+    graph = after([cost, *pytensor.grad(cost, [c, x0])], *cases, inputs=(c, x0))
+    for _, start in cases:
         assert evaluate(graph, np.asarray(1.7), np.asarray(start)) == [start, 0.0, 1.0]
 
 
@@ -90,18 +82,17 @@ def test_in_a_body():
         return loopax.scan(step, start, None, 50)[0]
 
     cost = loopax.map(solve, starts).sum()
-    before, graph = after([cost, *pytensor.grad(cost, [c, starts])], (c, starts))
+    at = 2.0, np.array([0.5, 1.5, 4.0])
+    graph = after([cost, *pytensor.grad(cost, [c, starts])], at, inputs=(c, starts))
     assert not any(conditional for _, conditional in steps(graph))
-    same(before, graph, 2.0, np.array([0.5, 1.5, 4.0]))
 
 
 def test_second_derivatives_keep_their_values():
     cost = root()
     (slope,) = pytensor.grad(cost, [c])
-    before, graph = after([slope, pytensor.grad(slope, c)], (c, x0))
-    for run in NATIVE_PASSES[:-1]:
-        run(graph)
-    same(before, graph, 2.0, 1.0, rtol=1e-9)
+    at = 2.0, 1.0
+    graph = after([slope, pytensor.grad(slope, c)], at, inputs=(c, x0))
+    rewritten(graph, NATIVE_PASSES[:-1], at, rtol=1e-9, idempotent=False)
     np.testing.assert_allclose(
         evaluate(graph, np.asarray(2.0), np.asarray(1.0))[0], 0.5 / np.sqrt(2), rtol=1e-9
     )
@@ -128,5 +119,5 @@ def test_what_reads_the_rows_behind_the_end_keeps_them(spoil):
     found = masked.split_outputs(
         masked.bind(loopax.ir.ScanArgs(pt.constant(6, dtype="int64"), [], start, [c]))
     )
-    before, graph = after([spoil(found)], (c, x0))
-    assert steps(graph) == steps(before)
+    before = imported([c, x0], [spoil(found)]).graph
+    assert steps(after([spoil(found)], inputs=(c, x0))) == steps(before)

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
+from loopax.ir import evaluate
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
 from tests.compare import imported
-from tests.kept import interpret
 from tests.numba_backend.interpreted import interpreted
 
 
@@ -34,7 +34,7 @@ def assert_agrees(
         given += [s.value for s in program.shared]
         before = deepcopy(given)
         with np.errstate(all="ignore"):
-            expected = interpret(meaning, *deepcopy(given))
+            expected = evaluate(meaning, *deepcopy(given))
         found = run(*given)
         for k, (a, b) in enumerate(zip(found, expected, strict=True)):
             assert_same(a, b, rtol, f"output {k}: {outputs[k].owner}")

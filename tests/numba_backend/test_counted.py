@@ -8,8 +8,7 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
-from loopax.ir import Loop
-from tests.kept import interpret
+from loopax.ir import Loop, evaluate
 from tests.numba_backend.interpreted import interpreted, lowered
 
 n, m = pt.lscalar("n"), pt.lscalar("m")
@@ -46,7 +45,7 @@ def assert_is(kind, outputs):
     run = interpreted(graph)
     for values in ((0, 3), (1, 3), (3, 0), (5, 2)):
         given = [np.array(k) for k in values]
-        for a, b in zip(run(*given), interpret(graph, *given), strict=True):
+        for a, b in zip(run(*given), evaluate(graph, *given), strict=True):
             np.testing.assert_array_equal(a, b, strict=True)
     assert re.findall(r"\n    (for|while) ", run.source) == [kind]
     return run.source

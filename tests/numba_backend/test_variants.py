@@ -7,10 +7,9 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, evaluate
 from loopax.numba_backend import variants as module
 from loopax.numba_backend.runtime import StateChangesShape
-from tests.kept import interpret
 from tests.numba_backend.interpreted import as_python, interpreted, lowered
 
 i = pt.lscalar("i")
@@ -65,7 +64,7 @@ def test_values_for_every_length(turned):
     rng = np.random.default_rng(0)
     for n in (0, 1, 2, 3, 2, 4, 9, 6):
         given = rng.normal(size=(n, n)), rng.normal(size=n), rng.normal(size=(3, 2))
-        (wanted,) = interpret(turned, *given)
+        (wanted,) = evaluate(turned, *given)
         np.testing.assert_allclose(run(*given)[0], wanted, rtol=1e-12, strict=True)
 
 
@@ -101,7 +100,7 @@ def test_a_state_that_grows_from_step_to_step(sized):
     # At first it keeps its shape, then it does not, then it does again.
     for n, k in ((3, 1), (0, 2), (3, 2), (2, 1), (4, 2)):
         given = np.array(n), np.array([1.0, -1.0]), np.ones(3), np.array(k)
-        for a, b in zip(run(*given), interpret(graph, *given), strict=True):
+        for a, b in zip(run(*given), evaluate(graph, *given), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-12, strict=True)
 
 

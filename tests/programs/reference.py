@@ -17,6 +17,12 @@ def parts(program: Program) -> tuple[list, object, dict]:
     return list(inputs), outputs, options[0] if options else {}
 
 
+@functools.cache
+def declared(program: Program) -> tuple[list, object, dict]:
+    """As `parts`, one graph for all who only read it: running it might update a shared variable."""
+    return parts(program)
+
+
 def leaves(outputs) -> list:
     """The outputs as a flat list, a dict by its own order."""
     if isinstance(outputs, dict):
@@ -42,7 +48,7 @@ def _call(program, inputs, outputs, mode, options):
 @functools.cache
 def expected(program: Program) -> tuple:
     """What is right: the program's own word where it has one, else FAST_COMPILE's values."""
-    inputs, outputs, _ = parts(program)
+    inputs, outputs, _ = declared(program)
     if program.expected is None:
         arrays = evaluate(program)
     else:
@@ -70,7 +76,7 @@ def weights(program: Program) -> list[np.ndarray]:
 def gradients(program: Program, mode="FAST_COMPILE") -> list[np.ndarray]:
     """pytensor.grad of the weighted sum of the float outputs, after each of `grad_wrt`."""
     if program.expected_grads is not None:
-        inputs, _, _ = parts(program)
+        inputs, _, _ = declared(program)
         return leaves(program.expected_grads(weights(program), *program.arguments(inputs)))
     inputs, outputs, options = parts(program)
     cost = sum(

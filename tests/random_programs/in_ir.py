@@ -28,13 +28,13 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
 
-from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, pformat
+from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate, pformat
 from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse
 from loopax.ir.evaluate import own
 from loopax.ir.records import INDEX_TYPE, UNBOUNDED, ScanOptions
 from loopax.lowering.order import PASSES
-from tests.kept import Fault, assert_kept, interpret, outcome
+from tests.kept import Fault, assert_kept, outcome
 
 WIDTH = 2
 ERRORS = ("index", "raise", "singular", "length", "steps")
@@ -98,7 +98,7 @@ class Program:
         return FunctionGraph(self.inputs, outputs, clone=True)
 
     def run(self, graph: Any) -> list[Any]:
-        return interpret(graph, *[own(x) for x in self.values])
+        return evaluate(graph, *[own(x) for x in self.values])
 
 
 def program(seed: int) -> Program:
