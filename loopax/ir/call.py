@@ -17,6 +17,14 @@ from pytensor.graph.fg import FrozenFunctionGraph
 from loopax.ir.compat import thaw
 from loopax.ir.evaluate import perform_nodes
 from loopax.ir.inner import CompiledBodies
+from loopax.ir.inner_gradients import (
+    connections,
+    finished,
+    is_connected,
+    is_float,
+    through,
+    zeros_for,
+)
 from loopax.ir.inner_graph_op import Step
 from loopax.ir.replace import replaced
 
@@ -81,3 +89,32 @@ class Call(CompiledBodies):
         found = infer_shape(body.outputs, body.inputs, shapes)
         replace = dict(zip(body.inputs, node.inputs, strict=True))
         return [None if s is None else tuple(replaced(s, replace)) for s in found]
+
+    # -- derivatives -----------------------------------------------------------------------------
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        if self.pullback_body is None:
+            return connections(self.fgraph.inputs, self.fgraph.outputs)
+        return [[is_float(x) and is_float(y) for y in node.outputs] for x in node.inputs]
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        """By ``pullback_body``, which computes it from values that are there; else that of the body."""
+        if self.pullback_body is None:
+            found = through(self._inlined, inputs, cotangents)
+            return finished(self, inputs, outputs, cotangents, found)
+        rule = thaw(self.pullback_body)
+        arrived = [
+            g if is_connected(g) else zeros_for(y)
+            for y, g in zip(outputs, cotangents, strict=True)
+            if is_float(y)
+        ]
+        given = [*inputs, *outputs, *arrived]
+        pulled = iter(replaced(rule.outputs, dict(zip(rule.inputs, given, strict=True))))
+        found = [next(pulled) if is_float(x) else None for x in inputs]
+        return finished(self, inputs, outputs, cotangents, found)
+
+    def _inlined(self, inputs: Sequence[Any]) -> list[Any]:
+        body = thaw(self.fgraph)
+        return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))

@@ -16,6 +16,7 @@ import numpy as np
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.compat import IfElse, LazyIfElse
 from loopax.ir.inner_graph_op import InnerGraphOp
@@ -86,6 +87,8 @@ def _outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         return _run(of_node, branch.fgraph, *inputs[1:])
     if isinstance(op, OpFromGraph):
         return _run(of_node, op.fgraph, *inputs)
+    if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp | OpFromGraph | IfElse):
+        return _row_by_row(of_node, node, inputs)
     destroyed = {i for positions in op.destroy_map.values() for i in positions}
     given = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
     storage: list[list[Any]] = [[None] for _ in node.outputs]
@@ -96,3 +99,16 @@ def _outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
         v.type.filter(cell[0], allow_downcast=True)
         for v, cell in zip(node.outputs, storage, strict=True)
     ]
+
+
+def _row_by_row(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of a Blockwise of an op with graphs inside: PyTensor's ``perform`` takes no IfElse."""
+    op: Any = node.op
+    op._check_runtime_broadcast(node, inputs)
+    core, n = op._create_dummy_core_node(node.inputs), op.batch_ndim(node)
+    batch = np.broadcast_shapes(*(x.shape[:n] for x in inputs))
+    given = [np.broadcast_to(x, (*batch, *x.shape[n:])) for x in inputs]
+    rows = [of_node(core, [np.array(x[at]) for x in given]) for at in np.ndindex(*batch)]
+    if not rows:
+        raise NotImplementedError(f"{op} of no rows: what shape a row would have nobody knows.")
+    return [np.stack(outs).reshape(*batch, *outs[0].shape) for outs in zip(*rows, strict=True)]

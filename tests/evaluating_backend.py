@@ -1,0 +1,66 @@
+"""A third backend, in as few lines as one takes: NumPy, through the IR's `evaluate`.
+
+It compiles nothing and has no transformations of its own: `loopax.grad` and `loopax.vmap` transform its
+program as a graph. Nothing in `loopax` knows of it but the record that it registers.
+"""
+
+from typing import Any
+
+from loopax.calling import (
+    Arguments,
+    Backend,
+    ProgramFunction,
+    TracedFunction,
+    register_backend,
+)
+from loopax.ir import evaluate
+from loopax.ir.evaluate import own
+from loopax.ir.program import Program
+from loopax.lowering import PASSES
+from loopax.numba_backend import NumbaContext  # its values are NumPy's, as are those here
+
+
+class EvaluatedFunction(ProgramFunction):
+    """A function of NumPy arrays that runs its program node by node."""
+
+    backend_name = "evaluate"
+
+    def __init__(self, program: Program, *, on_missing: str = "callback") -> None:
+        self.program, self.on_missing = program, on_missing
+        self._arguments = Arguments(program, "NumPy")
+        self._describe(self._arguments)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"on_missing": self.on_missing}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._refuse_updates()
+        return self._run(args, kwargs, [s.value for s in self.program.shared])[0]
+
+    def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        self._refuse_context(context)
+        returned, updates = self._run(args, kwargs, context.read(self.program))
+        return context.written(self.program, updates), returned
+
+    def _run(self, args: Any, kwargs: Any, shared: Any) -> tuple[Any, list[Any]]:
+        doors, program = self._arguments, self.program
+        given = [*doors.in_order(args, kwargs), *shared]
+        whats = [*doors.whats, *doors.shared_whats]
+        accepted = [
+            NumbaContext.crossing.accept(x, v.type, what)
+            for x, v, what in zip(given, program.graph.inputs, whats, strict=True)
+        ]
+        outs = [own(x) for x in evaluate(program.graph, *accepted)]
+        return program.build(outs[: program.n_returned]), outs[program.n_returned :]
+
+
+EVALUATE = Backend(
+    name=EvaluatedFunction.backend_name,
+    function=EvaluatedFunction,
+    traced=TracedFunction,
+    context=NumbaContext,
+    passes=PASSES,
+    no_jit="With backend='evaluate' nothing is compiled.",
+)
+register_backend(EVALUATE)
