@@ -118,6 +118,7 @@ _COMPARISONS = {
     ps.NEQ: "{0} != {1}",
 }
 _ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
+_ANGLE = getattr(ps.basic, "Angle", None)  # PyTensor 3.3 has it no more
 # Of a signed integer below 0 and an unsigned one: Numba makes floats of int64 and uint64, too coarse ones.
 _NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
 _NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
@@ -207,7 +208,7 @@ def _expression(op: Any, operands: Sequence[str], dtypes: Sequence[str], out: st
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
     if kind is ps.Pow:
         return _power(*operands, out)
-    if kind is ps.basic.Angle:
+    if kind is _ANGLE:
         if out not in _REAL or kinds & _REAL:
             return None
         return _filled(f"{{T}}({np.pi}) if {{0}} < 0 else {{T}}(0)", operands, out)

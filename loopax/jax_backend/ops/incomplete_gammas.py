@@ -7,7 +7,7 @@ falls with the third power of the shape.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -24,6 +24,14 @@ _SMALL = 0.1  # below, the upper function is small, and no difference of somethi
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600)
 _C1 = (-1 / 540, -1 / 288, 1 / 378, -77 / 77760, 1 / 4860)
 _C2 = (25 / 6048, -139 / 51840)
+
+# Riemann's zeta function from 2 on (DLMF 25.6); computed by XLA they would take seconds to fold.
+_ZETAS = (
+    *(1.6449340668482264, 1.2020569031595943, 1.0823232337111382, 1.0369277551433699),
+    *(1.0173430619844491, 1.0083492773819228, 1.0040773561979443, 1.0020083928260822),
+    *(1.0009945751278180, 1.0004941886041195, 1.0002460865533080, 1.0001227133475785),
+    *(1.0000612481350587, 1.0000305882363070, 1.0000152822594086, 1.0000076371976379),
+)
 
 
 def gammainc(k: Any, x: Any) -> Any:
@@ -65,11 +73,18 @@ def _large(dtype: Any) -> float:
     return _LARGE if dtype == jnp.float64 else 200.0
 
 
+def _polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    total = jnp.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        total = total * x + c
+    return total
+
+
 def _excess(mu: Any) -> Any:
     """``(mu - log1p(mu)) / mu**2``, by its series near 0, where the difference has no digits left."""
     near = jnp.abs(mu) < 0.2
     small = jnp.where(near, mu, 0)
-    series = jnp.polyval(jnp.asarray([(-1) ** n / n for n in range(26, 1, -1)], mu.dtype), small)
+    series = _polynomial([(-1) ** n / n for n in range(2, 27)], small)
     other = jnp.where(near, 1, mu)
     return jnp.where(near, series, (other - jnp.log1p(other)) / other**2)
 
@@ -81,9 +96,7 @@ def _by_expansion(k: Any, x: Any, upper: bool) -> Any:
     mu = jnp.clip((x - k) / k, -1 + 1e-12, 1e8)  # outside, the answer is 0 or 1 as it is there
     eta = mu * jnp.sqrt(2 * _excess(mu))
     # Farther out the answer is 0 or 1, and the series would be no sum of small terms.
-    first, *others = (
-        jnp.polyval(jnp.asarray(c[::-1], wide), jnp.clip(eta, -1, 1)) for c in (_C0, _C1, _C2)
-    )
+    first, *others = (_polynomial(c, jnp.clip(eta, -1, 1)) for c in (_C0, _C1, _C2))
     far = jnp.abs(eta) > 0.1
     first = jnp.where(far, 1 / jnp.where(far, mu, 1) - 1 / jnp.where(far, eta, 1), first)
     rest = first + (others[0] + others[1] / k) / k
@@ -106,11 +119,10 @@ def _series(k: Any, x: Any, upper: bool) -> Any:
 def _of_small_shape(k: Any, x: Any, upper: bool) -> Any:
     """``x**k / gamma(k + 1) * (1 + sum of k (-x)**n / (n! (k + n)))``, or what is missing to 1."""
     # log(gamma(1 + k)), by its series: with the digits of k, not of 1.
-    zetas = jax.scipy.special.zeta(jnp.arange(2.0, 18.0, dtype=k.dtype), 1)
-    coefficients = [-np.euler_gamma, *(zetas * (-1) ** jnp.arange(16) / jnp.arange(2, 18))]
-    log_gamma = k * jnp.polyval(jnp.stack([jnp.asarray(c, k.dtype) for c in coefficients[::-1]]), k)
+    coefficients = [-np.euler_gamma, *((-1) ** n * z / n for n, z in enumerate(_ZETAS, 2))]
+    log_gamma = k * _polynomial(coefficients, k)
     total, factor = jnp.zeros_like(x), jnp.ones_like(x)
-    for n in range(1, 24):
+    for n in range(1, 19):
         factor = factor * -x / n
         total = total + factor / (k + n)
     exponent = k * jnp.log(x) - log_gamma

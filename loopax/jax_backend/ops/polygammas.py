@@ -76,7 +76,9 @@ def _hurwitz_zeta(s: Any, even: Any, q: Any) -> Any:
     # Not 1 - f, which is 0 for q = -1e-20.
     left = _zeta(s, jnp.where(negative, (whole + 1) - q, 1))
     beyond = _zeta(s, jnp.where(negative, 1 - q, 1))
-    total = jnp.where(negative, right + jnp.where(even, 1, -1) * (left - beyond), right)
+    sign = jnp.where(even, 1, -1)
+    # In this order: the first two cancel at half integers, and what is left of them is the answer.
+    total = jnp.where(negative, (right + sign * left) - sign * beyond, right)
     return jnp.where(pole, jnp.inf, total)
 
 
