@@ -6,8 +6,6 @@ unsigned integers go through floats.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 
@@ -17,12 +15,12 @@ def floor_divide(x: float, y: float) -> float:
     """`numpy.floor_divide`: by the exact remainder, so that a rounded quotient is not rounded again."""
     if y == 0:
         return x / y
-    rest = math.fmod(x, y)
+    rest = np.fmod(x, y)
     quotient = (x - rest) / y
     if rest != 0 and (y < 0) != (rest < 0):
         quotient -= 1
     if quotient == 0:
-        return math.copysign(0.0, x / y)
+        return np.copysign(0.0, x / y)
     whole = np.floor(quotient)
     return whole + 1 if quotient - whole > 0.5 else whole
 
@@ -31,10 +29,10 @@ def floor_divide(x: float, y: float) -> float:
 def remainder(x: float, y: float) -> float:
     """`numpy.remainder`: with the sign of ``y``, that of a zero too."""
     if y == 0:
-        return math.nan
-    rest = math.fmod(x, y)
+        return np.nan
+    rest = np.fmod(x, y)
     if rest == 0:
-        return math.copysign(0.0, y)
+        return np.copysign(0.0, y)
     return rest + y if (y < 0) != (rest < 0) else rest
 
 

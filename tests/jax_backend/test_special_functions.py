@@ -24,6 +24,8 @@ def close(found, expected, rtol=1e-9, atol=0.0):
     np.testing.assert_allclose(np.asarray(found), expected, rtol=rtol, atol=atol)
 
 
+# PyTensor has no native trigamma and polygamma: they run as Python, and it is said.
+@pytest.mark.filterwarnings("ignore:These ops have no conversion to Numba:UserWarning")
 @pytest.mark.parametrize(
     ("graph", "slope", "curvature"),
     [
@@ -132,7 +134,7 @@ def test_ndtri_exp():
     z = sp.ndtri_exp(inside)
     expected = np.sqrt(2 * np.pi) * np.exp(inside + z**2 / 2)
     close(jax.vmap(jax.grad(normal_tails.ndtri_exp))(inside), expected, rtol=1e-9)
-    assert jax.grad(normal_tails.ndtri_exp)(-1e300) > 0
+    assert jax.grad(normal_tails.ndtri_exp)(jnp.asarray(-1e300)) > 0
     if hasattr(scalar, "NdtriExp"):
         close(jaxify([X], pt.ndtri_exp(X))(x), sp.ndtri_exp(x), rtol=1e-11)
 
