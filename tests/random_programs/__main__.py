@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--routes", type=int, default=3, help="so many of them for each program")
     parser.add_argument("--all-routes", action="store_true", help="each of them")
     parser.add_argument("--only", action="append", default=[], metavar="ROUTE")
+    parser.add_argument("--kinds", default="", help="a regular expression: of which statements")
     parser.add_argument("--no-shrinking", action="store_true", help="count, and print nothing else")
     parser.add_argument("--show", type=int, metavar="SEED", help="print one program")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from tests.random_programs import running
 
     if arguments.worker:
-        running.work(*running.worker_streams(), count, arguments.only)
+        running.work(*running.worker_streams(), count, arguments.only, arguments.kinds)
         return 0
     if arguments.show is not None:
         from tests.random_programs.description import source
@@ -53,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         most=arguments.n,
         count=count,
         only=arguments.only,
+        kinds=arguments.kinds,
         shrinking=not arguments.no_shrinking,
     )
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytensor
 
 import loopax
-from loopax import DynamicShapeError, jaxify
+from loopax import DynamicShapeError, Trace, jaxify
 from tests.numba_backend.interpreted import interpreted, lowered
 from tests.random_programs.oracles import Answer, Case, NotAProgram
 
@@ -113,7 +113,17 @@ def pytensor_grad_in_jax(case: Case) -> Any:
 @route("jax.vmap")
 def vmap_of_jax(case: Case) -> Any:
     f = jaxify(case.written.inputs, case.written.outputs)
-    return _batched(case, lambda axes: jax.vmap(f, in_axes=axes))
+
+    def members(x: Any) -> Any:
+        """Of the traces of loops that stop, one for each row."""
+        rows = range(len(case.rows))
+        return np.stack([np.asarray(x.member(k)) for k in rows]) if isinstance(x, Trace) else x
+
+    def vectorized(axes: tuple[Any, ...]) -> Any:
+        g = jax.vmap(f, in_axes=axes)
+        return lambda *args: [members(x) for x in g(*args)]
+
+    return _batched(case, vectorized)
 
 
 @route("compiled function in jax")

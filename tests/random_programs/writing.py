@@ -253,7 +253,7 @@ class Writer:
         self.given("float64", (n, w))
         vectors = [(n,), (w,), (n, w)]
         for _ in range(self.rng.randint(1, 4)):
-            match self.rng.randrange(9):
+            match self.rng.randrange(10):
                 case 0:
                     self.given("float32", self.choice([*vectors, ()]))
                 case 1:
@@ -268,7 +268,7 @@ class Writer:
                 case 5:
                     shapes = [(w, w), (2, w, w), (n, 1), (1, w), (2, n, w)]
                     self.given("float64", self.choice(shapes))
-                case 6:
+                case 6 | 9:
                     self.given("float64", (n,), [self.choice(HARD) for _ in range(n)])
                 case 7:
                     self.given("float64", ())

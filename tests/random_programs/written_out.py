@@ -7,17 +7,17 @@ graph owes nothing to a loop's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from types import SimpleNamespace
 from typing import Any
 
 import jax
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import zero_grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scan.utils import until
-
-from loopax.ir.evaluate import apply
 
 LONGEST = 60  # steps
 
@@ -38,11 +38,24 @@ class Values:
 
     def __getitem__(self, var: Any) -> Any:
         for node in self._unknown(var):
-            outputs = apply(node, [self._at(v) for v in node.inputs])
-            if self.noise is not None:
-                outputs = self.noise(node, outputs)
+            outputs = self._performed(node, [self._at(v) for v in node.inputs])
             self.known.update(zip(node.outputs, outputs, strict=True))
         return self._at(var)
+
+    def _performed(self, node: Any, inputs: list[Any]) -> list[Any]:
+        op = node.op
+        if isinstance(op, OpFromGraph):
+            inner = Values(self.noise)
+            inner.known.update(zip(op.fgraph.inputs, inputs, strict=True))
+            return [inner[v] for v in op.fgraph.outputs]
+        destroyed = {i for positions in op.destroy_map.values() for i in positions}
+        given = [deepcopy(x) if i in destroyed else x for i, x in enumerate(inputs)]
+        cells: list[list[Any]] = [[None] for _ in node.outputs]
+        op.prepare_node(node, storage_map={}, compute_map={}, impl="py")
+        op.perform(node, given, cells)
+        # A ufunc of 0-d arrays gives a NumPy scalar. The dtype is left as it came: what a linker does.
+        outputs = [np.asarray(c[0]) if isinstance(c[0], np.generic) else c[0] for c in cells]
+        return outputs if self.noise is None else self.noise(node, outputs)
 
     def _at(self, var: Any) -> Any:
         if var in self.known:

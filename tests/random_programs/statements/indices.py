@@ -87,7 +87,7 @@ def masked(w: Writer, v: Value) -> str:
 
 
 def where(w: Writer, v: Value) -> str:
-    return w.choice([basic, advanced, masked])(w, v)
+    return w.choice([basic, advanced, masked, masked])(w, v)
 
 
 @statement("slice", 4)

@@ -29,7 +29,8 @@ OVER_AN_AXIS = [
 @statement("special function", 2)
 def special_function(w: Writer) -> str:
     v = w.float()
-    return w.choice(ONE).format(v.name)
+    far = ["{0}", "{0}", "10 * {0}", "({0} - 30.25)", "1e-17 * {0}", "1e5 * {0}", "-pt.exp({0})"]
+    return w.choice(ONE).format(w.choice(far).format(v.name))
 
 
 @statement("special function of two")
