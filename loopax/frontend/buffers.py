@@ -46,6 +46,7 @@ class Loop:
     stop: Variable | None = None
     rows: list[tuple[Any, Any]] = field(default_factory=list)
     states: list[tuple[Any, Any]] = field(default_factory=list)
+    consts: list[tuple[Any, Any]] = field(default_factory=list)
     next_states: list[Any] = field(default_factory=list)
     ys: list[Any] = field(default_factory=list)
 

@@ -16,7 +16,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.frontend.carry import fitted
 from loopax.frontend.leaves import as_variable
-from loopax.frontend.windows import window
+from loopax.frontend.windows import may_be_cut, window
 from loopax.ir.checked import Checked
 from loopax.ir.errors import LoopTypeError, describe
 
@@ -138,8 +138,10 @@ class Lagged:
 
     weak = False
 
-    def __init__(self, path: str, marked: Lag) -> None:
+    def __init__(self, path: str, marked: Lag, truncate_gradient: int = -1) -> None:
         self.path, self.lags = path, marked.lags
+        self.truncate_gradient = truncate_gradient
+        self.anchor: Any = None
         self.size = max(marked.lags)
         self.init: Any = as_variable(marked.x0, path)
         if not isinstance(self.init.type, TensorType) or self.init.type.ndim == 0:
@@ -162,7 +164,9 @@ class Lagged:
             # Not by specify_shape: a rewrite forgets it where single rows are read, another one fails.
             message = f"{self.path} is lag(x0, {[*self.lags]}): x0 must have {self.size} rows."
             rows = Checked(AssertionError, message)(rows, pt.eq(rows.shape[0], self.size))
-        self.window = window(rows, self.size, self.type, count)
+        if may_be_cut(self.size, self.type, self.truncate_gradient):
+            self.anchor = rows
+        self.window = window(rows, self.size, self.type, count, self.anchor)
         self.states = self.window.states
         self.seen = tuple(self.window.read(self.size - k) for k in self.lags)
 

@@ -24,7 +24,7 @@ from pytensor.graph.replace import clone_replace
 from loopax.frontend import buffers
 from loopax.frontend.buffers import Answer, Loop
 from loopax.frontend.lengths import plain, rows_exactly
-from loopax.frontend.windows import window
+from loopax.frontend.windows import may_be_cut, window
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -80,7 +80,10 @@ class _Importer:
 
     def _build(self) -> ScanOuts:
         op, loop = self.op, self.loop
-        consts = op.inner_non_seqs(self.inner.inputs)
+        loop.consts += zip(
+            op.inner_non_seqs(self.inner.inputs), op.outer_non_seqs(self.node.inputs), strict=True
+        )
+        consts, given = _unzip(loop.consts)
         body = BodyOuts(loop.next_states, loop.ys, loop.stop)
         # The taps are still roots of the step's graph: put the rows of the windows in their place.
         flat = clone_replace(body.flat(), replace=self.taps, rebuild_strict=False)
@@ -93,9 +96,7 @@ class _Importer:
             BodyOuts(nexts, flat[n : n + len(loop.ys)], flat[-1] if stops else None),
             ScanOptions(name=op.name, truncate_gradient=op.truncate_gradient),
         )
-        bound = scan.bind(
-            ScanArgs(loop.n_steps, sequences, inits, op.outer_non_seqs(self.node.inputs))
-        )
+        bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, given))
         outs = scan.split_outputs(bound)
         return outs if stops else outs._replace(n_done=loop.n_steps)
 
@@ -170,9 +171,13 @@ class _Importer:
     def _sot(self, out: Any, taps: Any, variables: Any, value: Any, buffer: Any) -> list[Answer]:
         # The buffer opens with the rows of times -size to -1; step t reads those of t+tap and
         # makes that of time t, row `size` of its window.
-        size, loop = -min(taps), self.loop
+        op, size, loop = self.op, -min(taps), self.loop
         start = buffers.initial_rows(buffer, size)
-        w = window(start, size, variables[0].type, loop.i)
+        row_type, anchor = variables[0].type, None
+        if may_be_cut(size, row_type, op.truncate_gradient):
+            anchor = row_type.clone(shape=(size, *row_type.shape))()
+            loop.consts.append((anchor, start))
+        w = window(start, size, row_type, loop.i, anchor)
         for tap, var in zip(taps, variables, strict=True):
             self.taps[var] = w.read(size + tap)
         at = loop.add_window(w, {size: value})

@@ -203,7 +203,7 @@ def run(
     """
     leaves, tree = flatten(init)
     names = ["carry" + name for name in leaf_names(init)]
-    slots = [_slot(n, x) for n, x in zip(names, leaves, strict=True)]
+    slots = [_slot(n, x, options) for n, x in zip(names, leaves, strict=True)]
     n_steps = pt.constant(n_steps, dtype="int64") if isinstance(n_steps, int) else n_steps
     n_steps = rows.checked(n_steps)
     last = n_steps - 1 if options.reverse else None
@@ -241,7 +241,8 @@ def run(
     dummies = [i, *traced.rows, *states]
     closure = close([*nexts, *traced.ys, *closing], dummies, since)
     if strict:
-        ours = {n_steps, last, *own, *rows.indexed}
+        anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
+        ours = {n_steps, last, *own, *rows.indexed, *anchors}
         refuse_captures([v for v in closure.outer if v not in ours], what)
     read = {*ancestors(closure.outs)}
     n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
@@ -255,8 +256,8 @@ def run(
     return Result(tree.build(finals), traced.ys_tree.build(made.traces), made.stopped)
 
 
-def _slot(name: str, x: Any) -> Any:
-    return Lagged(name, x) if isinstance(x, Lag) else Slot(name, x)
+def _slot(name: str, x: Any, options: ScanOptions) -> Any:
+    return Lagged(name, x, options.truncate_gradient) if isinstance(x, Lag) else Slot(name, x)
 
 
 def _pairs(old: Sequence[Any], new: Sequence[Any]) -> dict[Any, Any]:

@@ -13,6 +13,11 @@ and XLA or Numba keep the rows where they please; each step moves ``C`` rows. `R
 of ``C`` rows and moves none, at the cost of an indexed read per tap: row ``j`` of step ``t`` lies in
 slot ``(t + j) mod C``, so the slot of the row that leaves, ``t mod C``, is that of the row that
 enters, ``(t + C) mod C``.
+
+In a loop whose gradient is truncated nothing that is carried through the steps cut off has a derivative.
+A row that was only moved there is no step's result, though: the last steps that look further back than
+to the first of them read an initial row itself, and its derivative counts, as in `pytensor.scan`.
+`Anchored` reads these rows from a constant.
 """
 
 from __future__ import annotations
@@ -115,10 +120,56 @@ class Ring(Window):
         return finals[0][(n_steps + pt.arange(self.size)) % self.size]
 
 
-def window(rows: Any, size: int, row_type: Any, i: Variable) -> Window:
-    """The representation that suits ``size``."""
+class Anchored(Window):
+    """A window whose initial rows are read from ``start``, what a step sees of ``rows``.
+
+    Row ``j`` of step ``t`` is an initial one where ``t + j < size``.
+    """
+
+    def __init__(self, moving: Window, rows: Any, start: Any) -> None:
+        self.moving, self.rows, self.start = moving, rows, start
+        self.size, self.row_type, self.i = moving.size, moving.row_type, moving.i
+        self.inits, self.states = moving.inits, moving.states
+
+    def _inits(self, rows: Any) -> list[Any]:
+        return self.moving._inits(rows)
+
+    def _states(self) -> list[Any]:
+        return self.moving._states()
+
+    def _anchored(self, n_steps: Any, j: int, rows: Any, row: Any) -> Any:
+        at = n_steps + j
+        chosen = pt.switch(at < self.size, rows[pt.minimum(at, self.size - 1)], row)
+        return self.row_type.filter_variable(chosen)
+
+    def read(self, j: int) -> Variable:
+        return self._anchored(self.i, j, self.start, self.moving.read(j))
+
+    def move(self, written: dict[int, Any]) -> list[Any]:
+        return self.moving.move(written)
+
+    def rows_after(self, finals: Sequence[Any], n_steps: Any) -> list[Any]:
+        after = self.moving.rows_after(finals, n_steps)
+        return [self._anchored(n_steps, j, self.rows, row) for j, row in enumerate(after)]
+
+    def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
+        return pt.stack(self.rows_after(finals, n_steps))
+
+
+def window(rows: Any, size: int, row_type: Any, i: Variable, start: Any = None) -> Window:
+    """The representation that suits ``size``.
+
+    ``start``, in a loop whose gradient is truncated: ``rows`` as its step sees them.
+    """
     kind = Registers if size <= WIDEST_REGISTERS else Ring
-    return kind(pt.as_tensor(rows), size, row_type, i)
+    rows = pt.as_tensor(rows)
+    w = kind(rows, size, row_type, i)
+    return w if start is None else Anchored(w, rows, start)
+
+
+def may_be_cut(size: int, row_type: Any, truncate_gradient: int) -> bool:
+    """Whether a step that has a derivative may read an initial row that others have moved."""
+    return truncate_gradient >= 0 and size > 1 and row_type.dtype.startswith(("float", "complex"))
 
 
 def _unexpanded(rows: Any) -> Any:

@@ -101,7 +101,8 @@ class Storage(Writer):
 
     def _table(self, value: Small, level: int) -> Array:
         """Locals that no step changes, in memory, where a step is to find them by their index."""
-        key = f"{value.dtype} of {value.elements.tolist()}"
+        # With the shape: the lists of (0,) and (0, 2) are equal.
+        key = f"{value.dtype} {value.elements.shape} of {value.elements.tolist()}"
         name = self.scopes.known(key)
         if name is None:
             frame = self.scopes.frames[level]

@@ -9,7 +9,9 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.gradient import pushforward
 
-from loopax import fori_loop, jaxify, scan
+from loopax import fori_loop, grad, jaxify, lag, scan
+from loopax.frontend.program_transforms import transformed
+from loopax.ir import evaluate
 from tests.assorted_loops import PLAIN, X, a, s, slopes, x
 
 
@@ -150,3 +152,102 @@ def test_the_other_loops_take_it_too():
         return [c]
 
     np.testing.assert_allclose(f(0.6, 0.7), slopes(last_two, [0.6, 0.7])[0], rtol=1e-8)
+
+
+# -- taps that look further back than the cut --------------------------------------------------------
+
+
+def with_taps(taps, k, n, step_taps=(0,), back=False):
+    """A loop of two states, one of them with taps, and a trace that is no state."""
+    start = pt.dvector("start")
+
+    def tapped(*args):
+        rows, past, c, a = args[: len(step_taps)], args[len(step_taps) : -2], args[-2], args[-1]
+        new = pt.tanh(sum(rows) + a * sum((j + 1.0) * v for j, v in enumerate(past)) + 0.5 * c)
+        return new, pt.tanh(c * a + past[0]), new * a * past[0]
+
+    outs = pytensor.scan(
+        tapped,
+        sequences=[{"input": x, "taps": list(step_taps)}],
+        outputs_info=[{"initial": start, "taps": taps}, s, None],
+        non_sequences=[a],
+        n_steps=n,
+        truncate_gradient=k,
+        go_backwards=back,
+        return_updates=False,
+    )
+    inputs = [x, start, s, a]
+    return inputs, (outs[0] ** 2).sum() + outs[1][-1] ** 2 + (outs[2] * outs[0][::-1]).sum()
+
+
+# taps, cut, steps, taps of the sequence, backwards; -10 is a ring buffer
+TAPS = [
+    ([-3, -1], 2, 4, (0,), False),
+    ([-2, -1], 3, 4, (-1, 0), True),
+    ([-3], 3, 4, (0,), False),
+    ([-4, -2], 1, 3, (0, 2), False),
+    ([-10, -1], 3, 5, (0,), True),
+    ([-3, -1], 4, 4, (0,), False),  # nothing is cut off
+]
+
+
+@pytest.mark.parametrize("case", TAPS)
+def test_initial_rows_that_the_last_steps_read_have_a_gradient(case):
+    taps, k, n, step_taps, back = case
+    inputs, cost = with_taps(*case)
+    rng = np.random.default_rng(0)
+    rows = n + max(step_taps) - min(step_taps)
+    at = [rng.normal(size=rows), rng.normal(size=-min(taps)), 0.6, 0.7]
+    by_pytensor = pytensor.grad(cost, inputs)
+    expected = pytensor.function(inputs, by_pytensor, mode=PLAIN)(*at)
+    if k < n and k - min(taps) > n:
+        assert 0 < np.count_nonzero(expected[1]) < -min(taps)
+    f = jaxify(inputs, cost)
+    by_jax = jax.jit(jax.grad(f, argnums=range(4)))(*at)
+    graph = transformed(f.program, lambda h: grad(h, argnums=range(4))).graph
+    in_the_ir = evaluate(graph, *map(np.asarray, at))
+    for found in (by_jax, in_the_ir):
+        for g, e in zip(found, expected, strict=True):
+            np.testing.assert_allclose(g, e, rtol=1e-11, atol=1e-14)
+
+
+def test_native_gradients_of_initial_rows():
+    inputs, cost = with_taps(*TAPS[0])
+    at = [X, np.array([0.1, -0.4, 0.3]), 0.6, 0.7]
+    found = grad(jaxify(inputs, cost, backend="numba"), argnums=range(4))(*at)
+    expected = pytensor.function(inputs, pytensor.grad(cost, inputs), mode=PLAIN)(*at)
+    for g, e in zip(found, expected, strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-12)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_lag_is_a_tap(reverse):
+    start = pt.dvector("start")
+    final, ys = scan(
+        lambda c, r: (new := pt.tanh(a * c[0] + 2.0 * c[1] + r), new),
+        lag(start, [1, 3]),
+        x,
+        truncate_gradient=2,
+        reverse=reverse,
+        strict=False,
+    )
+    legacy = pytensor.scan(
+        lambda r, far, last, a: pt.tanh(a * last + 2.0 * far + r),
+        sequences=[x],
+        outputs_info=[{"initial": start, "taps": [-3, -1]}],
+        non_sequences=[a],
+        go_backwards=reverse,
+        truncate_gradient=2,
+        return_updates=False,
+    )
+    at = (X, np.array([0.1, -0.4, 0.3]), 0.7)
+    by_ours, by_legacy = (
+        pytensor.function([x, start, a], pytensor.grad((y**2).sum(), [x, start, a]), mode=PLAIN)
+        for y in (ys, legacy)
+    )
+    for g, e in zip(by_ours(*at), by_legacy(*at), strict=True):
+        np.testing.assert_allclose(g, e, rtol=1e-12)
+    # An initial row that is still there at the end was computed by no step.
+    by_start = pytensor.function([x, start, a], pytensor.grad(final[0], start), mode=PLAIN)
+    assert by_start(X[:2], *at[1:]).tolist() == [0, 0, 1]
+    assert by_start(X[:0], *at[1:]).tolist() == [1, 0, 0]

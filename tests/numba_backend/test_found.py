@@ -4,7 +4,7 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from loopax import LoopTypeError, cond, jaxify, scan
+from loopax import LoopTypeError, cond, grad, jaxify, scan
 from tests.numba_backend.interpreted import interpreted, lowered
 
 
@@ -77,3 +77,15 @@ def test_complex_constants_that_are_not_finite_or_have_a_zero_with_a_sign():
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
         np.testing.assert_array_equal(np.signbit([a.real, a.imag]), np.signbit([b.real, b.imag]))
+
+
+def test_empty_traces_of_several_ranks_are_arrays_of_their_own():
+    a, p, b = pt.dscalar("a"), pt.dscalar("p"), pt.dvector("b")
+    step = lambda z, _: ((z[0] * p, z[1] * p), z[0] * z[1])  # noqa: E731
+    # One step in blocks of two: there is no block, and all that the backward loop reads of them is empty.
+    _, ys = scan(step, (a, b), length=1, checkpoint=2)
+    f = grad(jaxify([p, a, b], (ys**2).sum(), backend="numba"), argnums=(0, 1, 2))
+    by_p, by_a, by_b = f(0.7, 0.3, np.ones(2))
+    assert by_p == 0
+    np.testing.assert_allclose(by_a, 2 * 0.3 * 2)
+    np.testing.assert_allclose(by_b, 2 * 0.3**2 * np.ones(2))
