@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import loopax
-from tests.programs import reference
+from loopax.jax_backend.trace import Trace
+from tests.programs import composition, linalg, models, reference
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
 
 NOW = due()
@@ -84,27 +85,48 @@ def check_outputs(got, program):
     check_arrays(leaves(got, program), reference.expected(program), program, program.rtol)
 
 
-@pytest.mark.parametrize("program", NOW, ids=str)
+def slow_where(programs, is_slow):
+    return [
+        pytest.param(p, marks=[pytest.mark.slow] * bool(is_slow(p)), id=str(p)) for p in programs
+    ]
+
+
+# The test of its gradients compiles a program too, and checks its values.
+@pytest.mark.parametrize("program", slow_where(NOW, lambda p: p.grad_wrt))
 def test_values(program):
     jf, values, _ = converted(program)
     check_outputs(jf(*values), program)
 
 
 # The gradients' jit covers a program, unless it leaves out inputs that a caller's may trace.
-LEFT_OUT = [
-    pytest.param(p, marks=[pytest.mark.slow] * bool(p.grad_wrt), id=str(p))
-    for p in NOW
-    if not p.grad_wrt or len(p.values) > len({*p.grad_wrt, *p.static})
-]
+LEFT_OUT = [p for p in NOW if not p.grad_wrt or len(p.values) > len({*p.grad_wrt, *p.static})]
 
 
-@pytest.mark.parametrize("program", LEFT_OUT)
+@pytest.mark.parametrize("program", LEFT_OUT, ids=str)
+def test_traced(program):
+    """Somebody else's jit may trace it: what comes out has the right structure, dtypes and shapes."""
+    f, values = over(program, traced_names(program))
+    found = leaves(jax.eval_shape(f, *values), program)
+    wanted = reference.expected(program)
+    # The trace of a loop that stops has as many rows as the loop may take: see test_under_jit.
+    arrays = [(x, w) for x, w in zip(found, wanted, strict=True) if not isinstance(x, Trace)]
+    assert [(x.dtype, x.shape) for x, _ in arrays] == [(w.dtype, w.shape) for _, w in arrays]
+
+
+@pytest.mark.slow  # what it compiles is what test_values does, and test_traced traces it
+@pytest.mark.parametrize("program", LEFT_OUT, ids=str)
 def test_under_jit(program):
     f, values = over(program, traced_names(program))
     check_outputs(jax.jit(f)(*values), program)
 
 
-@pytest.mark.parametrize("program", [p for p in NOW if p.grad_wrt], ids=str)
+# Several seconds each; the others of their themes go through the same code.
+LARGE = (linalg.solve_triangular_both_ways, models.runge_kutta)
+
+
+@pytest.mark.parametrize(
+    "program", slow_where([p for p in NOW if p.grad_wrt], lambda p: p in LARGE)
+)
 def test_gradients_under_jit(program):
     names = sorted(program.grad_wrt, key=converted(program)[2].index)
     f, values = over(program, names)
@@ -132,7 +154,12 @@ def test_vmap(program):
         np.testing.assert_allclose(g, np.stack(each), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("program", [p for p in NOW if p.hessian_wrt], ids=str)
+@pytest.mark.parametrize(
+    "program",
+    slow_where(
+        [p for p in NOW if p.hessian_wrt], lambda p: p is composition.second_order_through_a_network
+    ),
+)
 def test_hessian(program):
     f, [value] = over(program, [program.hessian_wrt])
     np.testing.assert_allclose(

@@ -1,6 +1,7 @@
 """Programs that users reported, as native functions: they give what PyTensor gives.
 
-All of them compile for minutes: a few run in `make test`, the rest in `make test-all`.
+In `make test` they run as the Python that is emitted, which takes no compiling, and a few run compiled; in
+`make test-all` all run compiled, which takes minutes.
 """
 
 import warnings
@@ -11,6 +12,7 @@ import pytest
 from loopax.frontend import import_graph, read_variables
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
+from tests.numba_backend.interpreted import interpreted
 from tests.programs import reference
 from tests.programs.catalogue import due, raising
 
@@ -25,6 +27,7 @@ QUICK = {
 
 # JAX has to refuse these: the length of a result depends on values. Here there is nothing to refuse.
 OF_ANY_LENGTH = [p for p in raising() if p.error == "DynamicShapeError"]
+RAISING = [p for p in raising() if p.error != "DynamicShapeError"]
 
 
 def marked(programs):
@@ -34,24 +37,28 @@ def marked(programs):
     ]
 
 
-def run(program):
-    """The outputs, flat. What runs as Python is announced, once."""
+def compiled(graph):
+    """What runs as Python is announced, once."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        function = compile_program(graph)
+    assert len(said) == bool(function.by_python), said
+    return function
+
+
+def run(program, function_of=compiled):
+    """The outputs, flat."""
     inputs, outputs, options = reference.parts(program)
     read = read_variables(inputs, outputs, **options)
     import_graph(read.graph)
     lower_to_loops(read.graph)
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        compiled = compile_program(read.graph)
-    assert len(said) == bool(compiled.by_python), said
-    found = compiled(*program.arguments(inputs), *[s.value for s in read.shared])
+    function = function_of(read.graph)
+    found = function(*program.arguments(inputs), *[s.value for s in read.shared])
     built = read.build(found[: read.n_returned])
     return reference.leaves([built[key] for key in outputs] if isinstance(outputs, dict) else built)
 
 
-@pytest.mark.parametrize("program", marked([*due(), *OF_ANY_LENGTH]))
-def test_values(program):
-    found = run(program)
+def check_values(found, program):
     # Draws too: the same generator gives the same numbers, whatever library rounds them.
     rtol = program.rtol if program.values_match else 1e-7
     for k, (a, b) in enumerate(zip(found, reference.expected(program), strict=True)):
@@ -59,14 +66,31 @@ def test_values(program):
         np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-12, strict=True, err_msg=str(k))
 
 
-@pytest.mark.parametrize(
-    "program", marked([p for p in raising() if p.error != "DynamicShapeError"])
-)
-def test_says_why_it_cannot(program):
+def check_refuses(program, function_of):
     with pytest.raises(Exception) as caught:
-        run(program)
+        run(program, function_of)
     kinds = [kind.__name__ for kind in type(caught.value).__mro__]
     assert program.error in kinds or program.error in str(caught.value)
+
+
+@pytest.mark.parametrize("program", [*due(), *OF_ANY_LENGTH], ids=str)
+def test_values_as_python(program):
+    check_values(run(program, interpreted), program)
+
+
+@pytest.mark.parametrize("program", marked([*due(), *OF_ANY_LENGTH]))
+def test_values(program):
+    check_values(run(program), program)
+
+
+@pytest.mark.parametrize("program", RAISING, ids=str)
+def test_says_why_it_cannot_as_python(program):
+    check_refuses(program, interpreted)
+
+
+@pytest.mark.parametrize("program", marked(RAISING))
+def test_says_why_it_cannot(program):
+    check_refuses(program, compiled)
 
 
 def test_quick_ones_are_programs():

@@ -7,8 +7,13 @@ import functools
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.mode import Mode
+from pytensor.link.vm import VMLinker
 
 from .record import Program
+
+# The program as it is written, in Python: to rewrite a graph that runs once takes longer than running it.
+LITERAL = Mode(VMLinker(use_cloop=False, c_thunks=False), None)
 
 
 def parts(program: Program) -> tuple[list, object, dict]:
@@ -30,7 +35,7 @@ def leaves(outputs) -> list:
     return list(outputs) if isinstance(outputs, list | tuple) else [outputs]
 
 
-def evaluate(program: Program, mode="FAST_COMPILE") -> list:
+def evaluate(program: Program, mode=LITERAL) -> list:
     """The program's outputs as PyTensor's own `mode` computes them."""
     inputs, outputs, options = parts(program)
     return _call(program, inputs, leaves(outputs), mode, options)
@@ -38,8 +43,8 @@ def evaluate(program: Program, mode="FAST_COMPILE") -> list:
 
 def _call(program, inputs, outputs, mode, options):
     # Ops with an inner graph compile it in the configuration's mode (Numba), Scan by the C
-    # compiler: a second or more each. FAST_COMPILE is to mean Python all the way down.
-    flags = {"mode": mode, "cxx": ""} if mode == "FAST_COMPILE" else {}
+    # compiler: a second or more each. These two are to mean Python all the way down.
+    flags = {"mode": mode, "cxx": ""} if mode in (LITERAL, "FAST_COMPILE") else {}
     with pytensor.config.change_flags(**flags):
         fn = pytensor.function(inputs, outputs, mode=mode, on_unused_input="ignore", **options)
         return fn(*program.arguments(inputs))
@@ -47,7 +52,7 @@ def _call(program, inputs, outputs, mode, options):
 
 @functools.cache
 def expected(program: Program) -> tuple:
-    """What is right: the program's own word where it has one, else FAST_COMPILE's values."""
+    """What is right: the program's own word where it has one, else PyTensor's values."""
     inputs, outputs, _ = declared(program)
     if program.expected is None:
         arrays = evaluate(program)
@@ -73,7 +78,7 @@ def weights(program: Program) -> list[np.ndarray]:
     ]
 
 
-def gradients(program: Program, mode="FAST_COMPILE") -> list[np.ndarray]:
+def gradients(program: Program, mode=LITERAL) -> list[np.ndarray]:
     """pytensor.grad of the weighted sum of the float outputs, after each of `grad_wrt`."""
     if program.expected_grads is not None:
         inputs, _, _ = declared(program)
@@ -89,7 +94,7 @@ def gradients(program: Program, mode="FAST_COMPILE") -> list[np.ndarray]:
     return _call(program, inputs, grads, mode, options)
 
 
-def hessian(program: Program, mode="FAST_COMPILE") -> np.ndarray:
+def hessian(program: Program, mode=LITERAL) -> np.ndarray:
     """pytensor's Hessian of the (scalar) output after the vector `hessian_wrt`."""
     inputs, output, options = parts(program)
     [wrt] = [var for var in inputs if var.name == program.hessian_wrt]
