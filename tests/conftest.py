@@ -7,8 +7,6 @@ import jax
 import pytensor
 import pytest
 
-from tests.dear import DEAR
-
 # In `make test` nothing is compiled for longer than it runs; in `make test-all` all is as users have it.
 # Tests run large programs once, on little data. PyTensor runs them in Python there: what its C compiler and
 # Numba make of its own reference values says nothing about loopax. XLA leaves out most optimisations, and
@@ -42,9 +40,6 @@ def as_users_have_it(request):
 
 def pytest_collection_modifyitems(items):
     """The modules with most tests first: a module stays in one process, and a large one at the end would
-    leave the others idle. Dear cases are slow ones."""
-    for item in items:
-        if item.nodeid in DEAR:
-            item.add_marker(pytest.mark.slow)
+    leave the others idle."""
     sizes = Counter(item.path for item in items)
     items.sort(key=lambda item: -sizes[item.path])

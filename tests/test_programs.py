@@ -9,6 +9,7 @@ import pytest
 
 import loopax
 from loopax.jax_backend.trace import Trace
+from tests.marking import slow_where
 from tests.programs import composition, linalg, models, reference
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
 
@@ -85,14 +86,8 @@ def check_outputs(got, program):
     check_arrays(leaves(got, program), reference.expected(program), program, program.rtol)
 
 
-def slow_where(programs, is_slow):
-    return [
-        pytest.param(p, marks=[pytest.mark.slow] * bool(is_slow(p)), id=str(p)) for p in programs
-    ]
-
-
 # The test of its gradients compiles a program too, and checks its values.
-@pytest.mark.parametrize("program", slow_where(NOW, lambda p: p.grad_wrt))
+@pytest.mark.parametrize("program", slow_where(lambda p: p.grad_wrt, NOW))
 def test_values(program):
     jf, values, _ = converted(program)
     check_outputs(jf(*values), program)
@@ -124,9 +119,7 @@ def test_under_jit(program):
 LARGE = (linalg.solve_triangular_both_ways, models.runge_kutta)
 
 
-@pytest.mark.parametrize(
-    "program", slow_where([p for p in NOW if p.grad_wrt], lambda p: p in LARGE)
-)
+@pytest.mark.parametrize("program", slow_where(LARGE.__contains__, [p for p in NOW if p.grad_wrt]))
 def test_gradients_under_jit(program):
     names = sorted(program.grad_wrt, key=converted(program)[2].index)
     f, values = over(program, names)
@@ -157,7 +150,8 @@ def test_vmap(program):
 @pytest.mark.parametrize(
     "program",
     slow_where(
-        [p for p in NOW if p.hessian_wrt], lambda p: p is composition.second_order_through_a_network
+        lambda p: p is composition.second_order_through_a_network,
+        [p for p in NOW if p.hessian_wrt],
     ),
 )
 def test_hessian(program):

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from examples import collatz, mixture, newton, pendulum, power_iteration
+from tests.marking import slow_where
 
 DIFFERENTIABLE = ("newton", "power_iteration", "pendulum", "mixture")
 GRAVITY, TIME = 9.81, 3.0
@@ -76,13 +77,8 @@ def differences(f, p, directions, h):
     return np.stack([(up - down) / (2 * h) for up, down in pairs])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name != "power_iteration"))
-        for name in DIFFERENTIABLE
-    ],
-)
+@pytest.mark.slow  # of the same programs known derivatives and each row of a batch are below
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
 def test_derivatives_against_differences_in_one_batch(name):
     """Rows are the point, its neighbours and others: each row stops on its own, so each is checked."""
     value, at, more = of_parameters(name)
@@ -113,7 +109,7 @@ def test_derivatives_against_differences_in_one_batch(name):
         )
 
 
-@pytest.mark.parametrize("name", [*DIFFERENTIABLE, "collatz"])
+@pytest.mark.parametrize("name", slow_where("pendulum".__eq__, [*DIFFERENTIABLE, "collatz"]))
 def test_rows_of_a_batch_stop_at_different_steps(name):
     f = program(name)
     args, axes, key = {

@@ -15,6 +15,7 @@ from loopax import jaxify
 from loopax.ir import check
 from tests.assorted_loops import CASES, PLAIN, Case, close, slopes, v, x
 from tests.compare import FAST_RUN, loops
+from tests.marking import slow_where
 
 
 class Tower(NamedTuple):
@@ -89,12 +90,11 @@ def exact(name: str, order: int) -> None:
 
 
 # Those that compile most; the others have their parts: checkpoints, stops, lags, loops in loops.
-DEAR = "far lags", "unrolled", "nested", "every 3", "stopping, sqrt"
+LARGE = "far lags", "unrolled", "nested", "sqrt", "every 3", "stopping, sqrt", "stopping, reverse"
+PARTS = "feeding", "recurrent network", "inside and outside"
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in DEAR)) for name in CASES]
-)
+@pytest.mark.parametrize("name", slow_where((*LARGE, *PARTS).__contains__, CASES))
 def test_orders_1_and_2(name):
     exact(name, 2)
 
@@ -126,11 +126,10 @@ def in_c(name: str, order: int) -> None:
 
 # -- no steps ----------------------------------------------------------------------------------------
 
-OVER_ROWS = [
-    pytest.param(name, marks=[pytest.mark.slow] * (name in ("every 3", "stopping, sqrt")))
-    for name in CASES
-    if name not in ("finals only", "inside and outside", "stopping, finals")
-]
+NOT_OVER_ROWS = "finals only", "inside and outside", "stopping, finals"
+OVER_ROWS = slow_where(
+    (*LARGE, "recurrent network").__contains__, [n for n in CASES if n not in NOT_OVER_ROWS]
+)
 
 
 @pytest.mark.parametrize("name", OVER_ROWS)

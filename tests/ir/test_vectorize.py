@@ -18,6 +18,7 @@ from loopax.ir import BodyArgs, BodyOuts, Cond, KeepRows, Loop, Scan, ScanArgs, 
 from loopax.ir.inner_graph_op import InnerGraphOp
 from tests.assorted_loops import CASES, PLAIN, X, a, s, x
 from tests.compare import loops
+from tests.marking import slow_where
 
 RNG = np.random.default_rng(3)
 
@@ -87,11 +88,7 @@ def near(value, shape):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name in ("every 3", "stopping, sqrt")))
-        for name in CASES
-    ],
+    "name", slow_where(("every 3", "stopping, sqrt", "branching").__contains__, CASES)
 )
 def test_any_of_the_inputs_may_be_batched(name):
     case, f = case_of(name)
@@ -137,10 +134,9 @@ def test_two_axes(name):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * (name not in ("recurrence", "stopping")))
-        for name in ("recurrence", "every 3", "stopping", "stopping, finals", "nested")
-    ],
+    slow_where(
+        "recurrence".__ne__, ["recurrence", "every 3", "stopping", "stopping, finals", "nested"]
+    ),
 )
 def test_gradients(name):
     """Of a batch: the rows' gradients; and the batch of gradients is the gradient of the batch."""
@@ -230,8 +226,15 @@ def counting(n, start, reverse=False, stop=None):
     return loop.bind(ScanArgs(n, [], [start], [pt.zeros(()) if stop is None else stop]))
 
 
-@pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("at", [(0,), (0, 1)])
+@pytest.mark.parametrize(
+    ("reverse", "at"),
+    [
+        (False, (0,)),
+        (True, (0,)),
+        (False, (0, 1)),
+        pytest.param(True, (0, 1), marks=pytest.mark.slow),
+    ],
+)
 def test_each_row_has_a_number_of_steps(reverse, at):
     n = pt.lscalar("n")
     outs = counting(n, s, reverse)

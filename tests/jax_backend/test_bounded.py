@@ -20,6 +20,7 @@ from pytensor.scan.utils import until
 
 from loopax import UnsupportedOpError, cond, fori_loop, jaxify, lag, scan, while_loop
 from tests.compare import FAST_COMPILE
+from tests.marking import slow_where
 
 X, A = pt.dscalar("x"), pt.dscalar("a")
 XS = pt.dvector("xs")
@@ -78,7 +79,9 @@ def walk_by_hand(bound, x, a):
 
 
 # One level, two, three, four; what fits a level exactly, and one more.
-@pytest.mark.parametrize("bound", [1, 5, 32, 33, 2500, 200_000])
+@pytest.mark.parametrize(
+    "bound", slow_where((32, 2500).__contains__, [1, 5, 32, 33, 2500, 200_000])
+)
 def test_every_bound_and_order(bound):
     outs = walk(bound)
     f = jaxify([X, A], outs)
@@ -338,8 +341,7 @@ NESTED = {
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[pytest.mark.slow] * (n == "while in while")) for n in NESTED],
+    "name", slow_where(("while in while", "while in for", "in a call").__contains__, NESTED)
 )
 def test_nested(name):
     build, by_hand = NESTED[name]
@@ -375,7 +377,12 @@ def batched_program():
     return f, jax.jit(lambda *xs: f(*xs)[1])
 
 
-@pytest.mark.parametrize("axes", [(0, 0, 0), (None, 0, None), (0, None, None), (None, None, 0)])
+@pytest.mark.parametrize(
+    "axes",
+    slow_where(
+        lambda axes: None in axes, [(0, 0, 0), (None, 0, None), (0, None, None), (None, None, 0)]
+    ),
+)
 def test_each_row_of_a_batch_stops_on_its_own(axes):
     f, length = batched_program()
     batch = [

@@ -23,6 +23,7 @@ from loopax.ir import (
 from loopax.ir.compat import IfElse
 from loopax.jax_backend.registry import find_rule, has_conversion
 from tests.compare import primitives
+from tests.marking import slow_where
 
 XS = np.linspace(-1.0, 1.0, 5)
 X, S, A, N = pt.dvector("x"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")
@@ -155,7 +156,7 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("options", slow_where({"checkpoint": 2}.__eq__, OPTIONS))
 def test_gradients_by_pytensor(options):
     outs = loop(X.shape[0], [X], **options)
     gradients = pytensor.grad(outs[0] + (outs[1] ** 2).sum(), [X, S, A])

@@ -26,6 +26,7 @@ from loopax.ir import (
     ScanOptions,
 )
 from loopax.numba_backend import compile_program
+from tests.marking import slow_where
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import lowered
 from tests.programs import models, reference, scan_bodies, scans, zero_steps
@@ -142,7 +143,7 @@ def test_gradients_of_loops_of_ours():
     assert_agrees([x, a, s0], outputs, *cases, rtol=1e-10)
 
 
-@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("reverse", slow_where(bool, [False, True]))
 def test_a_trace_that_grows(reverse):
     """A bound that may be any number, and rows of a length that is the value of a state."""
     s, m = pt.dscalar("s"), pt.lscalar("m")
