@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -118,6 +119,13 @@ def values(recipe: Recipe, seed: int = 1) -> list[Any]:
         rng.normal(size=shape),
         rng.uniform(0.5, 0.9),
     ]
+
+
+def with_gradients(recipe: Recipe) -> list[Any]:
+    """What `loop` returns, and the gradients of a sum of all of it by the `inputs`."""
+    outs = loop(recipe)
+    cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
+    return outs + pytensor.grad(cost, inputs(recipe), disconnected_inputs="ignore")
 
 
 def loop(recipe: Recipe) -> list[Any]:

@@ -549,6 +549,7 @@ def test_every_op_of_pytensor_has_a_rule() -> None:
     assert [c.__name__ for c in ops - abstract if c not in converted_ops()] == []
 
 
+@pytest.mark.usefixtures("as_users_have_it")
 def test_ops_of_the_c_mode() -> None:
     """PyTensor's C mode puts other ops in the place of these, and a compiled function has them."""
     mode = Mode(linker="cvm", optimizer="fast_run")

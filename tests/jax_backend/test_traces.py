@@ -213,7 +213,7 @@ def totals(found, names):
     return {name: total(found[name]) for name in names}
 
 
-# In `make test`: reductions, reads of either end, writes, other lengths, loops; their kin are in the others.
+# In `make test`: reductions, reads of either end, writes, lengths, loops; the others are their kin.
 FEW = (
     *("sum", "max", "prod", "standardised", "softmax", "cumsum", "last", "from", "backwards"),
     *("the middle", "columns", "concatenated", "tail of zeros", "set", "increment an array"),

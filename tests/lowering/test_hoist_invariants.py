@@ -18,7 +18,7 @@ from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.hoist_invariants import hoist_invariants
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")
@@ -372,9 +372,7 @@ def test_random_loops_and_their_gradients(number):
     @given(recipes())
     def holds(recipe):
         given = inputs(recipe)
-        outs = loop(recipe)
-        cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
-        outs += pytensor.grad(cost, given, disconnected_inputs="ignore")
+        outs = with_gradients(recipe)
         hoisted(outs, given, values(recipe))
 
     holds()

@@ -16,7 +16,7 @@ from loopax.lowering.merge_loops import merge_loops
 from tests.assorted_loops import CASES, X, a, s, x
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
@@ -224,10 +224,7 @@ def test_gradients_of_random_loops(number):
     @given(recipes())
     def holds(recipe):
         given = inputs(recipe)
-        outs = loop(recipe)
-        cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
-        gradient = pytensor.grad(cost, given, disconnected_inputs="ignore")
-        outs = [*outs, *gradient]
+        outs = with_gradients(recipe)
         before = len(loops(FunctionGraph(given, outs, clone=True)))
         assert len(merged(outs, given, values(recipe))) <= before
 

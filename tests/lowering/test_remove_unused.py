@@ -20,7 +20,7 @@ from loopax.lowering.remove_unused import remove_unused
 from tests.assorted_loops import X, a, m, s, v, x
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
@@ -343,9 +343,7 @@ def test_random_loops_and_their_gradients(number):
     @given(recipes(), st.integers(1, 30))
     def holds(recipe, which):
         given = inputs(recipe)
-        outs = loop(recipe)
-        cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
-        outs += pytensor.grad(cost, given, disconnected_inputs="ignore")
+        outs = with_gradients(recipe)
         read = [out for k, out in enumerate(outs) if which & 2 ** (k % 5)]
         whole = shapes(FunctionGraph(given, read, clone=True))
         graph = kept(read, given, values(recipe))

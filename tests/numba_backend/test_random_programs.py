@@ -5,6 +5,7 @@ compiles it to the same is what the other tests are for.
 """
 
 import warnings
+from collections import Counter
 
 import pytest
 
@@ -19,13 +20,14 @@ from tests.random_programs.in_ir import program
 _SHAPES = (ValueError, AssertionError, IndexError)
 
 
-def assert_same(seed: int, sized: bool) -> None:
+def compared(seed: int, sized: bool) -> str:
+    """What came of a program: "same", or why there was nothing to compare. A difference raises."""
     try:
         one = program(seed)
-    except NotImplementedError:  # the derivative of a loop without a bound
-        return
-    if not all(hasattr(v.type, "dtype") for v in one.inputs):  # what has generators runs compiled
-        return
+    except NotImplementedError:
+        return "the derivative of a loop without a bound"
+    if not all(hasattr(v.type, "dtype") for v in one.inputs):
+        return "generators, which run compiled"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of NumPy, about the values that a program happens to have
         wanted = expected(one)
@@ -36,19 +38,24 @@ def assert_same(seed: int, sized: bool) -> None:
         except Exception as error:
             found = type(error), []
             if error.__class__ in _SHAPES and {wanted[0], wanted[2]} & {*_SHAPES}:
-                return
+                return "another error of shapes"
     fault = difference(found, wanted, 1e-8)
     assert fault is None, f"seed {seed}: {fault}\n{pformat(one.graph())}"
+    return "same"
+
+
+def assert_most_are_compared(seeds: range) -> None:
+    """A writer of programs that nobody can compare would be a test that cannot fail."""
+    counts = Counter(compared(seed, sized=seed % 2 == 1) for seed in seeds)
+    assert counts["same"] >= 0.7 * len(seeds), counts
 
 
 @pytest.mark.parametrize("start", range(0, 40, 20))
 def test_random_programs(start):
-    for seed in range(start, start + 20):
-        assert_same(seed, sized=seed % 2 == 1)
+    assert_most_are_compared(range(start, start + 20))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", [50, *range(1000, 2000, 50)])
 def test_many_random_programs(start):
-    for seed in range(start, start + 50):
-        assert_same(seed, sized=seed % 2 == 1)
+    assert_most_are_compared(range(start, start + 50))
