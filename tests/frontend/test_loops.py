@@ -660,6 +660,7 @@ def test_rows_of_unequal_shapes_cannot_be_stacked():
         pytensor.function([n], rows, mode=FAST_COMPILE)(3)
 
 
+@pytest.mark.usefixtures("as_users_have_it")
 def test_debug_mode():
     out = loopax.scan(lambda c, r: (c + r, c), 0.0, x)
     run = pytensor.function([x], list(out), mode="DebugMode")

@@ -70,9 +70,10 @@ def test_a_sum_of_a_trace_is_a_state(n):
     inputs, out = kalman_graph(n)
     text = source(inputs, [out])
     assert "append(" not in text
-    # The only buffers are of the states: none has a row for each step, which y has.
-    (steps_of_y,) = set(re.findall(r"\n    for i\d+ in range\((\w+)\):", text))
-    assert not re.search(rf"np\.empty\(\(?{steps_of_y}\b", text)
+    # The buffers are of states and of what a step needs: none has a row for each of y.
+    (rows,) = re.findall(rf"(n\d+) = x{len(inputs) - 1}\.shape\[0\]", text)
+    assert f"in range({rows}):" in text
+    assert not re.search(rf"np\.empty\(.*\b{rows}\b", text)
     (returned,) = re.findall(r"return \((\w+),\)", text)
     assert re.search(rf"\n        {returned} = ", text), "the result is assigned in the loop"
 
