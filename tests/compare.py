@@ -31,8 +31,8 @@ _WRONG = "local_add_of_sparse_write"
 FAST_COMPILE = get_mode("FAST_COMPILE").excluding(_WRONG)
 # In `make test` there is no C compiler (tests/conftest.py): the same rewrites, run in Python; and
 # `assert_agrees` leaves out what would compile a program again to no other end.
-_QUICK = not pytensor.config.cxx
-FAST_RUN = Mode(linker="vm" if _QUICK else "cvm", optimizer="fast_run").excluding(_WRONG)
+COMPILES_LITTLE = not pytensor.config.cxx
+FAST_RUN = Mode(linker="vm" if COMPILES_LITTLE else "cvm", optimizer="fast_run").excluding(_WRONG)
 MODES = (FAST_COMPILE, FAST_RUN)
 
 # There is none to link to here. The search for one takes a second, and warns.
@@ -49,8 +49,8 @@ def assert_agrees(
     grad_wrt: Sequence[Any] = (),
     vmap: Sequence[int] = (),
     static: Sequence[int] = (),
-    modes: Sequence[Any] = MODES[:1] if _QUICK else MODES,
-    direct: bool = not _QUICK,
+    modes: Sequence[Any] = MODES[:1] if COMPILES_LITTLE else MODES,
+    direct: bool = not COMPILES_LITTLE,
 ) -> Any:
     """Assert that ``jaxify(inputs, outputs)`` is the program ``outputs``; return its values.
 

@@ -24,14 +24,16 @@ from hypothesis import strategies as st
 from loopax import jaxify
 from loopax.ir import check, evaluate
 from loopax.lowering import lower
-from tests.compare import FAST_COMPILE, gradient, imported
+from tests.compare import COMPILES_LITTLE, FAST_COMPILE, gradient, imported
 
 scan = partial(pytensor.scan, return_updates=False)
 
 # The same programs in every run, so that a failure is one that a change has made;
 # to look for more, set derandomize=False and raise max_examples.
+# Each example compiles several programs: a few in `make test`, all in `make test-all`.
+FEW, MANY = 6, 25
 LOOPS = settings(
-    max_examples=25,
+    max_examples=FEW if COMPILES_LITTLE else MANY,
     derandomize=True,
     deadline=None,
     print_blob=True,
@@ -213,7 +215,7 @@ def test_vmap_is_a_loop_over_rows(recipe):
     close(found, [np.stack(xs) for xs in zip(*[one(*row) for row in rows], strict=True)])
 
 
-@settings(LOOPS, max_examples=12)
+@settings(LOOPS, max_examples=FEW if COMPILES_LITTLE else MANY // 2)
 @given(recipes())
 def test_gradients(recipe):
     inputs, outputs, values = program(recipe)

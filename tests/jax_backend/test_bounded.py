@@ -523,6 +523,7 @@ def test_one_loop_and_a_step_that_is_traced_a_few_times(bound):
     assert jax.grad(f)(0.3, 9.0) == 32.0  # of five steps
 
 
+@pytest.mark.usefixtures("as_users_have_it")
 def test_memory_does_not_grow_with_the_bound():
     width = 100
     x = pt.dvector("x")

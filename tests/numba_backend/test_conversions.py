@@ -205,6 +205,7 @@ def test_rows_that_differ_are_an_error():
         run(np.arange(3.0))
 
 
+@pytest.mark.usefixtures("as_users_have_it")
 def test_the_default_mode():
     inputs, outputs = sums()
     run = pytensor.function(inputs, outputs[0], mode=get_mode(None), on_unused_input="ignore")
