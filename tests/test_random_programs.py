@@ -21,8 +21,6 @@ from tests.random_programs.routes import ROUTES
 from tests.random_programs.shrinking import shrunk
 from tests.random_programs.writing import program
 
-pytestmark = pytest.mark.usefixtures("quickly_compiled")
-
 QUICK = ["jax", "jax.grad", "jax.vmap", "pytensor.grad in jax", "updates in jax", "jax.jit"]
 
 
