@@ -22,6 +22,7 @@ from pytensor.graph.replace import clone_replace
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.frontend.accumulators import widen_accumulators
 from loopax.frontend.batched_reads import batched_reads
 from loopax.frontend.legacy_scan import import_scan
 from loopax.ir import Call, UnsupportedOpError
@@ -61,6 +62,7 @@ class _Importer:
                 continue
             if new:
                 graph.replace_all(list(new.items()), import_missing=True, reason="import")
+        widen_accumulators(graph)
         return graph
 
     def replacements(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
