@@ -1,11 +1,13 @@
-"""Linear algebra that JAX lacks."""
+"""Linear algebra that JAX lacks, or that PyTensor's conversion leaves options of unread."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
+from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 
 from loopax.jax_backend.evaluate import Site
@@ -33,3 +35,18 @@ def triangular_sylvester(site: Site, a: Any, b: Any, c: Any) -> Any:
     m, n = c.shape
     system = jnp.kron(a, jnp.eye(n, dtype=a.dtype)) + jnp.kron(jnp.eye(m, dtype=b.dtype), b.T)
     return jnp.linalg.solve(system, c.reshape(-1)).reshape(m, n)
+
+
+@rule(QR)
+def qr(site: Site, a: Any) -> Any:
+    """With pivoting, which PyTensor's conversion does not read, and in LAPACK's raw form."""
+    op, a = site.op, jnp.asarray(a)
+    if op.mode != "raw":
+        return jax.scipy.linalg.qr(a, mode=op.mode, pivoting=op.pivoting)
+    pivots = []
+    if op.pivoting:  # once for the order of the columns, which JAX gives, and once in that order
+        pivots = [jax.scipy.linalg.qr(a, mode="r", pivoting=True)[1]]
+        a = a[:, pivots[0]]
+    reflectors, tau = jnp.linalg.qr(a, mode="raw")  # as in NumPy, laid out by columns
+    reflectors = reflectors.mT
+    return reflectors, tau, jnp.triu(reflectors[: a.shape[1]]), *pivots

@@ -71,6 +71,11 @@ def multinomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> An
 @family(ptr.MvNormalRV, lambda mean, cov: {})
 def multivariate_normal(op: Any, key: Any, shape: Any, dtype: Any, mean: Any, cov: Any) -> Any:
     """NaN where the covariance is not positive definite, or with "eigh" not semidefinite."""
+    if cov.shape[-2:] != (mean.shape[-1],) * 2:
+        raise ValueError(
+            f"A multivariate normal with a mean of length {mean.shape[-1]} has a covariance of shape "
+            f"{cov.shape[-2:]}: one mean for all is pt.full(n, mean)."
+        )
     z = jax.random.normal(key, (*shape, mean.shape[-1]), mean.dtype)
     factor = _factor(op.method, cov)
     return mean + (factor @ z[..., None])[..., 0]

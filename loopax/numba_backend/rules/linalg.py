@@ -6,9 +6,11 @@ from typing import Any
 
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.lu import LUFactor, PivotToPermutations
+from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.leaf import leaf
 from loopax.numba_backend.literals import dtype_name
 from loopax.numba_backend.rules import linalg_written_out as out
 from loopax.numba_backend.rules.matrices import (
@@ -63,6 +65,21 @@ def pivot_to_permutations(site: Site, pivots: Value) -> Any:
         emit.line(f"invert_order({order}, {back})")
         order = back
     return Array(order, pivots.shape, "int64", fresh=True)
+
+
+@rule(QR)
+def qr(site: Site, a: Value) -> Any:
+    """PyTensor's conversion drops the rows of zeros below ``R`` (3.3.7): all modes but two have them."""
+    emit, op = site.emit, site.op
+    outs = leaf(site, a)
+    if op.mode != "r":
+        return outs
+    rows = emit.dense(outs[0])
+    m, n = a.shape
+    whole = emit.empty([m, n], rows.dtype)
+    emit.line(f"{whole}[:] = 0")
+    emit.line(f"{whole}[:{rows.name}.shape[0]] = {rows.name}")
+    return Array(whole, (m, n), rows.dtype, fresh=True), *outs[1:]
 
 
 # -- determinants -----------------------------------------------------------------------------------

@@ -53,6 +53,17 @@ class _Draw:
             self._contiguous(p) if n else self.emit.indexable(p)
             for p, n in zip(params, self.core, strict=True)
         ]
+        self._check_lengths()
+
+    def _check_lengths(self) -> None:
+        """A mean and a covariance are of one length: a sampler would broadcast, or read beyond an end."""
+        if not self.op.signature:
+            return
+        lengths: dict[str, Dim] = {}
+        for p, names in zip(self.params, self.op.inputs_sig, strict=True):
+            for n, name in zip(p.shape[len(p.shape) - len(names) :], names, strict=True):
+                if lengths.setdefault(name, n) != n:
+                    self.emit.line(f"agree({lengths[name]}, {n})")
 
     def _contiguous(self, value: Value) -> Value:
         array = self.emit.dense(value)
