@@ -22,6 +22,7 @@ def jaxify(
     backend: str = DEFAULT,
     jit: bool = True,
     on_missing: str = "callback",
+    checks: str | None = None,
     name: str | None = None,
 ) -> Any:
     """Turn a PyTensor program into a pure callable: of JAX, or of native code.
@@ -45,6 +46,12 @@ def jaxify(
     on_missing
         ``"callback"`` runs an Op without a conversion to the backend through its ``perform``, with
         one warning that names it; ``"raise"`` refuses it.
+    checks
+        What becomes of an ``Assert`` or ``CheckAndRaise`` that is about values which JAX only knows when
+        the program runs. ``"checkify"``, the default: it is seen by ``jax.experimental.checkify``, and
+        skipped without, with one warning; it costs nothing. ``"raise"``: its exception is raised, at a
+        direct call as it is, under a transformation of yours as one of JAX that has its message in it.
+        ``"ignore"``: it is left out. In native code checks always raise, and ``"raise"`` is all there is.
     name
         The ``__name__`` of the callable.
 
@@ -71,7 +78,7 @@ def jaxify(
     array(5.)
     """
     chosen = backend_named(backend)
-    build = Builder(chosen, chosen.options(jit, on_missing))
+    build = Builder(chosen, chosen.options(jit, on_missing, checks))
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)

@@ -9,6 +9,7 @@ from loopax.calling.backend import Backend
 from loopax.ir.errors import UnsupportedOpError
 from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.context import JaxContext
+from loopax.jax_backend.frame import CHECKS
 from loopax.jax_backend.function import JaxFunction
 from loopax.jax_backend.stages import JaxTracedFunction, transformed_by
 from loopax.jax_backend.support import unsupported_ops
@@ -31,5 +32,6 @@ JAX = Backend(
     transformations={
         f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, jax.vmap)
     },
+    checks=CHECKS,
     refusal=_all_unsupported,
 )

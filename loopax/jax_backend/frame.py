@@ -21,6 +21,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.jax_backend.checked import Failure
 from loopax.jax_backend.generators import as_key
 from loopax.jax_backend.sparse import OrderedBCOO, as_bcoo
 from loopax.jax_backend.static import NotKnown, compute, is_traced
@@ -48,18 +49,23 @@ def plan(graph: AbstractFunctionGraph) -> Plan:
     return Plan(tuple(graph.inputs), tuple(graph.outputs), tuple(reversed(steps)), frozenset(read))
 
 
+CHECKS = ("checkify", "raise", "ignore")  # what becomes of assertions about traced values
+
+
 @dataclass
 class Context:
     """What a whole evaluation shares: options, and the plans of the graphs seen so far.
 
     With ``open_lengths`` a length that hangs on traced values makes a `Trace`, where it has a bound;
-    without, such values become static.
+    without, such values become static. ``failures`` are those that a check may raise when the program runs.
     """
 
     on_missing: str = "callback"
+    checks: str = CHECKS[0]
     open_lengths: bool = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
     warned: set[str] = field(default_factory=set)
+    failures: set[Failure] = field(default_factory=set)
 
     def plan(self, graph: Any) -> Plan:
         if graph not in self.plans:

@@ -20,7 +20,7 @@ from loopax.jax_backend.callback import refusal
 from loopax.jax_backend.context import JaxContext
 from loopax.jax_backend.crossing import current, is_static, release
 from loopax.jax_backend.evaluate import run
-from loopax.jax_backend.frame import Context, NeedsStatic
+from loopax.jax_backend.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.generators import is_key
 from loopax.jax_backend.stages import Stages
 from loopax.jax_backend.static import is_traced
@@ -53,11 +53,20 @@ class JaxFunction(Stages, ProgramFunction):
         Whether a direct call is compiled.
     on_missing
         ``"callback"`` or ``"raise"``: what becomes of ops without a JAX conversion.
+    checks
+        One of `CHECKS`: what becomes of assertions about values that are traced.
     """
 
     backend_name = "jax"
 
-    def __init__(self, program: Program, *, jit: bool = True, on_missing: str = "callback") -> None:
+    def __init__(
+        self,
+        program: Program,
+        *,
+        jit: bool = True,
+        on_missing: str = "callback",
+        checks: str = CHECKS[0],
+    ) -> None:
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
         if lines := unsupported_ops(program.graph, on_missing):
@@ -65,15 +74,16 @@ class JaxFunction(Stages, ProgramFunction):
         self.program = program
         self._jit = jit
         self._on_missing = on_missing
+        self._checks = checks
         self._prepare()
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"jit": self._jit, "on_missing": self._on_missing}
+        return {"jit": self._jit, "on_missing": self._on_missing, "checks": self._checks}
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
-        closed = Context(self._on_missing)
+        closed = Context(self._on_missing, self._checks)
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
         self._static = frozenset(
             k for k, v in enumerate(self.program.graph.inputs) if is_static(v.type)
@@ -90,7 +100,7 @@ class JaxFunction(Stages, ProgramFunction):
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: self.__dict__[k] for k in ("program", "_jit", "_on_missing")}
+        return {k: self.__dict__[k] for k in ("program", "_jit", "_on_missing", "_checks")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -136,6 +146,19 @@ class JaxFunction(Stages, ProgramFunction):
 
     def _run(self, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
+        if self._checks != "raise" or not concrete:
+            return self._results(given, concrete)
+        try:  # JAX does not wait for what it computes, and so would raise where that is looked at
+            return jax.block_until_ready(self._results(given, concrete))
+        except Exception as error:
+            said = str(error)
+            failures = [f for f in self._contexts[0].failures if str(f) in said]
+            if not failures:
+                raise
+            # One message may be the beginning of another.
+            raise max(failures, key=lambda f: len(f.message)).error() from None
+
+    def _results(self, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         static = self._static
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
