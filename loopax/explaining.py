@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pytensor.compile.executor import Function
@@ -13,6 +14,7 @@ from loopax.calling.function import refuse_arguments
 from loopax.explanation import Explanation
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
+from loopax.lowering.early_part import early_part
 from loopax.transpile import read
 
 
@@ -56,11 +58,22 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
             fn = fn.__wrapped__
         if isinstance(fn, BackendFunction):
             graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, fn.backend.passes
+            program = getattr(fn, "program", None)  # there is none of a Python function
         else:
             program = _program(fn, args, kwargs)
             graph, name, passes = program.graph, program.name, backend_named(DEFAULT).passes
         frontend.import_graph(graph)
-        return Explanation.of(graph, name, passes)
+        explanation = Explanation.of(graph, name, passes)
+        return explanation if program is None else _in_parts(explanation, program)
+
+
+def _in_parts(explanation: Explanation, program: Program) -> Explanation:
+    """With what is computed once for each value of the shared variables."""
+    lowered = explanation.lowered.clone()
+    names = [*(i.name for i in program.inputs), *program.shared_names]
+    for v, name in zip(lowered.inputs, names, strict=True):
+        v.name = name
+    return replace(explanation, part=early_part(replace(program, graph=lowered)))
 
 
 def _program(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:

@@ -63,7 +63,8 @@ class Backend:
     no_jit
         Where ``jit=False`` is no option: a sentence that says what there is in its place.
     checks
-        What ``jaxify(..., checks=)`` may be, the default first. ``function`` takes it where there is a choice.
+        What ``jaxify(..., checks=)`` may be, the default first. ``function`` takes it if
+        there is a choice.
     transformations
         ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
         function of that name in `loopax`, to another. What is not there is done to the program, as a graph,

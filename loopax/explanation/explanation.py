@@ -13,6 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.explanation import page
 from loopax.ir.compat import thaw
 from loopax.ir.pformat import pformat
+from loopax.lowering.early_part import EarlyPart
 from loopax.lowering.record import Counts, Stage, counts, stages
 
 
@@ -32,6 +33,9 @@ class Explanation:
     stages
         ``(name, before, after, counts)`` for each pass that changed something, in order: two graphs, and
         how many loops and other ops there are in the second.
+    part
+        The program in two parts, where one of them follows from shared variables alone and is computed once
+        for each value of theirs: ``part.early`` is that, ``part.rest`` what is computed at each call.
 
     Examples
     --------
@@ -46,6 +50,7 @@ class Explanation:
     name: str
     read: FunctionGraph
     stages: tuple[Stage, ...]
+    part: EarlyPart | None = None
 
     @classmethod
     def of(
@@ -87,6 +92,10 @@ class Explanation:
             last = stage.counts
         if not self.stages:
             yield "== no pass changed it =="
+        if self.part is not None:
+            names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
+            yield f"== once for each value of {names} ==\n{self.text(self.part.early)}"
+            yield f"== at each call ==\n{self.text(self.part.rest)}"
 
     def __repr__(self) -> str:
         names = ", ".join(stage.name for stage in self.stages) or "no pass"

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import warnings
 from collections import OrderedDict
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import TensorType, integer_dtypes
 
 from loopax.calling.function import ProgramFunction
+from loopax.calling.kept import KeptValues
 from loopax.ir.errors import DynamicShapeError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
@@ -26,6 +30,16 @@ from loopax.jax_backend.stages import Stages
 from loopax.jax_backend.static import is_traced
 from loopax.jax_backend.support import unsupported_ops
 from loopax.jax_backend.x64 import as_declared
+from loopax.lowering.early_part import early_part
+
+
+@dataclass(frozen=True, eq=False)
+class _Form:
+    """A graph that is run, and the names of its inputs."""
+
+    graph: FunctionGraph
+    names: tuple[str, ...]
+
 
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
@@ -85,9 +99,10 @@ class JaxFunction(Stages, ProgramFunction):
         self._arguments = JaxArguments(self.program)
         closed = Context(self._on_missing, self._checks)
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
-        self._static = frozenset(
-            k for k, v in enumerate(self.program.graph.inputs) if is_static(v.type)
-        )
+        self._static = {
+            form: frozenset(k for k, v in enumerate(form.graph.inputs) if is_static(v.type))
+            for form in self._forms()
+        }
         self._counts = [
             k
             for k, i in enumerate(self.program.inputs)
@@ -95,7 +110,7 @@ class JaxFunction(Stages, ProgramFunction):
             and (i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes)
         ]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
-        self._compiled = self._variants[()] = self._variant(())
+        self._compiled = {form: self._variant(form, ()) for form in self._static}
         self._warned = False
         self._describe(self._arguments)
 
@@ -109,9 +124,15 @@ class JaxFunction(Stages, ProgramFunction):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._refuse_updates()
         given, concrete = self._arguments.bind(args, kwargs)
+        form = self._whole
         if self.program.shared:
-            given = (*given, *self._shared_values())
-        return self._run(given, concrete)[0]
+            kept = self._kept() if self._rest is not None else None
+            if kept is None:
+                given = (*given, *self._shared_values(range(len(self.program.shared))))
+            else:
+                form = self._rest
+                given = (*given, *self._shared_values(self._left), *kept)
+        return self._run(form, given, concrete)[0]
 
     def apply(self, context: JaxContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
@@ -141,15 +162,38 @@ class JaxFunction(Stages, ProgramFunction):
         self._refuse_context(context)
         values = context.read(self.program)
         concrete = concrete and not any(map(is_traced, values))
-        out, new = self._run((*given, *values), concrete)
+        out, new = self._run(self._whole, (*given, *values), concrete)
         return context.written(self.program, new), out
 
-    def _run(self, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
+    def _forms(self) -> list[_Form]:
+        """The program as a whole; and without the part that follows from shared variables alone."""
+        names = tuple(self._arguments.names)
+        self._whole, self._rest = _Form(self.program.graph, names), None
+        part = early_part(self.program)
+        if part is None:
+            return [self._whole]
+        n = len(self.program.inputs)
+        left = [names[n + k] for k in part.left]
+        of = " and ".join(names[n + k] for k in part.reads)
+        count = len(part.rest.inputs) - n - len(left)
+        self._rest = _Form(part.rest, (*names[:n], *left, *[f"what follows from {of}"] * count))
+        self._left, self._reads = part.left, part.reads
+        self._early = KeptValues(part.early, _on_device)
+        return [self._whole, self._rest]
+
+    def _kept(self) -> Any:
+        """The values that follow from the shared variables as they are, or None where there are none."""
+        arrays = [self.program.shared[k].value for k in self._reads]
+        if not all(isinstance(x, np.ndarray) for x in arrays) or not jax.config.jax_enable_x64:
+            return None
+        return self._early(arrays)
+
+    def _run(self, form: _Form, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
         if self._checks != "raise" or not concrete:
-            return self._results(given, concrete)
+            return self._results(form, given, concrete)
         try:  # JAX does not wait for what it computes, and so would raise where that is looked at
-            return jax.block_until_ready(self._results(given, concrete))
+            return jax.block_until_ready(self._results(form, given, concrete))
         except Exception as error:
             said = str(error)
             failures = [f for f in self._contexts[0].failures if str(f) in said]
@@ -158,8 +202,8 @@ class JaxFunction(Stages, ProgramFunction):
             # One message may be the beginning of another.
             raise max(failures, key=lambda f: len(f.message)).error() from None
 
-    def _results(self, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
-        static = self._static
+    def _results(self, form: _Form, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
+        static = self._static[form]
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
             # known number of steps can be differentiated.
@@ -168,23 +212,25 @@ class JaxFunction(Stages, ProgramFunction):
         while True:
             try:
                 if not static and concrete:
-                    return self._compiled(*given)
-                return self._call_variant(given, static, concrete)
+                    return self._compiled[form](*given)
+                return self._call_variant(form, given, static, concrete)
             except NeedsStatic as need:
-                self._make_static(need, given, static)
+                self._make_static(form, need, given, static)
                 static = static | need.positions
 
-    def _shared_values(self) -> list[Any]:
-        shared = zip(self.program.shared, self._arguments.shared_whats, strict=True)
-        return [current(s.value, s.variable.type, what) for s, what in shared]
+    def _shared_values(self, positions: Iterable[int]) -> list[Any]:
+        shared, whats = self.program.shared, self._arguments.shared_whats
+        return [current(shared[k].value, shared[k].variable.type, whats[k]) for k in positions]
 
-    def _make_static(self, need: NeedsStatic, given: Any, static: frozenset[int]) -> None:
+    def _make_static(
+        self, form: _Form, need: NeedsStatic, given: Any, static: frozenset[int]
+    ) -> None:
         """Add inputs to the static ones; refuse where there is no value to use.
 
         ``static`` are those of this call: another thread may have added more meanwhile.
         """
         new = need.positions - static
-        names = self._arguments.names
+        names = form.names
         traced = sorted(k for k in need.positions if is_traced(given[k]))
         if traced or not new:
             listed = ", ".join(
@@ -205,23 +251,23 @@ class JaxFunction(Stages, ProgramFunction):
                 f"loopax makes such inputs static by itself; under one, pass them as Python values: {fix}."
             ) from None
         with TRACING:
-            self._static |= new
+            self._static[form] |= new
 
-    def _call_variant(self, given: Any, static: frozenset[int], concrete: bool) -> Any:
+    def _call_variant(self, form: _Form, given: Any, static: frozenset[int], concrete: bool) -> Any:
         values = {k: jax.tree.map(_known, given[k]) for k in sorted(static)}
         leaves, tree = jax.tree.flatten(values)
-        key = (concrete, tree, *map(_identity, leaves))
+        key = (concrete, form is self._whole, tree, *map(_identity, leaves))
         with TRACING:
             if key not in self._variants:
-                self._warn_of_recompiling(values)
-                self._variants[key] = self._variant(tuple(values.items()), not concrete)
+                self._warn_of_recompiling(form, values)
+                self._variants[key] = self._variant(form, tuple(values.items()), not concrete)
                 if len(self._variants) > _MOST_VARIANTS:
                     self._variants.popitem(last=False)
             self._variants.move_to_end(key)
             compiled = self._variants[key]
         return compiled(*[x for k, x in enumerate(given) if k not in static])
 
-    def _warn_of_recompiling(self, values: dict[int, Any]) -> None:
+    def _warn_of_recompiling(self, form: _Form, values: dict[int, Any]) -> None:
         """Say once that an array of numbers is static, when it has changed for the first time."""
 
         def has_numbers(x: Any) -> bool:
@@ -229,10 +275,10 @@ class JaxFunction(Stages, ProgramFunction):
             return any(a.dtype.kind in "fc" and a.size > 1 for a in arrays)
 
         arrays = [k for k, x in values.items() if has_numbers(x)]
-        direct = [key for key in self._variants if key and key[0]]
+        direct = [key for key in self._variants if key[0]]
         if arrays and direct and not self._warned:
             self._warned = True
-            names = ", ".join(repr(self._arguments.names[k]) for k in arrays)
+            names = ", ".join(repr(form.names[k]) for k in arrays)
             warnings.warn(
                 f"{self.program.name} makes a shape of the values of {names}, with a mask or nonzero for "
                 "instance, so it is compiled again for each new value. Use pt.where(mask, x, 0) or an "
@@ -240,9 +286,11 @@ class JaxFunction(Stages, ProgramFunction):
                 stacklevel=4,
             )
 
-    def _variant(self, static: tuple[tuple[int, Any], ...], open_lengths: bool = False) -> Any:
+    def _variant(
+        self, form: _Form, static: tuple[tuple[int, Any], ...], open_lengths: bool = False
+    ) -> Any:
         """The program for given values of its static inputs, as a function of the others."""
-        graph, build, context = self.program.graph, self.program.build, self._contexts[open_lengths]
+        graph, build, context = form.graph, self.program.build, self._contexts[open_lengths]
         n_returned = self.program.n_returned
         positions = dict(static)
         rest = [k for k in range(len(graph.inputs)) if k not in positions]
@@ -259,6 +307,12 @@ class JaxFunction(Stages, ProgramFunction):
         program.__name__ = program.__qualname__ = self.program.name
         # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         return jax.jit(program, inline=True) if self._jit else program
+
+
+def _on_device(values: Any) -> list[Any]:
+    """Values for the compiled program. They are made outside of whatever trace is under way."""
+    with jax.ensure_compile_time_eval():
+        return [jnp.array(x) for x in values]
 
 
 def _known(x: Any) -> Any:

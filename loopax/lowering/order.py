@@ -8,6 +8,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.lowering.align_sums import align_sums
+from loopax.lowering.fold_constants import fold_constants
 from loopax.lowering.fold_zeros import fold_zeros
 from loopax.lowering.fuse_loops import fuse_loops
 from loopax.lowering.hoist_invariants import hoist_invariants
@@ -60,6 +61,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     push_out,  # last of those that take something out: the rows that it looks at are fewer by now
     merge_equal,  # what has left two loops may be the same
     remove_unused,
+    fold_constants,  # after all that looks at how a constant is made: a fill, zeros but for some rows
     nest_terms,  # last: sums and products are in their flat form until here, in which others recognise them
 )
 

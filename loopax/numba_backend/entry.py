@@ -33,6 +33,9 @@ def entry(
     whats: Sequence[str],
     *,
     cells: Sequence[list[Any]] = (),
+    kept: Callable[[], Any] | None = None,
+    count: int = 0,
+    whole: Callable[..., Any] | None = None,
     in_order: Callable[..., Any] | None = None,
     build: Callable[[Any], Any] = list,
 ) -> Callable[..., Any]:
@@ -47,15 +50,17 @@ def entry(
     whats
         For each input what it is, in the words of an error.
     cells
-        For the last inputs, those that a caller does not give: lists whose only element is the value,
-        read at each call.
+        For inputs that a caller does not give: lists whose only element is the value, read at each call.
+    kept, count, whole
+        For the last ``count`` inputs: what gives their values, or None where ``whole`` is to be called
+        in the place of this function.
     in_order
         Of what was given by position, and by name: the values of the other inputs, in order.
     build
         Of all outputs, what is to be returned.
     """
     names = [f"x{k}" for k in range(len(inputs))]
-    given = names[: len(inputs) - len(cells)]
+    given = names[: len(inputs) - len(cells) - count]
     source = Source("call", _parameters(given, in_order))
     if not variants.axes:
         source.line("global function")
@@ -68,6 +73,8 @@ def entry(
         "asarray": np.asarray,
         "missing": _missing,
         "build": build,
+        "kept": kept,
+        "whole": whole,
     }
     if in_order is not None:
         namespace["in_order"] = lambda args, named: in_order(
@@ -77,7 +84,12 @@ def entry(
         to = f"{', '.join(given)}, = " if given else ""
         with source.block(f"if {last}more or named:"):
             source.line(f"{to}in_order(({''.join(f'{x}, ' for x in given)}*more,), named)")
-    for x, cell in zip(names[len(given) :], cells, strict=True):
+    if kept is not None:
+        source.line("known = kept()")
+        with source.block("if known is None:"):
+            source.line(f"return whole({', '.join(given)})")
+        source.line(f"{', '.join(names[len(names) - count :])}, = known")
+    for x, cell in zip(names[len(given) : len(names) - count], cells, strict=True):
         namespace[f"cell_{x}"] = cell
         source.line(f"{x} = cell_{x}[0]")
     for x, declared, what in zip(names, inputs, whats, strict=True):

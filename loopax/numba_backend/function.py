@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from loopax.calling.arguments import Arguments
 from loopax.calling.function import ProgramFunction
+from loopax.calling.kept import KeptValues
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
+from loopax.lowering.early_part import early_part
 from loopax.numba_backend.crossing import TARGET
 
 
@@ -59,9 +64,16 @@ class NumbaFunction(ProgramFunction):
         from loopax.numba_backend.program import compile_program  # it imports Numba
 
         arguments = self._arguments = Arguments(self.program, TARGET)
+        self._of_all: Any = None
         with TRACING:
-            self._native = compile_program(self.program.graph, on_missing=self.on_missing)
-        self._whole = self._native.entry([*arguments.whats, *arguments.shared_whats])
+            part = self._part = early_part(self.program)
+            graph = self.program.graph if part is None else part.rest
+            self._native = compile_program(graph, on_missing=self.on_missing)
+        if part is None:
+            self._of_all = self._native.entry([*arguments.whats, *arguments.shared_whats])
+        else:
+            self._early = KeptValues(part.early, _in_order)
+            self._rest = self._native.entry(self._whats())
         self.__call__ = self._refuse if self.program.updates else self._direct()
         self._describe(arguments)
 
@@ -103,18 +115,58 @@ class NumbaFunction(ProgramFunction):
         if kwargs or len(args) != len(self.program.inputs):
             args = self._arguments.in_order(args, kwargs)
         self._refuse_context(context)
-        outs = self._whole(*args, *context.read(self.program))
+        values = context.read(self.program)
+        kept = self._kept(values)
+        if kept is None:
+            outs = self._whole(*args, *values)
+        else:
+            outs = self._rest(*args, *(values[k] for k in self._part.left), *kept)
         n = self.program.n_returned
         return context.written(self.program, outs[n:]), self.program.build(outs[:n])
 
+    def _whats(self) -> list[str]:
+        """What the inputs are of what is left when the part that follows from shared variables is known."""
+        part, whats = self._part, self._arguments.shared_whats
+        named = [*self._arguments.whats, *(whats[k] for k in part.left)]
+        return [*named, *["What follows from shared variables"] * len(part.early.outputs)]
+
     def _direct(self) -> Any:
         """A call, of the arguments alone."""
+        program, part = self.program, self._part
+        options = {"in_order": self._arguments.in_order, "build": program.build}
+        if part is None:
+            whats = [*self._arguments.whats, *self._arguments.shared_whats]
+            return self._native.entry(whats, cells=[s.storage for s in program.shared], **options)
+
+        def whole(*args: Any) -> Any:
+            return program.build(self._whole(*args, *(s.value for s in program.shared)))
+
         return self._native.entry(
-            [*self._arguments.whats, *self._arguments.shared_whats],
-            cells=[s.storage for s in self.program.shared],
-            in_order=self._arguments.in_order,
-            build=self.program.build,
+            self._whats(),
+            cells=[program.shared[k].storage for k in part.left],
+            kept=lambda: self._kept([s.value for s in program.shared]),
+            count=len(part.early.outputs),
+            whole=whole,
+            **options,
         )
+
+    def _kept(self, shared: Sequence[Any]) -> Any:
+        """What follows from these values of the shared variables; None where it is to be computed anew."""
+        if self._part is None:
+            return None
+        arrays = [shared[k] for k in self._part.reads]
+        return self._early(arrays) if all(isinstance(x, np.ndarray) for x in arrays) else None
+
+    def _whole(self, *values: Any) -> Any:
+        """The program of all inputs; written when it is needed first."""
+        from loopax.numba_backend.program import compile_program
+
+        with TRACING:
+            if self._of_all is None:
+                program = compile_program(self.program.graph, on_missing=self.on_missing)
+                whats = [*self._arguments.whats, *self._arguments.shared_whats]
+                self._of_all = program.entry(whats)
+        return self._of_all(*values)
 
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
         self._refuse_updates()
@@ -132,3 +184,8 @@ class NumbaFunction(ProgramFunction):
         self.program.as_read = state["as_read"]
         self.on_missing = state["on_missing"]
         self._prepare()
+
+
+def _in_order(values: Sequence[Any]) -> list[Any]:
+    """Arrays as `entry` passes them on without a copy."""
+    return [np.array(x, order="C") for x in values]

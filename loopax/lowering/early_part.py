@@ -1,0 +1,122 @@
+"""The part of a program that follows from shared variables alone: ``f(g(w), x)`` -> ``g(w)``, ``f(v, x)``.
+
+Condition: as for `fold_constants`; the variables are arrays, and the program updates none of them. Their
+values as they are now say how large the results are, and what it takes to compute them.
+
+Reason: data are shared variables in most models, and change seldom. The first part is computed once for
+each value of theirs (`loopax.calling.kept`), the second at each call. To see whether an array is still
+the same takes about a nanosecond for each number: the part is cut off where it costs several times that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import ScalarOp
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.program import Program
+from loopax.ir.replace import replaced
+from loopax.lowering.fold_constants import kept_values, known_values
+
+# What is computed and what is compared, in numbers of an array that a simple operation goes over.
+_FUNCTION = 16  # of one that exp, log or sin goes over
+_LOOK = 2000  # to look at an array at all
+_WORTH = 4
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyPart:
+    """A program in two parts.
+
+    ``early`` computes, of the shared variables at ``reads``, values that are the last inputs of ``rest``.
+    Before these ``rest`` has the program's inputs, and the shared variables at ``left``.
+    """
+
+    early: FunctionGraph
+    reads: tuple[int, ...]
+    rest: FunctionGraph
+    left: tuple[int, ...]
+
+
+def early_part(program: Program) -> EarlyPart | None:
+    """The two parts of a lowered program, or None where it is better left whole. It stays as it is."""
+    n = len(program.inputs)
+    shared = program.graph.inputs[n:]
+    now = {
+        v: s.value
+        for k, (v, s) in enumerate(zip(shared, program.shared, strict=True))
+        if k not in program.updates
+        and isinstance(v.type, DenseTensorType)
+        and isinstance(s.value, np.ndarray)
+    }
+    if not now:
+        return None
+    values = known_values(program.graph, now)
+    if len(values) == len(now):
+        return None
+    kept = [
+        v for v in kept_values(program.graph, values) if not now.keys().isdisjoint(ancestors([v]))
+    ]
+    behind = set(ancestors(kept))
+    read = [v for v in now if v in behind]
+    work = sum(_work(v.owner, values) for v in behind if v.owner and v in v.owner.outputs[:1])
+    if not read or work < _WORTH * sum(now[v].size + _LOOK for v in read):
+        return None
+    return _parts(program, kept, read)
+
+
+def _parts(program: Program, kept: list[Variable], read: list[Variable]) -> EarlyPart:
+    graph, n = program.graph, len(program.inputs)
+    early = FunctionGraph(read, kept, clone=True)
+    new = [v.type.make_variable() for v in kept]
+    outputs = replaced(graph.outputs, dict(zip(kept, new, strict=True)))
+    shared, seen = list(graph.inputs[n:]), set(ancestors(outputs))
+    left = [k for k, v in enumerate(shared) if v in seen]
+    inputs = [*graph.inputs[:n], *(shared[k] for k in left), *new]
+    rest = FunctionGraph(inputs, outputs, clone=True)
+    return EarlyPart(early, tuple(shared.index(v) for v in read), rest, tuple(left))
+
+
+def _work(node: Apply, values: dict[Variable, Any]) -> float:
+    """What it takes to compute a node, in numbers that a simple operation goes over."""
+    op: Any = node.op
+    size = float(sum(np.size(values[v]) for v in node.outputs if v in values))
+    read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if isinstance(op, Elemwise):
+        return size * (1 if _is_simple(op.scalar_op) else _FUNCTION)
+    if isinstance(core, Dot):
+        first = values.get(node.inputs[0], getattr(node.inputs[0], "data", 0))
+        return size * max(np.shape(first)[-1:] or (1,)) / 4
+    if type(core).__module__.startswith("pytensor.tensor.linalg") or isinstance(op, Blockwise):
+        return max(size, read) * float(max(np.shape(values[node.outputs[0]])[-1:] or (1,)))
+    return max(size, read) if node.op.view_map == {} else 0.0
+
+
+_SIMPLE = (
+    ps.Add,
+    ps.Sub,
+    ps.Mul,
+    ps.Neg,
+    ps.Sqr,
+    ps.Abs,
+    ps.Cast,
+    ps.Identity,
+    ps.TrueDiv,
+    ps.Second,
+)
+_SIMPLE += (ps.LogicalComparison, ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum)
+
+
+def _is_simple(op: ScalarOp) -> bool:
+    return isinstance(op, _SIMPLE)
