@@ -173,13 +173,11 @@ def test_values_that_the_program_also_reads_elsewhere(backend):
 
 def test_explain_shows_which_is_which():
     w = data()
-    fixed = pt.concatenate([pt.ones((1, 40)), pt.constant(np.ones((2, 40)))])
     for explanation in (
-        loopax.explain([X], product(w) + (fixed @ X).sum()),
-        loopax.explain(jaxify([X], product(w) + (fixed @ X).sum(), backend="numba")),
+        loopax.explain([X], product(w)),
+        loopax.explain(jaxify([X], product(w), backend="numba")),
     ):
         text = str(explanation)
-        assert "fold_constants" in [stage.name for stage in explanation.stages]
         once, _, each = text.partition("== at each call ==")
         assert "exp(" in once.partition("== once for each value of w ==")[2] and "exp(" not in each
     assert loopax.explain([X], X * 2).part is None

@@ -9,7 +9,7 @@ from pytensor.printing import Print
 from pytensor.raise_op import Assert
 from pytensor.tensor.basic import Join
 
-from loopax import jaxify, scan
+from loopax import explain, jaxify, scan
 from loopax.ir import Scan, check, evaluate
 from loopax.lowering.fold_constants import fold_constants
 from tests.compare import FAST_COMPILE
@@ -45,6 +45,7 @@ def test_what_is_made_of_a_fill_is_a_constant():
     )
     for backend in ("jax", "numba"):
         f = jaxify([X], y, backend=backend)
+        assert "fold_constants" in [stage.name for stage in explain(f).stages]
         assert Join not in ops(f.program.graph)
         np.testing.assert_allclose(f(x), evaluate(graph, x)[0], rtol=1e-13)
 
