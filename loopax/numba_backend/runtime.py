@@ -15,6 +15,7 @@ from loopax.numba_backend import (
     runtime_linalg,
     runtime_ordering,
     runtime_products,
+    runtime_sums,
 )
 
 
@@ -215,6 +216,7 @@ FUNCTIONS = (
     | runtime_division.FUNCTIONS
     | runtime_ordering.FUNCTIONS
     | runtime_products.FUNCTIONS
+    | runtime_sums.FUNCTIONS
     | {
         f.__name__: f
         for f in (

@@ -7,6 +7,9 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.scalar.basic import Second
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 
 Uses = dict[Variable, list[Any]]  # (node, position), and (None, k) for output k of the graph
@@ -17,12 +20,14 @@ READS_ONCE: dict[type, Callable[[Apply, int], bool]] = {}
 
 def read_once(variable: Variable, uses: Uses) -> bool:
     """Whether each element of ``variable`` is read at most once, in one place."""
-    reads = [(c, k) for c, k in uses[variable] if not reads_only_shape(c)]
+    reads = [(c, k) for c, k in uses[variable] if not reads_only_shape(c, k)]
     if len(reads) != 1:
         return False
     ((client, position),) = reads
     if client is None:
         return True
+    if isinstance(client.op, CheckAndRaise) and position == 0:  # it passes its input on
+        return read_once(client.outputs[0], uses)
     tests = [READS_ONCE[cls] for cls in type(client.op).__mro__ if cls in READS_ONCE]
     return bool(tests) and tests[0](client, position)
 
@@ -39,9 +44,16 @@ def uses_of(graph: AbstractFunctionGraph) -> Uses:
     return uses
 
 
-def reads_only_shape(client: Any) -> bool:
-    """Whether a node (None for an output of the graph) reads no element of its input."""
-    return client is not None and isinstance(client.op, Shape | Shape_i)
+def reads_only_shape(client: Any, position: int) -> bool:
+    """Whether a node (None for an output of the graph) reads no element of its input ``position``."""
+    if client is None:
+        return False
+    return isinstance(client.op, Shape | Shape_i) or (is_fill(client.op) and position == 0)
+
+
+def is_fill(op: Any) -> bool:
+    """Whether ``op`` gives its second input the shape that both have together."""
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
 
 
 def uses_of_node(node: Apply) -> Uses:

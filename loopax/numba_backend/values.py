@@ -55,7 +55,8 @@ class Virtual:
     ``cheap`` says that this is only arithmetic on indices (a slice, a transpose), so that reading an
     element twice costs next to nothing. ``empty`` is an array that nobody has written to yet. ``view``
     is an expression for it as an array, in C or Fortran order, where that copies nothing; ``flat`` is an
-    array with the same elements in the same order, and other axes of length 1.
+    array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
+    literal that all elements are, where that is known.
     """
 
     shape: tuple[Dim, ...]
@@ -65,6 +66,7 @@ class Virtual:
     empty: bool = False
     view: str | None = None
     flat: Array | None = None
+    element: str | None = None
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.raise_op import Assert
 
 from benchmarks.programs import kalman_graph
 from loopax.lowering import lower_to_loops
@@ -131,3 +132,39 @@ def eval_program(text, *values):
     scope = {"np": np}
     exec(text, scope)
     return [float(x) for x in scope["program"](*values)]
+
+
+# -- sums of arrays ------------------------------------------------------------------------------------
+
+
+def loops_of(text):
+    return len(re.findall(r"\bfor i\d+ in range", text))
+
+
+def test_sums_may_take_their_terms_in_any_order():
+    x, y = pt.dvectors("x", "y")
+    text = source([x, y], [(x * y).sum(), pt.dot(x, y), (x**2).prod()])
+    assert text.count(" = plus(") == 2 and text.count(" = times(") == 1
+    k = pt.lvector("k")
+    assert "plus(" not in source([k], [k.sum()]), "integers wrap around: the order is no matter"
+
+
+def test_what_gives_a_filled_array_its_shape_is_not_stored_for_it():
+    """The gradient of a sum of terms fills their shape with ones: the terms are then read once."""
+    x, s = pt.dvector("x"), pt.dscalar("s")
+    terms = pt.log(pt.exp(x) + s)
+    text = source([x, s], [terms.sum(), pt.second(terms, s).sum()])
+    assert loops_of(text) == 1 and "np.empty" not in text
+
+
+def test_terms_behind_a_check_are_part_of_the_loop_that_sums_them():
+    x, s = pt.dvector("x"), pt.dscalar("s")
+    terms = Assert("positive")(pt.log(pt.exp(x) + s), pt.gt(s, 0.0))
+    text = source([x, s], [terms.sum(), pt.second(terms, s).sum()])
+    assert loops_of(text) == 1 and "np.empty" not in text and "raise" in text
+
+
+def test_what_only_gives_a_shape_is_still_computed():
+    """It may raise: here at an index."""
+    x, k = pt.dvector("x"), pt.lvector("k")
+    assert "index(" in source([x, k], [pt.second(x[k], 1.0).sum()])

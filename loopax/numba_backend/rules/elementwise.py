@@ -14,10 +14,11 @@ from loopax.numba_backend.emitter import Emitter, Site, rule
 from loopax.numba_backend.leaf import converts_scalar, leaf
 from loopax.numba_backend.literals import dtype_name, joined, literal
 from loopax.numba_backend.object_mode import object_mode
+from loopax.numba_backend.rules.reshaping import product
 from loopax.numba_backend.scalars import FOLDS, cast, emit_scalar
 from loopax.numba_backend.schedule import folded, ready
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Index, Small, Value, Virtual, small
+from loopax.numba_backend.uses import READS_ONCE, is_fill
+from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, small
 
 
 @rule(ScalarOp)
@@ -39,6 +40,8 @@ def elemwise(site: Site, *values: Value) -> Any:
         emit.agree(*[v.shape[k] for v, s in zip(values, stretched, strict=True) if not s[k]] or [1])
         for k in range(site.out.type.ndim)
     )
+    if is_fill(site.op):
+        return _filled(site, shape, values[1], stretched[1])
 
     def outputs(at: Any) -> list[str]:
         names = [
@@ -73,6 +76,29 @@ def elemwise(site: Site, *values: Value) -> Any:
     )
 
 
+def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[bool, ...]) -> Value:
+    """``value`` in another shape: of what gave the shape nothing is read."""
+    emit, dtype = site.emit, site.out.type.dtype
+
+    def element(at: Any) -> str:
+        name = emit.read(value, [0 if one else i for i, one in zip(at, stretched, strict=True)])
+        return emit_scalar(emit, site.op.scalar_op, ["", name], site.node)[0]
+
+    if emit.is_small(shape):
+        value = emit.in_locals(
+            value, [1 if s else n for n, s in zip(shape, stretched, strict=True)]
+        )
+        elements = np.empty(shape, dtype=object)
+        for at in np.ndindex(*shape):  # type: ignore[arg-type]
+            elements[at] = element(at)
+        return Small(elements, dtype)
+    if all(stretched):
+        name = element([0] * len(shape))
+        return Virtual(shape, dtype, lambda at: name, element=name)
+    value = emit.indexable(value)
+    return site.result(Virtual(shape, dtype, element, cheap=False))
+
+
 def _not_stretched(node: Apply, position: int) -> bool:
     return node.inputs[position].type.broadcastable == node.outputs[0].type.broadcastable
 
@@ -88,6 +114,7 @@ _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }
+_IN_ANY_ORDER = {ps.Add: "plus({0}, {1})", ps.Mul: "times({0}, {1})"}  # of floats
 _BOOL_FOLDS: dict[type, tuple[str, Any]] = {
     ps.AND: ("{0} and {1}", True),
     ps.OR: ("{0} or {1}", False),
@@ -108,12 +135,16 @@ def reduce(site: Site, x: Value) -> Any:
         for k in axes:
             emit.line(f"not_empty({x.shape[k]})")
 
+    element = x.element if isinstance(x, Virtual) and isinstance(op.scalar_op, ps.Add) else None
+
     def add(name: str, term: str) -> None:
         term = term if x.dtype == acc else f"{dtype_name(acc)}({term})"
         emit.line(f"{name} = {expression.format(name, term)}")
 
     def total(at: list[Index]) -> str:
         """One element of the result, by loops over the axes that go."""
+        if element is not None:
+            return _cast(emit, _times(emit, element, [x.shape[k] for k in axes], acc), acc, out)
         name = emit.temp(start, "sum")
         with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
             for inner in indices:
@@ -125,6 +156,9 @@ def reduce(site: Site, x: Value) -> Any:
         x = emit.indexable(x)
         return site.result(Virtual(shape, out, total, cheap=False))
     elements = np.empty(shape, dtype=object)
+    if element is not None:
+        elements[...] = total([])
+        return Small(elements, out)
     symbol = FOLDS.get(type(op.scalar_op))
     if symbol is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
         given = emit.in_locals(x).elements
@@ -165,8 +199,18 @@ def _fold(kind: type, dtype: str, acc: str) -> tuple[str, str] | None:
     if found is None:
         return None
     expression, start = found
+    if acc in ("float32", "float64"):
+        expression = _IN_ANY_ORDER.get(kind, expression)
     text = literal(np.asarray(start, dtype=acc))
     return expression, text if acc in ("float64", "bool") else f"{dtype_name(acc)}({text})"
+
+
+def _times(emit: Emitter, element: str, lengths: list[Dim], dtype: str) -> str:
+    """The sum of as many times ``element`` as there are indices; of none it is 0, also for an inf."""
+    n, cast_to = product(emit, lengths), dtype_name(dtype)
+    several = f"{cast_to}({cast_to}({element}) * {cast_to}({n}))"
+    always = isinstance(n, int) and n > 0
+    return emit.temp(several if always else f"{several} if {n} > 0 else {cast_to}(0)", "sum")
 
 
 def _cast(emit: Emitter, name: str, given: str, wanted: str) -> str:

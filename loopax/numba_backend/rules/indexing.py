@@ -111,7 +111,7 @@ def target_of(site: Site, x: Value) -> str:
 def _only_use(site: Site) -> bool:
     """Whether what is written to is read by nobody else, so that it can be written in place."""
     return all(
-        (client is site.node and position == 0) or reads_only_shape(client)
+        (client is site.node and position == 0) or reads_only_shape(client, position)
         for client, position in site.uses[site.node.inputs[0]]
     )
 

@@ -44,6 +44,8 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         a, b = emit.dense(a), emit.dense(b)
     a, b = emit.indexable(a), emit.indexable(b)
 
+    is_float = dtype in ("float32", "float64")
+
     def at(index: Any) -> str:
         rows: list[Index] = list(index[: len(a.shape) - 1])
         columns: list[Index] = list(index[len(a.shape) - 1 :])
@@ -51,7 +53,10 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         with emit.loops([n]) as indices:
             for (k,) in indices:
                 p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
-                emit.line(f"{total} = {dtype_name(dtype)}({total} + {p} * {q})")
+                term = f"{dtype_name(dtype)}({p} * {q})"
+                emit.line(
+                    f"{total} = {f'plus({total}, {term})' if is_float else f'{total} + {term}'}"
+                )
         return total
 
     return site.result(Virtual(shape, dtype, at, cheap=False))
