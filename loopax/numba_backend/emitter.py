@@ -24,7 +24,7 @@ from loopax.numba_backend import opaque
 from loopax.numba_backend.literals import literal
 from loopax.numba_backend.source import Source, compiled
 from loopax.numba_backend.storage import Storage
-from loopax.numba_backend.uses import Uses, read_once, uses_of
+from loopax.numba_backend.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.values import (
     Array,
     Dim,
@@ -86,7 +86,7 @@ class Site:
 
         What is read once stays virtual, and so becomes part of the loop that reads it.
         """
-        if isinstance(value, Virtual) and not value.cheap and not read_once(self.out, self.uses):
+        if isinstance(value, Virtual) and not value.cheap and not self._stays_virtual(value):
             small = self.emit.is_small(value.shape)
             return self.emit.in_locals(value) if small else self.emit.dense(value)
         return value
@@ -105,6 +105,9 @@ class Site:
 
     def _reads_alone(self, position: int) -> bool:
         return len(self.uses[self.node.inputs[position]]) == 1
+
+    def _stays_virtual(self, value: Virtual) -> bool:
+        return read_once(self.out, self.uses) or (value.light and few_reads(self.out, self.uses))
 
 
 class Emitter(Storage):

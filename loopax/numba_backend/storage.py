@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,16 @@ from loopax.numba_backend.literals import dtype_name, joined
 from loopax.numba_backend.source import Slot, Source, tuple_of
 from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
 from loopax.numba_backend.writer import Writer
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An open loop over an axis: its index, the place in front of it, the position of its block."""
+
+    index: str
+    before: Slot
+    block: int
+
 
 LONGEST = 8  # an axis of more elements is looped over
 
@@ -30,6 +41,7 @@ class Storage(Writer):
     def __init__(self, source: Source, largest: int) -> None:
         super().__init__(source)
         self.largest = largest
+        self.nest: list[Counted] = []  # of loops over axes, those that are open
         self.axes: dict[str, tuple[int, int]] = {}  # of a length: the argument and axis that has it
 
     def constant_value(self, v: Any) -> Any:
@@ -60,15 +72,51 @@ class Storage(Writer):
                 if n != 1:
                     self.scopes.define([str(head[-1])])
                     self._count(n)
+                    before = self.source.slot()
                     stack.enter_context(self.block(f"for {head[-1]} in range({n}):"))
+                    loop = Counted(str(head[-1]), before, len(self.scopes.blocks) - 1)
+                    self.nest.append(loop)
+                    stack.callback(self.nest.pop)
             yield [[*head, *tail] for tail in tails]
+
+    def loop_over_others(self, at: Sequence[Index]) -> Counted | None:
+        """The outermost of the innermost loops, one inside of the other, over other indices than ``at``."""
+        known = {loop.index for loop in self.nest}
+        if not all(isinstance(i, int) or i in known for i in at):
+            return None  # an index that has been computed may follow from any
+        found = None
+        for loop, block in zip(
+            reversed(self.nest), range(len(self.scopes.blocks) - 1, 0, -1), strict=False
+        ):
+            if loop.block != block or loop.index in at:
+                break
+            found = loop
+        return found
+
+    def before_loop(self, loop: Counted, expression: str, at: Sequence[Index], hint: str) -> str:
+        """A local that holds ``expression``, of memory at ``at``, written in front of ``loop``.
+
+        It is written once in another loop over ``at``, where no loop over axes writes to what it reads; but
+        behind that, somebody may.
+        """
+        if known := self.scopes.known(expression):
+            return known
+        name = self.local(hint)
+        loop.before.line(f"{name} = {expression}")
+        if not is_static(at):
+            self.scopes.blocks[loop.block - 1].known[expression] = name
+        return name
 
     def read(self, value: Value, at: Sequence[Index]) -> str:
         """The element at an index, as a name or a literal."""
         if isinstance(value, Virtual):
             return value.at(at)
         if isinstance(value, Array):
-            return self.temp(f"{value.name}[{joined(at)}]")
+            element = f"{value.name}[{joined(at)}]"
+            # LLVM would read it at each step: it cannot know that another array is written to.
+            if not self.scopes.frames and (loop := self.loop_over_others(at)):
+                return self.before_loop(loop, element, at, "t")
+            return self.temp(element)
         if value.elements.size == 1:
             return value.elements.item()
         if not is_static(at):  # a rule that reads many asks for `indexable` before its loop

@@ -20,10 +20,21 @@ READS_ONCE: dict[type, Callable[[Apply, int], bool]] = {}
 
 def read_once(variable: Variable, uses: Uses) -> bool:
     """Whether each element of ``variable`` is read at most once, in one place."""
-    reads = [(c, k) for c, k in uses[variable] if not reads_only_shape(c, k)]
-    if len(reads) != 1:
-        return False
-    ((client, position),) = reads
+    reads = reads_of(variable, uses)
+    return len(reads) == 1 and _reads_once(*reads[0], uses)
+
+
+def few_reads(variable: Variable, uses: Uses) -> bool:
+    """Whether each element of ``variable`` is read at most once in each of one or two places."""
+    reads = reads_of(variable, uses)
+    return 1 <= len(reads) <= 2 and all(_reads_once(c, k, uses) for c, k in reads)
+
+
+def reads_of(variable: Variable, uses: Uses) -> list[Any]:
+    return [(c, k) for c, k in uses[variable] if not reads_only_shape(c, k)]
+
+
+def _reads_once(client: Any, position: int, uses: Uses) -> bool:
     if client is None:
         return True
     if isinstance(client.op, CheckAndRaise) and position == 0:  # it passes its input on

@@ -56,7 +56,8 @@ class Virtual:
     element twice costs next to nothing. ``empty`` is an array that nobody has written to yet. ``view``
     is an expression for it as an array, in C or Fortran order, where that copies nothing; ``flat`` is an
     array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
-    literal that all elements are, where that is known.
+    literal that all elements are, where that is known. ``light`` says that computing an element again costs
+    about what reading it from memory would.
     """
 
     shape: tuple[Dim, ...]
@@ -67,6 +68,7 @@ class Virtual:
     view: str | None = None
     flat: Array | None = None
     element: str | None = None
+    light: bool = False
 
 
 @dataclass(frozen=True)

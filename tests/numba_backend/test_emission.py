@@ -168,3 +168,39 @@ def test_what_only_gives_a_shape_is_still_computed():
     """It may raise: here at an index."""
     x, k = pt.dvector("x"), pt.lvector("k")
     assert "index(" in source([x, k], [pt.second(x[k], 1.0).sum()])
+
+
+# -- gathers -------------------------------------------------------------------------------------------
+
+
+def test_what_is_gathered_from_memory_is_found_again_rather_than_kept():
+    """A likelihood and its gradient each read the effect of every row."""
+    effects, scale, k = pt.dmatrix("effects"), pt.dvector("scale"), pt.lvector("k")
+    gathered = effects[k]
+    twice = [pt.exp(gathered).sum(), (gathered * scale[:, None]).sum()]
+    text = source([effects, scale, k], twice)
+    assert "np.empty" not in text and text.count("index(") == 2
+    thrice = [*twice, pt.log(gathered).sum()]
+    assert source([effects, scale, k], thrice).count("np.empty") == 1
+    each_often = [gathered @ gathered.T]
+    assert source([effects, scale, k], each_often).count("np.empty") == 2
+
+
+def test_what_has_to_be_computed_before_it_is_gathered_is_kept():
+    x, k = pt.dvector("x"), pt.lvector("k")
+    gathered = pt.exp(x)[k * 2]
+    text = source([x, k], [pt.exp(gathered).sum(), pt.log(gathered).sum()])
+    assert text.count("np.empty") == 2
+
+
+def test_a_row_is_looked_up_once_for_its_elements():
+    x, y, k, at = pt.dmatrix("x"), pt.dmatrix("y"), pt.lvector("k"), pt.lmatrix("at")
+    for inputs, out in (
+        ([x, y, k], (x[k] * y).sum()),
+        ([x, y, k], pt.inc_subtensor(x[k], y)),
+    ):
+        text = source(inputs, [out])
+        assert text.count("index(") == 1
+        assert re.search(r"\n        k\d+ = index\(t\d+, n\d+\)\n +for i", text), text
+    text = source([x, at], [x[at, 0].sum()])
+    assert re.search(r"\n            k\d+ = index\(t\d+, n\d+\)\n", text), "each at its own"

@@ -47,6 +47,11 @@ class Gather:
     def position(self, emit: Emitter, at: Sequence[Index]) -> Index:
         own = at[len(at) - len(self.strides) :]
         where = [stretched(emit, i, s) for i, s in zip(own, self.strides, strict=True)]
+        if isinstance(self.integers, Array) and (loop := emit.loop_over_others(where)):
+            # One check for a row, whose elements are then read or written by vector code.
+            k = emit.before_loop(loop, f"{self.integers.name}[{joined(where)}]", where, "t")
+            k = k if self.integers.dtype == "int64" else f"np.int64({k})"
+            return emit.before_loop(loop, f"index({k}, {self.length})", where, "k")
         return _position(emit, emit.read(self.integers, where), self.integers.dtype, self.length)
 
 
@@ -69,6 +74,10 @@ class Selection:
             for axis in self.axes
         ]
 
+    def is_in_memory(self) -> bool:
+        """Whether the integers are there, and need not be computed."""
+        return all(isinstance(a, Entry) or isinstance(a.integers, Array) for a in self.axes)
+
 
 @rule(AdvancedSubtensor, AdvancedSubtensor1)
 def read(site: Site, x: Value, *values: Value) -> Any:
@@ -87,7 +96,11 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     def at(where: Sequence[Index]) -> str:
         return emit.read(x, chosen.positions(emit, where))
 
-    return site.result(Virtual(shape, x.dtype, at, cheap=False))
+    # From memory, at integers in memory: to keep the elements costs more than to find them again.
+    # A step of a loop has its room already, and may write to x later.
+    is_there = isinstance(x, Array) or (isinstance(x, Virtual) and x.cheap)
+    light = is_there and not emit.scopes.frames and chosen.is_in_memory()
+    return site.result(Virtual(shape, x.dtype, at, cheap=False, light=light))
 
 
 @rule(AdvancedIncSubtensor, AdvancedIncSubtensor1)
