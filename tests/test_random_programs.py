@@ -138,6 +138,15 @@ def test_infinities_and_nan_are_values():
         assert (difference(changed, values, far) is None) is same
 
 
+def test_what_only_the_rewritten_graph_computes():
+    at_1000 = replace(X, value=np.array([1000.0, 1.0]))
+    stable = Statement("unary", ("v3",), "pt.log(pt.exp(x1))")
+    answer = Case(Program(0, (at_1000,), (stable,), ("v3",))).outputs
+    for x, right in [(1000.0, True), (np.inf, True), (999.0, False)]:
+        assert (answer.fault([np.array([x, 1.0])]) is None) is right
+    assert answer.fault([np.array([1000.0, 2.0])])
+
+
 def test_no_answer_is_a_fault():
     worker = running.Worker([])
     try:

@@ -8,6 +8,8 @@ from pytensor.compile.mode import Mode
 from pytensor.link.vm import VMLinker
 
 PLAIN = Mode(linker="py", optimizer=None)
+# With PyTensor's rewrites; fusion makes nothing but code.
+REWRITTEN = Mode(linker="py", optimizer="fast_run").excluding("fusion", "local_add_of_sparse_write")
 # A Scan wants a VM for its step.
 PLAIN_STEP = Mode(linker=VMLinker(use_cloop=False, c_thunks=False), optimizer=None)
 

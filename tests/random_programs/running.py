@@ -117,7 +117,7 @@ def shrink(one: Program, name: str, seconds: float = 45.0) -> dict[str, str]:
     first = ROUTES[name](Case(one))
 
     def same(verdict: Any) -> bool:
-        alike = verdict.signature[:45] == first.signature[:45] or first.status == "wrong"
+        alike = verdict.signature[:45] == first.signature[:45] or first.status != "refused"
         return verdict.status == first.status and alike
 
     def fails(p: Program) -> bool:
@@ -220,7 +220,7 @@ def run(
                     begun = said.get("begins", begun)
                     if "route" in said:
                         by_route[said["route"], said["status"]] += 1
-                        if said["status"] in ("wrong", "refused"):
+                        if said["status"] in ("wrong", "refused", "differs"):
                             faults.append(said)
             except (Hang, BrokenPipeError) as hang:
                 by_route[begun, "hangs"] += 1
@@ -268,7 +268,7 @@ def run(
 def report(
     by_route: Any, features: Any, bad: Any, signatures: Any, programs: int, out: Any
 ) -> None:
-    statuses = ["right", "wrong", "refused", "hangs", "shape", "nothing", "refuses"]
+    statuses = ["right", "wrong", "refused", "hangs", "shape", "nothing", "differs", "refuses"]
     out(f"{'':28}" + "".join(f"{s:>9}" for s in statuses))
     for name in dict.fromkeys(r for r, _ in by_route):
         out(f"{name:28}" + "".join(f"{by_route[name, s] or '':>9}" for s in statuses))
