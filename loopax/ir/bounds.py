@@ -12,6 +12,7 @@ from typing import Any
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Switch
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir.records import UNBOUNDED
 
@@ -36,4 +37,6 @@ def known_number(v: Any) -> int | None:
     """The integer that ``v`` is in each of its elements, where the graph shows one."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         v = v.owner.inputs[0]
-    return int(v.data) if isinstance(v, Constant) and v.data.size == 1 else None
+    if not isinstance(v, Constant) or getattr(v.type, "dtype", "") not in integer_dtypes:
+        return None
+    return v.data.item() if v.data.size == 1 else None

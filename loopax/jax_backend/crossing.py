@@ -46,7 +46,7 @@ from loopax.jax_backend.generators import as_generator, as_key, is_key
 from loopax.jax_backend.lists import RaggedList, StackedList, as_list, from_rows
 from loopax.jax_backend.sparse import as_bcoo, bcoo_to_scipy
 from loopax.jax_backend.trace import Trace
-from loopax.jax_backend.x64 import as_declared, narrowed
+from loopax.jax_backend.x64 import as_declared, narrowed, refuse_narrowed
 
 TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
@@ -134,6 +134,7 @@ def release(x: Any, v: Variable) -> Any:
     if isinstance(v.type, SparseTensorType):
         return BCOO((jnp.asarray(x.data), jnp.asarray(x.indices)), shape=x.shape)
     if hasattr(v.type, "dtype"):
+        refuse_narrowed(x, v)
         return as_declared(jnp.asarray(x), v)
     return x
 

@@ -13,16 +13,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
+import jax
+import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.type_other import MakeSlice
 
+from loopax.ir import Scan
+from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.jax_backend.frame import Context, Frame
 from loopax.jax_backend.lengths import has_open_length
 from loopax.jax_backend.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.static import fold
 from loopax.jax_backend.trace import Trace
-from loopax.jax_backend.x64 import as_declared
+from loopax.jax_backend.x64 import as_declared, refuse_narrowed
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,8 @@ def run(
 
 def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     """The outputs of a node that is not static, each with the dtype its variable declares."""
+    if not jax.config.jax_enable_x64:
+        values = _in_32_bits(site, values)
     if not any(isinstance(x, Trace) for x in values) and not has_open_length(
         site.frame, site.node, values
     ):
@@ -87,6 +95,26 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     if not isinstance(outs, tuple | list):
         outs = [outs]
     return [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+
+
+def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
+    """``values`` for JAX's 32-bit mode; integers that are known, and that it cannot hold, are refused.
+
+    Not an index, and not the number of steps of a loop without a bound, which is as large as it gets.
+    """
+    if is_unbounded(site.out):
+        most = np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max
+        return [np.minimum(x, most) if isinstance(x, np.ndarray) else x for x in values]
+    first, last = 0, len(values)
+    if isinstance(site.op, Scan):
+        first = 1
+    elif isinstance(site.op, Subtensor | MakeSlice):
+        last = 1 if isinstance(site.op, Subtensor) else 0
+    elif isinstance(site.op, IncSubtensor):
+        last = 2
+    for x, v in zip(values[first:last], site.node.inputs[first:last], strict=True):
+        refuse_narrowed(x, v, f", an operand of {site.op} for {describe(site.out)}")
+    return values
 
 
 def _declared(x: Any, v: Variable) -> Any:

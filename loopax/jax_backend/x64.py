@@ -77,3 +77,24 @@ def narrowed(value: Any) -> bool:
         return False
     info = np.iinfo(np.int32 if value.dtype.name == "int64" else np.uint32)
     return bool(value.min() < info.min or value.max() > info.max)
+
+
+def refuse_narrowed(value: Any, variable: Variable, where: str = "") -> None:
+    """Refuse what is known of ``variable`` while JAX traces, where JAX would give it too few bits.
+
+    Integers that are computed at run time have 32 bits in 32-bit mode, as all of JAX's do: indices and
+    lengths fit. What is *known* not to fit is an error, as a float64 is.
+
+    Raises
+    ------
+    LoopTypeError
+        An element of the integers ``value`` does not fit the 32 bits.
+    """
+    if isinstance(value, np.ndarray | np.generic) and narrowed(value):
+        largest = max(np.ravel(value).tolist(), key=abs)
+        raise LoopTypeError(
+            f"The program computes with {largest}, in {describe(variable)}{where}: an integer beyond 32 "
+            "bits, and JAX is in 32-bit mode, where it would wrap. Call "
+            "jax.config.update('jax_enable_x64', True) first, or compute in floats of 32 bits: "
+            "x.astype('float32')."
+        )

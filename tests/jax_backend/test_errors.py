@@ -11,10 +11,12 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 from pytensor.scan.utils import until
 from pytensor.tensor.type_other import make_slice
 
+import loopax
 from loopax import (
     DynamicShapeError,
     LoopaxError,
@@ -276,6 +278,48 @@ def test_integers_that_would_wrap_are_refused_in_32_bit_mode():
             with pytest.raises(LoopTypeError, match="holds integers beyond 32 bits.*would wrap"):
                 f(np.array(value))
     assert f(np.array([2**40])).tolist() == [2**41]
+
+
+def test_integers_that_are_known_to_wrap_are_refused_in_32_bit_mode():
+    k, n = pt.lvector("k"), pt.lscalar("n")
+    wide = pt.constant(2**33, name="wide")
+    refused = [
+        ((k * wide).sum(), [np.arange(3)]),  # 0, if it wrapped
+        (pt.switch(n > 0, k, wide), [np.arange(3), 1]),
+        (pt.set_subtensor(k[0], wide), [np.arange(3)]),
+        (loopax.fori_loop(0, n, lambda i, c: c + i, 2**33), [3]),
+        (wide * 1, []),
+    ]
+    for out, at in refused:
+        f = jaxify([v for v in (k, n) if v in {*ancestors([out])}], out)
+        with (
+            enable_x64(False),
+            pytest.raises(
+                LoopTypeError, match=r"an integer beyond 32 bits.*update\('jax_enable_x64', True"
+            ),
+        ):
+            f(*at)
+    named = (k * wide).sum()
+    named.name = "total"
+    with (
+        enable_x64(False),
+        pytest.raises(LoopTypeError, match="with 8589934592, .* an operand of Mul"),
+    ):
+        jaxify([k], named)(np.arange(3))
+
+
+def test_indices_lengths_and_loops_work_in_32_bit_mode():
+    x, n = pt.fvector("x"), pt.lscalar("n")
+    at = np.arange(1, 6, dtype="float32")
+    doubled = loopax.while_loop(lambda c: c < 100, lambda c: 2 * c, n)  # its bound is 2**63 - 1
+    powers = loopax.scan(lambda c, r: (c * r, c), np.float32(1), x[::-2])[1]
+    outs = [x[n:].sum(), x[pt.arange(x.shape[0]) % 2], (x > n).sum(), doubled, powers, x[: 2**40]]
+    f = jaxify([x, n], outs)
+    with enable_x64(False):
+        found = f(at, 2)
+    expected = [12, [1, 2, 1, 2, 1], 3, 128, [1, 5, 15], at]
+    for y, e in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(y, e)
 
 
 # -- shapes ------------------------------------------------------------------------------------------------

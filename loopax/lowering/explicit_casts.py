@@ -1,0 +1,66 @@
+"""Conversions of integers that an operation makes by itself, written as casts.
+
+    log(sigmoid(x))  ->  log(sigmoid(cast(x, "float32")))
+    x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
+
+Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
+integer or bool operand of another one. Constants stay, of which the rewrites read the values, and so does
+an exponent of a float base, for which the backends have powers of their own.
+
+Reason: PyTensor's rewrites hold for real numbers. They move operations over operands whatever the dtypes:
+``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
+``cast(sqr(x), "int16")``, which wraps first. No rewrite moves anything over a cast, so that behind one they
+see an operation of a single dtype, where they are right: integers of one width are a ring.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import discrete_dtypes
+
+# Their operands are no numbers that are computed with in the dtype of the result: conditions, shapes,
+# what is compared, parts of complex numbers, and whole graphs.
+_OTHERS = (
+    ps.Cast,
+    ps.Switch,
+    ps.Second,
+    ps.Identity,
+    ps.LogicalComparison,
+    ps.FixedLogicalComparison,
+    ps.Complex,
+    ps.ComplexFromPolar,
+    ps.ScalarInnerGraphOp,
+)
+
+
+def make_casts_explicit(graph: FunctionGraph) -> None:
+    """Rewrite ``graph`` in place; its bodies stay."""
+    for node in graph.toposort():
+        if not isinstance(node.op, Elemwise) or isinstance(node.op.scalar_op, _OTHERS):
+            continue
+        declared = node.outputs[0].type.dtype
+        if len(node.outputs) > 1 or declared == "bool":
+            continue
+        wanted = [_is_converted(node, k, declared) for k in range(len(node.inputs))]
+        if any(wanted):
+            inputs = [
+                pt.cast(v, declared) if w else v for v, w in zip(node.inputs, wanted, strict=True)
+            ]
+            # With the op itself: a cast operand may have another result, which it was declared not to have.
+            found = node.op.make_node(*inputs).outputs[0]
+            if found.type.dtype == declared:
+                graph.replace(node.outputs[0], found, import_missing=False)
+
+
+def _is_converted(node: Any, k: int, declared: str) -> bool:
+    v = node.inputs[k]
+    if isinstance(v, Constant) or v.type.dtype == declared or v.type.dtype not in discrete_dtypes:
+        return False
+    is_exponent = isinstance(node.op.scalar_op, ps.Pow) and k == 1
+    return not (is_exponent and node.inputs[0].type.dtype not in discrete_dtypes)
