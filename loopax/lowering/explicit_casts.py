@@ -4,8 +4,9 @@
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
 
 Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
-integer or bool operand of another one. Constants stay, of which the rewrites read the values, and so does
-an exponent of a float base, for which the backends have powers of their own.
+integer or bool operand of another one. (A complex number made of its parts computes in floats.) Constants
+stay, of which the rewrites read the values, and so does an exponent of a float base, for which the backends
+have powers of their own.
 
 Reason: PyTensor's rewrites hold for real numbers. They move operations over operands whatever the dtypes:
 ``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
@@ -22,10 +23,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.type import complex_dtypes, discrete_dtypes
 
 # Their operands are no numbers that are computed with in the dtype of the result: conditions, shapes,
-# what is compared, parts of complex numbers, and whole graphs.
+# what is compared, and whole graphs.
 _OTHERS = (
     ps.Cast,
     ps.Switch,
@@ -33,8 +34,6 @@ _OTHERS = (
     ps.Identity,
     ps.LogicalComparison,
     ps.FixedLogicalComparison,
-    ps.Complex,
-    ps.ComplexFromPolar,
     ps.ScalarInnerGraphOp,
 )
 
@@ -45,7 +44,7 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
         if not isinstance(node.op, Elemwise) or isinstance(node.op.scalar_op, _OTHERS):
             continue
         declared = node.outputs[0].type.dtype
-        if len(node.outputs) > 1 or declared == "bool":
+        if len(node.outputs) > 1 or declared == "bool" or declared in complex_dtypes:
             continue
         wanted = [_is_converted(node, k, declared) for k in range(len(node.inputs))]
         if any(wanted):

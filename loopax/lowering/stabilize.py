@@ -8,8 +8,8 @@ what is differentiated is the stable form.
 Left out are the rewrites that belong to another target (in-place, fusion, BLAS, C), those that lose
 a check of shapes (tagged `shape_unsafe`; one is kept, see below), PyTensor's scan rewrites (there is
 no legacy Scan here), the two that turn shapes into tuples for PyTensor's JAX mode (the JAX backend
-knows the values of shapes), and those that are wrong. Where integers are operands, `make_casts_explicit` goes
-before: the rewrites are right for one dtype only.
+knows the values of shapes), and those that are wrong. Where integers are operands, `make_casts_explicit`
+goes before: the rewrites are right for one dtype only.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def _is_any(body: AbstractFunctionGraph) -> bool:
 
 
 def _rewrite(graph: FunctionGraph, *without: str) -> None:
-    # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
     make_casts_explicit(graph)
+    # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
     graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
     with config.change_flags(
         traceback__limit=0
