@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 from pytensor.graph.fg import FunctionGraph
@@ -28,8 +29,9 @@ class BackendFunction:
     def backend(self) -> Backend:
         return backend_named(self.backend_name)
 
-    @property
+    @cached_property
     def context_class(self) -> type[Any]:
+        """The class of its contexts. Each `apply` asks for it."""
         return self.backend.context
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
