@@ -31,8 +31,8 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.compat import InnerGraphOp
 from loopax.ir.evaluate import apply
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.raising import Effort, effort
 
