@@ -22,11 +22,12 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import complex_dtypes, discrete_dtypes
 
 # Their operands are no numbers that are computed with in the dtype of the result: conditions, shapes,
-# what is compared, and whole graphs.
+# what is compared, whole graphs, and which derivative is meant (PyTensor refuses one that is no integer).
 _OTHERS = (
     ps.Cast,
     ps.Switch,
@@ -35,6 +36,7 @@ _OTHERS = (
     ps.LogicalComparison,
     ps.FixedLogicalComparison,
     ps.ScalarInnerGraphOp,
+    PolyGamma,
 )
 
 
