@@ -73,7 +73,13 @@ def reach(values: Sequence[Any], others: Sequence[Sequence[Any]]) -> list[np.nda
 
 
 def difference(
-    found: Any, wanted: Any, far: np.ndarray, *, dtype: str | None = None, gradient: bool = False
+    found: Any,
+    wanted: Any,
+    far: np.ndarray,
+    *,
+    dtype: str | None = None,
+    gradient: bool = False,
+    defined: bool = True,
 ) -> str | None:
     """What tells a value from the one it should be, in words; None where nothing does.
 
@@ -81,6 +87,7 @@ def difference(
     the declared one, ``dtype``, is right as well.
 
     Of a gradient, what is not finite says nothing: where a function has none, each rule gives another.
+    Neither does nan, where it is of something that is not ``defined`` (finite) itself.
     """
     x, y = np.asarray(found), np.asarray(wanted)
     if str(x.dtype) not in (dtype or str(y.dtype), str(y.dtype)) or x.shape != y.shape:
@@ -97,9 +104,10 @@ def difference(
             if gradient:  # terms cancel
                 scale = scale + 1e-3 * np.max(scale, initial=0.0, where=np.isfinite(scale))
             near = np.abs(a - b) <= relative * scale + 1e-12 + 100 * far
+            near &= np.isfinite(a) & np.isfinite(b)
             same = near | (a == b) | (np.isnan(a) & np.isnan(b)) | np.isinf(far) | np.isnan(far)
         if gradient:
-            same |= ~np.isfinite(b)
+            same |= ~np.isfinite(b) | (not defined and ~np.isfinite(a))
         bad = ~same
     if not bad.any():
         return None

@@ -38,6 +38,7 @@ class Answer:
         self.accepted: list[tuple[str, list[np.ndarray]]] = []
         self.far: list[np.ndarray] | None = None
         self.gradient = gradient
+        self.defined = True
         self.refused: dict[str, str] = {}
         self.rewritten: Callable[[], list[np.ndarray]] | None = None
 
@@ -63,7 +64,7 @@ class Answer:
         except Exception:
             return fault
         stable = Answer(self.gradient)
-        stable.far = self.far
+        stable.far, stable.defined = self.far, self.defined
         for who, values in self.accepted:
             if all(x.shape == y.shape for x, y in zip(values, there, strict=True)):
                 both = zip(values, there, strict=True)
@@ -75,7 +76,14 @@ class Answer:
         for _, values in self.accepted:
             far = self.far or [np.zeros(np.shape(x)) for x in values]
             faults = [
-                difference(x, y, f, dtype=dtypes and dtypes[k], gradient=self.gradient)
+                difference(
+                    x,
+                    y,
+                    f,
+                    dtype=dtypes and dtypes[k],
+                    gradient=self.gradient,
+                    defined=self.defined,
+                )
                 for k, (x, y, f) in enumerate(zip(found, values, far, strict=True))
             ]
             wrong = [f"output {k}: {f}" for k, f in enumerate(faults) if f]
@@ -191,9 +199,11 @@ class Case:
 
     @cached_property
     def gradient(self) -> Answer:
-        return self._answer(
+        answer = self._answer(
             lambda: self.gradients(self.reference), lambda: self.gradients(self.flat), gradient=True
         )
+        answer.defined = all(map(_finite, self.outputs.values))
+        return answer
 
     def by_numba(self) -> list[np.ndarray]:
         """PyTensor's NUMBA mode; it compiles for seconds."""

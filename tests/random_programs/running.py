@@ -20,6 +20,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any, TextIO
 
 from tests.random_programs.description import Program, source
@@ -148,7 +149,8 @@ class Worker:
             text=True,
         )
         self.answers: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
         self.age = 0
 
     def _read(self) -> None:
@@ -177,6 +179,11 @@ class Worker:
     def stop(self) -> None:
         self.process.kill()
         self.process.wait()
+        self.reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
 
 
 def run(

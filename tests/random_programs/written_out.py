@@ -145,6 +145,7 @@ class Flat:
             stop = None
             if isinstance(outs, tuple) and outs and isinstance(outs[-1], until):
                 *outs, stop = outs
+                outs = outs[0] if len(outs) == 1 and isinstance(outs[0], list | tuple) else outs
             outs = [*outs] if isinstance(outs, list | tuple) else [outs]
             if outs and isinstance(outs[-1], until):
                 stop = outs.pop()
