@@ -103,19 +103,10 @@ def _work(node: Apply, values: dict[Variable, Any]) -> float:
     return max(size, read) if node.op.view_map == {} else 0.0
 
 
-_SIMPLE = (
-    ps.Add,
-    ps.Sub,
-    ps.Mul,
-    ps.Neg,
-    ps.Sqr,
-    ps.Abs,
-    ps.Cast,
-    ps.Identity,
-    ps.TrueDiv,
-    ps.Second,
+_SIMPLE: tuple[type[ScalarOp], ...] = (
+    *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Abs, ps.Cast, ps.Identity, ps.TrueDiv, ps.Second),
+    *(ps.LogicalComparison, ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum),
 )
-_SIMPLE += (ps.LogicalComparison, ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum)
 
 
 def _is_simple(op: ScalarOp) -> bool:
