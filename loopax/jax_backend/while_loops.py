@@ -41,6 +41,8 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
             "lax.while_loop runs one step on all rows. Pad them to one shape."
         )
     asked = args.n_steps
+    if not is_traced(asked):  # a loop without a bound has one in 32-bit mode: that of its counter
+        asked = min(asked, np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max)
     if not is_traced(asked) and bound is not None:
         arrays = [x for x in args.sequences if not isinstance(x, Trace)]
         check_lengths(op, int(asked), arrays)
@@ -75,9 +77,7 @@ def _steps(
         return states, ys, jnp.asarray(op.stops and stop, bool)
 
     if asked is not None:
-        asked = jnp.asarray(
-            min(asked, np.iinfo(counter).max) if not is_traced(asked) else asked, counter
-        )
+        asked = jnp.asarray(asked, counter)
     sequences = [jax.tree.map(jnp.asarray, rows_of(x)) for x in args.sequences]
     given = Given(asked, sequences, states, [args.consts[k] for k in traced])
     return Steps(step, bound, op.options.reverse), given

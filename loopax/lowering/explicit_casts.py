@@ -26,11 +26,10 @@ from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import complex_dtypes, discrete_dtypes
 
-# Their operands are no numbers that are computed with in the dtype of the result: conditions, shapes,
-# what is compared, whole graphs, and which derivative is meant (PyTensor refuses one that is no integer).
+# Their operands are no numbers that are computed with in the dtype of the result: shapes, what is
+# compared, whole graphs, and which derivative is meant (PyTensor refuses one that is no integer).
 _OTHERS = (
     ps.Cast,
-    ps.Switch,
     ps.Second,
     ps.Identity,
     ps.LogicalComparison,
@@ -62,6 +61,8 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
 def _is_converted(node: Any, k: int, declared: str) -> bool:
     v = node.inputs[k]
     if isinstance(v, Constant) or v.type.dtype == declared or v.type.dtype not in discrete_dtypes:
+        return False
+    if isinstance(node.op.scalar_op, ps.Switch) and k == 0:
         return False
     is_exponent = isinstance(node.op.scalar_op, ps.Pow) and k == 1
     return not (is_exponent and node.inputs[0].type.dtype not in discrete_dtypes)
