@@ -55,7 +55,7 @@ def conditions(op: RandomVariable) -> tuple[str, ...]:
 
 def first_length(x: Any) -> int:
     """The length of an array, or the number that stands for one."""
-    raise NotImplementedError("only inside of Numba")
+    return x.shape[0] if np.ndim(x) else x
 
 
 @overload(first_length)
@@ -67,7 +67,7 @@ def _first_length(x):  # type: ignore[no-untyped-def]
 
 def taken(x: Any, order: Any) -> Any:
     """The rows of ``x`` in this order; the order itself where ``x`` is a number."""
-    raise NotImplementedError("only inside of Numba")
+    return x[order] if np.ndim(x) else order
 
 
 @overload(taken)

@@ -5,6 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import njit
+from numba.core.dispatcher import Dispatcher
+from numba.core.extending import _Intrinsic
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.lowering import lower_to_loops
@@ -28,11 +31,31 @@ def as_python(graph: FunctionGraph) -> Variants:
 
     def write(sizes: Sizes, keeps_shapes: bool) -> Emitter:
         emit = emitted(graph, sizes, keeps_shapes)
-        emit.namespace = {name: getattr(f, "py_func", f) for name, f in emit.namespace.items()}
+        emit.namespace = {name: _from_python(f) for name, f in emit.namespace.items()}
         emit.namespace["as_scalar"] = lambda x: np.asarray(x)[()]
         return emit
 
     return Variants(write)
+
+
+def _from_python(f: Any) -> Any:
+    """``f`` as Python may call it: uncompiled, unless it calls what only native code may.
+
+    PyTensor compiles what its conversions consist of without an entry for Python: a call from there is a
+    segmentation fault.
+    """
+    function = getattr(f, "py_func", f)
+    if function is f:
+        return f
+    code, known = function.__code__, function.__globals__
+    used = [known.get(name) for name in code.co_names]
+    used += [cell.cell_contents for cell in function.__closure__ or ()]
+    return njit(function) if any(map(_is_native_only, used)) else function
+
+
+def _is_native_only(f: Any) -> bool:
+    options = f.targetoptions if isinstance(f, Dispatcher) else {}
+    return isinstance(f, _Intrinsic) or options.get("no_cpython_wrapper", False)
 
 
 def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list[Any]]:

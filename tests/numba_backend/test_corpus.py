@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+from pytensor.typed_list import TypedListType
 
 from loopax.frontend import import_graph, read_variables
 from loopax.lowering import lower_to_loops
@@ -75,7 +76,9 @@ def check_refuses(program, function_of):
 
 @pytest.mark.parametrize("program", [*due(), *OF_ANY_LENGTH], ids=str)
 def test_values_as_python(program):
-    check_values(run(program, interpreted), program)
+    # A list that comes in is taken apart by native code: Python has no tuple of unknown length to take.
+    lists = any(isinstance(v.type, TypedListType) for v in reference.parts(program)[0])
+    check_values(run(program, compiled if lists else interpreted), program)
 
 
 @pytest.mark.parametrize("program", marked([*due(), *OF_ANY_LENGTH]))
