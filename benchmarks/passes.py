@@ -24,7 +24,7 @@ from benchmarks.stopping import arguments, ours_graph
 from loopax import scan
 from loopax.frontend import import_graph, read_variables
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.jax_backend.function import JaxFunction
+from loopax.jax_backend.callable.function import JaxFunction
 from loopax.lowering import order
 
 SHARE, LINEAR = 0.2, 2.0

@@ -1,13 +1,16 @@
 """loopax: PyTensor programs as JAX programs, and as native code."""
 
+import warnings
+from typing import Any
+
 from loopax import lowering, numba_backend
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
-from loopax.frontend.branches import cond
-from loopax.frontend.lags import lag, lead
-from loopax.frontend.loops import scan
-from loopax.frontend.variants import filter, fori_loop, map, reduce, while_loop
+from loopax.frontend.loops.branches import cond
+from loopax.frontend.loops.lags import lag, lead
+from loopax.frontend.loops.scan import scan
+from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
 from loopax.ir.errors import (
     DynamicShapeError,
     LoopaxError,
@@ -16,7 +19,7 @@ from loopax.ir.errors import (
     StatefulFunctionError,
     UnsupportedOpError,
 )
-from loopax.jax_backend import JAX, JaxFunction, Trace, set_default_precision
+from loopax.jax_backend import JAX, JaxFunction, PaddedArray, set_default_precision
 from loopax.numba_backend import NUMBA, NumbaFunction
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
@@ -27,6 +30,18 @@ set_default_precision()
 lowering.register_with_pytensor()
 numba_backend.register_with_pytensor()
 
+
+def __getattr__(name: str) -> Any:
+    if name == "Trace":
+        warnings.warn(
+            "loopax.Trace is called loopax.PaddedArray; the old name goes with the next release.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return PaddedArray
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 __all__ = [
     "DynamicShapeError",
     "Explanation",
@@ -35,10 +50,10 @@ __all__ = [
     "LoopaxError",
     "MissingInputError",
     "NumbaFunction",
+    "PaddedArray",
     "SharedContext",
     "StatefulFunction",
     "StatefulFunctionError",
-    "Trace",
     "TracedFunction",
     "UnsupportedOpError",
     "cond",

@@ -7,8 +7,8 @@ from typing import Any
 
 from loopax.builders import Builder
 from loopax.calling import BackendFunction, TracedFunction
-from loopax.frontend import transforms
-from loopax.frontend.program_transforms import batched_types, transformed
+from loopax.frontend.programs import transforms
+from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.lock import TRACING
 

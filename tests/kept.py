@@ -18,9 +18,9 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import check, evaluate, pformat
 from loopax.ir.evaluate import own
-from loopax.lowering.merge_loops import merge_loops
-from loopax.lowering.remove_unused import remove_unused
-from loopax.lowering.stabilize import stabilize
+from loopax.lowering.canonical.stabilize import stabilize
+from loopax.lowering.redundancy.merge_loops import merge_loops
+from loopax.lowering.redundancy.remove_unused import remove_unused
 
 if TYPE_CHECKING:
     from tests.random_programs.in_ir import Program

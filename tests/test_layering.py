@@ -34,7 +34,7 @@ TOP = {"", "demo"}
 
 # Who may import a target. pytensor.link.<target> imports the target, so it counts as one.
 TARGETS = {
-    "jax": {"loopax.jax_backend", "loopax.frontend.trees", "loopax.demo"},
+    "jax": {"loopax.jax_backend", "loopax.frontend.loops.trees", "loopax.demo"},
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
     "numba": {"loopax.numba_backend", "loopax.demo"},
@@ -232,7 +232,7 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.ir.scan", "from ..lowering import order"),
         ("loopax.ir.scan", "import jax"),
         ("loopax.frontend.trace", "import jax.numpy as jnp"),
-        ("loopax.frontend.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
+        ("loopax.frontend.loops.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.lowering.order", "from loopax.frontend import scan"),
         ("loopax.calling.context", "from loopax.lowering import lower"),
         ("loopax.calling.context", "from loopax.jax_backend import SharedContext"),
@@ -256,7 +256,7 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
     [
         ("loopax.ir.scan", "from loopax.ir import check"),
         ("loopax.ir.scan", "import jaxtyping"),
-        ("loopax.frontend.trees", "import jax"),
+        ("loopax.frontend.loops.trees", "import jax"),
         ("loopax.lowering.order", "from . import hoist"),
         ("loopax.jax_backend.ops.linalg", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.numba_backend.call", "from loopax.lowering import lower"),

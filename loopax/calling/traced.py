@@ -33,7 +33,7 @@ class Builder(Protocol):
 class TracedFunction(BackendFunction):
     """A plain Python function of PyTensor variables, traced when it is called with arrays.
 
-    It is traced once for each signature (see `loopax.frontend.tracing`) and then behaves as what
+    It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves as what
     `loopax.jaxify` returns for the graph of that trace.
     """
 

@@ -1,8 +1,8 @@
 """PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
 
-from loopax.frontend.importer import import_graph
-from loopax.frontend.read import read_function, read_graph, read_variables
-from loopax.frontend.tracing import Signature, signature, trace
+from loopax.frontend.programs.importer import import_graph
+from loopax.frontend.programs.read import read_function, read_graph, read_variables
+from loopax.frontend.programs.tracing import Signature, signature, trace
 from loopax.ir.program import Input, Program, Shared
 
 __all__ = [

@@ -26,7 +26,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.program import Program
 from loopax.ir.replace import replaced
-from loopax.lowering.fold_constants import kept_values, known_values
+from loopax.lowering.redundancy.fold_constants import kept_values, known_values
 
 # What is computed and what is compared, in numbers of an array that a simple operation goes over.
 _FUNCTION = 16  # of one that exp, log or sin goes over

@@ -13,9 +13,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.lowering.merge_loops import merge_loops
-from loopax.lowering.remove_unused import remove_unused
-from loopax.lowering.stabilize import IN_PYTENSOR, stabilize_bodies
+from loopax.lowering.canonical.stabilize import IN_PYTENSOR, stabilize_bodies
+from loopax.lowering.redundancy.merge_loops import merge_loops
+from loopax.lowering.redundancy.remove_unused import remove_unused
 
 
 class LoopaxRewriter(GraphRewriter):

@@ -7,30 +7,30 @@ from collections.abc import Callable, Iterable
 from pytensor.configdefaults import config
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.lowering.align_sums import align_sums
-from loopax.lowering.fold_constants import fold_constants
-from loopax.lowering.fold_zeros import fold_zeros
-from loopax.lowering.fuse_loops import fuse_loops
-from loopax.lowering.hoist_invariants import hoist_invariants
-from loopax.lowering.if_else_to_cond import if_else_to_cond
-from loopax.lowering.inline_invariants import inline_invariants
-from loopax.lowering.merge_equal import merge_equal
-from loopax.lowering.merge_inputs import merge_inputs
-from loopax.lowering.merge_loops import merge_loops
-from loopax.lowering.nest_terms import nest_terms
-from loopax.lowering.promote_sequences import promote_sequences
-from loopax.lowering.push_out import push_out
-from loopax.lowering.read_last import read_last
-from loopax.lowering.read_rows import read_rows
-from loopax.lowering.recognise_reverse import recognise_reverse
-from loopax.lowering.remove_unused import remove_unused
+from loopax.lowering.canonical.align_sums import align_sums
+from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
+from loopax.lowering.canonical.promote_sequences import promote_sequences
+from loopax.lowering.canonical.recognise_reverse import recognise_reverse
+from loopax.lowering.canonical.simplify_gradients import simplify_gradients
+from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
+from loopax.lowering.fission.push_out import push_out
+from loopax.lowering.fission.split_loops import split_loops
+from loopax.lowering.fusion.fuse_loops import fuse_loops
+from loopax.lowering.redundancy.fold_constants import fold_constants
+from loopax.lowering.redundancy.fold_zeros import fold_zeros
+from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
+from loopax.lowering.redundancy.inline_invariants import inline_invariants
+from loopax.lowering.redundancy.merge_equal import merge_equal
+from loopax.lowering.redundancy.merge_inputs import merge_inputs
+from loopax.lowering.redundancy.merge_loops import merge_loops
+from loopax.lowering.redundancy.nest_terms import nest_terms
+from loopax.lowering.redundancy.remove_unused import remove_unused
+from loopax.lowering.redundancy.unmask import unmask
 from loopax.lowering.scan_to_loop import scan_to_loop
-from loopax.lowering.simplify_gradients import simplify_gradients
-from loopax.lowering.split_loops import split_loops
-from loopax.lowering.stabilize import stabilize, stabilize_for_loops
-from loopax.lowering.state_traces import state_traces
-from loopax.lowering.sum_in_loops import sum_in_loops
-from loopax.lowering.unmask import unmask
+from loopax.lowering.storage.read_last import read_last
+from loopax.lowering.storage.read_rows import read_rows
+from loopax.lowering.storage.state_traces import state_traces
+from loopax.lowering.storage.sum_in_loops import sum_in_loops
 
 # Each name stands where what is said of it and its neighbour holds. A pass may stand more than once.
 _ALL: tuple[Callable[[FunctionGraph], None], ...] = (

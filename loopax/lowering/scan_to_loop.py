@@ -37,9 +37,9 @@ from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.shapes import trace_shapes
+from loopax.ir.sizes.sizes import Sizes
 from loopax.ir.trace import stacked
-from loopax.lowering.checked_steps import checked, step_conditions
-from loopax.lowering.sizes import Sizes
+from loopax.lowering.analysis.checked_steps import checked, step_conditions
 
 _ROWS = 2**16  # a bound up to this is a buffer's length though the loop may stop long before
 

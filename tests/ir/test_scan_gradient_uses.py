@@ -11,8 +11,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, jaxify, scan, while_loop
-from loopax.lowering.merge_loops import merge_loops
-from loopax.lowering.remove_unused import remove_unused
+from loopax.lowering.redundancy.merge_loops import merge_loops
+from loopax.lowering.redundancy.remove_unused import remove_unused
 from tests.assorted_loops import PLAIN, M, V, X, a, close, m, s, slopes, v, x
 from tests.compare import FAST_RUN, loops
 

@@ -102,10 +102,11 @@ from loopax.ir import (
     evaluate,
 )
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, Ger
-from loopax.jax_backend import JaxFunction, registry
+from loopax.jax_backend import JaxFunction
 from loopax.jax_backend.ops.scalars import _FUNCTIONS
 from loopax.jax_backend.ops.slices import write_slices
-from loopax.jax_backend.registry import converted_ops
+from loopax.jax_backend.staging import registry
+from loopax.jax_backend.staging.registry import converted_ops
 
 V, U, M, B = pt.dvector("v"), pt.dvector("u"), pt.dmatrix("m"), pt.vector("b", dtype="bool")
 A, N, K, INT8 = pt.dscalar("a"), pt.lscalar("n"), pt.lvector("k"), pt.bvector("i")
@@ -543,7 +544,7 @@ def test_a_conversion(name, monkeypatch):
             rules.append(find(op))
             return rules[-1]
 
-        monkeypatch.setattr(f"loopax.jax_backend.evaluate.{find.__name__}", spy)
+        monkeypatch.setattr(f"loopax.jax_backend.staging.evaluate.{find.__name__}", spy)
     agrees(case.build(), case.inputs, case.grad, case.static)
     own = {of.get(case.op) for of in (registry._RULES, registry._TRACE_RULES)} - {None}
     assert own & set(rules)

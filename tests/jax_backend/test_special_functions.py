@@ -10,8 +10,8 @@ import pytest
 import scipy.special as sp
 
 from loopax import jaxify
-from loopax.jax_backend.ops import incomplete_gammas, normal_tails, polygammas
-from loopax.jax_backend.ops.hypergeometric import hyp2f1
+from loopax.jax_backend.ops.special import incomplete_gammas, normal_tails, polygammas
+from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
 from tests.scalar_grid import within
 
 LINE = np.array(

@@ -1,7 +1,7 @@
 """What can be done with a trace whose length is only known when the program runs.
 
-The rules of ops on a `Trace`, each in a small program, at several lengths. The values are PyTensor's. The
-derivatives are those of the same program on an array of that length, made by a Python loop: no masks.
+The rules of ops on a `PaddedArray`, each in a small program, at several lengths. The values are PyTensor's.
+The derivatives are those of the same program on an array of that length, made by a Python loop: no masks.
 """
 
 from functools import cache
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import loopax
 from loopax import DynamicShapeError, jaxify, scan
-from loopax.jax_backend.trace import Trace
+from loopax.jax_backend.values.padded_array import PaddedArray
 from tests.compare import FAST_COMPILE
 from tests.random_loops import RANDOM
 
@@ -208,7 +208,7 @@ def totals(found, names):
     """One number for each entry: of a trace the rows that count."""
 
     def total(x):
-        return jnp.sum(jnp.sin(x.masked(0) if isinstance(x, Trace) else x))
+        return jnp.sum(jnp.sin(x.masked(0) if isinstance(x, PaddedArray) else x))
 
     return {name: total(found[name]) for name in names}
 
@@ -385,7 +385,7 @@ def test_it_is_an_output_that_numpy_trims():
     for limit in (0.0, 2.0, 1e9):
         expected = rows_until(XS, limit)
         for found in (f(XS, limit), jax.jit(f)(XS, limit)):
-            assert isinstance(found, Trace) and len(found) == len(expected)
+            assert isinstance(found, PaddedArray) and len(found) == len(expected)
             np.testing.assert_allclose(np.asarray(found), expected)
             np.testing.assert_allclose(found.rows(), expected)
             assert found.bound == len(XS)  # and behind the end the last row again
@@ -470,7 +470,7 @@ def test_no_steps_no_rows():
 def test_what_must_know_the_length_says_what_works(f):
     jf = jaxify([X, LIMIT], f(until(ROWS[1][0])))
     with pytest.raises(
-        DynamicShapeError, match=r"how many rows there are.*a loopax.Trace.*pt.where"
+        DynamicShapeError, match=r"how many rows there are.*a loopax.PaddedArray.*pt.where"
     ):
         jax.jit(jf)(XS, 2.0)
 

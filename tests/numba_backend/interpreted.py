@@ -11,10 +11,10 @@ from numba.core.extending import _Intrinsic
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.lowering import lower_to_loops
-from loopax.numba_backend.emitter import Emitter
-from loopax.numba_backend.program import emitted
-from loopax.numba_backend.runtime import StateChangesShape
-from loopax.numba_backend.variants import Sizes, Variants
+from loopax.numba_backend.callable.program import emitted
+from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.variants import Sizes, Variants
+from loopax.numba_backend.runtime.checks import StateChangesShape
 from tests.compare import imported
 
 UNKNOWN = 10**9  # no length that a program would be written for

@@ -10,7 +10,7 @@ from pytensor.raise_op import Assert
 
 from benchmarks.programs import kalman_graph
 from loopax.lowering import lower_to_loops
-from loopax.numba_backend.program import emitted
+from loopax.numba_backend.callable.program import emitted
 from tests.compare import imported
 
 

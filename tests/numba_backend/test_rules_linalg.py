@@ -12,7 +12,7 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
-from loopax.numba_backend.program import emitted
+from loopax.numba_backend.callable.program import emitted
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
 

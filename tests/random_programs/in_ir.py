@@ -5,7 +5,7 @@ buffers, reads, branches, and loops that read one another's traces, at the same 
 summed. Bodies are made of the same statements, loops included. Some programs hold one thing that raises;
 some have a derivative among their outputs. A seed is a program.
 
-    python -m tests.random_programs loopax.lowering.merge_loops:merge_loops --n 300 --seed 0
+    python -m tests.random_programs loopax.lowering.redundancy.merge_loops:merge_loops --n 300 --seed 0
 
 runs one pass, registered or not, over many of them; several run in turn; ``--passes``: `PASSES`.
 """

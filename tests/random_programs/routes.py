@@ -10,7 +10,7 @@ import numpy as np
 import pytensor
 
 import loopax
-from loopax import DynamicShapeError, Trace, jaxify
+from loopax import DynamicShapeError, PaddedArray, jaxify
 from tests.numba_backend.interpreted import interpreted, lowered
 from tests.random_programs.oracles import Answer, Case, NotAProgram
 
@@ -125,7 +125,9 @@ def vmap_of_jax(case: Case) -> Any:
     def members(x: Any) -> Any:
         """Of the traces of loops that stop, one for each row."""
         rows = range(len(case.rows))
-        return np.stack([np.asarray(x.member(k)) for k in rows]) if isinstance(x, Trace) else x
+        return (
+            np.stack([np.asarray(x.member(k)) for k in rows]) if isinstance(x, PaddedArray) else x
+        )
 
     def vectorized(axes: tuple[Any, ...]) -> Any:
         g = jax.vmap(f, in_axes=axes)

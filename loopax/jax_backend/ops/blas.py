@@ -9,8 +9,8 @@ from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.extra_ops import CpuContiguous
 
 from loopax.ir.compat import Ger
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
 
 
 @rule(Gemv)

@@ -15,10 +15,10 @@ import numpy as np
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.raise_op import CheckAndRaise
 
-from loopax.jax_backend.checked import Failure, checked
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
-from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.staging.checked import Failure, checked
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced
 
 
 @rule(CheckAndRaise)

@@ -21,12 +21,12 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir.errors import describe
-from loopax.jax_backend.callback import call_back
-from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
 from loopax.jax_backend.ops.scalars import compares_exactly, scalar_function
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.callback import call_back
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
 
 _CLIPS = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 

@@ -7,8 +7,8 @@ from typing import Any
 import jax.numpy as jnp
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
 
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
 
 
 @rule(RFFTOp)

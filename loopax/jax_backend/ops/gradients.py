@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, UndefinedGrad, ZeroGrad
 
 from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
 
 
 @rule(DisconnectedGrad, ZeroGrad)

@@ -19,9 +19,9 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar.math import GammaLn, Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.static import is_traced
-from loopax.jax_backend.trace import Trace
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.padded_array import PaddedArray
 
 _DEPTH = 6  # of the chain of sums, products and casts that is searched for a singular function
 _HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
@@ -99,7 +99,7 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
 
 def _rows(x: Any, mask: Any) -> Any:
     """The array of a trace, with as many rows as the mask has."""
-    return x.fitted(mask.shape[x.axis]).data if isinstance(x, Trace) else x
+    return x.fitted(mask.shape[x.axis]).data if isinstance(x, PaddedArray) else x
 
 
 def _harmless(mask: Any, x: Any, value: float = _HARMLESS) -> Any:

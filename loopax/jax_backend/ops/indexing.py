@@ -27,10 +27,10 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.jax_backend.evaluate import Site
 from loopax.jax_backend.ops.slices import is_basic, write_slices
-from loopax.jax_backend.registry import rule
-from loopax.jax_backend.static import is_traced, no_number
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced, no_number
 
 
 @rule(Subtensor, AdvancedSubtensor, AdvancedSubtensor1)

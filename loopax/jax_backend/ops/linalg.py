@@ -10,9 +10,9 @@ from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.leaf import convert_leaf
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.leaf import convert_leaf
+from loopax.jax_backend.staging.registry import rule
 
 
 @rule(Eigh, Eigvalsh)

@@ -14,8 +14,6 @@ from pytensor.tensor.random.op import RandomVariable
 
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.jax_backend import samplers  # noqa: F401  # registers them
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
 from loopax.jax_backend.samplers.host import draw_on_host
 from loopax.jax_backend.samplers.registry import (
     Family,
@@ -23,7 +21,9 @@ from loopax.jax_backend.samplers.registry import (
     pytensors_draw,
     users_sampler,
 )
-from loopax.jax_backend.static import is_traced, no_number
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced, no_number
 
 
 @rule(RandomVariable)

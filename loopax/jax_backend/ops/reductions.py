@@ -12,10 +12,10 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.leaf import convert_leaf
 from loopax.jax_backend.ops.elementwise import apply_scalar
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.leaf import convert_leaf
+from loopax.jax_backend.staging.registry import rule
 
 
 def _product_of_nonzero(x: Any, axis: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.loop import ScalarLoop
 
-from loopax.jax_backend.evaluate import Site
+from loopax.jax_backend.staging.evaluate import Site
 
 
 def scalar_loop(

@@ -22,9 +22,9 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from loopax.ir import FitRows, KeepRows
 from loopax.ir.errors import describe
 from loopax.ir.rows import fit_rows
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
-from loopax.jax_backend.static import is_traced
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced
 
 
 def _dims(site: Site, first: int, count: int) -> tuple[int, ...]:

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 from pytensor.tensor.extra_ops import SearchsortedOp, Unique
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
 
 
 def _axis(site: Site) -> int | None:

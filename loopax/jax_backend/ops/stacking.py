@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Join, Split
 
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.registry import rule
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
 
 
 @rule(Join)

@@ -1,4 +1,4 @@
-"""Typed lists: made, read, changed, stacked. See `loopax.jax_backend.lists` for what one is in JAX.
+"""Typed lists: made, read, changed, stacked. See `loopax.jax_backend.values.lists` for what one is in JAX.
 
 The length of a list is static. So `Remove`, which shortens it if it finds something, must know the
 values; everything else is traced as far as the rows are.
@@ -28,10 +28,10 @@ from pytensor.typed_list.basic import (
 
 from loopax.ir import Stack, Unstack
 from loopax.ir.errors import describe
-from loopax.jax_backend.evaluate import Site
-from loopax.jax_backend.lists import StackedList, as_list, as_row, from_rows
-from loopax.jax_backend.registry import rule
-from loopax.jax_backend.static import is_traced, no_number
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.values.lists import StackedList, as_list, as_row, from_rows
 
 
 def _given(site: Site, x: Any, k: int = 0) -> Any:

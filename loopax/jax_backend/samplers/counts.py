@@ -16,7 +16,7 @@ from loopax.jax_backend.samplers.gammas import beta_draw, gamma_draw
 from loopax.jax_backend.samplers.log_concave import draw_count
 from loopax.jax_backend.samplers.log_masses import log_binomial, log_hypergeometric, log_poisson
 from loopax.jax_backend.samplers.registry import family, is_probability, split, widest_float
-from loopax.jax_backend.static import no_number
+from loopax.jax_backend.staging.static import no_number
 
 # NumPy's bound: beyond, a draw could pass the largest int64.
 _LARGEST_MEAN = 9.223372006484771e18

@@ -15,11 +15,16 @@ import numpy as np
 
 from loopax.ir.errors import describe
 from loopax.ir.evaluate import apply
-from loopax.jax_backend.callback import is_detached, refusal, unsupported, without_derivative
-from loopax.jax_backend.host_shapes import output_shape
+from loopax.jax_backend.staging.callback import (
+    is_detached,
+    refusal,
+    unsupported,
+    without_derivative,
+)
+from loopax.jax_backend.staging.host_shapes import output_shape
 
 if TYPE_CHECKING:
-    from loopax.jax_backend.evaluate import Site
+    from loopax.jax_backend.staging.evaluate import Site
 
 
 def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:

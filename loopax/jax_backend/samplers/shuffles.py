@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor.random.basic as ptr
 
 from loopax.jax_backend.samplers.registry import family, is_distribution, widest_float
-from loopax.jax_backend.static import no_number
+from loopax.jax_backend.staging.static import no_number
 
 
 def _of_range(op: Any) -> tuple[int, ...]:

@@ -9,11 +9,11 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax
 from pytensor.tensor.special import LogSoftmax, Softmax
 
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.literals import dtype_name, joined
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.literals import dtype_name, joined
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Index, Value, Virtual, shared
 from loopax.numba_backend.rules.reshaping import product
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Index, Value, Virtual, shared
 
 
 @rule(CumOp)

@@ -20,9 +20,12 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.leaf import leaf
-from loopax.numba_backend.literals import as_dim, joined
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.scalars import cast
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
 from loopax.numba_backend.rules.indexing import (
     Entry,
     read_entry,
@@ -31,9 +34,6 @@ from loopax.numba_backend.rules.indexing import (
     strides,
     target_of,
 )
-from loopax.numba_backend.scalars import cast
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,11 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
-from loopax.numba_backend.emitter import Emitter, Site, find_rule, rule
-from loopax.numba_backend.literals import dtype_name, joined
-from loopax.numba_backend.source import tuple_of
-from loopax.numba_backend.uses import uses_of_node
-from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual
+from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
+from loopax.numba_backend.emit.literals import dtype_name, joined
+from loopax.numba_backend.emit.source import tuple_of
+from loopax.numba_backend.emit.uses import uses_of_node
+from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual
 
 
 @rule(Blockwise)

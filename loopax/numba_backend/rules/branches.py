@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from loopax.ir import Call, Cond
-from loopax.numba_backend import opaque
-from loopax.numba_backend.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit import opaque
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.source import Slot
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value
 from loopax.numba_backend.rules.loop_states import each
-from loopax.numba_backend.source import Slot
-from loopax.numba_backend.values import Array, Opaque, Rows, Small, Value
 
 
 @rule(Call)

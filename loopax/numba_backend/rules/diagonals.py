@@ -8,12 +8,12 @@ from typing import Any
 from pytensor.tensor.basic import ARange, ExtractDiag, Eye
 from pytensor.tensor.extra_ops import Repeat
 
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.leaf import leaf
-from loopax.numba_backend.literals import as_dim, dtype_name
-from loopax.numba_backend.scalars import cast
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Dim, Index, Small, Value, Virtual
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.literals import as_dim, dtype_name
+from loopax.numba_backend.emit.scalars import cast
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Dim, Index, Small, Value, Virtual
 
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}
 

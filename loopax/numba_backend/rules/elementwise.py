@@ -10,15 +10,15 @@ from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.leaf import converts_scalar, leaf
-from loopax.numba_backend.literals import dtype_name, joined, literal
-from loopax.numba_backend.object_mode import object_mode
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.leaf import converts_scalar, leaf
+from loopax.numba_backend.emit.literals import dtype_name, joined, literal
+from loopax.numba_backend.emit.object_mode import object_mode
+from loopax.numba_backend.emit.scalars import FOLDS, cast, emit_scalar
+from loopax.numba_backend.emit.schedule import folded, ready
+from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
+from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, small
 from loopax.numba_backend.rules.reshaping import product
-from loopax.numba_backend.scalars import FOLDS, cast, emit_scalar
-from loopax.numba_backend.schedule import folded, ready
-from loopax.numba_backend.uses import READS_ONCE, is_fill
-from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, small
 
 
 @rule(ScalarOp)

@@ -14,10 +14,10 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import Count, Index, Remove, TypedListType
 
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.object_mode import object_mode
-from loopax.numba_backend.opaque import as_argument, as_list
-from loopax.numba_backend.values import Opaque, Value, small
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.object_mode import object_mode
+from loopax.numba_backend.emit.opaque import as_argument, as_list
+from loopax.numba_backend.emit.values import Opaque, Value, small
 
 
 def equal(x: Any, y: Any) -> bool:

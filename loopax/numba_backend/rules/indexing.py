@@ -10,11 +10,11 @@ import numpy as np
 from pytensor.scalar import Add
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.literals import as_dim, joined
-from loopax.numba_backend.scalars import cast, emit_scalar
-from loopax.numba_backend.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.scalars import cast, emit_scalar
+from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
+from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import Append, Extend, GetItem, Insert, Length, MakeList, Reverse
 
 from loopax.ir import Stack, Unstack
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.literals import as_dim, dtype_name, joined
-from loopax.numba_backend.opaque import as_argument, as_element, as_list
-from loopax.numba_backend.source import tuple_of
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Dim, Opaque, Rows, Value, Virtual, small
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.literals import as_dim, dtype_name, joined
+from loopax.numba_backend.emit.opaque import as_argument, as_element, as_list
+from loopax.numba_backend.emit.source import tuple_of
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Dim, Opaque, Rows, Value, Virtual, small
 
 # -- traces ----------------------------------------------------------------------------------------
 

@@ -14,11 +14,11 @@ import numpy as np
 from pytensor.typed_list import Append
 
 from loopax.ir import Loop
-from loopax.numba_backend import opaque
-from loopax.numba_backend.emitter import Emitter, Site
-from loopax.numba_backend.literals import dtype_name, joined
+from loopax.numba_backend.emit import opaque
+from loopax.numba_backend.emit.emitter import Emitter, Site
+from loopax.numba_backend.emit.literals import dtype_name, joined
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small
 from loopax.numba_backend.rules.lists import copied
-from loopax.numba_backend.values import Array, Opaque, Rows, Small
 
 
 def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:

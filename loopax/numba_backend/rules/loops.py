@@ -11,13 +11,13 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import Append
 
 from loopax.ir import Loop
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.literals import as_dim
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.literals import as_dim
+from loopax.numba_backend.emit.schedule import chains
+from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
+from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
 from loopax.numba_backend.rules.counted import Counter
 from loopax.numba_backend.rules.loop_states import keeps_shape, names, started, step
-from loopax.numba_backend.schedule import chains
-from loopax.numba_backend.uses import READS_ONCE, uses_of
-from loopax.numba_backend.values import Array, Small, Value, shared, small
 
 
 @rule(Loop)

@@ -7,11 +7,11 @@ from typing import Any
 from pytensor.tensor.extra_ops import SearchsortedOp
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.leaf import leaf
-from loopax.numba_backend.literals import as_dim, joined
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Value, Virtual
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Value, Virtual
 
 
 @rule(SortOp, ArgSortOp)

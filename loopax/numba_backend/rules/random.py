@@ -17,12 +17,12 @@ import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.op import RandomVariable
 
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.literals import as_dim, dtype_name, joined
-from loopax.numba_backend.object_mode import object_mode
-from loopax.numba_backend.opaque import result
-from loopax.numba_backend.samplers import conditions, sampler
-from loopax.numba_backend.values import Array, Dim, Index, Opaque, Value, small
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.literals import as_dim, dtype_name, joined
+from loopax.numba_backend.emit.object_mode import object_mode
+from loopax.numba_backend.emit.opaque import result
+from loopax.numba_backend.emit.values import Array, Dim, Index, Opaque, Value, small
+from loopax.numba_backend.runtime.samplers import conditions, sampler
 
 
 @rule(RandomVariable)

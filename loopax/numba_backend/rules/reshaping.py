@@ -12,10 +12,10 @@ from typing import Any
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.literals import as_dim, joined
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Dim, Index, Small, Value, Virtual, is_static
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
 
 
 def product(emit: Emitter, dims: Sequence[Dim]) -> Dim:

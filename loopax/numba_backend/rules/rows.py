@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from loopax.ir import FitRows, KeepRows
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.literals import joined
-from loopax.numba_backend.values import Array, Dim, Value
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.literals import joined
+from loopax.numba_backend.emit.values import Array, Dim, Value
 
 
 @rule(FitRows)

@@ -19,11 +19,20 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 
-from loopax.numba_backend.emitter import Emitter, Site, rule
-from loopax.numba_backend.leaf import leaf
-from loopax.numba_backend.literals import as_dim, joined, literal
-from loopax.numba_backend.uses import READS_ONCE
-from loopax.numba_backend.values import Array, Dim, Small, Value, Virtual, is_static, shared, small
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.literals import as_dim, joined, literal
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import (
+    Array,
+    Dim,
+    Small,
+    Value,
+    Virtual,
+    is_static,
+    shared,
+    small,
+)
 
 
 def _names(dims: Any) -> list[str]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from pytensor.tensor.type_other import MakeSlice
 
-from loopax.numba_backend.emitter import Site, rule
-from loopax.numba_backend.values import Opaque, Value
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.values import Opaque, Value
 
 
 @rule(MakeSlice)

@@ -1,0 +1,1 @@
+"""`pytensor.scan`'s Scan as the IR's."""

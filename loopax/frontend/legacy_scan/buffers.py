@@ -1,0 +1,297 @@
+"""What a graph reads of a legacy Scan's buffers, answered from initial rows, trace and final states.
+
+A buffer is never rebuilt unless somebody reads all of it: ``out[-1]`` is a final state, ``out[1:]``
+the trace, and where no read needs the trace the loop does not make it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Alloc, AllocEmpty
+from pytensor.tensor.subtensor import IncSubtensor, indices_from_subtensor
+
+from loopax.frontend.legacy_scan.lengths import Count, constant, count, rows_of
+from loopax.frontend.legacy_scan.reads import heads, reads
+from loopax.frontend.loops.windows import Window
+from loopax.ir import FitRows, ScanOuts
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``value(outs)`` takes the place of ``variable``, a read of a buffer.
+
+    ``outs`` are the new loop's outputs; its ``n_done`` is the number of steps taken, whether or not
+    the loop can stop before its last one.
+    """
+
+    variable: Variable
+    value: Callable[[ScanOuts], Any]
+
+
+@dataclass
+class Loop:
+    """The loop under construction: pairs of (variable inside, what it is outside).
+
+    ``n_steps`` is the number of steps, or a bound on it where ``stop`` may end the loop before.
+    """
+
+    i: Variable
+    n_steps: Variable
+    stop: Variable | None = None
+    rows: list[tuple[Any, Any]] = field(default_factory=list)
+    states: list[tuple[Any, Any]] = field(default_factory=list)
+    consts: list[tuple[Any, Any]] = field(default_factory=list)
+    next_states: list[Any] = field(default_factory=list)
+    ys: list[Any] = field(default_factory=list)
+
+    def add_states(self, inner: list[Any], inits: list[Any], nexts: list[Any]) -> slice:
+        """Add states; where they will lie among the finals."""
+        at = slice(len(self.states), len(self.states) + len(inner))
+        self.states += zip(inner, inits, strict=True)
+        self.next_states += nexts
+        return at
+
+    def add_window(self, w: Window, written: dict[int, Any]) -> slice:
+        return self.add_states(w.states, w.inits, w.move(written))
+
+    def add_trace(self, y: Any) -> int:
+        """Add a trace; where it will lie among the traces."""
+        self.ys.append(y)
+        return len(self.ys) - 1
+
+
+def answer_sot(
+    fgraph: FunctionGraph,
+    loop: Loop,
+    out: Any,
+    w: Window,
+    at: slice,
+    y: Any,
+    buffer: Any,
+    start: Any,
+) -> list[Answer]:
+    """Reads of a recurrent output: ``w.size`` initial rows ``start``, then those the steps made.
+
+    The buffer is never *longer* than initial rows plus steps: `scan` and `grad` allocate exactly
+    that and the memory-saving rewrites only shorten it, to its last rows. So its row ``-k``, for
+    ``k`` up to ``w.size``, is row ``-k`` of the final window, whatever its length. A loop that stops
+    early leaves a buffer that ends with the last row it made.
+    """
+    full = _is_full(buffer, loop.n_steps, w.size)
+    capacity = buffer.shape[0]
+    traces: dict[int, int] = {}  # row of the window -> where the trace of it lies
+    answers: list[Answer] = []
+
+    def trace(j: int) -> int:
+        if j not in traces:
+            traces[j] = loop.add_trace(y if j == w.size else w.read(j))
+        return traces[j]
+
+    def length(outs: ScanOuts) -> Any:
+        made = w.size + outs.n_done
+        return made if full else _fitted(loop, capacity, made)
+
+    def final_row(k: int) -> Callable[[ScanOuts], Any]:
+        return lambda outs: w.rows_after(outs.finals[at], outs.n_done)[k]
+
+    def rebuilt(outs: ScanOuts) -> Any:
+        everything = pt.concatenate([start, outs.traces[traces[w.size]]])
+        return everything if full else FitRows()(everything, length(outs))
+
+    def view(rows: Any, first: int) -> bool:
+        """Answer the reads of ``rows``, the buffer from row ``first`` on; whether it is read itself."""
+        is_read = False
+        for read in reads(fgraph, rows):
+            at_row = None if read.start is None else first + read.start
+            if read.row is not None and -w.size <= read.row < 0:
+                answers.append(Answer(read.variable, _then(final_row(read.row), read.rest)))
+            elif read.length:
+                answers.append(
+                    Answer(read.variable, lambda o: _rows_from(length(o), first, w.size))
+                )
+            elif read.filled is not None:
+                answers.append(
+                    Answer(
+                        read.variable,
+                        lambda o, v=read.filled: _filled(
+                            v, _rows_from(length(o), first, w.size), final_row(-1)(o)
+                        ),
+                    )
+                )
+            elif at_row is None or read.start < 0:
+                is_read = True
+            elif read.stop is None and first == 0 and at_row >= w.size:
+                # Also of a shortened buffer the last rows are the last ones.
+                wanted = view(read.variable, at_row)
+                if wanted and full:
+                    k, n = trace(w.size), at_row - w.size
+                    answers.append(
+                        Answer(
+                            read.variable, lambda o, k=k, n=n: o.traces[k][n:] if n else o.traces[k]
+                        )
+                    )
+                is_read = is_read or (wanted and not full)
+            elif not full:
+                is_read = True
+            elif read.stop is not None and read.stop < 0 and at_row - read.stop == w.size:
+                # What the steps saw of one tap: ``out[:-1]`` of a SIT-SOT is the state before each.
+                k = trace(at_row)
+                answers.append(Answer(read.variable, lambda o, k=k: o.traces[k]))
+            else:
+                is_read = True
+        return is_read
+
+    if view(out, 0):
+        trace(w.size)
+        answers.append(Answer(out, rebuilt))
+    return answers
+
+
+def answer_nit_sot(
+    fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, capacity: Any
+) -> list[Answer]:
+    """Reads of a mapped output, kept in a buffer of ``capacity`` rows."""
+    full = count(capacity) == count(loop.n_steps)
+
+    def length(outs: ScanOuts) -> Any:
+        n = outs.n_done if full else _fitted(loop, capacity, outs.n_done)
+        return pt.as_tensor(n).astype("int64")
+
+    answers: list[Answer] = []
+    is_read = False
+    for read in reads(fgraph, out):
+        if read.length:
+            answers.append(Answer(read.variable, length))
+        elif read.filled is not None and out.type.ndim == 1:
+            answers.append(Answer(read.variable, lambda o, v=read.filled: pt.alloc(v, length(o))))
+        else:
+            is_read = True
+    if is_read:
+        k = loop.add_trace(y)
+        answers.append(
+            Answer(out, lambda o: o.traces[k] if full else FitRows()(o.traces[k], length(o)))
+        )
+    return answers
+
+
+def answer_mit_mot(
+    fgraph: FunctionGraph,
+    loop: Loop,
+    out: Any,
+    w: Window,
+    at: slice,
+    leaving: Any,
+    buffer: Any,
+    first: int,
+) -> list[Answer]:
+    """Reads of a MIT-MOT buffer: untouched rows, rows that left, the final window, untouched rows."""
+    answers: list[Answer] = []
+    is_read = False
+    # The steps have touched every row from `first` on: there is nothing behind the final window.
+    full = rows_of(buffer) == count(loop.n_steps).plus(Count(first + w.size))
+
+    def last(outs: ScanOuts, n: int) -> Any:
+        """The last ``n`` rows, the very last one first."""
+        rows = w.rows_after(outs.finals[at], outs.n_done)
+        return pt.stack(rows[::-1][:n])
+
+    for read in reads(fgraph, out):
+        if read.length:
+            answers.append(Answer(read.variable, lambda o: buffer.shape[0]))
+        elif read.filled is not None:
+            answers.append(Answer(read.variable, lambda o, v=read.filled: pt.second(buffer, v)))
+        elif read.reverse and full and (found := _last(fgraph, read.variable, w.size)):
+            answers += [Answer(v, lambda o, n=n: last(o, n)) for v, n in found]
+        else:
+            is_read = True
+    if not is_read:
+        return answers
+    k = loop.add_trace(leaving)
+
+    def rebuilt(outs: ScanOuts) -> Any:
+        pieces = [buffer[:first]] if first else []
+        pieces.append(outs.traces[k])
+        pieces += [row[None] for row in w.rows_after(outs.finals[at], outs.n_done)]
+        pieces += [] if full else [buffer[first + w.size + outs.n_done :]]
+        return pt.concatenate(pieces)
+
+    return [*answers, Answer(out, rebuilt)]
+
+
+def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variable, int]] | None:
+    """The uses of ``rows`` if each takes at most its first ``size`` rows, and at least one."""
+    found = heads(fgraph, rows)
+    return found if found and all(0 < n <= size for _, n in found) else None
+
+
+def initial_rows(buffer: Any, size: int) -> Any:
+    """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
+    made = _expanded(buffer)
+    if made is not None:
+        rows, stop, _ = made
+        # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
+        if constant(stop) in (None, size):
+            return rows
+    if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
+        value, _, *trailing = buffer.owner.inputs
+        if value.type.ndim < buffer.type.ndim or value.type.broadcastable[0]:
+            return pt.alloc(value, size, *trailing)
+    return buffer[:size]
+
+
+def _fitted(loop: Loop, capacity: Any, made: Any) -> Any:
+    """How many rows a buffer of ``capacity`` rows has in the end, of ``made`` rows.
+
+    Rows that no step wrote are zero, but a loop that stops early is cut to what it has made.
+    """
+    return capacity if loop.stop is None else pt.minimum(capacity, made)
+
+
+def _rows_from(length: Any, first: int, size: int) -> Any:
+    """How many of ``length`` rows, which are ``size`` or more, a slice from row ``first`` on has."""
+    n = pt.as_tensor(length - first if first else length).astype("int64")
+    return pt.maximum(n, 0) if first > size else n
+
+
+def _filled(value: Any, length: Any, row: Any) -> Any:
+    """``length`` rows of the shape of ``row``, all of them ``value``, which has a leading axis of 1."""
+    known = [n if n is not None else row.shape[k] for k, n in enumerate(row.type.shape)]
+    return pt.alloc(value, length, *known)
+
+
+# -- recognising buffers -----------------------------------------------------------------------------
+
+
+def _then(row: Callable[[ScanOuts], Any], rest: tuple[Any, ...]) -> Callable[[ScanOuts], Any]:
+    return (lambda outs: row(outs)[rest]) if rest else row
+
+
+def _expanded(buffer: Any) -> tuple[Any, Any, Any] | None:
+    """``(rows, stop, total)`` where ``buffer`` is ``set_subtensor(empty(total, ...)[:stop], rows)``."""
+    node = buffer.owner
+    if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
+        return None
+    base, rows, *indices = node.inputs
+    if base.owner is None or not isinstance(base.owner.op, AllocEmpty):
+        return None
+    (first, *rest) = indices_from_subtensor(indices, node.op.idx_list)
+    if rest or not isinstance(first, slice) or first.start is not None or first.step is not None:
+        return None
+    return rows, first.stop, base.owner.inputs[0]
+
+
+def _is_full(buffer: Any, n_steps: Any, size: int) -> bool:
+    """Whether ``buffer`` provably has ``n_steps + size`` rows, as `scan` allocates it."""
+    made = _expanded(buffer)
+    if made is None:
+        return False
+    _, stop, total = made
+    # The initial rows are ``size``, though the graph may only say that they are all of an array.
+    initial = Count(size) if stop is None else count(stop)
+    return count(total) in (count(n_steps).plus(Count(size)), count(n_steps).plus(initial))

@@ -1,0 +1,144 @@
+"""`cond`: a lazy conditional from two Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.type import TensorType
+
+from loopax.frontend.loops.capture import age, close
+from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
+from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in
+from loopax.frontend.loops.trees import Tree, flatten, leaf_names
+from loopax.ir.cond import Cond
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.records import INDEX_TYPE
+
+
+def cond(
+    pred: Any,
+    true_fn: Callable[..., Any],
+    false_fn: Callable[..., Any],
+    *operands: Any,
+    name: str | None = None,
+) -> Any:
+    """One of two branches; only the chosen one is computed.
+
+    ::
+
+        cond :: (bool, a -> b, a -> b, a) -> b
+
+        def cond(pred, true_fn, false_fn, *operands):
+            return true_fn(*operands) if pred else false_fn(*operands)
+
+    Parameters
+    ----------
+    pred
+        A bool scalar.
+    true_fn, false_fn
+        From the operands to pytrees of one structure. Each is called once, with symbols. What is made
+        in a branch is computed only where it is taken; what it uses of the graph around it is
+        captured by itself, and computed in any case.
+
+        The leaves of the two have the same types, by the rules for the carry of a `scan`: a constant
+        takes the type of the other leaf where that holds it exactly, floats take the wider type, and
+        static shapes that differ become unknown. The shapes themselves may differ.
+    operands
+        Pytrees of variables, arrays and numbers.
+    name
+        For printing and for messages.
+
+    Raises
+    ------
+    LoopTypeError
+        ``pred`` is no bool scalar, or the branches return different structures or types.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from loopax import cond
+    >>> x = pt.dscalar("x")
+    >>> y = cond(x > 0, lambda x: pt.log(x), lambda x: 0, x)
+    >>> y.eval({x: 1.0}), y.eval({x: -1.0})
+    (array(0.), array(0.))
+    """
+    what = f"cond '{name}'" if name else "cond"
+    flag = as_flag(pred, f"The condition of {what}", from_step=False)
+    since = age(INDEX_TYPE())
+    leaves, tree = flatten(operands)
+    names = [f"operands{n}" for n in leaf_names(operands)]
+    outer = [as_variable(x, n) for x, n in zip(leaves, names, strict=True)]
+    # A constant stays one: its value may make a shape.
+    dummies = [
+        x if isinstance(x, Constant) else x.type(name=n) for x, n in zip(outer, names, strict=True)
+    ]
+    made = [f(*tree.build(dummies)) for f in (true_fn, false_fn)]
+    (then, then_tree), (otherwise, otherwise_tree) = (flatten(out) for out in made)
+    _same_structure(made, then_tree, otherwise_tree, what)
+    paths = [f"out{n}" for n in leaf_names(made[0])]
+    pairs = [
+        _joined(as_variable(a, n), as_variable(b, n), n, what)
+        for a, b, n in zip(then, otherwise, paths, strict=True)
+    ]
+    outs = [a for a, _ in pairs] + [b for _, b in pairs]
+    given = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
+    closure = close(outs, [d for _, d in given], since, keep_young=True)
+    given += zip(closure.outer, closure.inner, strict=True)
+    # An operand that no branch reads would be computed for nothing.
+    read = {*graph_inputs(closure.outs)}
+    given = [(x, d) for x, d in given if d in read]
+    op = Cond.from_branches(
+        [d for _, d in given], closure.outs[: len(pairs)], closure.outs[len(pairs) :], name
+    )
+    return then_tree.build(op.bind(flag, [x for x, _ in given]))
+
+
+def _same_structure(made: list[Any], then: Tree, otherwise: Tree, what: str) -> None:
+    if then != otherwise:
+        names = [["out" + n for n in leaf_names(out)] for out in made]
+        raise LoopTypeError(
+            f"The branches of {what} return different structures.\n"
+            f"  true_fn:  {then.treedef}, with {', '.join(names[0]) or 'no leaf'}\n"
+            f"  false_fn: {otherwise.treedef}, with {', '.join(names[1]) or 'no leaf'}\n"
+            "Let both return the same one: where a branch has nothing to say, zeros of the right shape."
+        )
+
+
+def _joined(a: Variable, b: Variable, path: str, what: str) -> tuple[Variable, Variable]:
+    """Both leaves with one type, but for static shapes, which `Cond` joins."""
+    s: Any = a.type
+    t: Any = b.type
+    if s == t or s.is_super(t) or t.is_super(s):
+        return a, b
+    if isinstance(s, TensorType) and isinstance(t, TensorType) and s.ndim == t.ndim:
+        dtype = _one_dtype(a, b)
+        if dtype is not None:
+            return fitted(a, s.clone(dtype=dtype)), fitted(b, t.clone(dtype=dtype))
+    raise LoopTypeError(
+        f"The branches of {what} return different types: {path} is {s} in true_fn and {t} in false_fn.\n"
+        f"  true_fn:  {describe(a)}\n  false_fn: {describe(b)}\n"
+        "Let both return the same rank and dtype, for instance with result.astype('float64'), or "
+        "pt.zeros(shape) in the place of 0."
+    )
+
+
+def _one_dtype(a: Variable, b: Variable) -> str | None:
+    old, new = str(a.type.dtype), str(b.type.dtype)
+    fixed = [isinstance(v, Constant) for v in (a, b)]
+    if old == new or (fixed == [False, True] and exact_in(b, old)):
+        return old
+    if fixed == [True, False] and exact_in(a, new):
+        return new
+    if (common := join_of_kind(old, new)) is not None:
+        return common
+    if fixed == [True, True]:
+        return next((d for v, d in ((a, new), (b, old)) if exact_in(v, d)), None)
+    for v, dtype in ((a, new), (b, old)):
+        whole = v.type.dtype in pt.type.integer_dtypes
+        if whole and dtype not in pt.type.discrete_dtypes and is_unsettled(v):
+            return dtype
+    return None

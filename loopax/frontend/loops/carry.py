@@ -1,0 +1,265 @@
+"""The types of a carry: found by calling the step until it returns what it got.
+
+A leaf starts with the type of its initial value. Where the step returns another type, the leaf takes
+the join of the two, and the step is called again. A join is one of:
+
+- a wider type of the same kind: int32 and int64, float32 and float64 (or complex);
+- any type "above" a constant's whose values hold the constant exactly: PyTensor makes ``0`` an int8 and
+  ``0.5`` a float32 because they fit, which is not the user's problem in a float64 loop;
+- a static shape forgotten where it differs, dimension by dimension, at the same rank.
+
+Everything else is a `LoopTypeError`. An integer *variable* never becomes a float: it may be an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+
+from loopax.frontend.loops.leaves import as_variable, exact_in, is_weak
+from loopax.frontend.loops.trees import Tree, flatten, leaf_names
+from loopax.ir.errors import LoopTypeError, describe
+
+# Above all that can be joined: one change for each dtype of PyTensor that a leaf can rise to.
+_DTYPES = 14
+_KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 2}
+
+
+class Slot:
+    """One leaf of a carry: one state of the loop, of a type that may still rise.
+
+    `Lagged` (in lags.py) is the other kind, a leaf that is a window of past values.
+    """
+
+    def __init__(self, path: str, x: Any) -> None:
+        self.path = path
+        # The smallest type, which gives way to that of whatever it meets; see `settle`.
+        self.weak = is_weak(x)
+        self.init: Any = as_variable(x, path)
+        if self.weak:
+            self.init = pt.as_tensor(x)
+        self.type: Any = self.init.type
+
+    def enter(self, count: Any) -> None:
+        """Make new dummies. ``count`` is the number of steps taken before this one."""
+        self.states = [self.type(name=self.path)]
+        self.seen: Any = self.states[0]
+
+    def inits(self) -> list[Any]:
+        return [fitted(self.init, self.type)]
+
+    def nexts(self, result: Variable) -> list[Any]:
+        return [fitted(result, self.type)]
+
+    def final(self, finals: Sequence[Any], n_done: Any) -> Any:
+        """What the loop returns for this leaf, given the final states."""
+        return finals[0]
+
+
+class Traced(NamedTuple):
+    """What a call of a step gave, and the dummies that it was called with."""
+
+    i: Variable
+    rows: list[Variable]
+    carry: list[Variable]  # one leaf for each slot
+    ys: list[Variable]
+    ys_tree: Tree
+    stop: Any
+
+
+def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], what: str) -> Traced:
+    """Call ``trace`` until each slot has the type that the step returns for it.
+
+    ``trace`` is given a function that makes the slots' dummies.
+
+    Every call but the last two raises the type of a slot, and a type only rises: its dtype in the order
+    of `_rank`, which has `_DTYPES` places, a dimension of its shape from known to unknown, once, and a
+    weak integer to int64, once. So there are at most as many calls as the bound below says; in practice
+    two. The last but one is for what was let through inside because of types that were not settled.
+    """
+    bound = 3 + sum(_DTYPES + 1 + getattr(s.type, "ndim", 0) for s in slots)
+    lenient = True
+    for _ in range(bound):
+        leniences: list[Any] = []
+
+        def enter(count: Any, leniences: Any = leniences if lenient else None) -> None:
+            for slot in slots:
+                slot.enter(count)
+                if leniences is not None and may_rise(slot):
+                    mark_unsettled(slot.states, leniences)
+
+        traced = trace(enter)
+        changed, faults = [], []
+        for slot, result in zip(slots, traced.carry, strict=True):
+            try:
+                found = joined(slot, result, what)
+            except LoopTypeError as error:
+                # It counts once all other slots have settled: the result may depend on them.
+                faults.append(error)
+            else:
+                changed += [slot] * (slot.type != found)
+                slot.type = found
+        # What is an integer still gets the width that a Python int has everywhere else.
+        changed = changed or [s for s in slots if s.weak and _widened(s)]
+        if changed:
+            continue
+        if faults:
+            raise faults[0]
+        if leniences:
+            lenient = False  # types have settled: now everything inside has to be as it is
+            continue
+        return traced
+    raise AssertionError(f"the carry of {what} does not settle: {[s.type for s in slots]}")
+
+
+def _widened(slot: Any) -> bool:
+    slot.weak = False
+    rises = slot.type.dtype != "int64" and np.can_cast(slot.type.dtype, "int64", "safe")
+    if rises and slot.type.dtype != "bool":
+        slot.type = slot.type.clone(dtype="int64")
+        return True
+    return False
+
+
+def carry_leaves(result: Any, names: Sequence[str], tree: Tree, what: str) -> list[Variable]:
+    """The leaves of the carry that a step returned; it must have the structure of the one it got."""
+    leaves, found = flatten(result)
+    if found != tree:
+        got, new = [*names], ["carry" + name for name in leaf_names(result)]
+        lines = [f"  - {name} is missing" for name in got if name not in new]
+        lines += [f"  - {name} was not there" for name in new if name not in got]
+        raise LoopTypeError(
+            f"The step of {what} returns a carry of another structure than it got.\n"
+            + "".join(f"{line}\n" for line in lines)
+            + f"  in:  {_structure(tree)}\n  out: {_structure(found)}\n"
+            "A step returns (carry, y), or (carry, y, stop), and this carry has the structure of "
+            "the initial one, which is the carry of the next step. (A lag is one leaf: the step gets "
+            "its past values and returns one new one.)"
+        )
+    return [as_variable(x, name) for x, name in zip(leaves, names, strict=True)]
+
+
+def _structure(tree: Tree) -> str:
+    boxes = "".join(f", {box.kind.__name__}" for box in tree.boxes if box)
+    return str(tree.treedef) + boxes
+
+
+def joined(slot: Any, result: Variable, what: str) -> Any:
+    """The type that holds both the slot's values so far and ``result``, or a `LoopTypeError`."""
+    before, after = slot.type, result.type
+    if before == after or before.is_super(after):
+        return before
+    reason = f"Start from a value of type {after}, or return one of type {before}."
+    if isinstance(before, TensorType) and isinstance(after, TensorType):
+        if before.ndim != after.ndim:
+            reason = (
+                f"The rank is {before.ndim} going in and {after.ndim} coming out, and no rule says where "
+                "an axis would have to be added. Start from an array of the result's shape, for "
+                "instance pt.zeros(shape), or return a value of the initial one's rank."
+            )
+        else:
+            dtype, reason = _joined_dtype(slot, result)
+            if dtype:
+                shape = [
+                    a if a == b else None for a, b in zip(before.shape, after.shape, strict=True)
+                ]
+                return before.clone(dtype=dtype, shape=tuple(shape))
+    elif after.is_super(before):
+        return after
+    raise LoopTypeError(
+        f"{what} changes the type of its carry: {slot.path} is {before} going into the step and {after} "
+        f"coming out of it.\n  in:  {_found(slot.init)}\n  out: {_found(result)}\n{reason}"
+    )
+
+
+def _found(v: Variable) -> str:
+    if isinstance(v, Constant) and isinstance(v.type, TensorType):
+        return f"the constant {_short(v)} of type {v.type}"
+    return describe(v)
+
+
+def _short(v: Constant) -> str:
+    return np.array2string(np.asarray(v.data), threshold=4, edgeitems=1).replace("\n", "")
+
+
+def _rank(dtype: str) -> tuple[int, int, bool]:
+    """The order in which dtypes rise."""
+    d = np.dtype(dtype)
+    return _KINDS[d.kind], d.itemsize, d.kind == "u"
+
+
+def _joined_dtype(slot: Any, result: Variable) -> tuple[str, str]:
+    """The dtype that holds both, or ``""`` and the reason why there is none."""
+    old, new = slot.type.dtype, result.type.dtype
+    initial: Any = slot.init
+    if old == new:
+        return old, ""
+    if isinstance(result, Constant) and exact_in(result, old):
+        return old, ""
+    if (common := join_of_kind(old, new)) is not None:
+        return common, ""
+    if isinstance(initial, Constant):
+        if _rank(new) > _rank(old) and exact_in(initial, new):
+            return new, ""
+        if _rank(new) > _rank(old):
+            return "", (
+                f"Its initial value, {_short(initial)}, is not exact in {new}. Start from a value that "
+                f"is, for instance np.asarray({_short(initial)}, '{new}'), which rounds it."
+            )
+    if _rank(old)[0] == 1 and _rank(new)[0] == 2 and is_unsettled(initial):
+        return new, ""
+    name = initial.name or "init"
+    if _rank(old)[0] == 1 and _rank(new)[0] == 2:
+        return "", (
+            "An integer variable is not made a float unasked: start from a float, "
+            f"{name}.astype('{new}'), or return an integer, result.astype('{old}')."
+        )
+    return "", f"Start from {name}.astype('{new}'), or return result.astype('{old}')."
+
+
+def join_of_kind(a: str, b: str) -> str | None:
+    """The dtype of the same kind (bool; integers; floats and complex) that holds both exactly."""
+    common = np.promote_types(a, b).name
+    same = _rank(a)[0] == _rank(b)[0] == _rank(common)[0]
+    return common if same else None
+
+
+def may_rise(slot: Any) -> bool:
+    """Whether the slot is an integer that may yet turn out to be a float."""
+    dtype = getattr(slot.type, "dtype", "")
+    if dtype not in pt.type.integer_dtypes:
+        return False
+    return isinstance(slot.init, Constant) or is_unsettled(slot.init)
+
+
+def mark_unsettled(dummies: Sequence[Variable], leniences: list[Any]) -> None:
+    """Say that the dtype of ``dummies`` is not known yet.
+
+    An inner loop that starts from one, or a branch that returns one, must then not refuse it for being
+    an integer; if it makes it a float it says so in ``leniences``.
+    """
+    for v in dummies:
+        v.tag.leniences = leniences
+
+
+def is_unsettled(v: Variable) -> bool:
+    """Whether ``v`` hangs on a dummy whose dtype is not known yet. It counts as a lenience."""
+    found = [x.tag.leniences for x in ancestors([v]) if hasattr(x.tag, "leniences")]
+    for leniences in found:
+        leniences.append(v)
+    return bool(found)
+
+
+def fitted(v: Variable, kind: Any) -> Any:
+    """``v`` as a value of type ``kind``, which `joined` found to hold it."""
+    if isinstance(v.type, TensorType) and v.type.dtype != kind.dtype:
+        if isinstance(v, Constant):
+            return pt.constant(np.asarray(v.data).astype(kind.dtype), name=v.name)
+        return pt.cast(v, kind.dtype)
+    return v

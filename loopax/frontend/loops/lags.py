@@ -1,0 +1,180 @@
+"""Lags and leads: a step that looks back at several past values, or ahead in a sequence.
+
+``lag(x0, [1, 12])`` in the carry is one leaf. ``x0`` holds the last ``max(lags)`` values in order; the step
+gets a tuple of the wanted ones and returns one new value. The values are a `Window` (see windows.py):
+few of them are states in a shift register, more than that are rows of a ring buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.type import TensorType
+
+from loopax.frontend.loops.carry import fitted
+from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.windows import may_be_cut, window
+from loopax.ir.checked import Checked
+from loopax.ir.errors import LoopTypeError, describe
+
+
+class Lag:
+    """What `lag` returns: a leaf of ``init``."""
+
+    def __init__(self, x0: Any, lags: tuple[int, ...]) -> None:
+        self.x0, self.lags = x0, lags
+
+    def __repr__(self) -> str:
+        return f"lag({self.x0}, {list(self.lags)})"
+
+
+class Lead:
+    """What `lead` returns: a leaf of ``xs``."""
+
+    def __init__(self, xs: Any, offsets: tuple[int, ...]) -> None:
+        self.xs, self.offsets = xs, offsets
+
+    def __repr__(self) -> str:
+        return f"lead({self.xs}, {list(self.offsets)})"
+
+
+def lag(x0: Any, lags: Sequence[int]) -> Any:
+    """Past values as part of a loop's carry.
+
+    ::
+
+        lag :: ([a], [int]) -> leaf of init; the step gets (a, ..., a) there and returns a
+
+    Parameters
+    ----------
+    x0
+        The values before the first step, the oldest first: a tensor with a leading axis of
+        ``max(lags)`` rows.
+    lags
+        Which past values the step gets, in this order: 1 is the value that the step before returned, 12
+        that of twelve steps before. They are counted in steps: in a loop with ``reverse=True`` the
+        step before has the next row of ``xs``, and ``x0`` has, last, the value behind the last row.
+
+    Returns
+    -------
+    Lag
+        Put it into ``init``. The final carry has there the last ``max(lags)`` values, the oldest first,
+        as an array: it can be given to `lag` again, to go on.
+
+    Raises
+    ------
+    LoopTypeError
+        ``lags`` is empty or has a number below 1; ``x0`` has another number of rows than ``max(lags)``
+        (where that is only known when the program runs, an AssertionError then).
+
+    Examples
+    --------
+    A seasonal recurrence, ``x[t] = x[t-1] + x[t-4]``:
+
+    >>> import numpy as np
+    >>> from loopax import lag, scan
+    >>> def step(carry, _):
+    ...     (last, season), new = carry, carry[0] + carry[1]
+    ...     return new, new
+    >>> final, ys = scan(step, lag(np.ones(4), [1, 4]), length=5)
+    >>> ys.eval()
+    array([2., 3., 4., 5., 7.])
+    >>> final.eval()
+    array([3., 4., 5., 7.])
+    """
+    return Lag(x0, _offsets(lags, 1, "lag", "the value that a step returned before"))
+
+
+def lead(xs: Any, offsets: Sequence[int]) -> Any:
+    """Rows ahead as part of a loop's sequences.
+
+    ::
+
+        lead :: ([a], [int]) -> leaf of xs; the step gets (a, ..., a) there
+
+    Parameters
+    ----------
+    xs
+        A tensor with a leading axis (or a typed list).
+    offsets
+        Which rows step ``t`` gets, in this order: 0 is ``xs[t]``, 1 is ``xs[t + 1]``. They are counted
+        in rows, whatever the direction of the loop. The sequence then has ``max(offsets)`` steps
+        fewer than rows, but never fewer than 0.
+
+    Raises
+    ------
+    LoopTypeError
+        ``offsets`` is empty or has a number below 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import lead, map
+    >>> map(lambda x: x[1] - x[0], lead(np.array([1.0, 4.0, 9.0]), [0, 1])).eval()
+    array([3., 5.])
+    """
+    return Lead(xs, _offsets(offsets, 0, "lead", "a row of the sequence"))
+
+
+def _offsets(given: Any, least: int, name: str, what: str) -> tuple[int, ...]:
+    try:
+        found = tuple(given)
+        whole = all(isinstance(k, int) and not isinstance(k, bool) and k >= least for k in found)
+    except TypeError:
+        found, whole = (), False
+    if not found or not whole:
+        raise LoopTypeError(
+            f"{name}(..., {given!r}): it takes a list of integers from {least} on, each for {what}, for "
+            f"instance {name}(x, [{least}, {least + 1}])."
+        )
+    return found
+
+
+class Lagged:
+    """A leaf of a carry that is a window of past values; see `loopax.frontend.loops.carry.Slot`."""
+
+    weak = False
+
+    def __init__(self, path: str, marked: Lag, truncate_gradient: int = -1) -> None:
+        self.path, self.lags = path, marked.lags
+        self.truncate_gradient = truncate_gradient
+        self.anchor: Any = None
+        self.size = max(marked.lags)
+        self.init: Any = as_variable(marked.x0, path)
+        if not isinstance(self.init.type, TensorType) or self.init.type.ndim == 0:
+            raise LoopTypeError(
+                f"{path} is a lag of {describe(self.init)}: it takes a tensor with a leading axis, the "
+                f"{self.size} values before the first step."
+            )
+        rows = self.init.type.shape[0]
+        if rows not in (None, self.size):
+            raise LoopTypeError(
+                f"{path} is lag(x0, {[*self.lags]}), which looks back {self.size} steps, but x0 has {rows} "
+                f"rows ({describe(self.init)}). Give it x0[-{self.size}:], the values before the first "
+                "step, the oldest first."
+            )
+        self.type: Any = self.init.type.clone(shape=self.init.type.shape[1:])
+
+    def enter(self, count: Any) -> None:
+        rows = fitted(self.init, self.type)
+        if rows.type.shape[0] is None:
+            # Not by specify_shape: a rewrite forgets it where single rows are read, another one fails.
+            message = f"{self.path} is lag(x0, {[*self.lags]}): x0 must have {self.size} rows."
+            rows = Checked(AssertionError, message)(rows, pt.eq(rows.shape[0], self.size))
+        if may_be_cut(self.size, self.type, self.truncate_gradient):
+            self.anchor = rows
+        self.window = window(rows, self.size, self.type, count, self.anchor)
+        self.states = self.window.states
+        self.seen = tuple(self.window.read(self.size - k) for k in self.lags)
+
+    def inits(self) -> list[Any]:
+        return self.window.inits
+
+    def nexts(self, result: Variable) -> list[Any]:
+        return self.window.move({self.size: fitted(result, self.type)})
+
+    def final(self, finals: Sequence[Any], n_done: Any) -> Any:
+        return self.window.rows_together(finals, n_done)

@@ -1,0 +1,171 @@
+"""The sequences of a loop: what it slices, how many steps that makes, what a step sees.
+
+A typed list of tensors is captured whole and indexed in the step; everything else is sliced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.type import TensorType
+from pytensor.typed_list import length as list_length
+from pytensor.typed_list.type import TypedListType
+
+from loopax.frontend.loops.lags import Lead
+from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.ir.checked import Checked
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.records import INDEX_TYPE
+
+
+class Rows:
+    """``xs``, flat: each leaf is one sequence, a lead is one for each of its offsets."""
+
+    def __init__(self, xs: Any, what: str) -> None:
+        leaves, self.tree = flatten(xs)
+        names = [f"xs{name}" for name in leaf_names(xs)]
+        self.leaves = [_Leaf(n, x, what) for n, x in zip(names, leaves, strict=True)]
+        self.what = what
+
+    def steps(self, length: Any) -> Any:
+        """The number of steps, an int where it is known, else an int64 scalar.
+
+        Raises
+        ------
+        LoopTypeError
+            There is neither ``length`` nor a sequence, or two known lengths differ. What is not known
+            yet is checked when the loop runs.
+        """
+        known = [(leaf.name, leaf.steps) for leaf in self.leaves if isinstance(leaf.steps, int)]
+        if length is not None:
+            length = _as_length(length, self.what)
+            if isinstance(length, int):
+                known = [("length", length), *known]
+        elif not self.leaves:
+            raise LoopTypeError(
+                f"{self.what} has neither xs nor length, so nothing says how many steps to take: give it "
+                "xs, sequences with a leading axis, or length, a number of steps."
+            )
+        if len({n for _, n in known}) > 1:
+            lines = [f"  - {name}: {n}" for name, n in known]
+            lines += [
+                f"  - {leaf.name}: {describe(leaf.x)}"
+                for leaf in self.leaves
+                if isinstance(leaf.x, Variable) and leaf.marked
+            ]
+            raise LoopTypeError(
+                f"{self.what} is given different numbers of steps:\n" + "\n".join(lines) + "\n"
+                "All sequences have one row for each step: slice the longer ones, xs[:n]. (A lead takes "
+                "as many rows more as it looks ahead.)"
+            )
+        if length is not None:
+            return length
+        return known[0][1] if known else self.leaves[0].steps
+
+    def checked(self, n_steps: Any) -> Any:
+        """``n_steps``, which raises when it runs unless the lists that are indexed have as many rows."""
+        for leaf in self.leaves:
+            if leaf.indexed and leaf.steps is not n_steps:
+                message = f"{leaf.name} of {self.what} has another number of rows than the loop has steps."
+                n_steps = Checked(AssertionError, message)(n_steps, pt.eq(n_steps, leaf.steps))
+        return n_steps
+
+    def with_unread_checked(self, n_steps: Any, unread: Sequence[bool]) -> Any:
+        """``n_steps``, which raises when it runs unless the sequences that no step reads have as many rows.
+
+        What is not read is removed from the loop, and the loop's own check with it.
+        """
+        for x, skipped in zip(self.sequences(), unread, strict=True):
+            known = (
+                isinstance(n_steps, Constant) and getattr(x.type, "shape", (None,))[0] is not None
+            )
+            if not skipped or known:
+                continue
+            rows = list_length(x) if isinstance(x.type, TypedListType) else x.shape[0]
+            message = (
+                f"{self.what} takes a row of each sequence a step; one has another number of rows."
+            )
+            n_steps = Checked(ValueError, message)(n_steps, pt.eq(n_steps, rows))
+        return n_steps
+
+    @property
+    def indexed(self) -> list[Variable]:
+        return [leaf.x for leaf in self.leaves if leaf.indexed]
+
+    def sequences(self) -> list[Any]:
+        return [s for leaf in self.leaves for s in leaf.sequences()]
+
+    def dummies(self) -> list[Variable]:
+        return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
+
+    def build(self, dummies: Sequence[Variable], i: Variable) -> Any:
+        """What the step with row ``i`` sees of ``dummies``."""
+        rest = iter(dummies)
+        seen: list[Any] = []
+        for leaf in self.leaves:
+            if leaf.indexed:
+                rows = tuple(leaf.x[i + k if k else i] for k in leaf.offsets)
+            else:
+                rows = tuple(next(rest) for _ in leaf.offsets)
+            seen.append(rows if leaf.marked else rows[0])
+        return self.tree.build(seen)
+
+
+class _Leaf:
+    def __init__(self, name: str, x: Any, what: str) -> None:
+        self.name, self.marked = name, isinstance(x, Lead)
+        self.offsets = x.offsets if isinstance(x, Lead) else (0,)
+        self.x: Any = as_variable(x.xs if isinstance(x, Lead) else x, name)
+        is_list = isinstance(self.x.type, TypedListType)
+        # A list of tensors may have unequal ones, which cannot be stacked to a sequence.
+        self.indexed = is_list and isinstance(self.x.type.ttype, TensorType)
+        if not is_list and not (isinstance(self.x.type, TensorType) and self.x.type.ndim):
+            raise LoopTypeError(
+                f"{name} is {describe(self.x)}: {what} takes one row of it at each step, so it must be a "
+                "tensor with a leading axis, or a typed list. (A Python list is a tree of sequences: "
+                "np.array(...) of it is one sequence. What every step needs whole is used in the step "
+                "as it is: it is captured by itself.)"
+            )
+        n = None if is_list else self.x.type.shape[0]
+        ahead = max(self.offsets)
+        if n is not None:
+            self.steps: Any = max(n - ahead, 0)
+        else:
+            rows = list_length(self.x) if is_list else self.x.shape[0]
+            self.steps = pt.maximum(rows - ahead, 0) if ahead else rows
+
+    def row_types(self) -> list[Any]:
+        if self.indexed:
+            return []
+        t = self.x.type
+        row = t.ttype if isinstance(t, TypedListType) else t.clone(shape=t.shape[1:])
+        return [row for _ in self.offsets]
+
+    def sequences(self) -> list[Any]:
+        if self.indexed:
+            return []
+        ahead = max(self.offsets)
+        return [
+            self.x[k : k - ahead] if k < ahead else self.x[k:] if k else self.x
+            for k in self.offsets
+        ]
+
+
+def _as_length(length: Any, what: str) -> Any:
+    if isinstance(length, np.ndarray) and length.ndim == 0:
+        length = length[()]
+    if isinstance(length, Variable):
+        t = length.type
+        if isinstance(t, TensorType) and t.ndim == 0 and t.dtype in pt.type.integer_dtypes:
+            return INDEX_TYPE.filter_variable(pt.cast(length, "int64"))
+    elif isinstance(length, int | np.integer) and not isinstance(length, bool) and length >= 0:
+        return int(length)
+    found = describe(length) if isinstance(length, Variable) else repr(length)
+    raise LoopTypeError(
+        f"length of {what} is {found}: it is an integer from 0 on, or an integer scalar variable."
+    )

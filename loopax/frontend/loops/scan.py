@@ -1,0 +1,282 @@
+"""`scan`: a loop from a Python function of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from loopax.frontend.loops.capture import (
+    age,
+    close,
+    refuse_captures,
+    refuse_hidden_draws,
+    substitute,
+)
+from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
+from loopax.frontend.loops.lags import Lag, Lagged
+from loopax.frontend.loops.leaves import as_flag, as_variable
+from loopax.frontend.loops.rows import Rows
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.scan import Scan
+
+
+def scan(
+    step: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any = None,
+    length: Any = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+    checkpoint: int | Literal["sqrt"] | None = None,
+    truncate_gradient: int = -1,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """A loop that carries a state through the rows of ``xs`` and collects what each step emits.
+
+    ::
+
+        scan :: ((c, a) -> (c, b), c, [a]) -> (c, [b])
+        scan :: ((c, a) -> (c, b, stop), c, [a]) -> (c, [b], stopped)
+
+        def scan(step, carry, xs):
+            ys, stop = [], False
+            for x in xs:  # backwards where reverse: ys line up with xs all the same
+                carry, y, stop = step(carry, x)
+                ys.append(y)
+                if stop:
+                    break
+            return carry, stack(ys), stop
+
+    Parameters
+    ----------
+    step
+        Called with symbols, two or three times while the types of the carry are found out, not once per
+        step. What it uses of the graph around it, shared variables and the variables of an outer step
+        included, is captured by itself, and gradients flow through it. It cannot see what ``init``
+        was made from.
+    init
+        The carry before the first step. Like ``xs``, the carry and ``y`` it is a pytree (nested
+        tuples, lists, dicts, named tuples, dataclasses, None) whose leaves are variables of any type,
+        shared variables, arrays or numbers; see also `lag`.
+
+        The carry has one type throughout. A constant takes the type that the step returns, where
+        that holds it exactly; a float variable takes a wider one; a static shape that changes becomes
+        unknown. A Python int is an int64, a Python float has ``pytensor.config.floatX``.
+    xs
+        Sequences: tensors with a leading axis, or typed lists; see also `lead`.
+    length
+        The number of steps, an integer or an integer scalar variable. Without it ``xs`` says it. Every
+        sequence has exactly that many rows.
+    reverse
+        Whether to go from the last row to the first.
+    unroll
+        How many steps a backend may write out in one iteration of its loop.
+    checkpoint
+        What reverse mode keeps: None leaves it to the backend; ``k`` keeps the states before every
+        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of the number of steps.
+    truncate_gradient
+        How many steps, from the last one back, a gradient goes through; -1 for all.
+    strict
+        Whether to refuse a step that captures variables.
+    name
+        For printing and for messages.
+
+    Returns
+    -------
+    final, ys
+        The carry after the last step, and what the steps emitted: each leaf that is a tensor stacked
+        along a new leading axis, any other leaf as a typed list. With no steps ``final`` is ``init``,
+        and ``ys`` has no rows, of the right trailing shape.
+    stopped
+        Only where the step returns a stop flag: whether one was raised. The step that raises it is
+        counted, and its ``y`` is kept.
+
+    Raises
+    ------
+    LoopTypeError
+        The step returns something else than ``(carry, y)`` or ``(carry, y, stop)``, or a carry of
+        another structure or type than it got; there is neither ``xs`` nor ``length``, or they
+        differ (where that is only known when the program runs, a ValueError then).
+    StatefulFunctionError
+        The step draws from a generator that it would have to carry.
+    LoopaxError
+        ``strict`` is set, and the step captures variables.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import scan
+    >>> final, ys = scan(lambda c, x: (c + x, c * x), 0.0, np.array([1.0, 2.0, 3.0]))
+    >>> final.eval(), ys.eval()
+    (array(6.), array([0., 2., 9.]))
+
+    A loop that stops:
+
+    >>> final, ys, stopped = scan(lambda c, _: (2 * c, c, c > 3), 1, length=10)
+    >>> final.eval(), ys.eval(), stopped.eval()
+    (array(8), array([1, 2, 4]), array(True))
+    """
+    options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
+    what = f"scan '{name}'" if name else "scan"
+
+    def one_step(i: Any, carry: Any, x: Any) -> Emitted:
+        return _unpacked(step(carry, x), what)
+
+    rows = Rows(xs, what)
+    found = run(one_step, init, rows, rows.steps(length), options, what=what, strict=strict)
+    if found.stopped is None:
+        return found.final, found.ys
+    return found
+
+
+class Emitted(NamedTuple):
+    """What a step returns."""
+
+    carry: Any
+    y: Any = None
+    stop: Any = None
+
+
+class Result(NamedTuple):
+    """What a loop returns. ``stopped`` is None where it cannot stop."""
+
+    final: Any
+    ys: Any
+    stopped: Any
+
+
+def make_options(
+    name: str | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    checkpoint: Any = None,
+    truncate_gradient: int = -1,
+) -> ScanOptions:
+    """The options of a loop, checked."""
+
+    def whole(x: Any) -> bool:
+        return isinstance(x, int) and not isinstance(x, bool)
+
+    if not (whole(unroll) and unroll >= 1):
+        raise ValueError(f"unroll is {unroll!r}: it is a number of steps from 1 on.")
+    if not (checkpoint in (None, "sqrt") or (whole(checkpoint) and checkpoint >= 1)):
+        raise ValueError(
+            f'checkpoint is {checkpoint!r}: it is None, "sqrt", or a number of steps from 1 on.'
+        )
+    if not (whole(truncate_gradient) and (truncate_gradient >= 1 or truncate_gradient == -1)):
+        raise ValueError(
+            f"truncate_gradient is {truncate_gradient!r}: it is a number of steps from 1 on, or -1 "
+            "for all of them. pytensor.gradient.disconnected_grad cuts a gradient everywhere."
+        )
+    return ScanOptions(name, bool(reverse), unroll, checkpoint, truncate_gradient)
+
+
+def run(
+    step: Callable[[Any, Any, Any], Emitted],
+    init: Any,
+    rows: Rows,
+    n_steps: Any,
+    options: ScanOptions,
+    *,
+    what: str,
+    strict: bool = False,
+    go_on: Callable[[Any], Any] | None = None,
+    own: Sequence[Variable] = (),
+) -> Result:
+    """The loop of ``step(i, carry, row)``, as one `Scan`.
+
+    Parameters
+    ----------
+    go_on
+        Called with a carry, it says whether another step follows. It is asked before the first step
+        too: where it says no there, the loop takes none.
+    own
+        Variables that ``step`` captures on our account, so that ``strict`` has nothing to say.
+    """
+    leaves, tree = flatten(init)
+    names = ["carry" + name for name in leaf_names(init)]
+    slots = [_slot(n, x, options) for n, x in zip(names, leaves, strict=True)]
+    n_steps = pt.constant(n_steps, dtype="int64") if isinstance(n_steps, int) else n_steps
+    n_steps = rows.checked(n_steps)
+    last = n_steps - 1 if options.reverse else None
+
+    def trace(enter: Callable[[Any], None]) -> Traced:
+        i = INDEX_TYPE(name="i")
+        enter(i if last is None else last - i)
+        row_dummies = rows.dummies()
+        result = step(i, tree.build([s.seen for s in slots]), rows.build(row_dummies, i))
+        carry = carry_leaves(result.carry, names, tree, what)
+        y_leaves, y_tree = flatten(result.y)
+        y_names = ["y" + name for name in leaf_names(result.y)]
+        ys = [as_variable(y, n) for y, n in zip(y_leaves, y_names, strict=True)]
+        closing = [] if result.stop is None else [result.stop]
+        refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
+        return Traced(i, row_dummies, carry, ys, y_tree, result.stop)
+
+    traced = settle(slots, trace, what)
+    i, stop, since = traced.i, traced.stop, age(traced.i)
+    states = [v for s in slots for v in s.states]
+    inits = [v for s in slots for v in s.inits()]
+    nexts = [v for s, result in zip(slots, traced.carry, strict=True) for v in s.nexts(result)]
+    if go_on is not None:
+        flag = as_flag(go_on(tree.build([s.seen for s in slots])), f"The condition of {what}")
+        refuse_hidden_draws([flag], since, what)
+        # It is traced on the dummies, so that it sees neither the initial values nor the step.
+        (before,) = substitute(
+            [flag], {i: pt.constant(0, dtype="int64"), **_pairs(states, inits)}, since
+        )
+        (after,) = substitute([flag], {i: i + 1, **_pairs(states, nexts)}, since)
+        stop = pt.invert(after)
+        n_steps = pt.switch(before, n_steps, pt.constant(0, dtype="int64"))
+
+    closing = [] if stop is None else [stop]
+    dummies = [i, *traced.rows, *states]
+    closure = close([*nexts, *traced.ys, *closing], dummies, since)
+    if strict:
+        anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
+        ours = {n_steps, last, *own, *rows.indexed, *anchors}
+        refuse_captures([v for v in closure.outer if v not in ours], what)
+    read = {*ancestors(closure.outs)}
+    n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
+    k, y = len(nexts), len(nexts) + len(traced.ys)
+    outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
+    op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
+    made = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
+    n_done = n_steps if stop is None else made.n_done
+    rest = iter(made.finals)
+    finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
+    return Result(tree.build(finals), traced.ys_tree.build(made.traces), made.stopped)
+
+
+def _slot(name: str, x: Any, options: ScanOptions) -> Any:
+    return Lagged(name, x, options.truncate_gradient) if isinstance(x, Lag) else Slot(name, x)
+
+
+def _pairs(old: Sequence[Any], new: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(old, new, strict=True))
+
+
+def _unpacked(result: Any, what: str) -> Emitted:
+    if isinstance(result, tuple) and len(result) in (2, 3):
+        flags = [as_flag(flag, f"The stop flag of {what}") for flag in result[2:]]
+        return Emitted(*result[:2], *flags)
+    if isinstance(result, tuple):
+        found = f"a tuple of {len(result)}"
+    elif isinstance(result, Variable):
+        found = f"one variable, {describe(result)}"
+    else:
+        found = f"{result!r} of type {type(result).__name__}"
+    raise LoopTypeError(
+        f"The step of {what} returns {found}. A step returns a tuple, (carry, y) or (carry, y, stop):\n\n"
+        "    def step(carry, x):\n"
+        "        new = carry + x\n"
+        "        return new, new  # or new, None, where nothing is collected"
+    )

@@ -1,0 +1,343 @@
+"""Loops with fewer words, each a `scan` with something fixed.
+
+- `map` has no carry, `reduce` collects nothing;
+- `filter` is a map to flags, and the rows where they are true;
+- `fori_loop` has the index for a sequence, and collects nothing;
+- `while_loop` has no sequence, and a condition that stops it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.type import TensorType
+from pytensor.typed_list import append
+from pytensor.typed_list.type import TypedListType
+
+from loopax.frontend.loops.branches import cond
+from loopax.frontend.loops.leaves import as_flag, as_variable
+from loopax.frontend.loops.rows import Rows
+from loopax.frontend.loops.scan import Emitted, make_options, run
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.records import INDEX_TYPE, UNBOUNDED
+
+
+def map(
+    f: Callable[[Any], Any],
+    xs: Any,
+    length: Any = None,
+    *,
+    unroll: int = 1,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """``f`` of each row.
+
+    ::
+
+        map :: (a -> b, [a]) -> [b]
+
+        def map(f, xs):
+            return stack([f(x) for x in xs])
+
+    Parameters
+    ----------
+    f
+        From a row to a pytree.
+    xs, length, unroll, strict, name
+        As in `scan`.
+
+    Raises
+    ------
+    LoopTypeError, StatefulFunctionError, LoopaxError
+        As in `scan`.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from loopax import map
+    >>> map(lambda x: {"sum": x.sum(), "last": x[-1]}, np.arange(6.0).reshape(3, 2))["sum"].eval()
+    array([1., 5., 9.])
+    """
+    what = f"map '{name}'" if name else "map"
+    rows = Rows(xs, what)
+    options = make_options(name, unroll=unroll)
+    return run(
+        lambda i, carry, x: Emitted(None, f(x)),
+        None,
+        rows,
+        rows.steps(length),
+        options,
+        what=what,
+        strict=strict,
+    ).ys
+
+
+def reduce(
+    f: Callable[[Any, Any], Any],
+    init: Any,
+    xs: Any,
+    length: Any = None,
+    *,
+    reverse: bool = False,
+    unroll: int = 1,
+    checkpoint: int | Literal["sqrt"] | None = None,
+    truncate_gradient: int = -1,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """The carry after the last row.
+
+    ::
+
+        reduce :: ((c, a) -> c, c, [a]) -> c
+
+        def reduce(f, carry, xs):
+            for x in xs:
+                carry = f(carry, x)
+            return carry
+
+    Parameters
+    ----------
+    f
+        From a carry and a row to a carry.
+    init, xs, length, reverse, unroll, checkpoint, truncate_gradient, strict, name
+        As in `scan`.
+
+    Raises
+    ------
+    LoopTypeError, StatefulFunctionError, LoopaxError
+        As in `scan`.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from loopax import reduce
+    >>> reduce(pt.maximum, 0.0, np.array([1.0, 3.0, 2.0])).eval()
+    array(3.)
+    """
+    what = f"reduce '{name}'" if name else "reduce"
+    rows = Rows(xs, what)
+    options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
+    return run(
+        lambda i, carry, x: Emitted(f(carry, x)),
+        init,
+        rows,
+        rows.steps(length),
+        options,
+        what=what,
+        strict=strict,
+    ).final
+
+
+def filter(
+    pred: Callable[[Any], Any], xs: Any, *, strict: bool = False, name: str | None = None
+) -> Any:
+    """The rows for which ``pred`` is true.
+
+    ::
+
+        filter :: (a -> bool, [a]) -> [a]
+
+        def filter(pred, xs):
+            return stack([x for x in xs if pred(x)])
+
+    How many these are is known when the program runs. PyTensor takes that everywhere; JAX takes it
+    where the flags are known while it traces, or where the rows are reduced at once.
+
+    Parameters
+    ----------
+    pred
+        From a row to a bool scalar.
+    xs
+        A pytree of tensors or typed lists, all with the same number of rows.
+    strict, name
+        As in `scan`.
+
+    Raises
+    ------
+    LoopTypeError
+        ``pred`` gives anything but a bool scalar, or ``xs`` has a `lead` in it; and as in `scan`.
+    StatefulFunctionError, LoopaxError
+        As in `scan`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import filter
+    >>> filter(lambda x: x > 1, np.array([1.0, 3.0, 2.0])).eval()
+    array([3., 2.])
+    """
+    what = f"filter '{name}'" if name else "filter"
+    rows = Rows(xs, what)
+    for leaf in rows.leaves:
+        if leaf.marked:
+            raise LoopTypeError(
+                f"{leaf.name} is a lead, and {what} returns rows of xs: take the rows first, "
+                "map(lambda x: x, lead(xs, [0, 1])), and filter the result."
+            )
+
+    def flag(i: Any, carry: Any, x: Any) -> Emitted:
+        return Emitted(None, as_flag(pred(x), f"What the predicate of {what} returns"))
+
+    kept = run(flag, None, rows, rows.steps(None), make_options(name), what=what, strict=strict).ys
+    return rows.tree.build([_chosen(leaf.x, kept) for leaf in rows.leaves])
+
+
+def _chosen(x: Any, kept: Variable) -> Any:
+    """The rows of ``x`` where ``kept``."""
+    if not isinstance(x.type, TypedListType):
+        return x[pt.nonzero(kept)[0]]
+    empty = x[:0]
+    return reduce(
+        lambda found, row: cond(row[1], lambda: append(found, row[0]), lambda: found),
+        empty,
+        (x, kept),
+    )
+
+
+def fori_loop(
+    lo: Any,
+    hi: Any,
+    body: Callable[[Any, Any], Any],
+    init: Any,
+    *,
+    unroll: int = 1,
+    checkpoint: int | Literal["sqrt"] | None = None,
+    truncate_gradient: int = -1,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """A loop over the integers from ``lo`` to ``hi - 1``.
+
+    ::
+
+        fori_loop :: (int, int, (int, c) -> c, c) -> c
+
+        def fori_loop(lo, hi, body, carry):
+            for i in range(lo, hi):
+                carry = body(i, carry)
+            return carry
+
+    Parameters
+    ----------
+    lo, hi
+        Integers or integer scalar variables; there is no step where ``hi <= lo``.
+    body
+        From the index, an int64 scalar, and a carry to a carry.
+    init, unroll, checkpoint, truncate_gradient, strict, name
+        As in `scan`.
+
+    Raises
+    ------
+    LoopTypeError
+        A bound is no integer scalar; and as in `scan`.
+    StatefulFunctionError, LoopaxError
+        As in `scan`.
+
+    Examples
+    --------
+    >>> from loopax import fori_loop
+    >>> fori_loop(1, 6, lambda i, c: c * i, 1).eval()
+    array(120)
+    """
+    what = f"fori_loop '{name}'" if name else "fori_loop"
+    first, end = _bound(lo, "lo", what), _bound(hi, "hi", what)
+    whole = isinstance(first, int) and isinstance(end, int)
+    n_steps = max(end - first, 0) if whole else pt.maximum(pt.as_tensor(end) - first, 0)
+    return run(
+        lambda i, carry, x: Emitted(body(i if first == 0 else i + first, carry)),
+        init,
+        Rows(None, what),
+        n_steps if whole else INDEX_TYPE.filter_variable(pt.cast(n_steps, "int64")),
+        make_options(name, False, unroll, checkpoint, truncate_gradient),
+        what=what,
+        strict=strict,
+        own=[] if isinstance(first, int) else [first],
+    ).final
+
+
+def _bound(x: Any, path: str, what: str) -> Any:
+    """An int, or an int64 scalar."""
+    v = as_variable(x, path)
+    if (
+        not isinstance(v.type, TensorType)
+        or v.type.ndim
+        or v.type.dtype not in pt.type.integer_dtypes
+    ):
+        raise LoopTypeError(
+            f"{path} of {what} is {describe(v)}: it is an integer, or an integer scalar variable."
+        )
+    return pt.cast(v, "int64") if isinstance(x, Variable) else int(x)
+
+
+def while_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    max_steps: int | None = None,
+    *,
+    checkpoint: int | Literal["sqrt"] | None = None,
+    strict: bool = False,
+    name: str | None = None,
+) -> Any:
+    """A loop that goes on as long as ``cond`` of its carry holds.
+
+    ::
+
+        while_loop :: (c -> bool, c -> c, c) -> c
+
+        def while_loop(cond, body, carry, max_steps=infinity):
+            n = 0
+            while n < max_steps and cond(carry):
+                carry, n = body(carry), n + 1
+            return carry
+
+    Parameters
+    ----------
+    cond
+        From a carry to a bool scalar.
+    body
+        From a carry to a carry.
+    max_steps
+        After how many steps it ends in any case, an integer or an integer scalar variable. A gradient
+        (``pytensor.grad``, `loopax.grad`) needs it, and costs time and memory in proportion to it, not
+        to the steps taken.
+    init, checkpoint, strict, name
+        As in `scan`.
+
+    Raises
+    ------
+    LoopTypeError
+        ``cond`` gives anything but a bool scalar; and as in `scan`.
+    StatefulFunctionError, LoopaxError
+        As in `scan`.
+
+    Examples
+    --------
+    >>> from loopax import while_loop
+    >>> while_loop(lambda c: c < 100, lambda c: 2 * c, 3).eval()
+    array(192)
+    """
+    what = f"while_loop '{name}'" if name else "while_loop"
+    if max_steps is None:
+        n_steps: Any = pt.constant(UNBOUNDED, name="UNBOUNDED", dtype="int64")
+    else:
+        n_steps = _bound(max_steps, "max_steps", what)
+        if isinstance(n_steps, int) and n_steps < 0:
+            raise LoopTypeError(
+                f"max_steps of {what} is {n_steps}: it is a number of steps from 0 on."
+            )
+    return run(
+        lambda i, carry, x: Emitted(body(carry)),
+        init,
+        Rows(None, what),
+        n_steps,
+        make_options(name, checkpoint=checkpoint),
+        what=what,
+        strict=strict,
+        go_on=cond,
+    ).final

@@ -1,0 +1,1 @@
+"""Whatever `jaxify` accepts becomes a `Program`."""

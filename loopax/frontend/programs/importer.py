@@ -1,0 +1,147 @@
+"""Foreign ops -> the IR: everything that holds a graph of its own is opened.
+
+    pytensor.scan's Scan             -> ir.Scan
+    OpFromGraph                      -> its graph, inlined
+    OpFromGraph with its own pullback-> ir.Call
+    Blockwise of one of these        -> Blockwise of ir.Call
+    LazyIfElse                       -> IfElse of the two inlined branches
+    DeepCopyOp                       -> its input (a pure program has no aliases)
+
+Inner graphs are imported before the graph they are in, so that one pass is enough.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import DeepCopyOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import clone_replace
+from pytensor.scan.op import Scan as LegacyScan
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.frontend.legacy_scan.batched_reads import batched_reads
+from loopax.frontend.legacy_scan.importer import import_scan
+from loopax.frontend.programs.accumulators import widen_accumulators
+from loopax.ir import Call, UnsupportedOpError
+from loopax.ir.compat import IfElse, LazyIfElse, thaw
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.pullback import pullback_graph
+
+
+def import_graph(graph: FunctionGraph) -> None:
+    """Bring ``graph`` to the IR, in place.
+
+    Raises
+    ------
+    UnsupportedOpError
+        With everything in it that has no counterpart in the IR, bodies included.
+    """
+    faults: list[str] = []
+    _Importer(faults, frozenset()).run(graph)
+    if faults:
+        raise UnsupportedOpError("\n".join(faults), faults)
+
+
+class _Importer:
+    """``opening`` are the ops whose pullback is being imported: a pullback may use its own op."""
+
+    def __init__(self, faults: list[str], opening: frozenset[Any]) -> None:
+        self.faults, self.opening = faults, opening
+
+    def run(self, graph: FunctionGraph) -> FunctionGraph:
+        for node in graph.toposort():
+            if node not in graph.apply_nodes:
+                continue  # it only served a node that is gone
+            try:
+                new = self.replacements(graph, node)
+            except UnsupportedOpError as error:
+                self.faults.append(str(error))
+                continue
+            if new:
+                graph.replace_all(list(new.items()), import_missing=True, reason="import")
+        widen_accumulators(graph)
+        return graph
+
+    def replacements(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
+        op: Any = node.op
+        if isinstance(op, LegacyScan):
+            return import_scan(graph, node, self.run(thaw(op.fgraph)))
+        if isinstance(op, InnerGraphOp):  # a loop of ours, whose step may hold anything
+            body = self.run(thaw(op.fgraph)).freeze()
+            same = body == op.fgraph
+            return {} if same else _zip(node, op.with_body(body).make_node(*node.inputs).outputs)
+        if isinstance(op, DeepCopyOp):
+            return {node.outputs[0]: node.inputs[0]}
+        if isinstance(op, OpFromGraph):
+            if _has_own_pullback(op) and op not in self.opening:
+                return _zip(node, self.call(op).make_node(*node.inputs).outputs)
+            return _zip(node, self.inlined(op, node.inputs))
+        if isinstance(op, LazyIfElse):
+            condition, *inputs = node.inputs
+            branches = [self.inlined(b, inputs) for b in (op.true_branch, op.false_branch)]
+            return _zip(
+                node, IfElse(len(node.outputs)).make_node(condition, *sum(branches, [])).outputs
+            )
+        if isinstance(op, Blockwise) and hasattr(op.core_op, "fgraph"):
+            core: Any = op.core_op
+            if isinstance(core, Call):
+                return {}
+            if isinstance(core, LegacyScan) and core.info.as_while:
+                return self.stopping_loops(graph, node)
+            call = self.call(core) if isinstance(core, OpFromGraph) else self.core_call(op, node)
+            vectorized = Blockwise(call, signature=op.signature, name=op.name)
+            return _zip(node, vectorized.make_node(*node.inputs).outputs)
+        return {}
+
+    def inlined(self, op: Any, inputs: Any) -> list[Variable]:
+        inner = self.run(thaw(op.fgraph))
+        return clone_replace(
+            inner.outputs, dict(zip(inner.inputs, inputs, strict=True)), rebuild_strict=False
+        )
+
+    def call(self, op: OpFromGraph) -> Call:
+        body = self.run(thaw(op.fgraph)).freeze()
+        name = op.name or type(op).__name__
+        if not _has_own_pullback(op) or op in self.opening:
+            return Call(body, name=name)
+        inside = _Importer(self.faults, self.opening | {op})
+        return Call(
+            body,
+            inside.run(pullback_graph(op, [v.type() for v in op.inner_inputs])).freeze(),
+            name=name,
+        )
+
+    def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
+        """A batch of loops, and with each of them what is read of it."""
+        op: Any = node.op
+        core: Any = op._create_dummy_core_node(node.inputs)
+        inputs = [v.type() for v in core.inputs]
+        found = batched_reads(graph, node.outputs, core.op.make_node(*inputs).outputs)
+        body = self.run(FunctionGraph(inputs, [one for _, one in found], clone=False))
+        made = [
+            ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
+        ]
+        taken = [",".join(names) for names in op.inputs_sig]
+        signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, made))
+        call = Call(body.freeze(), name=str(core.op))
+        new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
+        return dict(zip((v for v, _ in found), new, strict=True))
+
+    def core_call(self, op: Blockwise, node: Apply) -> Call:
+        """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row."""
+        core: Any = op._create_dummy_core_node(node.inputs)
+        inputs = [v.type() for v in core.inputs]
+        outputs = core.op.make_node(*inputs).outputs
+        body = self.run(FunctionGraph(inputs, outputs, clone=False))
+        return Call(body.freeze(), name=str(core.op))
+
+
+def _has_own_pullback(op: OpFromGraph) -> bool:
+    return op.pullback_overrides is not None
+
+
+def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:
+    return dict(zip(node.outputs, new, strict=True))

@@ -1,0 +1,79 @@
+"""A `Program` transformed as a graph: the program of ``grad(f)`` where ``f`` is that of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import TensorType
+
+from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.ir.program import Input, Program, Shared
+from loopax.ir.replace import replaced
+
+
+def transformed(
+    program: Program, transform: Callable[[Any], Any], types: Sequence[Any] | None = None
+) -> Program:
+    """The program of ``transform(f)``, with the inputs' names and the shared variables of ``program``.
+
+    Parameters
+    ----------
+    program
+        It has no updates, and ``as_read``: what the passes leave can be neither differentiated nor batched.
+    transform
+        Takes and returns a function of variables.
+    types
+        Those of the new program's inputs, where they are others.
+
+    Raises
+    ------
+    LoopTypeError
+        As ``transform`` does.
+    """
+    assert program.as_read is not None and not program.updates
+    inputs, outputs = program.as_read
+    n = len(program.inputs)
+
+    def function(*args: Any) -> Any:
+        return program.build(replaced(outputs, dict(zip(inputs[:n], args, strict=True))))
+
+    function.__name__, function.__doc__ = program.name, program.doc
+    new = transform(function)
+    kinds = [v.type for v in inputs[:n]] if types is None else types
+    symbols = [t(name=i.name) for t, i in zip(kinds, program.inputs, strict=True)]
+    returned = new(*symbols)
+    leaves, tree = flatten(returned)
+    names = leaf_names(returned)
+    leaves = [as_variable(x, f"result{name}") for x, name in zip(leaves, names, strict=True)]
+    graph = FunctionGraph([*symbols, *inputs[n:]], leaves, clone=True)
+    return Program(
+        graph,
+        tuple(Input(v, i.name) for v, i in zip(graph.inputs[:n], program.inputs, strict=True)),
+        tuple(Shared(v, s.storage) for v, s in zip(graph.inputs[n:], program.shared, strict=True)),
+        tree.build,
+        name=new.__name__,
+        doc=new.__doc__,
+    )
+
+
+def batched_types(program: Program, in_axes: Any) -> list[Any]:
+    """The types of a program's inputs with the axis that ``vmap`` maps over.
+
+    Where ``in_axes`` has no such axis, a type is as it was, or has one more somewhere: `loopax.vmap` says
+    what is wrong.
+    """
+    n = len(program.inputs)
+    axes = list(in_axes) if isinstance(in_axes, list | tuple) else [in_axes] * n
+    axes += [None] * (n - len(axes))
+    return [_batched(i.variable.type, a) for i, a in zip(program.inputs, axes, strict=False)]
+
+
+def _batched(t: Any, axis: Any) -> Any:
+    if not isinstance(t, TensorType) or not isinstance(axis, int):
+        return t
+    at = axis if axis >= 0 else axis + t.ndim + 1
+    at = at if 0 <= at <= t.ndim else 0
+    return TensorType(t.dtype, (*t.shape[:at], None, *t.shape[at:]))

@@ -1,0 +1,225 @@
+"""What `jaxify` accepts, read into a `Program`: a compiled function, a graph, inputs and outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.compile.executor import Function
+from pytensor.compile.io import In
+from pytensor.compile.rebuild import construct_function_ins_and_outs
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor import as_tensor_variable
+
+from loopax.frontend.loops.trees import flatten
+from loopax.ir import MissingInputError
+from loopax.ir.compat import thaw
+from loopax.ir.errors import describe
+from loopax.ir.program import Input, Program, Shared
+
+
+def read_function(function: Function) -> Program:
+    """A compiled ``pytensor.function``, as its mode's rewrites left it.
+
+    Not the graph it was made from: rewriting changed that graph's nodes in place.
+    """
+    maker = function.maker
+    graph = thaw(maker.fgraph)
+    inputs, shared, order = [], [], []
+    for k, (spec, container) in enumerate(zip(maker.inputs, function.input_storage, strict=True)):
+        variable = graph.inputs[k]
+        if spec.shared or spec.implicit or spec.value is not None:
+            # Also `In(v, value=shared)`: PyTensor reads the shared variable, and takes no argument.
+            shared.append((k, Shared(variable, container.storage)))
+        else:
+            order.append(k)
+            inputs.append(Input(variable, spec.name))
+    places = [k for k, _ in shared]
+    # Behind the outputs returned are next values. That of an input which every call gives has no effect.
+    next_of = {k: j for k, j in maker.fgraph.update_mapping.items() if j in places}
+    for k in reversed(range(len(maker.outputs), len(graph.outputs))):
+        if k not in next_of:
+            graph.remove_output(k)
+    graph = _reordered(graph, [*order, *places])
+    if maker.return_none:
+        build: Any = _none
+    else:
+        build = _first if maker.unpack_single else _as_list
+    return Program(
+        graph,
+        tuple(inputs),
+        tuple(s for _, s in shared),
+        build,
+        name=function.name or "program",
+        updates=tuple(places.index(j) for _, j in sorted(next_of.items())),
+    )
+
+
+def read_graph(graph: FunctionGraph) -> Program:
+    """A `FunctionGraph`: one output is one value, more are a list."""
+    kinds = [_is_shared(v) for v in graph.inputs]
+    order = sorted(range(len(kinds)), key=lambda k: kinds[k])
+    originals = [graph.inputs[k] for k in order]
+    copy = _reordered(thaw(graph), order)
+    n = kinds.count(False)
+    return Program(
+        copy,
+        tuple(Input(v, o.name) for v, o in zip(copy.inputs[:n], originals[:n], strict=True)),
+        tuple(
+            Shared(v, o.container.storage)
+            for v, o in zip(copy.inputs[n:], originals[n:], strict=True)
+        ),
+        _first if len(graph.outputs) == 1 else _as_list,
+        name=getattr(graph, "name", None) or "program",
+    )
+
+
+def read_variables(
+    inputs: Any, outputs: Any, updates: Any = None, givens: Any = None, name: str | None = None
+) -> Program:
+    """Input variables (or `In`), and a pytree of output variables, as ``pytensor.function`` has them.
+
+    Raises
+    ------
+    MissingInputError
+        The outputs need a variable that is not among the inputs.
+    TypeError
+        Something that should be a variable is not.
+    """
+    given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    specs = [v if isinstance(v, In) else In(v) for v in map(_checked, given)]
+    if len({id(s.variable) for s in specs}) < len(specs):
+        names = [_name(s.variable) for s in specs]
+        raise MissingInputError(f"An input is listed twice among {names}: list each variable once.")
+    leaves, tree = flatten(outputs)
+    leaves = [_as_variable(v) for v in leaves]
+    _refuse_missing(specs, leaves, updates, givens)
+    if updates or givens or any(s.update is not None for s in specs) or _default_updates(leaves):
+        # PyTensor's own reading of givens and updates. It clones node by node, which takes as long
+        # as lowering does: only where there is something for it to do.
+        wrapped, leaves = construct_function_ins_and_outs(
+            specs, leaves, updates=updates, givens=givens, rebuild_strict=False
+        )
+    else:
+        known = {s.variable for s in specs}
+        roots = graph_inputs(leaves, blockers=known)
+        wrapped = [
+            *specs,
+            *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in known),
+        ]
+    given = [w for w in wrapped if not _reads_shared(w)]
+    live = [w for w in wrapped if _reads_shared(w)]
+    updates = tuple(k for k, w in enumerate(live) if w.update is not None)
+    graph = FunctionGraph(
+        [w.variable for w in [*given, *live]],
+        [*leaves, *(live[k].update for k in updates)],
+        clone=True,
+    )
+    n = len(given)
+    ins = [Input(v, w.name) for v, w in zip(graph.inputs[:n], given, strict=True)]
+    shared = [Shared(v, _container(w).storage) for v, w in zip(graph.inputs[n:], live, strict=True)]
+    return Program(
+        graph,
+        tuple(ins),
+        tuple(shared),
+        tree.build,
+        name=name or "program",
+        updates=updates,
+    )
+
+
+def _reads_shared(spec: In) -> bool:
+    """Whether an input is a shared variable, or `In(v, value=shared)`, which stands for one."""
+    return _is_shared(spec.variable) or spec.value is not None
+
+
+def _container(spec: In) -> Any:
+    source = spec.variable if _is_shared(spec.variable) else spec.value
+    return getattr(source, "container", source)
+
+
+def _is_shared(v: Any) -> bool:
+    return isinstance(v, SharedVariable)
+
+
+def _default_updates(leaves: Any) -> bool:
+    """Whether a shared variable in the graph updates itself, as the generators of RandomStream do."""
+    return any(_is_shared(v) and v.default_update is not None for v in graph_inputs(leaves))
+
+
+def _checked(v: Any) -> Any:
+    variable = v.variable if isinstance(v, In) else v
+    if _is_shared(variable):
+        raise TypeError(
+            f"The shared variable {variable} is listed as an input: it is read at every call. Leave it "
+            "out; to pass its value instead, replace it: jaxify([x], y, givens={shared: x})."
+        )
+    if isinstance(variable, Variable) and not isinstance(variable, Constant):
+        return v
+    raise TypeError(
+        f"jaxify takes input variables, such as pt.vector('x') or In(pt.vector('x')); got "
+        f"{v!r} of type {type(v).__name__}."
+    )
+
+
+def _as_variable(v: Any) -> Variable:
+    if isinstance(v, Variable):
+        return v
+    try:
+        return as_tensor_variable(v)
+    except Exception as error:
+        raise TypeError(
+            f"An output must be a PyTensor variable (or a pytree of them); got {v!r} of type "
+            f"{type(v).__name__}."
+        ) from error
+
+
+def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
+    """Name every missing input at once; PyTensor stops at the first, without the others."""
+    pairs = givens.items() if isinstance(givens, dict) else (givens or ())
+    replaced = {a for a, _ in pairs}
+    more = [u for _, u in (updates.items() if isinstance(updates, dict) else (updates or ()))]
+    blockers = [*(s.variable for s in specs), *replaced]
+    outs = [
+        *leaves,
+        *(v for v in more if isinstance(v, Variable)),
+        *(b for _, b in pairs if isinstance(b, Variable)),
+    ]
+    missing = [
+        v
+        for v in graph_inputs(outs, blockers=blockers)
+        if v.owner is None and v not in blockers and not isinstance(v, Constant | SharedVariable)
+    ]
+    if missing:
+        listed = "; ".join(describe(v) for v in dict.fromkeys(missing))
+        raise MissingInputError(
+            f"The outputs need variables that are not among the inputs: {listed}. Add them to the "
+            "list of inputs, or give them a value with `givens`."
+        )
+
+
+def _reordered(graph: FunctionGraph, order: list[int]) -> FunctionGraph:
+    return (
+        FunctionGraph([graph.inputs[k] for k in order], list(graph.outputs), clone=False)
+        if order != list(range(len(order)))
+        else graph
+    )
+
+
+def _name(v: Variable) -> str:
+    return v.name or str(v)
+
+
+def _first(leaves: Any) -> Any:
+    return leaves[0]
+
+
+def _as_list(leaves: Any) -> Any:
+    return list(leaves)
+
+
+def _none(leaves: Any) -> None:
+    return None

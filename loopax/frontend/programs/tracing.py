@@ -1,0 +1,102 @@
+"""A plain Python function of PyTensor variables -> a `Program`, one for each signature.
+
+As with `jax.jit`, the function runs once per signature, on symbols. A signature is the structure of
+the arguments, and the type of each leaf: of an array the dtype and rank, and which of its axes have
+length 1, since PyTensor broadcasts by type; generators, sparse matrices and slices have types of their
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Variable
+from pytensor.graph.type import Type
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.type import random_generator_type
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.type_other import SliceType
+
+from loopax.frontend.loops.trees import Tree, flatten, is_sparse, leaf_names
+from loopax.frontend.programs.read import read_variables
+from loopax.ir import LoopTypeError
+from loopax.ir.program import Program
+
+
+class Signature(NamedTuple):
+    """What a traced graph depends on: hashable."""
+
+    tree: Tree
+    leaves: tuple[Type, ...]
+
+
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, list[Any]]:
+    """The signature of a call, and its leaves.
+
+    Raises
+    ------
+    LoopTypeError
+        A leaf is not a number or an array.
+    """
+    leaves, tree = flatten((args, kwargs))
+    return Signature(
+        tree, tuple(_leaf_type(x, k, (args, kwargs)) for k, x in enumerate(leaves))
+    ), leaves
+
+
+def trace(fn: Callable[..., Any], at: Signature) -> Program:
+    """Run ``fn`` on symbols of the types in ``at``."""
+    names = leaf_names(at.tree.build(list(range(len(at.leaves)))))
+    symbols = [t(name=_plain(name)) for t, name in zip(at.leaves, names, strict=True)]
+    args, kwargs = at.tree.build(symbols)
+    outputs = fn(*args, **kwargs)
+    program = read_variables(symbols, outputs, name=getattr(fn, "__name__", "program"))
+    program.doc = getattr(fn, "__doc__", None)
+    return program
+
+
+def _leaf_type(x: Any, k: int, tree: Any) -> Type:
+    if isinstance(x, Variable):
+        raise LoopTypeError(
+            f"Argument {leaf_names(tree)[k]} is a PyTensor variable: call the function with arrays, "
+            "or use it on variables before it goes through jaxify."
+        )
+    if isinstance(x, bool):
+        return TensorType("bool", ())
+    if isinstance(x, int):
+        return TensorType("int64", ())
+    if isinstance(x, float):
+        return TensorType(config.floatX, ())
+    if isinstance(x, np.random.Generator) or str(getattr(x, "dtype", "")).startswith("key<"):
+        return random_generator_type
+    if isinstance(x, slice):
+        return SliceType()
+    if is_sparse(x) or scipy.sparse.issparse(x):
+        return SparseTensorType("csc" if getattr(x, "format", "") == "csc" else "csr", str(x.dtype))
+    shape = getattr(x, "shape", None)
+    dtype = getattr(x, "dtype", None)
+    if shape is None or dtype is None:
+        x = np.asarray(x)
+        shape, dtype = x.shape, x.dtype
+    dtype = np.dtype(dtype) if not hasattr(dtype, "name") else dtype
+    if getattr(dtype, "kind", "O") not in "biufc":
+        raise LoopTypeError(
+            f"Argument {leaf_names(tree)[k]} is {x!r} of type {type(x).__name__}: a function traced "
+            "by jaxify takes arrays and numbers, sparse matrices, generators and slices, alone or in "
+            "tuples, lists and dicts."
+        )
+    return TensorType(str(dtype), tuple(1 if n == 1 else None for n in shape))
+
+
+def _plain(path: str) -> str:
+    """``[0][1]['a']``, a path into ``(args, kwargs)``, as a name: ``arg1['a']``."""
+    if path.startswith("[0]["):
+        k, _, rest = path[4:].partition("]")
+        return f"arg{k}{rest}"
+    name = path.removeprefix("[1]['")
+    key, _, rest = name.partition("']")
+    return key + rest

@@ -1,0 +1,189 @@
+"""`vmap`, `grad` and `value_and_grad` of functions of PyTensor variables.
+
+They transform the graph that the function makes, so that what comes out is a graph again, for any
+backend and any PyTensor mode. The function is called with fresh symbols: an argument that follows
+from another one is a variable of its own, as in JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.type import TensorType
+
+from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.inner_gradients import is_float
+from loopax.ir.replace import replaced
+
+
+def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
+    """See `loopax.vmap`."""
+
+    @wraps(f)
+    def batched(*args: Any, **kwargs: Any) -> Any:
+        leaves, names, tree = _arguments(args, kwargs)
+        if isinstance(in_axes, list | tuple) and len(in_axes) != len(args):
+            raise LoopTypeError(
+                f"vmap has in_axes for {len(in_axes)} arguments, and {len(args)} are given: one axis (or "
+                "None) for each of them, or one number for all."
+            )
+        axes = match_prefix(
+            tuple(in_axes) if isinstance(in_axes, list) else in_axes, args, "in_axes"
+        )
+        axes += [0] * (len(leaves) - len(axes))  # what is given by name, as in JAX
+        _check_axes(axes, names, "in_axes")
+        if all(a is None for a in axes):
+            raise LoopTypeError("vmap has no axis to map over: in_axes is None for every argument.")
+        moved = [
+            x if a is None else _first(x, a, name)
+            for x, a, name in zip(leaves, axes, names, strict=True)
+        ]
+        _check_lengths({n: x for n, x, a in zip(names, moved, axes, strict=True) if a is not None})
+        rows = [
+            x.type() if a is None else TensorType(x.type.dtype, x.type.shape[1:])()
+            for x, a in zip(moved, axes, strict=True)
+        ]
+        outs, out_tree = _called(f, tree, rows)
+        mapped = dict(zip(rows, moved, strict=True))
+        size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a is not None)
+        found = vectorize_graph(outs, mapped)
+        returned = out_tree.build(outs)
+        to, out_names = match_prefix(out_axes, returned, "out_axes"), leaf_names(returned)
+        _check_axes(to, [f"result{n}" for n in out_names], "out_axes")
+        result = [
+            _placed(new, old, axis, size) for new, old, axis in zip(found, outs, to, strict=True)
+        ]
+        return out_tree.build(result)
+
+    return batched
+
+
+def value_and_grad(
+    f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool
+) -> Callable[..., Any]:
+    """See `loopax.value_and_grad`."""
+
+    @wraps(f)
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        leaves, names, tree = _arguments(args, kwargs)
+        roots = [x.type() for x in leaves]
+        symbols, by_name = tree.build(roots)
+        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
+        for k in numbers:
+            if not (isinstance(k, int) and -len(args) <= k < len(args)):
+                raise LoopTypeError(f"argnums has {k!r}, but there are {len(args)} arguments.")
+        chosen = [flatten(symbols[k]) for k in numbers]
+        wrt = [v for found, _ in chosen for v in found]
+        for v in wrt:
+            if not is_float(v):
+                name = names[roots.index(v)]
+                raise LoopTypeError(
+                    f"grad with respect to {name}, which is {v.type}: only tensors of floats have a "
+                    "gradient. Convert it first, x.astype('float64'), or leave it out of argnums."
+                )
+        value = f(*symbols, **by_name)
+        aux: Any = None
+        if has_aux:
+            if not (isinstance(value, tuple) and len(value) == 2):
+                raise LoopTypeError(
+                    f"With has_aux=True the function returns (value, aux); it returned {value!r}."
+                )
+            value, aux = value
+        if not isinstance(value, Variable) or getattr(value.type, "ndim", None) != 0:
+            shown = value.type if isinstance(value, Variable) else repr(value)
+            raise LoopTypeError(
+                f"grad takes a function that returns one float scalar; it returned {shown}. Reduce it, "
+                "(y ** 2).sum() for instance, or return the rest as aux, with has_aux=True."
+            )
+        if not is_float(value):
+            raise LoopTypeError(
+                f"grad takes a function that returns one float scalar; it returned {value.type}, which "
+                "has no gradient. Convert it, y.astype('float64')."
+            )
+        found = pytensor.grad(value, wrt, disconnected_inputs="ignore")
+        aux_leaves, aux_tree = flatten(aux)
+        aux_leaves = [as_variable(x, "aux") for x in aux_leaves]
+        replace = dict(zip(roots, leaves, strict=True))
+        outs = iter(replaced([value, *found, *aux_leaves], replace))
+        value = next(outs)
+        gradients = [t.build([next(outs) for _ in of]) for of, t in chosen]
+        result: Any = gradients[0] if isinstance(argnums, int) else tuple(gradients)
+        return ((value, aux_tree.build(list(outs))) if has_aux else value), result
+
+    return differentiated
+
+
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[str], Any]:
+    """The leaves of a call's arguments as variables, their names, and the structure of both."""
+    leaves, tree = flatten((args, kwargs))
+    names = [f"args{n}" for n in leaf_names(args)] + [f"kwargs{n}" for n in leaf_names(kwargs)]
+    return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, tree
+
+
+def _called(f: Callable[..., Any], tree: Any, symbols: Any) -> tuple[list[Any], Any]:
+    args, kwargs = tree.build(symbols)
+    returned = f(*args, **kwargs)
+    outs, out_tree = flatten(returned)
+    names = leaf_names(returned)
+    return [as_variable(x, f"result{n}") for x, n in zip(outs, names, strict=True)], out_tree
+
+
+def _check_axes(axes: Sequence[Any], names: Sequence[str], what: str) -> None:
+    for axis, name in zip(axes, names, strict=True):
+        if not (axis is None or isinstance(axis, int | np.integer)):
+            raise LoopTypeError(
+                f"{what} has {axis!r} for {name}: an axis is a number, 0 for the first, or None."
+            )
+
+
+def _check_lengths(mapped: dict[str, Any]) -> None:
+    """What is known of them; the rest shows when the program runs."""
+    lengths = {n: x.type.shape[0] for n, x in mapped.items() if x.type.shape[0] is not None}
+    if len({*lengths.values()}) > 1:
+        listed = ", ".join(f"{length} of {name}" for name, length in lengths.items())
+        raise LoopTypeError(
+            f"vmap over axes of different lengths: {listed}. Nothing is broadcast: give an argument that "
+            "is the same for all rows None in in_axes."
+        )
+
+
+def _first(x: Any, axis: int, name: str) -> Any:
+    """``x`` with its mapped axis in front."""
+    ndim = getattr(x.type, "ndim", None)
+    if ndim is None:
+        raise LoopTypeError(
+            f"vmap over {name}, which is {x.type}: only tensors have axes. Give it None in in_axes."
+        )
+    if not -ndim <= axis < ndim:
+        raise LoopTypeError(f"vmap over axis {axis} of {name}, which is {x.type} of rank {ndim}.")
+    return pt.moveaxis(x, axis, 0)
+
+
+def _placed(new: Any, old: Any, axis: int | None, size: Any) -> Any:
+    """A result with its mapped axis where it was asked for."""
+    mapped = getattr(new.type, "ndim", 0) > getattr(old.type, "ndim", 0)
+    if axis is None:
+        if mapped:
+            raise LoopTypeError(
+                f"out_axes is None for a result that differs from row to row ({old}, {old.type}). "
+                "Give it an axis, 0 for instance."
+            )
+        return new
+    if not mapped:
+        if not isinstance(new.type, TensorType):
+            return new  # a random generator, say: there is one for all rows
+        new = pt.broadcast_to(new, (size, *(new.shape[k] for k in range(new.type.ndim))))
+    if not -new.type.ndim <= axis < new.type.ndim:
+        raise LoopTypeError(
+            f"out_axes has {axis} for a result of rank {new.type.ndim}, the new axis included."
+        )
+    return pt.moveaxis(new, 0, axis)

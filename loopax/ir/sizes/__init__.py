@@ -1,0 +1,1 @@
+"""Lengths and numbers of steps as affine expressions."""

@@ -1,0 +1,1 @@
+"""Loops that stop early and have a bound, with derivatives of any order."""

@@ -1,0 +1,246 @@
+"""A loop that stops early and has a bound: its value, its traces, and derivatives of any order.
+
+The value is a ``lax.while_loop``, which JAX differentiates forward only. The tangent is a linear function
+with a transpose of its own (`linear`): forward it is the tangent of the while loop, backward it goes
+through the steps that were taken (`reverse_pass`). Both are loops that JAX cannot differentiate in
+reverse once more. What is differentiated again, and the rows of the traces, is the same loop as a tree:
+
+    scan over B steps -> scan of n scans of n scans of n steps, n about the cube root of B
+
+Each inner scan runs under ``lax.cond``, so that only those that the loop reaches cost time, and under
+``jax.checkpoint``, so that reverse mode keeps the states before each: n at each level, not B. That is an
+ordinary JAX program, so every mode and order of derivative follows.
+
+Measured for 100 of at most 100,000 steps on 8 numbers, value and gradient beside those of a plain scan of
+100 steps: 1.6 by `reverse_pass`, 15 by the tree, whose branches cost about a microsecond each.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.jax_backend.bounded_while.any_row import any_row, chosen
+from loopax.jax_backend.bounded_while.bounded_steps import (
+    Given,
+    Steps,
+    asked,
+    counted,
+    is_float,
+    while_loop,
+)
+from loopax.jax_backend.bounded_while.linear import Function, Linear
+from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
+
+_INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
+_WIDEST = 64  # blocks or steps in one scan, where two levels would have more
+_SMALL = 1024  # elements of a constant that is kept apart for the rows of a batch that are done
+
+
+def finals(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
+    """The final states, the number of steps taken, and whether the body stopped the loop.
+
+    To be called where ``steps.bound`` is at least 1.
+    """
+    leaves, tree = jax.tree.flatten(given)
+    end = jax.tree.structure((given.states, 0, 0))
+    kept = jax.tree.structure(Blocks(given.states, 0, 0))
+
+    def value(args: Any) -> Any:
+        return jax.tree.leaves(while_loop(steps, jax.tree.unflatten(tree, args)))
+
+    def with_blocks(args: Any) -> Any:
+        return jax.tree.leaves(forward(steps, jax.tree.unflatten(tree, args)))
+
+    def with_blocks_jvp(args: Any, tangents: Any) -> Any:
+        outs = keeping(args)
+        found = outs[: end.num_leaves], outs[end.num_leaves :]
+        dots = _tangents(steps, tree, args, found[1], kept, tangents, found[0])
+        return outs, [*dots, *[None] * kept.num_leaves]
+
+    def jvp(args: Any, tangents: Any) -> Any:
+        outs, dots = with_blocks_jvp(args, tangents)
+        return outs[: end.num_leaves], dots[: end.num_leaves]
+
+    keeping = Function(with_blocks, with_blocks_jvp)
+    return jax.tree.unflatten(end, Function(value, jvp)(leaves))
+
+
+def _tangents(
+    steps: Steps, tree: Any, leaves: Any, blocks: Any, kept: Any, slopes: Any, ended: Any
+) -> list[Any]:
+    """The tangents of what the loop returns, as a linear function that can be transposed.
+
+    All are flat: ``leaves`` of the loop's arguments, ``blocks``, ``slopes`` of the leaves, None for zero,
+    and ``ended``, what the loop returns.
+    """
+    # Only what has a tangent is differentiated: zeros would be carried through every step.
+    moving = zip(leaves, slopes, strict=True)
+    varying = [k for k, (x, t) in enumerate(moving) if t is not None and is_float(x)]
+    n, n_states = len(leaves), len(ended) - 2
+    floats = [k for k in range(n_states) if is_float(ended[k])]
+
+    def along(run: Any) -> Any:
+        def pushed(residuals: Any, tangents: Any) -> Any:
+            def of(*some: Any) -> Any:
+                everything = list(residuals[:n])
+                for k, x in zip(varying, some, strict=True):
+                    everything[k] = x
+                states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, everything)))
+                return [states[k] for k in floats]
+
+            return jax.jvp(of, [residuals[k] for k in varying], tangents)[1]
+
+        return pushed
+
+    def by_while_loop(steps: Steps, given: Given) -> Any:
+        return while_loop(steps, given)[0]
+
+    def by_tree(steps: Steps, given: Given) -> Any:
+        return with_traces(steps, given, keep=False)[0][0]
+
+    def back(args: Any) -> Any:
+        given = jax.tree.unflatten(tree, args[:n])
+        blocks = jax.tree.unflatten(kept, args[n : n + kept.num_leaves])
+        cotangents = args[n + kept.num_leaves :]
+        return backward(steps, given, blocks, cotangents, varying, floats)
+
+    def back_jvp(args: Any, tangents: Any) -> Any:
+        some = [k for k, t in enumerate(tangents) if t is not None and is_float(args[k])]
+
+        def of(*xs: Any) -> Any:
+            every = list(args)
+            for k, x in zip(some, xs, strict=True):
+                every[k] = x
+            start = [jnp.zeros_like(every[k]) for k in varying]
+            pushed = partial(along(by_tree), every)
+            return jax.linear_transpose(pushed, start)(every[n + kept.num_leaves :])[0]
+
+        dots = jax.jvp(of, [args[k] for k in some], [tangents[k] for k in some])[1]
+        return pulled_back(args), dots
+
+    pulled_back = Function(back, back_jvp)
+    linear = Linear(
+        along(by_while_loop),
+        lambda residuals, cotangents: pulled_back([*residuals, *cotangents]),
+        along(by_tree),
+    )
+    residuals = [*leaves, *map(jax.lax.stop_gradient, blocks)]
+    pushed = linear(residuals, [slopes[k] for k in varying])
+    dots: list[Any] = [None] * len(ended)
+    for k, t in zip(floats, pushed, strict=True):
+        dots[k] = t
+    return dots
+
+
+def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:
+    """The same by a tree, and the rows of the traces, ``bound`` of them in the order of the steps.
+
+    Rows of steps that are not taken are zero.
+    """
+    assert steps.bound
+    sizes = _sizes(steps.bound)
+    total, n_steps = math.prod(sizes), asked(steps, given)
+    rows = jax.tree.map(lambda x: _in_order(x, steps, given, total), given.sequences)
+    first = jax.tree.map(lambda x: x[0], rows)
+    shapes: Any = ()
+    if keep:
+        shapes = jax.eval_shape(steps.step, given.consts, counted(0), first, given.states)[1]
+    rows = jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), rows)
+
+    def where_going(taken: Any, carry: Any, leading: Any) -> Any:
+        """``taken(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
+        rows = () if leading is None else jax.tree.map(lambda y: _stacked(y, leading), shapes)
+        return jax.lax.cond(any_row(carry[2]), taken, lambda carry: (carry, _zeros(rows)), carry)
+
+    def one(carry: Any, row: Any) -> Any:
+        """A step, where the loop is still going."""
+
+        def taken(carry: Any) -> Any:
+            count, states, going, stopped = carry
+            # What a row of a batch computes that is done may be infinite, 1 / 0 at a root, and zero
+            # times that is NaN. It computes the first step once more, and nothing of that is
+            # differentiated.
+            i = jnp.where(going, count, 0)
+            i = n_steps - 1 - i if steps.reverse else i
+            safe = chosen(going, (row, states), _quiet((first, given.states)))
+            consts = [_guarded(going, x) for x in given.consts]
+            new, ys, stop = steps.step(consts, i, *safe)
+            states = chosen(going, new, states)
+            ys = chosen(going, ys, _zeros(ys)) if keep else ()
+            count = count + going.astype(count.dtype)
+            return (count, states, going & ~stop & (count < n_steps), stopped | going & stop), ys
+
+        return where_going(taken, carry, () if keep else None)
+
+    def level(depth: int) -> Any:
+        if depth == len(sizes):
+            return one
+        inner = level(depth + 1)
+
+        def block(carry: Any, rows: Any) -> Any:
+            def taken(carry: Any) -> Any:
+                return jax.lax.scan(inner, carry, rows, length=sizes[depth])
+
+            return where_going(taken, carry, sizes[depth:] if keep else None)
+
+        # Within a scan XLA cannot merge the second computation with the first: no barrier is needed.
+        return jax.checkpoint(block, prevent_cse=False)
+
+    count = counted(0)
+    start = count, given.states, count < n_steps, jnp.asarray(False)
+    (count, states, _, stopped), ys = jax.lax.scan(level(1), start, rows, length=sizes[0])
+    ys = jax.tree.map(lambda y: y.reshape(total, *y.shape[len(sizes) :])[: steps.bound], ys)
+    return (states, count, stopped), ys
+
+
+def _sizes(bound: int) -> tuple[int, ...]:
+    """How many blocks at each level, and steps in the last one: their product is at least ``bound``."""
+    levels = 1
+    while _INNERMOST * _WIDEST ** (levels - 1) < bound:
+        levels += 1
+    root = max(1, round(bound ** (1 / levels)))
+    sizes = [root] * (levels - 1)
+    left = bound
+    for n in sizes:
+        left = -(-left // n)
+    return (*sizes, max(1, left))
+
+
+def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
+    """The rows of ``x`` in the order of the steps, and behind them some row as often as needed."""
+    if given.n_steps is None and x.shape[0] == steps.bound:
+        # All of them: no gather, whose transpose is a scatter.
+        x = jnp.flip(x, 0) if steps.reverse else x
+        more = total - x.shape[0]
+        return jnp.concatenate([x, jnp.broadcast_to(x[:1], (more, *x.shape[1:]))]) if more else x
+    n_steps, order = asked(steps, given), jnp.arange(total)
+    return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
+
+
+def _quiet(tree: Any) -> Any:
+    """The same, without a derivative."""
+    return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
+
+
+def _guarded(going: Any, x: Any) -> Any:
+    # Of large constants this would cost as much as the step.
+    small = sum(leaf.size for leaf in jax.tree.leaves(x)) <= _SMALL
+    return chosen(going, x, _quiet(x)) if small else x
+
+
+def _stacked(y: Any, leading: Any) -> Any:
+    return jax.ShapeDtypeStruct((*leading, *y.shape), y.dtype)
+
+
+def _zeros(tree: Any) -> Any:
+    def zeros(x: Any) -> Any:
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jnp.broadcast_to(jax.random.key(0), x.shape)
+        return jnp.zeros(x.shape, x.dtype)
+
+    return jax.tree.map(zeros, tree)

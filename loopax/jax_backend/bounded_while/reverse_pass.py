@@ -1,0 +1,177 @@
+"""The cotangents of a loop that stops early: back through the steps that were taken, and no others.
+
+    forward    the states before every k-th step are kept, k about the root of the bound
+    backward   block by block from the last: its steps once more, their states kept, then their pullbacks
+
+Every loop here is a ``lax.while_loop`` that ends with the steps taken, so that the time is that of the
+steps and the memory that of two roots of the bound (Griewank 1992, one level). In a batch all rows take
+their k-th step at the same time: a loop goes on while any row does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from loopax.jax_backend.bounded_while.any_row import any_row, chosen
+from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps, asked, counted, row
+
+
+class Blocks(NamedTuple):
+    """The states before every k-th step; how many steps were taken, and by any row of the batch."""
+
+    states: Any
+    count: Any
+    most: Any
+
+
+def _block_length(bound: int) -> int:
+    return max(1, math.isqrt(bound - 1) + 1)
+
+
+def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
+    """What the loop returns, and what `backward` needs."""
+    assert steps.bound
+    size, n_steps = _block_length(steps.bound), asked(steps, given)
+    room = -(-steps.bound // size)
+    kept = jax.tree.map(lambda s: jnp.broadcast_to(s, (room, *s.shape)), given.states)
+
+    def taken(carry: Any) -> Any:
+        k, count, states, going, stopped, kept = carry
+        new, _, stop = steps.step(given.consts, *row(steps, given, k), states)
+        states, count = chosen(going, new, states), count + going.astype(count.dtype)
+        still = going & ~stop & (count < n_steps)
+        return k + 1, count, states, still, stopped | (going & stop), kept
+
+    def block(carry: Any) -> Any:
+        k, count, states, going, stopped, kept = carry
+        kept = jax.tree.map(lambda b, s: b.at[k // size].set(s), kept, states)
+        inside = k, count, states, going, stopped, kept
+        return jax.lax.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), taken, inside)
+
+    zero = counted(0)
+    start = zero, zero, given.states, zero < n_steps, jnp.asarray(False), kept
+    most, count, states, _, stopped, kept = jax.lax.while_loop(
+        lambda c: any_row(c[3]), block, start
+    )
+    return (states, count, stopped), Blocks(kept, count, most)
+
+
+def backward(
+    steps: Steps,
+    given: Given,
+    blocks: Blocks,
+    cotangents: Sequence[Any],
+    varying: Sequence[int],
+    floats: Sequence[int],
+) -> list[Any]:
+    """The cotangents of the leaves of ``given`` at ``varying``.
+
+    ``cotangents`` are those of the leaves of the states at ``floats``.
+    """
+    assert steps.bound
+    leaves, tree = jax.tree.flatten(given)
+    n_rows, n_states = (len(jax.tree.leaves(x)) for x in (given.sequences, given.states))
+    begin = len(jax.tree.leaves(given.n_steps))
+    middle = begin + n_rows
+    end = middle + n_states
+    own = [k for k in varying if begin <= k < middle]
+    shared = [k for k in varying if k >= end]
+    state_tree = jax.tree.structure(given.states)
+
+    def step_back(k: Any, states: Any, cotangents: Any) -> Any:
+        """The pullback of one step: to its float states, its own rows, and what is shared."""
+        i, rows = row(steps, given, k)
+        row_leaves, row_tree = jax.tree.flatten(rows)
+
+        def of(some: Any, own_rows: Any, consts: Any) -> Any:
+            now, here, all_of = list(states), list(row_leaves), list(leaves)
+            for place, x in zip(floats, some, strict=True):
+                now[place] = x
+            for place, x in zip(own, own_rows, strict=True):
+                here[place - begin] = x
+            for place, x in zip(shared, consts, strict=True):
+                all_of[place] = x
+            consts = jax.tree.unflatten(tree, all_of).consts
+            rows = jax.tree.unflatten(row_tree, here)
+            new, _, _ = steps.step(consts, i, rows, jax.tree.unflatten(state_tree, now))
+            new = jax.tree.leaves(new)
+            return [new[place] for place in floats]
+
+        some = [states[k] for k in floats]
+        own_rows = [row_leaves[k - begin] for k in own]
+        return jax.vjp(of, some, own_rows, [leaves[k] for k in shared])[1](cotangents)
+
+    of_states, of_rows, of_shared = _through_blocks(
+        steps,
+        given,
+        blocks,
+        step_back,
+        cotangents,
+        [leaves[k] for k in own],
+        [leaves[k] for k in shared],
+    )
+    found = dict(zip((middle + k for k in floats), of_states, strict=True))
+    found |= dict(zip(own, of_rows, strict=True)) | dict(zip(shared, of_shared, strict=True))
+    return [found[k] for k in varying]
+
+
+def _through_blocks(
+    steps: Steps,
+    given: Given,
+    blocks: Blocks,
+    step_back: Any,
+    cotangents: Any,
+    sequences: Any,
+    shared: Any,
+) -> Any:
+    size, most = _block_length(steps.bound or 1), blocks.most
+    kept = [jnp.broadcast_to(b[0], (size, *b.shape[1:])) for b in jax.tree.leaves(blocks.states)]
+    first = jax.tree.leaves(given.states)
+    state_tree = jax.tree.structure(given.states)
+
+    def block(carry: Any) -> Any:
+        b, cotangents, of_rows, of_shared, kept = carry
+        begin = b * size
+        end = jnp.minimum(begin + size, most)
+
+        def again(carry: Any) -> Any:
+            k, states, kept = carry
+            kept = [a.at[k - begin].set(s) for a, s in zip(kept, states, strict=True)]
+            now = jax.tree.unflatten(state_tree, states)
+            new, _, _ = steps.step(given.consts, *row(steps, given, k), now)
+            return k + 1, chosen(k < blocks.count, jax.tree.leaves(new), states), kept
+
+        states = [a[b] for a in jax.tree.leaves(blocks.states)]
+        _, _, kept = jax.lax.while_loop(lambda c: c[0] < end, again, (begin, states, kept))
+
+        def back(carry: Any) -> Any:
+            k, cotangents, of_rows, of_shared = carry
+            k = k - 1
+            going = k < blocks.count
+            # What a row that is done would compute may be infinite, and zero times that is NaN: it goes
+            # back through its first step, which is known to be harmless, and nothing of it is used.
+            safe = chosen(going, [a[k - begin] for a in kept], first)
+            found = step_back(jnp.where(going, k, 0), safe, cotangents)
+            of_states, own, consts = chosen(going, found, jax.tree.map(jnp.zeros_like, found))
+            place = row_of(k)
+            of_rows = [a.at[place].set(x) for a, x in zip(of_rows, own, strict=True)]
+            of_shared = [a + x for a, x in zip(of_shared, consts, strict=True)]
+            return k, chosen(going, of_states, cotangents), of_rows, of_shared
+
+        def row_of(k: Any) -> Any:
+            return asked(steps, given) - 1 - k if steps.reverse else k
+
+        carry = end, cotangents, of_rows, of_shared
+        _, *found = jax.lax.while_loop(lambda c: c[0] > begin, back, carry)
+        return b - 1, *found, kept
+
+    last = (most - 1) // size
+    zeros = [jnp.zeros_like(x) for x in sequences], [jnp.zeros_like(x) for x in shared]
+    carry = last, list(cotangents), *zeros, kept
+    _, *found, _ = jax.lax.while_loop(lambda c: c[0] >= 0, block, carry)
+    return found

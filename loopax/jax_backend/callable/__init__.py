@@ -1,0 +1,1 @@
+"""The callable that `jaxify` returns, in JAX."""

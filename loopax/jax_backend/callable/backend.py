@@ -1,0 +1,37 @@
+"""``JAX``: the record of this backend."""
+
+from __future__ import annotations
+
+import jax
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.calling.backend import Backend
+from loopax.ir.errors import UnsupportedOpError
+from loopax.jax_backend.callable.context import JaxContext
+from loopax.jax_backend.callable.function import JaxFunction
+from loopax.jax_backend.callable.stages import JaxTracedFunction, transformed_by
+from loopax.jax_backend.callable.support import unsupported_ops
+from loopax.jax_backend.staging.callback import refusal
+from loopax.jax_backend.staging.frame import CHECKS
+from loopax.lowering import PASSES
+
+
+def _all_unsupported(
+    error: UnsupportedOpError, graph: FunctionGraph, on_missing: str
+) -> UnsupportedOpError:
+    """All that is unsupported, in one message."""
+    return refusal([*error.ops, *unsupported_ops(graph, on_missing)])
+
+
+JAX = Backend(
+    name=JaxFunction.backend_name,
+    function=JaxFunction,
+    traced=JaxTracedFunction,
+    context=JaxContext,
+    passes=PASSES,
+    transformations={
+        f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, jax.vmap)
+    },
+    checks=CHECKS,
+    refusal=_all_unsupported,
+)

@@ -1,0 +1,63 @@
+"""Which ops of a program JAX cannot run, found before anything is traced."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.jax_backend.samplers.registry import has_sampler
+from loopax.jax_backend.staging.callback import unsupported
+from loopax.jax_backend.staging.registry import has_conversion
+
+
+def unsupported_ops(graph: AbstractFunctionGraph, on_missing: str) -> list[str]:
+    """One line for each op of ``graph``, bodies included, that cannot run.
+
+    With ``on_missing="callback"`` an op on tensors can: on the host.
+    """
+    lines = [
+        unsupported(node)
+        for node in _nodes(graph)
+        if not _converted(node.op) and (on_missing == "raise" or not _on_host(node))
+    ]
+    return list(dict.fromkeys(lines))
+
+
+def _nodes(graph: AbstractFunctionGraph) -> Any:
+    for node in graph.toposort():
+        yield node
+        op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        if isinstance(op, InnerGraphOp):
+            yield from _nodes(op.fgraph)
+
+
+def _converted(op: Any) -> bool:
+    if isinstance(op, RandomVariable):  # PyTensor registered one function for all of them
+        return has_sampler(op)
+    if isinstance(op, Blockwise):
+        return _converted(op.core_op)
+    if isinstance(op, Elemwise):
+        return _has_scalar_function(op)
+    return has_conversion(op)
+
+
+def _has_scalar_function(op: Elemwise) -> bool:
+    from loopax.jax_backend.ops.scalars import has_function
+
+    return has_function(op.scalar_op)
+
+
+def _on_host(node: Apply) -> bool:
+    if isinstance(node.op, RandomVariable):
+        return True
+    return all(
+        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
+    )

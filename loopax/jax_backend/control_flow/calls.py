@@ -1,0 +1,77 @@
+"""Ops with graphs inside that always run: ``Call`` and ``Blockwise``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.ir import Call
+from loopax.ir.pullback import floats
+from loopax.jax_backend.staging.custom import with_pullback
+from loopax.jax_backend.staging.evaluate import Site, convert
+from loopax.jax_backend.staging.frame import Frame, Plan
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced
+
+
+@rule(Call)
+def call_rule(site: Site, *values: Any) -> Any:
+    op: Call = site.op
+    if op.pullback_body is None:
+        return site.run(op.fgraph, values, site.node.inputs)
+    traced = [k for k, x in enumerate(values) if is_traced(x)]
+
+    def whole(given: Any) -> list[Any]:
+        inputs = list(values)
+        for k, x in zip(traced, given, strict=True):
+            inputs[k] = x
+        return inputs
+
+    def value(*given: Any) -> tuple[Any, ...]:
+        return tuple(site.run(op.fgraph, whole(given), site.node.inputs))
+
+    def pullback(given: Any, outputs: Any, cotangents: Any) -> Any:
+        all_given = [*whole(given), *outputs, *cotangents]
+        more = ["an output or cotangent of a pullback"] * (len(outputs) + len(cotangents))
+        found = site.run(op.pullback_body, all_given, [*site.node.inputs, *more])
+        return [g for k, g in zip(floats(site.node.inputs), found, strict=True) if k in traced]
+
+    float_ins = [traced.index(k) for k in floats(site.node.inputs) if k in traced]
+    function = with_pullback(value, pullback, float_ins, floats(site.node.outputs))
+    return function(*[values[k] for k in traced])
+
+
+@rule(Blockwise)
+def blockwise_rule(site: Site, *values: Any) -> Any:
+    """``jnp.vectorize`` of the core op's own conversion.
+
+    A static input that is the same in every batch row, a number of steps say, stays static.
+    """
+    op: Blockwise = site.op
+    op._check_runtime_broadcast(site.node, values)
+    core_node = op._create_dummy_core_node(site.node.inputs, propagate_unbatched_core_inputs=True)
+    batch_ndim = op.batch_ndim(site.node)
+    static = {
+        k: row
+        for k, x in enumerate(values)
+        if isinstance(x, np.ndarray) and (row := _same_row(x, batch_ndim)) is not None
+    }
+    frame = Frame(site.context, Plan(tuple(core_node.inputs)), {}, site.node.inputs, site.frame)
+    core_site = Site(core_node, site.used, frame)
+
+    def core(*rows: Any) -> Any:
+        given = [static.get(k, row) for k, row in enumerate(rows)]
+        frame.values.update(zip(core_node.inputs, given, strict=True))
+        outs = tuple(jnp.asarray(x) for x in convert(core_site, given))
+        return outs if len(outs) > 1 else outs[0]
+
+    return jnp.vectorize(core, signature=op.signature)(*map(jnp.asarray, values))
+
+
+def _same_row(x: Any, batch_ndim: int) -> Any:
+    """The row that ``x`` repeats along all of its batch axes, or None."""
+    rows = x.reshape(-1, *x.shape[batch_ndim:])
+    return rows[0] if len(rows) and (rows == rows[:1]).all() else None

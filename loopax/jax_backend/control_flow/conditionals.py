@@ -1,0 +1,63 @@
+"""``Cond`` -> ``lax.cond``: only the chosen branch runs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.ir import Cond
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.lists import as_row
+from loopax.jax_backend.values.sparse import OrderedBCOO, carried
+
+
+class _UnequalBranches(Exception):
+    """The branches return values of unequal shapes."""
+
+
+@rule(Cond)
+def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
+    """A static condition chooses while JAX traces; the branches may then differ in shape."""
+    op: Cond = site.op
+    used = [k for k, u in enumerate(site.used) if u]
+    variables = [site.node.outputs[k] for k in used]
+
+    def branch(chosen: bool) -> list[Any]:
+        graph = op.branches[0 if chosen else 1]
+        outs = site.run(graph, operands, site.node.inputs[1:])
+        return [as_row(outs[k], v) for k, v in zip(used, variables, strict=True)]
+
+    if not is_traced(condition):
+        outs = branch(bool(condition))
+    else:
+        try:
+            outs = jax.lax.cond(condition, *_of_one_form(branch))
+        except _UnequalBranches:
+            # The shape of the result hangs on the condition, which must then be known.
+            outs = branch(bool(site.static(0)))
+    found = dict(zip(used, outs, strict=True))
+    return tuple(found.get(k) for k in range(op.n_outs))
+
+
+def _of_one_form(branch: Any) -> list[Any]:
+    """The two branches as `lax.cond` takes them: whichever is traced last checks that both are alike."""
+    forms = set()
+
+    def run(chosen: bool) -> Any:
+        outs = jax.tree.map(
+            lambda x: carried(x) if isinstance(x, OrderedBCOO) else jnp.asarray(x),
+            branch(chosen),
+            is_leaf=lambda x: isinstance(x, OrderedBCOO),
+        )
+        leaves, tree = jax.tree.flatten(outs)
+        forms.add((tree, tuple(x.shape for x in leaves)))
+        if len(forms) > 1:
+            raise _UnequalBranches
+        return outs
+
+    return [partial(run, True), partial(run, False)]

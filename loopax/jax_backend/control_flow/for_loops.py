@@ -1,0 +1,146 @@
+"""``Scan`` of a known number of steps -> ``lax.scan``.
+
+Where a shape *inside* the step hangs on the step's index, a row or a state that are themselves static,
+the loop is unrolled, if it is short: each step is then traced with its own shapes.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.type import DenseTensorType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir import Scan
+from loopax.ir.errors import DynamicShapeError, LoopTypeError
+from loopax.ir.run_scan import check_lengths
+from loopax.ir.shapes import empty_traces
+from loopax.jax_backend.control_flow.blocks import block_length, scan_in_blocks
+from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.frame import ChangesInLoop
+from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
+
+_UNROLLED = 64  # steps; a longer loop is not traced step by step
+
+
+def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[Any, list[Any]]:
+    """The final states, and the traces at ``kept``, of ``args.n_steps`` steps.
+
+    The rows of ``args.sequences`` are those of the indices from ``first_index`` on.
+    """
+    op: Scan = site.op
+    n = int(args.n_steps)
+    check_lengths(op, n, args.sequences)
+    if not n and any(isinstance(x.type, TypedListType) for x in op.args.rows):
+        # How long a list is that is no row's is not known: a step on it cannot be traced.
+        traces = empty_traces(op, args)
+        return initial_states(args.states, op.args.states), [traces[k] for k in kept]
+    index = None
+    if op.args.i in site.context.plan(op.fgraph).read:
+        index = np.arange(first_index, first_index + n, dtype=np.int64)
+    try:
+        finals, ys = _scan(site, args, index, kept)
+    except ChangesInLoop as error:
+        if not 0 < n <= _UNROLLED:
+            limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"
+            raise DynamicShapeError(str(error) + limit) from None
+        try:
+            return _unroll(site, args, first_index, kept)
+        except ChangesInLoop:
+            raise error from None
+    return finals, [
+        y if isinstance(op.outs.ys[k].type, DenseTensorType) else StackedList(y)
+        for k, y in zip(kept, ys, strict=True)
+    ]
+
+
+def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
+    op: Scan = site.op
+    n = int(args.n_steps)
+    if any(isinstance(x, RaggedList) for x in args.sequences):
+        raise ChangesInLoop(
+            f"{op} takes one row of a list a step, and the rows of the list have unequal shapes: "
+            "lax.scan runs one step on all rows. Pad them to one shape."
+        )
+    init = initial_states(args.states, op.args.states)
+    sequences = [rows_of(x) for x in args.sequences]
+    if 0 < op.options.truncate_gradient < n:
+        return _truncated(site, args, init, (index, sequences), kept)
+    step = scan_step(site, args.consts)
+    return _lax_scan(op, step, init, (index, sequences), kept, n, op.options.reverse)
+
+
+def _lax_scan(
+    op: Scan, step: Any, init: Any, xs: Any, kept: Any, n: int, reverse: bool
+) -> tuple[Any, Any]:
+    def body(states: Any, x: Any) -> Any:
+        return step(x[0], x[1], states, kept)[:2]
+
+    xs = jax.tree.map(jnp.asarray, xs)
+    scan = partial(jax.lax.scan, reverse=reverse, unroll=op.options.unroll)
+    if k := block_length(op.options, n):
+        return scan_in_blocks(scan, body, init, xs, n, k, reverse)
+    return scan(body, init, xs, length=n)
+
+
+def _truncated(site: Site, args: Any, init: Any, xs: Any, kept: Any) -> Any:
+    """The loop in two parts, of which only the last ``truncate_gradient`` steps are differentiated."""
+
+    def constant(x: Any) -> Any:
+        return jax.tree.map(
+            lambda y: jax.lax.stop_gradient(y) if isinstance(y, jax.Array) else y, x
+        )
+
+    op: Scan = site.op
+    n, last, reverse = int(args.n_steps), op.options.truncate_gradient, op.options.reverse
+    early, late = slice(n - last), slice(n - last, n)
+    if reverse:
+        early, late = slice(last, n), slice(last)
+
+    def part(rows: slice) -> Any:
+        return jax.tree.map(lambda x: x[rows], xs)
+
+    quiet, step = scan_step(site, constant(list(args.consts))), scan_step(site, args.consts)
+    states, before = _lax_scan(
+        op, quiet, constant(init), constant(part(early)), kept, n - last, reverse
+    )
+    finals, after = _lax_scan(op, step, constant(states), part(late), kept, last, reverse)
+    parts = (after, constant(before)) if reverse else (constant(before), after)
+    return finals, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), *parts)
+
+
+def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:
+    """The loop step by step, each with the values that are static at that step."""
+    op: Scan = site.op
+    step = scan_step(site, args.consts)
+    states, rows = tuple(args.states), []
+    order = range(int(args.n_steps))
+    for k in reversed(order) if op.options.reverse else order:
+        index = np.asarray(first_index + k)
+        states, ys, _ = step(index, [x[k] for x in args.sequences], states, kept)
+        rows.append(ys)
+    if op.options.reverse:
+        rows.reverse()
+    types = [op.outs.ys[k].type for k in kept]
+    return states, [
+        _joined(op, ys, t) for ys, t in zip(zip(*rows, strict=True), types, strict=True)
+    ]
+
+
+def _joined(op: Scan, ys: Any, row_type: Any) -> Any:
+    """The trace of the rows ``ys``, one for each step."""
+    if not isinstance(row_type, DenseTensorType):
+        return from_rows(ys, row_type)
+    try:
+        return jnp.stack(ys)
+    except ValueError as error:
+        shapes = [jnp.shape(y) for y in ys]
+        raise LoopTypeError(
+            f"The rows of a trace of {op} have the shapes {shapes}: they cannot be stacked. Pad them "
+            "to one length."
+        ) from error

@@ -1,0 +1,74 @@
+"""``Scan``: which of JAX's loops it becomes.
+
+One that takes a known number of steps is a ``lax.scan`` (`for_loops`). One that can stop, or whose
+number of steps is traced, is a ``lax.while_loop`` (`while_loops`); its traces are `PaddedArray`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir import Scan
+from loopax.ir.bounds import is_unbounded
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.records import UNBOUNDED
+from loopax.jax_backend.control_flow.for_loops import for_loop
+from loopax.jax_backend.control_flow.while_loops import while_loop
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.intervals import known_range
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.lists import as_list
+from loopax.jax_backend.values.padded_array import PaddedArray
+
+
+@rule(Scan)
+def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
+    op: Scan = site.op
+    args, outer = op.split_inputs(values), op.split_inputs(site.node.inputs)
+    args = args._replace(
+        sequences=[
+            as_list(x, v.type) if isinstance(v.type, TypedListType) else x
+            for x, v in zip(args.sequences, outer.sequences, strict=True)
+        ]
+    )
+    used = op.split_outputs(site.used)
+    kept = tuple(k for k, u in enumerate(used.traces) if u)
+    bound = _bound(site, args)
+    if bound is None and (args.sequences or kept) and not is_unbounded(outer.n_steps):
+        # A sequence and a trace have n_steps rows, and JAX must know how many while it traces.
+        args = args._replace(n_steps=site.static(0))
+        bound = int(args.n_steps)
+    ended: tuple[Any, ...] = ()
+    rows_are_traced = any(isinstance(x, PaddedArray) for x in args.sequences)
+    if op.stops or is_traced(args.n_steps) or rows_are_traced:
+        if bound is None and kept:
+            raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
+        finals, ys, *ended = while_loop(site, args, bound, kept)
+    else:
+        finals, ys = for_loop(site, args, kept)
+    traces: list[Any] = [None] * op.n_ys
+    for k, y in zip(kept, ys, strict=True):
+        traces[k] = y
+    return (*finals, *traces, *(ended if op.stops else ()))
+
+
+def _bound(site: Site, args: Any) -> int | None:
+    """How many steps there are at most; None where nobody knows."""
+    known = known_range(site.frame, site.node.inputs[0])
+    bounds = [x.bound for x in args.sequences if isinstance(x, PaddedArray)]
+    if known is not None and known[1] < UNBOUNDED:
+        bounds.append(max(known[1], 0))
+    return min(bounds, default=None)
+
+
+def no_trace(op: Scan, trace: Any) -> str:
+    """Why there is no ``trace``, an output of ``op``, which has no bound."""
+    return (
+        f"{op} has no bound on its steps, and its trace, {describe(trace)}, is read: it has as many "
+        "rows as steps are taken, and JAX must know while it traces how many there can be. Read final "
+        "states only, or give the loop a bound: loopax.scan(step, init, length=1000), whose step returns "
+        "(carry, y, stop)."
+    )

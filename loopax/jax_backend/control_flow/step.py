@@ -1,0 +1,112 @@
+"""One step of a loop: what the loops of this backend do with a body and its states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.sparse.type import SparseTensorType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir import Scan
+from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.values.lists import as_list, as_row
+from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.jax_backend.values.sparse import carried
+from loopax.jax_backend.values.x64 import as_declared
+
+INDEX, ROW, STATE = "the index of a loop's step", "a sequence of a loop", "a state of a loop"
+
+Step = Callable[[Any, Any, Any, Any], tuple[tuple[Any, ...], tuple[Any, ...], Any]]
+
+
+def scan_step(site: Site, consts: Sequence[Any]) -> Step:
+    """``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan."""
+    op: Scan = site.op
+    outer = op.split_inputs(site.node.inputs)
+    origins = [INDEX, *[ROW] * op.n_seqs, *[STATE] * op.n_states, *outer.consts]
+
+    def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
+        given = [
+            x if x is None else as_row(x, v)
+            for x, v in zip([i, *rows, *states, *consts], op.fgraph.inputs, strict=True)
+        ]
+        outs = op.split_body_outputs(site.run(op.fgraph, given, origins))
+        nexts = [
+            next_state(x, before, v)
+            for x, before, v in zip(outs.states, states, op.args.states, strict=True)
+        ]
+        return tuple(nexts), tuple(as_row(outs.ys[k], op.outs.ys[k]) for k in kept), outs.stop
+
+    return step
+
+
+def initial_states(values: Sequence[Any], variables: Sequence[Any]) -> tuple[Any, ...]:
+    """The states that a loop starts with, as JAX carries them."""
+    return tuple(_initial(x, v) for x, v in zip(values, variables, strict=True))
+
+
+def _initial(x: Any, v: Any) -> Any:
+    if isinstance(v.type, SparseTensorType):
+        return carried(x)
+    return jax.tree.map(jnp.asarray, as_row(x, v)) if hasattr(v.type, "dtype") else x
+
+
+def next_state(x: Any, before: Any, v: Any) -> Any:
+    """A next state with the dtype of its variable; its shape must be that of the state before."""
+    if isinstance(v.type, TypedListType):
+        x, before = as_list(x, v.type), as_list(before, v.type)
+        if jax.tree.structure(x) != jax.tree.structure(before) or _shapes(x) != _shapes(before):
+            raise DynamicShapeError(
+                f"A list that is a state of a loop changes from {len(before)} rows of the shapes "
+                f"{_shapes(before)} to {len(x)} of {_shapes(x)}, for {describe(v)}: JAX must know the "
+                "shape of a state while it traces, and it stays the same. Return the new row as a "
+                "trace of the loop instead of appending it to the list: "
+                "final, rows = loopax.scan(lambda carry, x: (carry, row), init, xs)."
+            )
+        return x
+    if not hasattr(v.type, "dtype"):
+        return x
+    if isinstance(x, PaddedArray) and isinstance(before, PaddedArray) and x.axis == before.axis:
+        # The gradient of a trace that a step reads is summed in a state. It has the trace's length.
+        fitted = x.fitted(before.bound)
+        if fitted.data.shape == before.data.shape:
+            return PaddedArray(as_declared(fitted.data, v), before.length, before.axis)
+    if isinstance(x, PaddedArray) or isinstance(before, PaddedArray):
+        raise DynamicShapeError(
+            f"A state of a loop has as many rows as another loop takes steps, for {describe(v)}, before "
+            "a step or after it, and not both: every step must return a state of the shape it got."
+        )
+    x = as_declared(x, v)
+    if isinstance(v.type, SparseTensorType) and x.shape == before.shape:
+        return _next_matrix(x, before, v)
+    if x.shape != before.shape:
+        raise LoopTypeError(
+            f"A state of a loop changes its shape from {before.shape} to {x.shape}, for {describe(v)}: "
+            "every step must return a state of the shape it got. Give the initial state the shape of "
+            "the step's result, for instance pt.zeros(shape)."
+        )
+    return x
+
+
+def _next_matrix(x: Any, before: Any, v: Any) -> Any:
+    if x.nse > before.nse:
+        raise DynamicShapeError(
+            f"A sparse matrix that is a state of a loop has {before.nse} entries before a step and up "
+            f"to {x.nse} after it, for {describe(v)}: JAX must know their number while it traces, and "
+            "it stays the same. Carry the matrix as a dense one, pytensor.sparse.dense_from_sparse(x), "
+            "or keep to what leaves its entries in place: x * 2.0, pytensor.sparse.add_s_s_data(x, y)."
+        )
+    return carried(x, before.nse)
+
+
+def _shapes(x: Any) -> list[tuple[int, ...]]:
+    return [jnp.shape(leaf) for leaf in jax.tree.leaves(x)]
+
+
+def rows_of(x: Any) -> Any:
+    """A stacked sequence as an array, or a pytree of arrays, with a leading axis."""
+    return getattr(x, "data", x) if not isinstance(x, jax.Array) else x

@@ -1,0 +1,149 @@
+"""``Scan`` that stops, or whose number of steps is traced, and ``Loop`` -> ``lax.while_loop``.
+
+JAX batches a ``lax.while_loop`` by keeping the states of the rows that are done: under ``jax.vmap``
+each row stops on its own. What it takes to differentiate one is in `bounded`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Loop, Scan
+from loopax.ir.errors import DynamicShapeError
+from loopax.ir.run_scan import check_lengths
+from loopax.ir.shapes import empty_traces
+from loopax.jax_backend.bounded_while import bounded_steps
+from loopax.jax_backend.bounded_while.bounded import finals, with_traces
+from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
+from loopax.jax_backend.control_flow.forward_only import forward_only
+from loopax.jax_backend.control_flow.step import (
+    STATE,
+    initial_states,
+    next_state,
+    rows_of,
+    scan_step,
+)
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.values.lists import RaggedList, as_row
+from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
+
+
+def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
+    """The final states, the traces at ``kept``, the number of steps taken, whether the body stopped them.
+
+    ``bound`` is how many steps there are at most; None where nobody knows.
+    """
+    op: Scan = site.op
+    if any(isinstance(x, RaggedList) for x in args.sequences):
+        raise DynamicShapeError(
+            f"{op} takes one row of a list a step, and the rows of the list have unequal shapes: "
+            "lax.while_loop runs one step on all rows. Pad them to one shape."
+        )
+    asked = args.n_steps
+    if not is_traced(asked):  # a loop without a bound has one in 32-bit mode: that of its counter
+        asked = min(asked, np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max)
+    if not is_traced(asked) and bound is not None:
+        arrays = [x for x in args.sequences if not isinstance(x, PaddedArray)]
+        check_lengths(op, int(asked), arrays)
+        asked = None if asked == bound else asked
+    states = initial_states(args.states, op.args.states)
+    if bound == 0:  # lax would trace a step, and there is no row to give it
+        return states, _no_rows(op, args, kept), *_ended(0)
+    steps, given = _steps(site, args, asked, bound, states, kept)
+    if bound is None:
+        found, *end = bounded_steps.while_loop(steps, given)
+        ended = (forward_only(found, _no_reverse(site)), *end)
+        return _legal(op, args, None, asked, ended, [])
+    if not kept:
+        return _legal(op, args, bound, asked, finals(steps, given), [])
+    ended, ys = with_traces(steps, given)
+    return _legal(op, args, bound, asked, ended, ys)
+
+
+def _steps(
+    site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any
+) -> tuple[Steps, Given]:
+    """The loop as `bounded` has it: what is traced is passed to it, what is known stays where it is."""
+    op: Scan = site.op
+    traced = [k for k, x in enumerate(args.consts) if is_traced(x)]
+    counter = jax.dtypes.canonicalize_dtype("int64")
+
+    def step(consts: Any, i: Any, rows: Any, states: Any) -> Any:
+        everything = list(args.consts)
+        for k, x in zip(traced, consts, strict=True):
+            everything[k] = x
+        states, ys, stop = scan_step(site, everything)(i, rows, states, kept)
+        return states, ys, jnp.asarray(op.stops and stop, bool)
+
+    if asked is not None:
+        asked = jnp.asarray(asked, counter)
+    sequences = [jax.tree.map(jnp.asarray, rows_of(x)) for x in args.sequences]
+    given = Given(asked, sequences, states, [args.consts[k] for k in traced])
+    return Steps(step, bound, op.options.reverse), given
+
+
+def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
+    """What came out; no numbers where what was asked for cannot be: a program that runs cannot raise.
+
+    That is a negative number of steps, and a sequence of another length.
+    """
+    found, n_done, stopped = ended
+    traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
+    if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
+        return found, traces, n_done, stopped
+    n_steps = bound if asked is None else asked
+    legal = jnp.asarray(n_steps) >= 0
+    for x in args.sequences:
+        legal &= (x.length if isinstance(x, PaddedArray) else np.shape(x)[0]) == n_steps
+
+    def checked(x: Any, v: Any) -> Any:
+        if isinstance(x, PaddedArray):
+            return PaddedArray(checked(x.data, v), x.length, x.axis)
+        return jnp.where(legal, x, no_number(x.dtype)) if isinstance(v.type, DenseTensorType) else x
+
+    found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))
+    return found, traces, jnp.where(legal, n_done, no_number(n_done.dtype)), stopped
+
+
+def _ended(n_done: int) -> tuple[Any, Any]:
+    return jnp.asarray(n_done, jax.dtypes.canonicalize_dtype("int64")), jnp.asarray(False)
+
+
+def _no_rows(op: Scan, args: Any, kept: Any) -> list[PaddedArray]:
+    if not kept:
+        return []
+    traces = empty_traces(op, args)
+    return [PaddedArray(jax.tree.map(jnp.asarray, rows_of(traces[k])), _ended(0)[0]) for k in kept]
+
+
+def _no_reverse(site: Site) -> str:
+    return (
+        f"{site.op} has no bound on its steps, and reverse mode (jax.grad, jax.hessian) keeps states from "
+        "each of them: it must know how many there can be. Give the loop one, loopax.while_loop(cond, "
+        "body, init, max_steps=1000), or use forward mode: jax.jvp, jax.jacfwd."
+    )
+
+
+@rule(Loop)
+def loop_rule(site: Site, go: Any, *values: Any) -> tuple[Any, ...]:
+    op: Loop = site.op
+    k, inner = op.n_states, op.fgraph.inputs
+    consts = values[k:]
+    origins = [*[STATE] * k, *site.node.inputs[1 + k :]]
+
+    def body(carry: Any) -> Any:
+        _, states = carry
+        given = [as_row(x, v) for x, v in zip([*states, *consts], inner, strict=True)]
+        *nexts, going = site.run(op.fgraph, given, origins)
+        found = [next_state(x, s, v) for x, s, v in zip(nexts, states, inner[:k], strict=True)]
+        return jnp.asarray(going, bool), tuple(found)
+
+    start = jnp.asarray(go, bool), initial_states(values[:k], inner[:k])
+    return jax.lax.while_loop(lambda carry: carry[0], body, start)[1]

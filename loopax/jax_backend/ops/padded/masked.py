@@ -1,0 +1,183 @@
+"""Ops on a `PaddedArray`, an array whose length is only known when the program runs: masked arithmetic.
+
+What maps rows to rows is computed of all of them, those behind the end too, which repeat the last one.
+What puts rows together, sums and products along the trace, leaves them out. What picks and joins rows
+is in `rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
+from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, ZeroGrad
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
+
+from loopax.ir import Call, Cond, Scan
+from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
+from loopax.jax_backend.staging.registry import trace_rule
+from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+
+
+@trace_rule(Scan, Call, Cond)
+def passed_on(site: Site, *values: Any) -> Any:
+    """To bodies, whose ops have rules of their own."""
+    return convert_arrays(site, values)
+
+
+@trace_rule(Elemwise)
+def elementwise(site: Site, *values: Any) -> Any:
+    first = next(x for x in values if isinstance(x, PaddedArray))
+    axis, length = first.axis, first.length
+    # An array of another length than 1 along the trace has rows of its own.
+    along = [isinstance(x, PaddedArray) or (np.ndim(x) and np.shape(x)[axis] != 1) for x in values]
+    if any(isinstance(x, PaddedArray) and x.axis != axis for x in values):
+        refuse_trace(site)
+    traces = [as_padded(x, axis) for x, k in zip(values, along, strict=True) if k]
+    bound = min(t.bound for t in traces)
+    rows = iter([t.fitted(bound).data for t in traces])
+    outs = convert_arrays(
+        site, [next(rows) if k else x for x, k in zip(values, along, strict=True)]
+    )
+    return [PaddedArray(_where_equal(x, length, traces), length, axis) for x in outs]
+
+
+def _where_equal(x: Any, length: Any, traces: Sequence[PaddedArray]) -> Any:
+    """``x``; no numbers where the lengths differ, which cannot raise while a program runs."""
+    others = [t.length for t in traces if t.length is not length]
+    if not others:
+        return x
+    equal = jnp.all(jnp.stack([jnp.asarray(n == length) for n in others]))
+    return jnp.where(equal, x, no_number(x.dtype))
+
+
+@trace_rule(DisconnectedGrad, ZeroGrad, GradClip, GradScale, DeepCopyOp, TypeCastingOp)
+def of_each_row(site: Site, x: PaddedArray) -> Any:
+    return [PaddedArray(y, x.length, x.axis) for y in convert_arrays(site, [x.data])]
+
+
+@trace_rule(DimShuffle)
+def dimshuffle(site: Site, x: PaddedArray) -> Any:
+    (data,) = convert_arrays(site, [x.data])
+    return PaddedArray(data, x.length, list(site.op.new_order).index(x.axis))
+
+
+@trace_rule(SpecifyShape)
+def specify_shape(site: Site, x: PaddedArray, *lengths: Any) -> Any:
+    asked = lengths[x.axis]
+    if asked is None:
+        return x
+    return PaddedArray(jnp.where(x.length == asked, x.data, no_number(x.dtype)), x.length, x.axis)
+
+
+@trace_rule(Shape)
+def shape(site: Site, x: PaddedArray) -> Any:
+    lengths = [x.length if k == x.axis else n for k, n in enumerate(x.data.shape)]
+    return jnp.stack([jnp.asarray(n) for n in lengths])
+
+
+@trace_rule(Shape_i)
+def shape_i(site: Site, x: PaddedArray) -> Any:
+    return x.length if site.op.i == x.axis else np.asarray(x.data.shape[site.op.i])
+
+
+def _least(dtype: Any) -> Any:
+    return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min
+
+
+def _greatest(dtype: Any) -> Any:
+    return np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
+
+
+# What leaves the result of a reduction as it is.
+_NEUTRAL: dict[type, Callable[[Any], Any]] = {
+    ps.Add: lambda dtype: 0,
+    ps.Mul: lambda dtype: 1,
+    ps.ScalarMaximum: _least,
+    ps.ScalarMinimum: _greatest,
+    ps.AND: lambda dtype: True if dtype.kind == "b" else -1,
+    ps.OR: lambda dtype: 0,
+    MulWithoutZeros: lambda dtype: 1,
+}
+
+
+@trace_rule(CAReduce)
+def reduce(site: Site, x: PaddedArray) -> Any:
+    op = site.op
+    neutral = _NEUTRAL.get(type(op.scalar_op))
+    if neutral is None:
+        refuse_trace(site)
+    found = _reduced(site, x, neutral(x.dtype))
+    if isinstance(found, PaddedArray) or not isinstance(
+        op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum
+    ):
+        return found
+    return jnp.where(x.length > 0, found, no_number(found.dtype))
+
+
+@trace_rule(Argmax)
+def argmax(site: Site, x: PaddedArray) -> Any:
+    found = _reduced(site, x, _least(x.dtype))
+    if isinstance(found, PaddedArray):
+        return found
+    return jnp.where(x.length > 0, found, no_number(found.dtype))
+
+
+def _reduced(site: Site, x: PaddedArray, neutral: Any) -> Any:
+    axes = range(x.ndim) if site.op.axis is None else site.op.axis
+    if x.axis in axes:
+        return convert_arrays(site, [x.masked(neutral)])[0]
+    (data,) = convert_arrays(site, [x.data])
+    return PaddedArray(data, x.length, x.axis - sum(a < x.axis for a in axes))
+
+
+@trace_rule(Softmax, LogSoftmax)
+def softmax(site: Site, x: PaddedArray) -> Any:
+    """Along the trace the rows behind the end have the weight 0."""
+    axes = range(x.ndim) if site.op.axis is None else site.op.axis
+    along = x.axis in (axes if not isinstance(axes, int) else (axes % x.ndim,))
+    (data,) = convert_arrays(site, [x.masked(_least(x.dtype)) if along else x.data])
+    found = PaddedArray(data, x.length, x.axis)
+    return found.repeated() if along else found
+
+
+@trace_rule(CumOp)
+def cumulated(site: Site, x: PaddedArray) -> Any:
+    """The rows behind the end come last: those before it do not see them."""
+    (data,) = convert_arrays(site, [x.data])
+    found = PaddedArray(data, x.length, x.axis)
+    return found.repeated() if site.op.axis == x.axis else found
+
+
+@trace_rule(Dot)
+def dot(site: Site, a: Any, b: Any) -> Any:
+    """Along the trace it is a sum; else it maps rows to rows."""
+    a_axis, b_axis = np.ndim(a) - 1, max(np.ndim(b) - 2, 0)
+    if _is_along(a, a_axis) or _is_along(b, b_axis):
+        a, b = as_padded(a, a_axis), as_padded(b, b_axis)
+        if a.axis != a_axis or b.axis != b_axis:
+            refuse_trace(site)
+        bound = min(a.bound, b.bound)
+        (found,) = convert_arrays(site, [t.fitted(bound).masked(0) for t in (a, b)])
+        return jnp.where(a.length == b.length, found, no_number(found.dtype))
+    if isinstance(a, PaddedArray) and isinstance(b, PaddedArray):
+        refuse_trace(site)
+    (data,) = convert_arrays(site, [x.data if isinstance(x, PaddedArray) else x for x in (a, b)])
+    return (
+        PaddedArray(data, a.length, a.axis)
+        if isinstance(a, PaddedArray)
+        else PaddedArray(data, b.length, data.ndim - 1)
+    )
+
+
+def _is_along(x: Any, axis: int) -> bool:
+    return isinstance(x, PaddedArray) and x.axis == axis

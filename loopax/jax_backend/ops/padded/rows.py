@@ -1,0 +1,188 @@
+"""Ops that pick, write, join and split rows of a `PaddedArray`.
+
+Each computes which row goes where, in numbers that JAX traces, within an array of known length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+
+from loopax.jax_backend.ops.padded.shapes import lengths_of
+from loopax.jax_backend.staging.evaluate import Site, refuse_trace
+from loopax.jax_backend.staging.registry import trace_rule
+from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+
+
+@trace_rule(Subtensor)
+def subtensor(site: Site, x: Any, *indices: Any) -> Any:
+    at = _place(site, x, indices)
+    x = _leading(x, at.axis)
+    if isinstance(at.first, slice):
+        start, step, length = _slice(at.first, x.length)
+        found = x.taken(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
+        return PaddedArray(
+            jnp.moveaxis(found.data[(slice(None), *at.rest)], 0, at.found), length, at.found
+        )
+    k = jnp.where(at.first < 0, at.first + x.length, at.first)
+    row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
+    return jnp.where((k >= 0) & (k < x.length), row, no_number(row.dtype))
+
+
+@trace_rule(IncSubtensor)
+def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
+    at = _place(site, x, indices)
+    x = _leading(x, at.axis)
+    if isinstance(at.first, slice):
+        start, step, length = _slice(at.first, x.length)
+        bound = _most_rows(at.first, x.bound)
+        rows = jnp.where(jnp.arange(bound) < length, start + step * jnp.arange(bound), x.bound)
+        ndim = x.ndim - sum(isinstance(k, int) for k in at.rest)
+        y, legal = _written(site, y, ndim, at.found, length, bound)
+        y = jnp.where(legal, y, no_number(x.dtype))
+    else:
+        k = jnp.where(at.first < 0, at.first + x.length, at.first)
+        legal = (k >= 0) & (k < x.length)
+        rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
+        x = PaddedArray(jnp.where(legal, x.data, no_number(x.dtype)), x.length)
+    place = x.data.at[(rows, *at.rest)]
+    y = jnp.asarray(y, x.dtype)
+    data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
+    found = PaddedArray(data, x.length).repeated()
+    return PaddedArray(jnp.moveaxis(found.data, 0, at.axis), x.length, at.axis)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An index: ``axis`` of the array, along which the rows lie, is indexed by ``first``.
+
+    The other axes, in their order, are indexed by ``rest``, whose numbers are known. The rows that a
+    slice takes lie along the axis ``found`` of the result.
+    """
+
+    axis: int
+    first: Any
+    rest: tuple[Any, ...]
+    found: int
+
+
+def _place(site: Site, x: Any, flat: Any) -> _Place:
+    given = indices_from_subtensor(flat, site.op.idx_list)
+    entries = [*given, *[slice(None)] * (np.ndim(x) - len(given))]
+    open_axes = [
+        k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
+    ]
+    axis = x.axis if isinstance(x, PaddedArray) else (open_axes or [0])[0]
+    if any(k != axis for k in open_axes):
+        refuse_trace(site)
+    first = entries.pop(axis)
+    rest = [e if isinstance(e, slice) else int(e) for e in entries]
+    return _Place(axis, first, tuple(rest), sum(isinstance(e, slice) for e in rest[:axis]))
+
+
+def _leading(x: Any, axis: int) -> PaddedArray:
+    """The same with its rows along the first axis."""
+    x = as_padded(x, axis)
+    return PaddedArray(jnp.moveaxis(x.data, axis, 0), x.length) if axis else x
+
+
+def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) -> tuple[Any, Any]:
+    """What is written to ``length`` rows along ``axis``, with room for ``bound``; whether it fits.
+
+    Its rows are along the first axis of what is returned.
+    """
+    legal: Any = True
+    missing = ndim - np.ndim(y)
+    if isinstance(y, PaddedArray):
+        if y.axis + missing != axis:
+            refuse_trace(site)
+        legal, y = y.length == length, y.fitted(bound).data
+    elif axis >= missing and np.shape(y)[axis - missing] != 1:
+        y = as_padded(jnp.asarray(y), axis - missing)
+        legal, y = length == y.length, y.fitted(bound).data
+    y = jnp.asarray(y)
+    return jnp.moveaxis(y.reshape(*[1] * missing, *y.shape), axis, 0), legal
+
+
+def _parts(k: Any) -> Any:
+    return [k.start, k.stop, k.step] if isinstance(k, slice) else k
+
+
+def _slice(k: slice, n: Any) -> tuple[Any, int, Any]:
+    """Start, step and length of ``k`` in ``n`` rows, as Python's ``slice.indices`` has them."""
+    step = 1 if k.step is None else int(k.step)
+    low, high = (0, n) if step > 0 else (-1, n - 1)
+
+    def end(x: Any, default: Any) -> Any:
+        return default if x is None else jnp.clip(jnp.where(x < 0, x + n, x), low, high)
+
+    start, stop = end(k.start, low if step > 0 else high), end(k.stop, high if step > 0 else low)
+    return start, step, jnp.maximum((stop - start + (step - (1 if step > 0 else -1))) // step, 0)
+
+
+def _most_rows(k: slice, bound: int) -> int:
+    """How many rows a slice takes of at most ``bound``, where that hangs on no number from the end."""
+    known = [p for p in (k.start, k.stop, k.step) if p is not None]
+    if any(is_traced(p) or p < 0 for p in known):
+        return bound
+    return len(range(*slice(*(None if p is None else int(p) for p in _parts(k))).indices(bound)))
+
+
+@trace_rule(Join)
+def join(site: Site, *values: Any) -> Any:
+    """Row ``j`` comes from the part it falls in, whose rows lie behind the room of those before."""
+    if hasattr(site.op, "axis"):  # since 3.3 it is no input
+        axis, parts = site.op.axis, values
+    else:
+        axis, *parts = values
+    axis = int(axis) % max(p.ndim if isinstance(p, PaddedArray) else np.ndim(p) for p in parts)
+    traces = [p for p in parts if isinstance(p, PaddedArray)]
+    if any(p.axis != axis for p in traces):
+        if len({p.axis for p in traces}) > 1 or len(traces) < len(parts):
+            refuse_trace(site)
+        bound = min(p.bound for p in traces)
+        data = [p.fitted(bound).data for p in traces]
+        equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in traces]))
+        joined = jnp.concatenate(data, axis)
+        joined = jnp.where(equal, joined, no_number(joined.dtype))
+        return PaddedArray(joined, traces[0].length, traces[0].axis)
+    pieces = [as_padded(p, axis) for p in parts]
+    data = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
+    row, begins, room = jnp.arange(data.shape[axis]), 0, 0
+    order = row
+    for p in pieces[:-1]:
+        begins, room = begins + p.length, room + p.bound
+        order = jnp.where(row >= begins, row - begins + room, order)
+    return PaddedArray(data, data.shape[axis], axis).taken(order, begins + pieces[-1].length)
+
+
+@trace_rule(Split)
+def split(site: Site, x: Any, *given: Any) -> Any:
+    """The pieces of a join, whose gradient this is: a piece of known length is an array."""
+    # Since 3.3 the axis is no input.
+    axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % np.ndim(x)
+    parts = lengths_of(site, site.node.inputs[-1])
+    if isinstance(x, PaddedArray) and x.axis != axis:
+        if any(p.known is None for p in parts):
+            refuse_trace(site)
+        ends = np.cumsum([p.known for p in parts])[:-1]
+        return [PaddedArray(d, x.length, x.axis) for d in jnp.split(x.data, ends, axis)]
+    x = as_padded(x, axis)
+    total = sum(p.value for p in parts)
+    x = PaddedArray(jnp.where(total == x.length, x.data, no_number(x.dtype)), x.length, axis)
+    begin, pieces = 0, []
+    for p in parts:
+        if p.known is not None:
+            pieces.append(x.taken(begin + jnp.arange(p.known), p.known).data)
+        else:
+            room = x.bound if p.most is None else min(p.most, x.bound)
+            pieces.append(x.taken(begin + jnp.arange(room), p.value))
+        begin = begin + p.value
+    return pieces

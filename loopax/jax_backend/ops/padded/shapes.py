@@ -1,0 +1,231 @@
+"""Ops that make a `PaddedArray`, or give it another shape: of lengths that only a run tells.
+
+A length has a range, and the array room for its upper end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, MakeVector
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, Shape
+
+from loopax.ir import FitRows
+from loopax.ir.rows import KeepRows
+from loopax.jax_backend.staging.evaluate import Site, refuse_trace
+from loopax.jax_backend.staging.intervals import known_range
+from loopax.jax_backend.staging.registry import trace_rule
+from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+
+
+@trace_rule(Reshape)
+def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
+    """Rows of another shape: the entries that count stay the first ones."""
+    if not isinstance(x, PaddedArray):
+        refuse_trace(site)
+    asked = lengths_of(site, site.node.inputs[1])
+    axis = _same_axis(x, [p.known for p in asked])
+    if axis is not None:
+        shape = [x.bound if k == axis else p.known for k, p in enumerate(asked)]
+        legal = x.length == asked[axis].value if asked[axis].known is None else True
+        data = x.data.reshape(shape)
+        return PaddedArray(jnp.where(legal, data, no_number(data.dtype)), x.length, axis)
+    first, *others = asked
+    if x.axis:
+        return _one_after_the_other(site, x, first, [p.known for p in others])
+    if first.known is not None and others and others[0].known is None:
+        return _in_blocks(site, x, first.known, others[0], [p.known for p in others[1:]])
+    rest = [p.known for p in others]
+    if any(n in (None, -1, 0) for n in rest) or 0 in x.data.shape:
+        refuse_trace(site)
+    row, width = (int(np.prod(shape, dtype=int)) for shape in (rest, x.data.shape[1:]))
+    count = x.length * width
+    length = count // row if first.known == -1 else first.value
+    flat = PaddedArray(x.data.reshape(-1), count)
+    is_open = first.known in (None, -1)
+    room = -(-flat.bound // row) if is_open else first.known
+    data = flat.taken(jnp.arange(room * row), count).data.reshape(room, *rest)
+    data = jnp.where(length * row == count, data, no_number(data.dtype))
+    return PaddedArray(data, length) if is_open else data
+
+
+def _one_after_the_other(
+    site: Site, x: PaddedArray, first: _Length, rest: list[int | None]
+) -> PaddedArray:
+    """Several blocks of rows as one: what PyTensor makes of ``pt.concatenate([x, x])``."""
+    before, behind = x.data.shape[: x.axis], x.data.shape[x.axis + 1 :]
+    if None in rest or np.prod(rest, dtype=int) != np.prod(behind, dtype=int) or not x.bound:
+        refuse_trace(site)
+    blocks = int(np.prod(before, dtype=int))
+    row, each = jnp.arange(blocks * x.bound), jnp.maximum(x.length, 1)
+    legal = (first.value == blocks * x.length) | (first.known == -1)
+    flat = PaddedArray(x.data.reshape(-1, *rest), blocks * x.bound)
+    found = flat.taken(row // each * x.bound + row % each, blocks * x.length)
+    return PaddedArray(jnp.where(legal, found.data, no_number(found.dtype)), found.length)
+
+
+def _in_blocks(
+    site: Site, x: PaddedArray, blocks: int, each: _Length, rest: list[int | None]
+) -> PaddedArray:
+    """The other way round: each block has as many rows."""
+    if blocks < 1 or x.data.shape[1:] != tuple(rest) or not x.bound:
+        refuse_trace(site)
+    room = x.bound // blocks
+    row = jnp.arange(blocks)[:, None] * each.value + jnp.arange(room)
+    data = x.data[jnp.clip(row, 0, x.bound - 1)]
+    data = jnp.where(x.length == blocks * each.value, data, no_number(data.dtype))
+    return PaddedArray(data, each.value, 1).repeated()
+
+
+def _same_axis(x: PaddedArray, known: list[int | None]) -> int | None:
+    """The axis of the result along which the rows lie as they did; None where there is none."""
+    open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
+    if len(open_axes) != 1:
+        return None
+    (axis,) = open_axes
+    sides = (known[:axis], x.data.shape[: x.axis]), (known[axis + 1 :], x.data.shape[x.axis + 1 :])
+    same = all(np.prod(new, dtype=int) == np.prod(old, dtype=int) for new, old in sides)
+    return axis if same else None
+
+
+@dataclass(frozen=True)
+class _Length:
+    """A length that a node asks for: ``known`` while JAX traces, or at ``most`` something."""
+
+    known: int | None
+    value: Any
+    most: int | None
+
+
+def lengths_of(site: Site, v: Any) -> list[_Length]:
+    """The lengths that the vector ``v`` is made of."""
+    op, inputs = (None, ()) if v.owner is None else (v.owner.op, v.owner.inputs)
+    if isinstance(op, MakeVector):
+        return [_length(site, u) for u in inputs]
+    if isinstance(op, Elemwise) and len(inputs) == 1:  # a cast
+        return lengths_of(site, inputs[0])
+    if isinstance(op, DimShuffle) and inputs[0].type.ndim == 0:
+        return [_length(site, inputs[0])]
+    if isinstance(op, Join):
+        parts = inputs[0 if hasattr(op, "axis") else 1 :]
+        return [n for p in parts for n in lengths_of(site, p)]
+    if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), PaddedArray):
+        found = [_Length(n, n, n) for n in x.data.shape]
+        found[x.axis] = _Length(None, x.length, x.bound)
+        return found
+    if is_traced(site.frame.read(v)):
+        refuse_trace(site)
+    return [_Length(int(n), int(n), int(n)) for n in np.asarray(site.frame.read(v))]
+
+
+def _length(site: Site, v: Any) -> _Length:
+    known, found = _known(site, v), known_range(site.frame, v)
+    most = None if found is None else max(found[1], 0)
+    return _Length(known, site.frame.read(v) if known is None else known, most)
+
+
+@trace_rule(Alloc)
+def alloc(site: Site, value: Any, *lengths: Any) -> Any:
+    if isinstance(value, PaddedArray):
+        return _spread(site, value)
+    return _filled(site, value, [(k, x) for k, x in enumerate(lengths)], skipped=1)
+
+
+def _spread(site: Site, trace: PaddedArray) -> PaddedArray:
+    """``trace`` spread along other axes; along its own it is as long as it is asked to be."""
+    asked = site.node.inputs[1:]
+    axis = trace.axis + len(asked) - jnp.ndim(trace.data)
+    shape = [None if k == axis else _known(site, n) for k, n in enumerate(asked)]
+    shape[axis] = trace.data.shape[trace.axis]
+    if None in shape:
+        refuse_trace(site)
+    return PaddedArray(jnp.broadcast_to(trace.data, tuple(shape)), trace.length, axis)
+
+
+@trace_rule(AllocEmpty)
+def alloc_empty(site: Site, *lengths: Any) -> Any:
+    zero = np.zeros((), site.out.type.dtype)
+    return _filled(site, zero, [(k, x) for k, x in enumerate(lengths)], skipped=0)
+
+
+def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
+    """An array with one length that is only known when the program runs."""
+    known = [_known(site, site.node.inputs[skipped + k]) for k, _ in lengths]
+    open_axes = [k for k, n in enumerate(known) if n is None]
+    if not open_axes:  # lengths across the rows of a trace
+        return jnp.broadcast_to(jnp.asarray(value), tuple(known))
+    if len(open_axes) > 1:
+        refuse_trace(site)
+    (axis,) = open_axes
+    length = jnp.maximum(lengths[axis][1], 0)
+    bound = _room(site, skipped + axis)
+    shape = tuple(bound if n is None else n for n in known)
+    if not isinstance(value, PaddedArray):
+        own = np.ndim(value) - (len(shape) - axis)
+        if own >= 0 and np.shape(value)[own] != 1:
+            refuse_trace(site)
+        return PaddedArray(jnp.broadcast_to(jnp.asarray(value), shape), length, axis)
+    if value.axis != axis - (len(shape) - value.ndim):
+        refuse_trace(site)
+    data = jnp.broadcast_to(value.fitted(bound).data, shape)
+    return PaddedArray(jnp.where(value.length == length, data, no_number(data.dtype)), length, axis)
+
+
+def _known(site: Site, v: Any) -> int | None:
+    """The value of the integer ``v`` where it is known: also of a length, of a trace, across its rows."""
+    x = site.frame.read(v)
+    if not is_traced(x):
+        return int(x)
+    found = known_range(site.frame, v)
+    return found[0] if found is not None and found[0] == found[1] else None
+
+
+def _room(site: Site, k: int) -> int:
+    known = known_range(site.frame, site.node.inputs[k])
+    if known is None:
+        refuse_trace(site)
+    return max(known[1], 0)
+
+
+@trace_rule(ARange)
+def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
+    if is_traced(start) or is_traced(step) or int(step) <= 0:
+        refuse_trace(site)
+    bound = len(range(int(start), _room(site, 1), int(step)))
+    length = jnp.maximum((stop - int(start) + int(step) - 1) // int(step), 0)
+    data = (int(start) + int(step) * jnp.arange(bound)).astype(site.out.type.dtype)
+    return PaddedArray(data, length).repeated()
+
+
+@trace_rule(FitRows)
+def fit_rows(site: Site, x: Any, length: Any) -> Any:
+    """The last ``length`` rows, zeros behind them where there are fewer."""
+    x = as_padded(x)
+    if x.axis:
+        refuse_trace(site)
+    bound = int(length) if not is_traced(length) else _room(site, 1)
+    row = jnp.arange(bound)
+    skipped = jnp.maximum(x.length - length, 0)
+    there = (row < x.length - skipped).reshape(-1, *[1] * (x.ndim - 1))
+    data = jnp.where(there, x.data[jnp.clip(row + skipped, 0, x.bound - 1)], 0)
+    return data if not is_traced(length) else PaddedArray(data, length).repeated()
+
+
+@trace_rule(KeepRows)
+def keep_rows(site: Site, x: Any, count: Any, length: Any) -> Any:
+    """The first ``count`` rows, zeros behind them; with ``last`` the last ones, zeros before them."""
+    x = as_padded(x)
+    if x.axis:
+        refuse_trace(site)
+    bound = int(length) if not is_traced(length) else _room(site, 2)
+    row, n = jnp.arange(bound), jnp.minimum(jnp.minimum(count, length), x.length)
+    place = row - (length - n) + (x.length - n) if site.op.last else row
+    there = row >= length - n if site.op.last else row < n
+    rows = x.data[jnp.clip(place, 0, x.bound - 1)]
+    data = jnp.where(there.reshape(-1, *[1] * (x.ndim - 1)), rows, 0)
+    return data if not is_traced(length) else PaddedArray(data, length).repeated()

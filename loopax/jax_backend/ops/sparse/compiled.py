@@ -1,0 +1,92 @@
+"""The sparse ops that PyTensor's C mode puts in the place of others, on SciPy's arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from pytensor.sparse.rewriting import (
+    MulSDCSC,
+    MulSDCSR,
+    MulSVCSR,
+    SamplingDotCSR,
+    StructuredDotCSC,
+    StructuredDotCSR,
+    UsmmCscDense,
+)
+
+from loopax.ir.compat import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
+from loopax.jax_backend.ops.sparse.conversions import from_parts, major_of
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.values.sparse_entries import gather, product
+
+
+def _matrix(format: str, data: Any, minor: Any, pointers: Any, width: int) -> Any:
+    length = len(pointers) - 1
+    shape = (width, length) if format == "csc" else (length, width)
+    return from_parts(format, data, minor, pointers, shape, exact=False, unique=False)
+
+
+@rule(StructuredDotCSC)
+def dot_csc(site: Site, data: Any, rows: Any, pointers: Any, n_rows: Any, b: Any) -> Any:
+    a = _matrix("csc", data, rows, pointers, int(site.static(3)))
+    return product(a, b, site.out.type.dtype)
+
+
+@rule(StructuredDotCSR)
+def dot_csr(site: Site, data: Any, cols: Any, pointers: Any, b: Any) -> Any:
+    return product(_matrix("csr", data, cols, pointers, b.shape[0]), b, site.out.type.dtype)
+
+
+@rule(UsmmCscDense)
+def usmm_csc(
+    site: Site,
+    alpha: Any,
+    data: Any,
+    rows: Any,
+    pointers: Any,
+    n_rows: Any,
+    y: Any,
+    z: Any,
+) -> Any:
+    dtype = site.out.type.dtype
+    a = _matrix("csc", data, rows, pointers, int(np.asarray(site.static(4)).reshape(())))
+    return jnp.asarray(alpha, dtype) * product(a, y, dtype) + jnp.asarray(z, dtype)
+
+
+@rule(AddSparseDenseC)
+def add_dense(site: Site, data: Any, minor: Any, pointers: Any, y: Any) -> Any:
+    width = y.shape[0 if site.op.format == "csc" else 1]
+    a = _matrix(site.op.format, data, minor, pointers, width)
+    dtype = site.out.type.dtype
+    return jnp.asarray(y, dtype).at[a.row, a.col].add(jnp.asarray(a.data, dtype), mode="drop")
+
+
+@rule(MulSDCSC)
+def multiply_csc(site: Site, data: Any, rows: Any, pointers: Any, b: Any) -> Any:
+    return data * gather(b, rows, major_of(pointers, len(data)))
+
+
+@rule(MulSDCSR)
+def multiply_csr(site: Site, data: Any, cols: Any, pointers: Any, b: Any) -> Any:
+    return data * gather(b, major_of(pointers, len(data)), cols)
+
+
+@rule(MulSVCSR)
+def multiply_vector(site: Site, data: Any, cols: Any, pointers: Any, b: Any) -> Any:
+    return data * gather(b, cols)
+
+
+@rule(StructuredAddSparseDenseVectorCSR)
+def add_vector(site: Site, data: Any, cols: Any, pointers: Any, b: Any) -> Any:
+    return data + gather(b, cols)
+
+
+@rule(SamplingDotCSR)
+def sampling_dot(
+    site: Site, x: Any, y: Any, data: Any, cols: Any, pointers: Any, n_cols: Any
+) -> tuple[Any, ...]:
+    rows = major_of(pointers, len(data))
+    return data * jnp.sum(gather(x, rows) * gather(y, cols), axis=1), cols, pointers

@@ -1,0 +1,149 @@
+"""Rows, slices and elements of sparse matrices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from pytensor.sparse.basic import (
+    GetItem2d,
+    GetItem2Lists,
+    GetItem2ListsGrad,
+    GetItemList,
+    GetItemListGrad,
+    GetItemScalar,
+)
+
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.values.sparse import OrderedBCOO, arrange, known, ordered
+from loopax.jax_backend.values.sparse_entries import groups, kept, lookup
+
+
+@rule(GetItem2d)
+def slices(site: Site, x: OrderedBCOO, *bounds: Any) -> OrderedBCOO:
+    """``x[a:b:c, d:e:f]``, whose bounds must be known while JAX traces."""
+    given = [site.static(k) for k in range(1, 7)]
+    given = [None if b is None else int(b) for b in given]
+    parts = [slice(*given[:3]).indices(x.shape[0]), slice(*given[3:]).indices(x.shape[1])]
+    places, inside, shape = [], True, []
+    for index, (start, stop, step) in zip(x.places, parts, strict=True):
+        length = len(range(start, stop, step))
+        place = (index - start) // step
+        inside = inside & ((index - start) % step == 0) & (place >= 0) & (place < length)
+        places.append(place)
+        shape.append(length)
+    return _moved(x, x.data, *places, inside, x.hidden, shape)
+
+
+def _moved(
+    x: OrderedBCOO, data: Any, row: Any, col: Any, keep: Any, hidden: Any, shape: Any
+) -> OrderedBCOO:
+    """A matrix in the format of ``x`` of entries in new places, where ``keep``."""
+    if not x.exact:
+        row = jnp.where(hidden, row + shape[0] + 1, row)
+        col = jnp.where(hidden, col + shape[1] + 1, col)
+    # Entries that are not kept may have any indices: they go before anything looks at these.
+    made = kept(ordered(data, row, col, shape, x.format, exact=x.exact), keep)
+    return arrange(made.data, made.row, made.col, shape, x.format, exact=made.exact)
+
+
+@rule(GetItemList)
+def rows(site: Site, x: OrderedBCOO, index: Any) -> OrderedBCOO:
+    """Row ``index[k]`` as row ``k``.
+
+    Where ``index`` is traced, any row may be taken any number of times: there is room for all entries
+    in each row of the result. A row that does not exist is NaN where the matrix has entries.
+    """
+    m, n = x.shape
+    index, bad = _legal(index, m)
+    count = len(index)
+    x_row, x_col = x.places
+    if known(index):
+        times = int(np.bincount(index, minlength=1).max()) if count else 0
+        place = np.full((times, m + 1), count)  # where the t-th copy of each row goes
+        seen = np.zeros(m + 1, int)
+        for k, r in enumerate(index):
+            place[seen[r], r] = k
+            seen[r] += 1
+        row = (place if known(x_row) else jnp.asarray(place))[:, x_row]
+    else:
+        there = (x_row == index[:, None]) | (bad[:, None] & (x_row < m))
+        row = jnp.where(there, np.arange(count)[:, None], count)
+    times = row.shape[0]
+    data = jnp.tile(x.data, times)
+    if not known(index):
+        spoiled = (bad[:, None] & (x.row < m)).reshape(-1)
+        data = jnp.where(spoiled, no_number(data.dtype), data)
+    xp: Any = np if known(x_col) else jnp
+    row = row.reshape(-1)
+    hidden = xp.tile(x.hidden, times)
+    return _moved(x, data, row, xp.tile(x_col, times), row < count, hidden, (count, n))
+
+
+@rule(GetItemListGrad)
+def rows_grad(site: Site, x: OrderedBCOO, index: Any, g: OrderedBCOO) -> OrderedBCOO:
+    """Row ``k`` of ``g`` as row ``index[k]``; the last of several for one row, as PyTensor has it."""
+    m, n = x.shape
+    index, _ = _legal(index, m)
+    xp: Any = np if known(index, g.indices) else jnp
+    place = xp.where(_last(index, index), index, m)
+    g_row, g_col = g.places
+    row = xp.concatenate([place, xp.full(1, m)])[g_row]  # padding has the row after the last
+    return _moved(g, g.data, row, g_col, row < m, g.hidden, (m, n))
+
+
+@rule(GetItem2Lists)
+def elements(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
+    row, no_row = _legal(row, x.shape[0])
+    col, no_col = _legal(col, x.shape[1])
+    found = lookup(x, row, col)
+    return jnp.where(no_row | no_col, no_number(found.dtype), found)
+
+
+@rule(GetItem2ListsGrad)
+def elements_grad(site: Site, x: OrderedBCOO, row: Any, col: Any, g: Any) -> OrderedBCOO:
+    """``g[k]`` at ``row[k], col[k]``; the last of several for one element, as PyTensor has it."""
+    row, no_row = _legal(row, x.shape[0])
+    col, no_col = _legal(col, x.shape[1])
+    keep = _last(row, col) & ~(no_row | no_col)
+    made = kept(ordered(jnp.asarray(g), row, col, x.shape, x.format, exact=True), keep)
+    return arrange(made.data, made.row, made.col, x.shape, x.format, exact=made.exact)
+
+
+@rule(GetItemScalar)
+def element(site: Site, x: OrderedBCOO, row: Any, col: Any) -> Any:
+    return elements(site, x, jnp.reshape(row, 1), jnp.reshape(col, 1))[0]
+
+
+def _legal(index: Any, length: int) -> tuple[Any, Any]:
+    """``index`` counted from the start, and where there is no such row.
+
+    Raises
+    ------
+    IndexError
+        There is none, and that is known while JAX traces.
+    """
+    if known(index):
+        index = np.asarray(index).astype(np.int64)
+    else:
+        index = index.astype(int)  # unsigned ones have no negatives to compare with
+    bad = (index < -length) | (index >= length)
+    if known(index) and bad.any():
+        raise IndexError(
+            f"Index {index[bad][0]} is out of range for an axis of length {length} of a sparse matrix."
+        )
+    return (index + length * (index < 0)), bad
+
+
+def _last(row: Any, col: Any) -> Any:
+    """Where no later element has the same indices."""
+    (group,), n = groups([(row, col)])
+    order = np.arange(len(row))
+    if known(group):
+        latest = np.zeros(n, int)
+        np.maximum.at(latest, group, order)
+        return latest[group] == order
+    return jnp.zeros(n, int).at[group].max(order)[group] == order

@@ -1,0 +1,1 @@
+"""Special functions where JAX's are wrong on a part of their domain."""

@@ -1,0 +1,35 @@
+"""The special functions whose conversion by PyTensor, or whose function in JAX, is wrong or missing.
+
+On the real line; PyTensor computes those of complex numbers on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytensor.scalar.math as sm
+
+from loopax.jax_backend.ops.special import incomplete_gammas, normal_tails, polygammas
+from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
+
+SPECIAL_FUNCTIONS: dict[type, Callable[..., Any]] = {
+    sm.Gamma: polygammas.gamma,
+    sm.GammaLn: polygammas.gammaln,
+    sm.Psi: polygammas.psi,
+    sm.TriGamma: polygammas.tri_gamma,
+    sm.PolyGamma: polygammas.polygamma,
+    sm.GammaInc: incomplete_gammas.gammainc,
+    sm.GammaIncC: incomplete_gammas.gammaincc,
+    sm.Erfcinv: normal_tails.erfcinv,
+    sm.Owens_t: normal_tails.owens_t,
+    sm.Hyp2F1: hyp2f1,
+}
+# Only some releases of PyTensor have these.
+for _name, _function in (
+    ("GammaL", incomplete_gammas.gammal),
+    ("GammaU", incomplete_gammas.gammau),
+    ("NdtriExp", normal_tails.ndtri_exp),
+):
+    if hasattr(sm, _name):
+        SPECIAL_FUNCTIONS[getattr(sm, _name)] = _function

@@ -1,0 +1,1 @@
+"""Our ops in PyTensor's own JAX mode."""

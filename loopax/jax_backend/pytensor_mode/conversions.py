@@ -1,0 +1,137 @@
+"""Our ops in PyTensor's own ``mode="JAX"``: registered with ``jax_funcify``.
+
+That mode converts node by node and traces every value. What follows from shapes is made known again
+by `known_shapes`. A number of steps that is a tracer all the same is taken from the sequences, whose
+rows it counts, and checked while the program runs. What needs more than that needs `loopax.jaxify`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.graph.basic import Apply, Constant
+from pytensor.link.jax.dispatch import jax_funcify
+from pytensor.tensor.type import TensorType
+
+from loopax.ir import Scan
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.lock import TRACING
+from loopax.jax_backend.pytensor_mode.known_shapes import register_rewrite
+from loopax.jax_backend.staging.evaluate import Site, convert
+from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic, Plan
+from loopax.jax_backend.staging.registry import converted_ops
+from loopax.jax_backend.staging.static import is_traced, no_number
+
+_USE_JAXIFY = (
+    'mode="JAX" traces every input. loopax.jaxify(inputs, outputs) gives a JAX function that is compiled '
+    "for each value of an input that makes a shape."
+)
+
+
+def register() -> None:
+    """Register what PyTensor's registry does not have, the ops of the IR and typed lists, and the pass."""
+    missing = jax_funcify.dispatch(object)
+    for cls in converted_ops():
+        ours = cls.__module__.startswith(("loopax.ir.", "pytensor.typed_list."))
+        if ours and jax_funcify.dispatch(cls) is missing:
+            jax_funcify.register(cls)(_funcify)
+    register_rewrite()
+
+
+def _funcify(op: Any, node: Apply, **_: Any) -> Any:
+    context = Context(on_missing="raise")
+    # A copy that ends at its inputs: a rule may look at how an input was made, and here has no values.
+    node = Apply(
+        op,
+        [v if isinstance(v, Constant) else v.clone() for v in node.inputs],
+        [v.clone() for v in node.outputs],
+    )
+
+    def function(*values: Any) -> Any:
+        given = [_known(x, v) for x, v in zip(values, node.inputs, strict=True)]
+        with TRACING:
+            if isinstance(op, Scan):
+                outs = _scan(context, node, given)
+            else:
+                outs = _convert(context, node, given, (True,) * len(node.outputs))
+        return outs[0] if len(outs) == 1 else tuple(outs)
+
+    return function
+
+
+def _known(x: Any, v: Any) -> Any:
+    """The value of input ``v``; NumPy where PyTensor's mode has a number, or a constant."""
+    if isinstance(v, Constant):
+        return v.data
+    if isinstance(v.type, TensorType) and isinstance(x, bool | int | float | complex):
+        return np.asarray(x, v.type.dtype)
+    return x
+
+
+def _convert(context: Context, node: Apply, given: Any, used: tuple[bool, ...]) -> list[Any]:
+    values = dict(zip(node.inputs, given, strict=True))
+    frame = Frame(context, Plan(tuple(node.inputs)), values, range(len(given)))
+    try:
+        return convert(Site(node, used, frame), given)
+    except NeedsStatic as need:
+        raise DynamicShapeError(f"{need.reason}. {_USE_JAXIFY}") from None
+
+
+def _scan(context: Context, node: Apply, given: Any) -> list[Any]:
+    """The outputs of a loop. This mode does not say which are read, so a trace is made if it can be."""
+    op: Scan = node.op
+    args = op.split_inputs(given)
+    counted = is_traced(args.n_steps) and bool(args.sequences)
+    if counted:
+        args = args._replace(n_steps=np.asarray(len(args.sequences[0])))
+    with_traces = not op.stops and not is_traced(args.n_steps)
+    used = op.split_outputs([True] * len(node.outputs))
+    used = used._replace(traces=[with_traces] * op.n_ys).flat()
+    outs = _convert(context, node, args.flat(), tuple(used))
+    outs = [
+        x if u else _Unread(_why_not(op, v))
+        for x, v, u in zip(outs, node.outputs, used, strict=True)
+    ]
+    if not counted:
+        return outs
+    fits = given[0] == args.n_steps  # where it does not, `evaluate` raises; here there is no number
+
+    def checked(x: Any) -> Any:
+        if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
+            return x
+        return jnp.where(fits, x, no_number(x.dtype))
+
+    return [x if isinstance(x, _Unread) else jax.tree.map(checked, x) for x in outs]
+
+
+def _why_not(op: Scan, trace: Any) -> str:
+    if op.stops:
+        return (
+            f"{describe(trace)} is the trace of {op}, which can stop early: JAX must know how many rows "
+            f"it has. {_USE_JAXIFY}"
+        )
+    return (
+        f"{describe(trace)} is the trace of a loop whose number of steps is traced: JAX must know how "
+        f"many rows it has. {_USE_JAXIFY}"
+    )
+
+
+@jax.tree_util.register_pytree_node_class
+class _Unread:
+    """In the place of a trace that cannot be made: any use of it is an error that says why."""
+
+    def __init__(self, message: str) -> None:
+        self.__dict__["message"] = message
+
+    def _refuse(self, *_: Any) -> Any:
+        raise DynamicShapeError(self.__dict__["message"])
+
+    # JAX flattens the arguments and the results of what it traces.
+    tree_flatten = __getattr__ = __getitem__ = __len__ = __array__ = _refuse
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> Any:
+        raise AssertionError("it is never flattened")

@@ -1,0 +1,1 @@
+"""Two-stage evaluation of a graph under a JAX trace."""

@@ -1,0 +1,130 @@
+"""Ops without a JAX conversion: run on the host through ``jax.pure_callback``.
+
+The Op's ``perform`` gives the value and its own ``pullback`` the derivative: cotangents in, cotangents
+out, as a graph that is itself evaluated by JAX. A forward derivative is the transpose of that linear
+map, so ``jax.jvp`` and ``jax.hessian`` work as well. Under ``vmap`` the Op runs row by row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.gradient import DisconnectedGrad, NullTypeGradError, ZeroGrad
+from pytensor.graph.basic import Apply
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.evaluate import apply
+from loopax.ir.pullback import floats, pullback_graph
+from loopax.jax_backend.staging.custom import with_pullback
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.host_shapes import output_shapes
+from loopax.jax_backend.staging.registry import has_conversion
+
+
+def unsupported(node: Apply) -> str:
+    """One line about an op that has no conversion."""
+    why = ""
+    if isinstance(node.op, RandomVariable):
+        why = "; no sampler is registered with `pytensor.link.jax.dispatch.random.jax_sample_fn`"
+    return f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])}{why}"
+
+
+def refusal(lines: Sequence[str]) -> UnsupportedOpError:
+    """The error that lists ops without a conversion."""
+    return UnsupportedOpError(
+        "These ops have no JAX conversion:\n  - "
+        + "\n  - ".join(lines)
+        + "\nRegister one with `pytensor.link.jax.dispatch.jax_funcify.register(OpClass)`, or let them "
+        "run on the host through their `perform` with jaxify(..., on_missing='callback').",
+        lines,
+    )
+
+
+def call_back(site: Site, values: Sequence[Any]) -> Any:
+    """The outputs of a node by its ``perform``, on the host."""
+    node, context = site.node, site.context
+    line = unsupported(node)
+    tensors = all(
+        isinstance(v.type, DenseTensorType | ScalarType) for v in [*node.inputs, *node.outputs]
+    )
+    if context.on_missing == "raise" or not tensors:
+        raise refusal([line])
+    if line not in context.warned:
+        context.warned.add(line)
+        warnings.warn(
+            f"{line} has no JAX conversion: it runs on the host, through jax.pure_callback.",
+            stacklevel=2,
+        )
+    given = [jnp.asarray(x) for x in values]
+    shapes = output_shapes(site, values)
+
+    def on_host(*inputs: Any) -> tuple[Any, ...]:
+        arrays = [
+            np.asarray(x, dtype=v.type.dtype) for x, v in zip(inputs, node.inputs, strict=True)
+        ]
+        outs = apply(node, arrays)
+        for out, declared, v in zip(outs, shapes, node.outputs, strict=True):
+            if out.shape != declared.shape:
+                raise ValueError(
+                    f"{node.op} gave {describe(v)} the shape {out.shape}; from its static type and "
+                    f"`infer_shape` loopax had expected {declared.shape}."
+                )
+        return tuple(np.asarray(o, dtype=s.dtype) for o, s in zip(outs, shapes, strict=True))
+
+    def value(*inputs: Any) -> tuple[Any, ...]:
+        return tuple(jax.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential"))
+
+    try:
+        pullback = pullback_graph(node.op, [v.type() for v in node.inputs])
+    except (NotImplementedError, AttributeError, NullTypeGradError) as error:
+        if is_detached(site, node.outputs):
+            return value(*map(jax.lax.stop_gradient, given))
+        return without_derivative(
+            value,
+            f"{unsupported(node)}, has no `pullback`, so it cannot be differentiated. Write one, or "
+            "keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`.",
+            error,
+        )(*given)
+
+    def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        everything = [*inputs, *outputs, *cotangents]
+        return site.run(pullback, everything, ["an input of an op's pullback"] * len(everything))
+
+    function = with_pullback(
+        value,
+        pulled_back,
+        floats(node.inputs),
+        floats(node.outputs),
+        transposable=all(has_conversion(n.op) for n in pullback.apply_nodes),
+    )
+    return function(*given)
+
+
+def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
+    """Whether every read of these outputs of the node is through ``disconnected_grad`` or ``zero_grad``."""
+    plan, made = site.frame.plan, set(outputs)
+    readers = [n.op for n, _ in plan.steps if not made.isdisjoint(n.inputs)]
+    detached = all(isinstance(op, DisconnectedGrad | ZeroGrad) for op in readers)
+    return detached and made.isdisjoint(plan.outputs)
+
+
+def without_derivative(value: Any, message: str, cause: Exception | None = None) -> Any:
+    """``value``, with an error of ours, that says ``message``, where a derivative is taken."""
+
+    @jax.custom_jvp
+    def function(*inputs: Any) -> Any:
+        return value(*inputs)
+
+    @function.defjvp
+    def function_jvp(primals: Any, tangents: Any) -> Any:
+        raise UnsupportedOpError(message) from cause
+
+    return function

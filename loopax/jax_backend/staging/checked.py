@@ -1,0 +1,160 @@
+"""``checked``: an identity that JAX's checkify sees a check in, and that otherwise costs nothing.
+
+``checkify.debug_check`` leaves an effect in the program, and JAX dispatches a program with an effect by
+its slow path: a call of a model with two parameters took 94 microseconds, and 8 without the check. A
+primitive of its own has no effect. Where it is lowered, it is its inputs, and XLA drops what the condition
+was computed by.
+
+Checkify has no public way to register a rule for a primitive, and its private one differs between
+releases of JAX. What it does with a primitive that has a ``call_jaxpr`` is the same in all of them: it
+calls ``bind`` with a function in ``subfuns``, which is that jaxpr with its checks collected. So the jaxpr
+here has the check in it, by the public `checkify.debug_check`. `test_checks.py` fails where that ends.
+
+With ``raises`` the lowered program has a branch that is taken where the condition does not hold, and calls
+the host, which raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import checkify
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from loopax.jax_backend.values.generators import is_key
+
+
+class Failure(NamedTuple):
+    """What is raised where a check fails."""
+
+    kind: type[Exception]
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.__name__}: {self.message}"
+
+    def error(self) -> Exception:
+        return self.kind(self.message)
+
+
+def checked(x: Any, ok: Any, failure: Failure, raises: bool = False) -> Any:
+    """``x``, a pytree of arrays, and an error where ``ok``, a flag, is false.
+
+    It is found by checkify, or with ``raises`` raised when the program runs, in ``vmap`` where any row of
+    ``ok`` is false. Derivatives go through it.
+    """
+    leaves, tree = jax.tree.flatten(x)
+    if not leaves:
+        return x
+    return jax.tree.unflatten(tree, _bind(leaves, ok, failure, raises))
+
+
+def _bind(leaves: Sequence[Any], ok: Any, failure: Failure, raises: bool) -> list[Any]:
+    leaves = [jnp.asarray(leaf) for leaf in leaves]
+    jaxpr = _with_check(len(leaves), str(failure))
+    return _check.bind(*leaves, ok, call_jaxpr=jaxpr, failure=failure, raises=raises)
+
+
+@lru_cache(maxsize=256)
+def _with_check(count: int, message: str) -> Any:
+    """``(*xs, ok) -> xs`` with the check. What the ``xs`` are makes no difference to checkify."""
+
+    def run(*args: Any) -> list[Any]:
+        # Its message is a format string.
+        checkify.debug_check(args[-1], message.replace("{", "{{").replace("}", "}}"))
+        return list(args[:-1])
+
+    flag = jax.ShapeDtypeStruct((), np.dtype(bool))
+    return jax.make_jaxpr(run)(*[flag] * (count + 1))
+
+
+class _Check(Primitive):
+    def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
+        if subfuns:  # by checkify: the values of its errors so far come first
+            (with_errors,) = subfuns
+            return with_errors.call_wrapped(*args)
+        return super().bind(*args, **params)
+
+
+_check = _Check("check")
+_check.multiple_results = True
+
+
+@_check.def_abstract_eval
+def _shapes(*args: Any, **params: Any) -> list[Any]:
+    return list(args[:-1])
+
+
+@_check.def_impl
+def _run(*args: Any, failure: Failure, raises: bool, **params: Any) -> list[Any]:
+    if raises and not bool(args[-1]):
+        raise failure.error()
+    return list(args[:-1])
+
+
+def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
+    def fail() -> Any:
+        raise failure.error()
+
+    def failed(xs: Any) -> Any:
+        # It gives the results, though it never does, or XLA would drop it.
+        return [_of_shape(jax.pure_callback(fail, _plain(x)), x) for x in xs]
+
+    return jax.lax.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
+
+
+def _plain(x: Any) -> Any:
+    """What the host returns for ``x``: numbers, also for random keys."""
+    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _of_shape(found: Any, x: Any) -> Any:
+    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(x)) if is_key(x) else found
+
+
+_lowered_raising = mlir.lower_fun(_raising, multiple_results=True)
+
+
+def _lower(ctx: Any, *args: Any, raises: bool, **params: Any) -> Any:
+    return _lowered_raising(ctx, *args, **params) if raises else list(args[:-1])
+
+
+def _jvp(primals: Any, tangents: Any, *, failure: Failure, raises: bool, **params: Any) -> Any:
+    outs = _bind(primals[:-1], primals[-1], failure, raises)
+    dots = list(tangents[:-1])
+    if raises:
+        # A gradient need not read the value, and the check is to run all the same.
+        at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
+        if at:
+            through = _bind([dots[k] for k in at], primals[-1], failure, raises)
+            for k, t in zip(at, through, strict=True):
+                dots[k] = t
+    return outs, dots
+
+
+def _transpose(cotangents: Any, *args: Any, failure: Failure, raises: bool, **params: Any) -> Any:
+    found = list(cotangents)
+    at = [k for k, c in enumerate(found) if not isinstance(c, ad.Zero)]
+    if raises and at:
+        through = _bind([found[k] for k in at], args[-1], failure, raises)
+        for k, c in zip(at, through, strict=True):
+            found[k] = c
+    return [*found, None]
+
+
+def _batch(args: Any, axes: Any, *, failure: Failure, raises: bool, **params: Any) -> Any:
+    ok = args[-1] if axes[-1] is None else jnp.all(args[-1], axis=axes[-1])
+    return _bind(args[:-1], ok, failure, raises), list(axes[:-1])
+
+
+mlir.register_lowering(_check, _lower)
+ad.primitive_jvps[_check] = _jvp
+ad.primitive_transposes[_check] = _transpose
+batching.primitive_batchers[_check] = _batch

@@ -1,0 +1,147 @@
+"""Two-stage evaluation of a graph under a JAX trace.
+
+What is known while JAX traces (a constant, a shape, a static argument, and whatever follows from
+those alone) is a NumPy value, computed by each Op's own ``perform``. Only the rest is traced. So
+``x.shape[0]`` is a number, and an ``arange``, ``alloc``, ``reshape``, slice or ``n_steps`` that
+depends on it just works. Loop bodies, calls and branches are evaluated by the same few lines, each
+in a `Frame` of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.type_other import MakeSlice
+
+from loopax.ir import Scan
+from loopax.ir.bounds import is_unbounded
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.jax_backend.staging.frame import Context, Frame
+from loopax.jax_backend.staging.intervals import has_open_length
+from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
+from loopax.jax_backend.staging.static import fold
+from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
+
+
+@dataclass(frozen=True)
+class Site:
+    """One node being converted: what a rule sees."""
+
+    node: Apply
+    used: tuple[bool, ...]
+    frame: Frame
+
+    @property
+    def op(self) -> Any:
+        return self.node.op
+
+    @property
+    def context(self) -> Context:
+        return self.frame.context
+
+    @property
+    def out(self) -> Any:
+        """The first output variable."""
+        return self.node.outputs[0]
+
+    def static(self, k: int) -> Any:
+        """Input ``k`` as a NumPy value; see `Frame.static_value`."""
+        return self.frame.static_value(self.node.inputs[k], self.node)
+
+    def run(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> list[Any]:
+        """Evaluate an inner graph; ``origins`` as in `Frame`."""
+        return run(self.context, graph, inputs, origins, self.frame)
+
+
+def run(
+    context: Context,
+    graph: AbstractFunctionGraph,
+    inputs: Sequence[Any],
+    origins: Sequence[Any],
+    parent: Frame | None = None,
+) -> list[Any]:
+    """The outputs of ``graph``: NumPy where they are static, JAX where they are traced."""
+    steps = context.plan(graph)
+    frame = Frame(context, steps, dict(zip(steps.inputs, inputs, strict=True)), origins, parent)
+    for node, used in steps.steps:
+        values = [frame.read(v) for v in node.inputs]
+        outs = fold(node, values)
+        if outs is None:
+            outs = convert(Site(node, used, frame), values)
+        frame.values.update(zip(node.outputs, outs, strict=True))
+    return [frame.read(v) for v in steps.outputs]
+
+
+def convert(site: Site, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a node that is not static, each with the dtype its variable declares."""
+    if not jax.config.jax_enable_x64:
+        values = _in_32_bits(site, values)
+    if not any(isinstance(x, PaddedArray) for x in values) and not has_open_length(
+        site.frame, site.node, values
+    ):
+        return convert_arrays(site, values)
+    op_rule = find_trace_rule(site.op)
+    if op_rule is None:
+        refuse_trace(site)
+    outs = op_rule(site, *values)
+    if not isinstance(outs, tuple | list):
+        outs = [outs]
+    return [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+
+
+def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
+    """``values`` for JAX's 32-bit mode; integers that are known, and that it cannot hold, are refused.
+
+    Not an index, and not the number of steps of a loop without a bound, which is as large as it gets.
+    """
+    if is_unbounded(site.out):
+        most = np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max
+        return [np.minimum(x, most) if isinstance(x, np.ndarray) else x for x in values]
+    first, last = 0, len(values)
+    if isinstance(site.op, Scan):
+        first = 1
+    elif isinstance(site.op, Subtensor | MakeSlice):
+        last = 1 if isinstance(site.op, Subtensor) else 0
+    elif isinstance(site.op, IncSubtensor):
+        last = 2
+    for x, v in zip(values[first:last], site.node.inputs[first:last], strict=True):
+        refuse_narrowed(x, v, f", an operand of {site.op} for {describe(site.out)}")
+    return values
+
+
+def _declared(x: Any, v: Variable) -> Any:
+    if isinstance(x, PaddedArray) and not isinstance(x.data, tuple | list | dict):
+        return PaddedArray(as_declared(x.data, v), x.length, x.axis)
+    return as_declared(x, v)
+
+
+def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
+    """The same where no value is a `PaddedArray`, or the rule takes traces as well."""
+    op_rule = find_rule(site.op) or find_leaf_rule()
+    outs = op_rule(site, *values)
+    if not isinstance(outs, tuple | list):
+        outs = [outs]
+    return [
+        as_declared(x, v) if used else x
+        for x, v, used in zip(outs, site.node.outputs, site.used, strict=True)
+    ]
+
+
+def refuse_trace(site: Site) -> NoReturn:
+    """Raise what says that an op must know the length of an array that it does not."""
+    raise DynamicShapeError(
+        f"{site.op}, for {describe(site.out)}, must know while JAX traces how many rows there are, and "
+        "there are as many as a loop takes steps before it stops. What works with such a trace: "
+        "elementwise functions, sums, products, extrema, any and all along it, dot products, indices and "
+        "slices, concatenation, loops over it, and returning it, as a loopax.PaddedArray. Else mask one of "
+        "fixed length: let the loop take all its steps with a state `done` that stays true, and "
+        "pt.where(pt.arange(n_steps) < n_done, trace, 0)."
+    )

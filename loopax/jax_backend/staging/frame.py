@@ -1,0 +1,182 @@
+"""One graph under evaluation: its nodes in order, its values, and where those of its inputs come from.
+
+From this follow the two answers of the static stage: the value of a variable as NumPy, or which inputs of
+the program would have to be static for it to be known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import jax
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.type import RandomType
+
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.jax_backend.staging.checked import Failure
+from loopax.jax_backend.staging.static import NotKnown, compute, is_traced
+from loopax.jax_backend.values.generators import as_key
+from loopax.jax_backend.values.sparse import OrderedBCOO, as_bcoo
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph ready to run: its nodes in order, each with which of its outputs are read."""
+
+    inputs: tuple[Variable, ...]
+    outputs: tuple[Variable, ...] = ()
+    steps: tuple[tuple[Apply, tuple[bool, ...]], ...] = ()
+    read: frozenset[Variable] = frozenset()
+
+
+def plan(graph: AbstractFunctionGraph) -> Plan:
+    """The nodes of ``graph`` that its outputs need."""
+    read: set[Variable] = set(graph.outputs)
+    steps = []
+    for node in reversed(list(graph.toposort())):
+        used = tuple(v in read for v in node.outputs)
+        if any(used):
+            read.update(node.inputs)
+            steps.append((node, used))
+    return Plan(tuple(graph.inputs), tuple(graph.outputs), tuple(reversed(steps)), frozenset(read))
+
+
+CHECKS = ("checkify", "raise", "ignore")  # what becomes of assertions about traced values
+
+
+@dataclass
+class Context:
+    """What a whole evaluation shares: options, and the plans of the graphs seen so far.
+
+    With ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
+    without, such values become static. ``failures`` are those that a check may raise when the program runs.
+    """
+
+    on_missing: str = "callback"
+    checks: str = CHECKS[0]
+    open_lengths: bool = False
+    plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
+    warned: set[str] = field(default_factory=set)
+    failures: set[Failure] = field(default_factory=set)
+
+    def plan(self, graph: Any) -> Plan:
+        if graph not in self.plans:
+            self.plans[graph] = plan(graph)
+        return self.plans[graph]
+
+
+class ChangesInLoop(DynamicShapeError):
+    """A shape hangs on what changes from step to step of a loop."""
+
+
+class NeedsStatic(Exception):
+    """The values of program inputs (by position) must be static; ``reason`` is for the user."""
+
+    def __init__(self, positions: frozenset[int], reason: str) -> None:
+        super().__init__(reason)
+        self.positions, self.reason = positions, reason
+
+
+@dataclass
+class Frame:
+    """One graph being evaluated: its values, and where those of its inputs come from.
+
+    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a number for an input
+    of the program, or a word for what changes from step to step.
+    """
+
+    context: Context
+    plan: Plan
+    values: dict[Variable, Any]
+    origins: Sequence[Any]
+    parent: Frame | None = None
+
+    def read(self, v: Variable) -> Any:
+        x = v.data if isinstance(v, Constant) else self.values[v]
+        if isinstance(v.type, SparseTensorType) and not isinstance(x, OrderedBCOO):
+            return as_bcoo(x, v.type, describe(v))
+        return as_key(x) if isinstance(v.type, RandomType) and isinstance(v, Constant) else x
+
+    def static_value(self, v: Variable, needed_by: Apply) -> Any:
+        """The value of ``v`` as NumPy.
+
+        Raises
+        ------
+        NeedsStatic
+            It is traced, but follows from program inputs that could be static.
+        DynamicShapeError
+            It is traced, and changes from step to step of a loop.
+        """
+        x = self.read(v)
+        if not is_traced(x):
+            return np.asarray(x) if isinstance(x, jax.Array) else x
+        positions: set[int] = set()
+        changing = self._blame(v, positions)
+        reason = f"{needed_by.op} needs the value of {describe(v)} while JAX traces"
+        if changing:
+            raise ChangesInLoop(
+                f"{reason}: a shape, length or index that follows from it must be known then. It "
+                f"follows from {', '.join(sorted(changing))}, which is only known when the program "
+                "runs. Use an array of fixed shape and mask it, as in pt.where(pt.arange(n) < k, x, 0),"
+                " or make the value an input of the program that does not change in the loop."
+            )
+        if not positions:
+            with suppress(NotKnown):
+                return self._computed(v)
+            raise DynamicShapeError(
+                f"{reason}, and it differs from row to row of a batch: all rows of an array have one "
+                "shape. Make it the same for all rows, or pad and mask."
+            )
+        raise NeedsStatic(frozenset(positions), reason)
+
+    def _computed(self, v: Variable) -> Any:
+        """The value of ``v`` where only ops that are left to XLA stand between it and what is static.
+
+        Raises
+        ------
+        NotKnown
+            It follows from something that is traced.
+        """
+        x = self.read(v)
+        if not is_traced(x):
+            return np.asarray(x) if isinstance(x, jax.Array) else x
+        if v.owner is None:
+            raise NotKnown
+        outs = compute(v.owner, [self._computed(u) for u in v.owner.inputs])
+        self.values.update(zip(v.owner.outputs, outs, strict=True))
+        return self.values[v]
+
+    def _blame(self, v: Variable, positions: set[int]) -> set[str]:
+        """Collect the program inputs that the traced ``v`` follows from; what changes, by word."""
+        changing: set[str] = set()
+        stack, seen = [v], {v}
+        while stack:
+            v = stack.pop()
+            if v.owner is not None and isinstance(v.owner.op, RandomVariable):
+                changing.add("a random draw")
+                continue
+            if v.owner is None:
+                origin = self.origins[self.plan.inputs.index(v)]
+                if not is_traced(self.values[v]):
+                    continue  # static here; what varies is the batch row taken from it
+                if isinstance(origin, int):
+                    positions.add(origin)
+                elif isinstance(origin, Variable):
+                    assert self.parent is not None
+                    changing |= self.parent._blame(origin, positions)
+                else:
+                    changing.add(origin)
+                continue
+            for u in v.owner.inputs:
+                if u not in seen and not isinstance(u, Constant) and is_traced(self.read(u)):
+                    seen.add(u)
+                    stack.append(u)
+        return changing

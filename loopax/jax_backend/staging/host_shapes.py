@@ -1,0 +1,79 @@
+"""The shapes of what an op returns when it runs on the host: JAX must know them while it traces.
+
+In order: the static shape of the output's type; the op's own ``infer_shape``; and, where both leave
+it open, one run of the op, on ones where an input is not known. A run that returns another shape
+later is an error, never a wrong result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.compile.builders import infer_shape
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.evaluate import apply
+from loopax.jax_backend.staging.evaluate import Site
+
+
+def output_shapes(site: Site, values: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
+    """The shape and dtype of each output of ``site``'s node."""
+    shapes = [_known(site, v, values) for v in site.node.outputs]
+    if any(s is None for s in shapes):
+        tried = [out.shape for out in _outputs_of_a_run(site, values)]
+        shapes = [t if s is None else s for s, t in zip(shapes, tried, strict=True)]
+    return [
+        jax.ShapeDtypeStruct(s, jax.dtypes.canonicalize_dtype(v.type.dtype))
+        for s, v in zip(shapes, site.node.outputs, strict=True)
+    ]
+
+
+def output_shape(site: Site, v: Variable, values: Sequence[Any]) -> jax.ShapeDtypeStruct:
+    """The shape and dtype of ``v``, one output of ``site``'s node, of which others may be no arrays."""
+    shape = _known(site, v, values)
+    if shape is None:
+        shape = np.shape(_outputs_of_a_run(site, values)[site.node.outputs.index(v)])
+    return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(v.type.dtype))
+
+
+def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | None:
+    if None not in v.type.shape:
+        return tuple(v.type.shape)
+    node = site.node
+    inputs = [u.type() for u in node.inputs]
+    applied = node.op.make_node(*inputs).outputs[node.outputs.index(v)]
+    symbolic = [
+        tuple(x.shape[k] for k in range(x.type.ndim)) if hasattr(x.type, "shape") else None
+        for x in inputs
+    ]
+    try:
+        dims = infer_shape([applied], inputs, symbolic)[0]
+        graph = FunctionGraph(inputs, list(dims), clone=True)
+        if any(n.op == node.op for n in graph.apply_nodes):
+            return None  # "the shape of what the op returns": no help
+        return tuple(int(d) for d in site.run(graph, values, ["an input of an op"] * len(values)))
+    except Exception:  # an infer_shape may fail in any way; the run below then decides
+        return None
+
+
+def _outputs_of_a_run(site: Site, values: Sequence[Any]) -> list[Any]:
+    node = site.node
+    known = [
+        np.ones(jnp.shape(x), dtype=v.type.dtype) if isinstance(x, jax.Array) else x
+        for x, v in zip(values, node.inputs, strict=True)
+    ]
+    try:
+        return apply(node, known)
+    except Exception as error:
+        raise DynamicShapeError(
+            f"{node.op}, for {describe(node.outputs[0])}, runs on the host, and JAX must know the shape "
+            "of what it returns while it traces. Neither its type nor its infer_shape says, and a run "
+            f"on ones failed ({error}). Give the Op an `infer_shape` that uses only its inputs' shapes, "
+            "or an output type with a static shape."
+        ) from error

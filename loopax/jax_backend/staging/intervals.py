@@ -1,0 +1,220 @@
+"""What is known of an integer that JAX traces: the range it lies in.
+
+A loop of at most 100 steps makes at most 100 rows. What else has that length, ``x[:n_done]`` or the loop
+that a gradient runs back through, then has room for as many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ARange,
+    Nonzero,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+    indices_from_subtensor,
+)
+
+from loopax.ir import FitRows, Scan
+from loopax.ir.rows import KeepRows
+from loopax.jax_backend.staging.frame import Frame
+from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.padded_array import PaddedArray
+
+Range = tuple[int, int]
+_LEAST = -(2**63)
+
+
+def known_range(frame: Frame, v: Variable) -> Range | None:
+    """The least and the greatest value that the integer ``v`` can have; None where nothing says so."""
+    x = frame.read(v)
+    if not is_traced(x):
+        return (int(x), int(x)) if np.size(x) == 1 else None
+    if v.owner is None:
+        origin = frame.origins[frame.plan.inputs.index(v)]
+        if isinstance(origin, Variable) and frame.parent is not None:
+            return known_range(frame.parent, origin)
+        return None
+    op: Any = v.owner.op
+    inputs = v.owner.inputs
+    if isinstance(op, Scan) and op.stops and v is v.owner.outputs[-2]:
+        asked = known_range(frame, inputs[0])
+        return None if asked is None else (0, max(asked[1], 0))
+    if isinstance(op, ScalarFromTensor | TensorFromScalar | DimShuffle | CheckAndRaise):
+        return known_range(frame, inputs[0])
+    if isinstance(op, Shape_i):
+        return _length(frame, inputs[0], op.i)
+    if isinstance(op, Shape) and inputs[0].type.ndim == 1:
+        return _length(frame, inputs[0], 0)
+    if isinstance(op, Subtensor) and (k := _position(op, inputs)) is not None:
+        shape = inputs[0].owner
+        if shape is not None and isinstance(shape.op, Shape):
+            return _length(frame, shape.inputs[0], k)
+    if isinstance(op, Elemwise) and type(op.scalar_op) in _OPS:
+        ranges = [known_range(frame, u) for u in inputs]
+        return _OPS[type(op.scalar_op)](*ranges)
+    return None
+
+
+def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
+    """Whether the length of what the node makes is left open, though no input is a `PaddedArray`.
+
+    It asks for one that is traced, and in a known range; or takes the places where a mask is true, which is
+    left open only where the caller's values cannot be static.
+    """
+    if frame.context.open_lengths and _takes_places(node.op, values):
+        return True
+    kind = next((k for cls, k in _LENGTHS.items() if isinstance(node.op, cls)), None)
+    if kind is None:
+        return False
+    asked = kind(node.op, node.inputs, values)
+    # A value that could be static is to be, where the caller gives it one: the result is an array then.
+    return any(
+        known_range(frame, v) is not None
+        and (frame.context.open_lengths or _is_of_a_loop(frame, v))
+        for v in asked
+    )
+
+
+def _takes_places(op: Any, values: Sequence[Any]) -> bool:
+    if isinstance(op, Nonzero):
+        return is_traced(values[0])
+    skipped = next((k for cls, k in _INDEXED.items() if isinstance(op, cls)), None)
+    if skipped is None or len(op.idx_list) != 1 or len(values) != skipped + 1:
+        return False
+    mask = values[-1]
+    if not is_traced(mask) or mask.dtype != bool or not mask.ndim:
+        return False
+    if skipped == 2:  # a value that is the same at every place needs no places
+        x, y = values[:2]
+        return np.ndim(y) == np.ndim(x) - mask.ndim + 1 and np.shape(y)[0] != 1
+    return True
+
+
+def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
+    """Whether ``v`` hangs on how many steps a loop takes, which nothing can make static."""
+    stack, seen = [v], {v}
+    while stack:
+        v = stack.pop()
+        if isinstance(frame.read(v), PaddedArray):
+            return True
+        if v.owner is None:
+            origin = None if isinstance(v, Constant) else frame.origins[frame.plan.inputs.index(v)]
+            if (
+                isinstance(origin, Variable)
+                and frame.parent
+                and _is_of_a_loop(frame.parent, origin)
+            ):
+                return True
+        elif isinstance(v.owner.op, Scan) and v.owner.op.stops:
+            return True
+        else:
+            new = [u for u in v.owner.inputs if u not in seen]
+            seen.update(new)
+            stack += new
+    return False
+
+
+def _traced(inputs: Any, values: Any, places: Any) -> list[Variable]:
+    return [inputs[k] for k in places if is_traced(values[k])]
+
+
+def _ends_of_slices(op: Any, inputs: Any, values: Any) -> list[Variable]:
+    skipped = 1 if isinstance(op, Subtensor) else 2
+    index = indices_from_subtensor(inputs[skipped:], op.idx_list)
+    read = dict(zip(inputs, values, strict=True))
+    ends = [p for k in index if isinstance(k, slice) for p in (k.start, k.stop) if p in read]
+    return [p for p in ends if is_traced(read[p])]
+
+
+# Behind which inputs the index begins.
+_INDEXED: dict[type, int] = {AdvancedSubtensor: 1, AdvancedIncSubtensor: 2}
+
+# Of the ops that make an array of a length that they are given, which inputs are lengths.
+_LENGTHS: dict[Any, Callable[[Any, Any, Any], list[Variable]]] = {
+    Alloc: lambda op, inputs, values: _traced(inputs, values, range(1, len(inputs))),
+    AllocEmpty: lambda op, inputs, values: _traced(inputs, values, range(len(inputs))),
+    ARange: lambda op, inputs, values: _traced(inputs, values, [1]),
+    FitRows: lambda op, inputs, values: _traced(inputs, values, [1]),
+    KeepRows: lambda op, inputs, values: _traced(inputs, values, [2]),
+    Subtensor: _ends_of_slices,
+    IncSubtensor: _ends_of_slices,
+}
+
+
+def _length(frame: Frame, v: Variable, axis: int) -> Range | None:
+    x = frame.read(v)
+    if not isinstance(x, PaddedArray):
+        return None
+    n = x.data.shape[axis]
+    return (0 if axis == x.axis else n, n)
+
+
+def _position(op: Any, inputs: Any) -> int | None:
+    """The constant ``k`` of ``x[k]``."""
+    index = indices_from_subtensor(inputs[1:], op.idx_list)
+    if len(index) != 1 or not isinstance(index[0], Constant):
+        return None
+    return int(index[0].data)
+
+
+def _all_known(f: Callable[..., Range]) -> Callable[..., Range | None]:
+    return lambda *ranges: None if any(r is None for r in ranges) else f(*ranges)
+
+
+def _add(*ranges: Range) -> Range:
+    return sum(r[0] for r in ranges), sum(r[1] for r in ranges)
+
+
+def _mul(a: Range, b: Range) -> Range:
+    ends = [x * y for x in a for y in b]
+    return min(ends), max(ends)
+
+
+def _minimum(*ranges: Range | None) -> Range | None:
+    """At most the least of the upper ends that are known."""
+    known = [r for r in ranges if r is not None]
+    if not known:
+        return None
+    low = min(r[0] for r in known) if len(known) == len(ranges) else _LEAST
+    return low, min(r[1] for r in known)
+
+
+def _within(x: Range | None, low: Range | None, high: Range | None) -> Range | None:
+    if low is None or high is None:
+        return None
+    return (low[0], high[1]) if x is None else (max(x[0], low[0]), min(x[1], high[1]))
+
+
+def _switch(condition: Range | None, a: Range | None, b: Range | None) -> Range | None:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+_OPS: dict[type, Callable[..., Any]] = {
+    ps.Add: _all_known(_add),
+    ps.Sub: _all_known(lambda a, b: (a[0] - b[1], a[1] - b[0])),
+    ps.Neg: _all_known(lambda a: (-a[1], -a[0])),
+    ps.Mul: _all_known(_mul),
+    type(ps.maximum): _all_known(lambda *r: (max(a[0] for a in r), max(a[1] for a in r))),
+    type(ps.minimum): _minimum,
+    ps.Clip: _within,
+    ps.Switch: _switch,
+    ps.Cast: lambda a: a,
+    ps.Identity: lambda a: a,
+}

@@ -1,0 +1,80 @@
+"""Leaf ops through PyTensor's own registry, ``jax_funcify``.
+
+PyTensor's conversions look for Constant inputs when they are made (a Split's sizes, a Sort's axis).
+Here static values are known, so the node is rebuilt with them as Constants first.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental.sparse import BCOO
+from pytensor.graph.basic import Apply, Constant
+from pytensor.link.jax.dispatch import jax_funcify, jax_typify
+from pytensor.scalar.basic import ScalarConstant, ScalarType
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.jax_backend.staging.callback import call_back
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import has_conversion, leaf_rule
+from loopax.jax_backend.staging.static import is_traced
+
+_MAX_CONSTANT = 4096  # elements of a static input that is worth a Constant
+
+
+@leaf_rule
+def convert_leaf(site: Site, *values: Any) -> Any:
+    """The outputs of a node by PyTensor's conversion, or by a callback where there is none."""
+    if not has_conversion(site.op):
+        return call_back(site, values)
+    node = with_constants(site.node, values)
+    try:
+        with warnings.catch_warnings():
+            # "Split node does not have constant axis", "JAX ignores the `order` parameter": about
+            # conversions made before values are known, which does not happen here.
+            warnings.simplefilter("ignore", UserWarning)
+            function = jax_funcify(node.op, node=node)
+    except NotImplementedError:
+        return call_back(site, values)
+    return function(*[as_jax(x, v) for x, v in zip(values, node.inputs, strict=True)])
+
+
+def with_constants(node: Apply, values: Sequence[Any]) -> Apply:
+    """``node`` with its static inputs as Constants; itself where there is nothing to change."""
+    inputs = list(node.inputs)
+    for k, (v, x) in enumerate(zip(node.inputs, values, strict=True)):
+        if isinstance(v, Constant) or is_traced(x):
+            continue
+        if isinstance(v.type, ScalarType) and _plain(x):
+            inputs[k] = ScalarConstant(v.type, v.type.filter(x))
+        if not isinstance(v.type, DenseTensorType):
+            continue
+        if isinstance(x, np.ndarray) and x.size <= _MAX_CONSTANT:
+            inputs[k] = v.type.clone(shape=x.shape).constant_type(v.type.clone(shape=x.shape), x)
+    if all(a is b for a, b in zip(inputs, node.inputs, strict=True)):
+        return node
+    return node.op.make_node(*inputs)
+
+
+def as_jax(x: Any, v: Any) -> Any:
+    """A static value as the kind that PyTensor's conversions expect of an input like ``v``.
+
+    Small integers stay NumPy, as shapes, axes and indices must; everything else becomes a JAX array,
+    because many conversions call ``x.at`` or pass ``x`` to functions that refuse NumPy.
+    """
+    if isinstance(x, BCOO):
+        return jax.tree.map(jnp.asarray, x)
+    if not isinstance(x, np.ndarray):
+        return jax_typify(x) if isinstance(v, Constant) and not _plain(x) else x
+    if x.dtype.kind in "iub" and x.ndim <= 1 and x.size <= 32:
+        return x
+    return jnp.asarray(x)
+
+
+def _plain(x: Any) -> bool:
+    return x is None or isinstance(x, bool | int | float | complex | np.generic | slice | jax.Array)

@@ -1,0 +1,83 @@
+"""Where conversions are registered and found.
+
+A conversion is a *rule*, registered on an Op class with `rule`. It takes a `Site` and the values of
+the node's inputs, and returns the output, or a tuple of them. An input is *static* where it is a
+NumPy value, known while JAX traces, and *traced* where it is a JAX array. A rule that must know a
+value asks for it with ``site.static(k)``.
+
+An Op without a rule of ours is converted by PyTensor's registry, ``jax_funcify``, so what a user
+registered there works here too. There is a rule of ours only where PyTensor's is wrong, missing, or
+does not use static values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytensor.link.jax.dispatch import jax_funcify
+
+Rule = Callable[..., Any]
+_RULES: dict[type, Rule] = {}
+_TRACE_RULES: dict[type, Rule] = {}
+_LEAF: list[Rule] = []  # the one of `leaf_rule`
+
+
+def rule(*op_classes: type) -> Callable[[Rule], Rule]:
+    """Register a rule for Op classes, subclasses included. A second rule for a class is an error."""
+    return _registering(_RULES, op_classes)
+
+
+def trace_rule(*op_classes: type) -> Callable[[Rule], Rule]:
+    """Register a rule for where an input is a `PaddedArray`, or the length of the result is left open."""
+    return _registering(_TRACE_RULES, op_classes)
+
+
+def leaf_rule(function: Rule) -> Rule:
+    """Register the rule of all Ops that have none of their own."""
+    assert not _LEAF, f"there is one already: {_LEAF}"
+    _LEAF.append(function)
+    return function
+
+
+def _registering(rules: dict[type, Rule], op_classes: Sequence[type]) -> Callable[[Rule], Rule]:
+    def register(function: Rule) -> Rule:
+        for cls in op_classes:
+            assert cls not in rules, f"{cls.__name__} already has a rule: {rules[cls]}"
+            rules[cls] = function
+        return function
+
+    return register
+
+
+def find_rule(op: Any) -> Rule | None:
+    """The rule of the nearest class that ``op`` is an instance of."""
+    return _nearest(_RULES, op)
+
+
+def find_leaf_rule() -> Rule:
+    """The rule of all Ops that have none of their own."""
+    return _LEAF[0]
+
+
+def find_trace_rule(op: Any) -> Rule | None:
+    """The same for traces."""
+    return _nearest(_TRACE_RULES, op)
+
+
+def _nearest(rules: dict[type, Rule], op: Any) -> Rule | None:
+    for cls in type(op).__mro__:
+        if cls in rules:
+            return rules[cls]
+    return None
+
+
+def has_conversion(op: Any) -> bool:
+    """Whether ``op`` has a rule of ours or an entry in PyTensor's registry."""
+    unregistered = jax_funcify.dispatch(object)
+    return find_rule(op) is not None or jax_funcify.dispatch(type(op)) is not unregistered
+
+
+def converted_ops() -> tuple[type, ...]:
+    """The Op classes that have a rule of ours."""
+    return tuple(_RULES)

@@ -1,0 +1,1 @@
+"""Values in JAX that are no plain arrays, and the border of a program."""

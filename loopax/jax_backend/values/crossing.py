@@ -1,0 +1,209 @@
+"""Values at the border of a JAX program: what comes in is made to fit its type, what goes out is JAX's.
+
+The `Crossing` of JAX. Besides what that asks for, ``current`` is what a shared variable holds, as an
+argument, and ``release`` what a program returns.
+
+=====================  ==========================================  ==============================
+PyTensor's type        accepted                                    in the program, and returned
+=====================  ==========================================  ==============================
+tensor, scalar         arrays and numbers that it can hold         JAX array
+random generator       key, old-style key, NumPy ``Generator``     new-style key
+sparse matrix          SciPy CSR or CSC, ``BCOO``                  ``BCOO``
+typed list             list of rows, array of them                 ``StackedList``, or a list
+slice, None            slice of integers, None                     static; no slice is returned
+=====================  ==========================================  ==============================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+from jax.experimental.sparse import BCOO
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import ScalarType
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.tensor.type_other import SliceType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.calling.types import (
+    NO_ARRAYS,
+    accept_none,
+    accept_slice,
+    described,
+    filtered,
+    refuse_rows,
+    refuse_variable,
+)
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.trace import stacked
+from loopax.jax_backend.values.generators import as_generator, as_key, is_key
+from loopax.jax_backend.values.lists import RaggedList, StackedList, as_list, from_rows
+from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.jax_backend.values.sparse import as_bcoo, bcoo_to_scipy
+from loopax.jax_backend.values.x64 import as_declared, narrowed, refuse_narrowed
+
+TARGET = "JAX"
+_PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
+_ALIGNED = 64  # bytes: where JAX on CPU reads a NumPy array in place
+
+
+def is_static(t: Any) -> bool:
+    """Whether values of the type ``t`` are no arrays, so that a program is compiled for each of them."""
+    return isinstance(t, NO_ARRAYS)
+
+
+def accept(x: Any, expected: Any, what: str) -> Any:
+    """``x`` as a value of the type ``expected``. ``what`` says whose value it is.
+
+    Raises
+    ------
+    LoopTypeError
+        It has another rank or static shape, a dtype that the type cannot hold, or is of another kind.
+    """
+    refuse_variable(x, what)
+    if isinstance(expected, DenseTensorType):
+        return (
+            _accept_jax(x, expected, what)
+            if isinstance(x, jax.Array)
+            else _filtered(x, expected, what)
+        )
+    if isinstance(expected, TypedListType):
+        return _accept_list(x, expected, what)
+    if isinstance(expected, RandomType):
+        return as_key(x, what)
+    if isinstance(expected, SparseTensorType):
+        return as_bcoo(x, expected, what)
+    if isinstance(expected, ScalarType):
+        return accept(x, TensorType(expected.dtype, ()), what)
+    if isinstance(expected, SliceType):
+        return accept_slice(x, what, _PARTS)
+    return accept_none(x, what)
+
+
+def accept_copy(x: Any, expected: Any, what: str) -> Any:
+    """As `accept`, a copy; leading axes before those of the type are allowed, for ``jax.vmap``."""
+    if isinstance(expected, RandomType) and is_key(x):
+        return x
+    if isinstance(expected, DenseTensorType | ScalarType):
+        shape = getattr(expected, "shape", ())
+        extra = max(np.ndim(x) - len(shape), 0)
+        expected = TensorType(expected.dtype, (*[None] * extra, *shape))
+    value = accept(x, expected, what)
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def current(x: Any, held: Any, what: str) -> Any:
+    """The value ``x`` of a shared variable of type ``held``, of which PyTensor's functions see nothing.
+
+    They change their arrays in place, and JAX on CPU reads an aligned array in place too, after the
+    call that it was given to has returned. A copy that is aligned is the only one made.
+    """
+    if isinstance(held, DenseTensorType) and isinstance(x, np.ndarray):
+        return accept(_aligned_copy(x), held, what)
+    if isinstance(held, TypedListType) and isinstance(x, list):
+        return accept([current(row, held.ttype, what) for row in x], held, what)
+    return accept(x, held, what)
+
+
+def snapshot(x: Any, variable: Variable, what: str) -> Any:
+    """What a shared variable holds, on the device."""
+    return release(current(x, variable.type, what), variable)
+
+
+def release(x: Any, v: Variable) -> Any:
+    """The value ``x`` of the output ``v`` as a pytree of JAX arrays.
+
+    What has as many rows as a loop took steps is a `PaddedArray`. A list is a `StackedList`; where its rows
+    have unequal shapes, or are sparse, a Python list.
+    """
+    if isinstance(x, PaddedArray):
+        return x
+    if isinstance(v.type, TypedListType):
+        rows = as_list(x, v.type)
+        if isinstance(rows, RaggedList) or isinstance(v.type.ttype, SparseTensorType):
+            return [release(row, v.type.ttype()) for row in rows]
+        return jax.tree.map(jnp.asarray, rows)
+    if isinstance(v.type, RandomType):
+        return as_key(x)
+    if isinstance(v.type, SparseTensorType):
+        return BCOO((jnp.asarray(x.data), jnp.asarray(x.indices)), shape=x.shape)
+    if hasattr(v.type, "dtype"):
+        refuse_narrowed(x, v)
+        return as_declared(jnp.asarray(x), v)
+    return x
+
+
+def stored(x: Any, held: Any, before: Any) -> Any:
+    """The value ``x`` as PyTensor keeps one of type ``held``, after the value ``before``."""
+    if isinstance(held, RandomType):
+        return as_generator(x, before)
+    if isinstance(held, SparseTensorType):
+        return bcoo_to_scipy(x, held.format)
+    if isinstance(held, TypedListType):
+        return [stored(row, held.ttype, before[0] if before else None) for row in as_list(x, held)]
+    return None if x is None else held.filter(np.array(x))
+
+
+def _filtered(x: Any, expected: Any, what: str) -> Any:
+    value = filtered(x, expected, what)
+    if narrowed(value):
+        raise LoopTypeError(
+            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
+            "Call jax.config.update('jax_enable_x64', True) first."
+        )
+    return value
+
+
+def _accept_list(x: Any, expected: Any, what: str) -> Any:
+    """A list from its rows, in a Python list or along the leading axis of an array."""
+    row_type = expected.ttype
+    if isinstance(x, StackedList):
+        x = x.data if isinstance(row_type, DenseTensorType) else list(x)
+    if isinstance(x, list | tuple | RaggedList):
+        what = f"{what[0].lower()}{what[1:]}"
+        return from_rows(
+            [accept(r, row_type, f"Row {k} of {what}") for k, r in enumerate(x)], row_type
+        )
+    refuse_rows(x, expected, what)
+    if isinstance(row_type, DenseTensorType):
+        return StackedList(accept(x, stacked(row_type), what))
+    return _accept_list(list(x), expected, what)
+
+
+def _accept_jax(x: Any, expected: Any, what: str) -> Any:
+    fits = x.ndim == expected.ndim and all(
+        n is None or n == m for n, m in zip(expected.shape, x.shape, strict=True)
+    )
+    dtype = str(x.dtype)
+    if fits and dtype != expected.dtype:
+        # A weak float stands for a Python number; a weak integer may be too large to narrow.
+        weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind == "f"
+        narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
+        fits = weak or narrow or _widens(dtype, expected.dtype)
+        if fits and not narrow:
+            x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
+    if not fits:
+        raise LoopTypeError(
+            f"{what} must be {described(expected)}, but {dtype}, shape {x.shape} was given. Convert it "
+            f"with x.astype({expected.dtype!r}), or give the input another type."
+        )
+    return x
+
+
+def _widens(dtype: str, to: str) -> bool:
+    """Whether PyTensor would cast ``dtype`` to ``to`` by itself: nothing is lost."""
+    return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
+
+
+def _aligned_copy(x: np.ndarray) -> np.ndarray:
+    buffer = np.empty(x.nbytes + _ALIGNED, dtype=np.uint8)
+    offset = -buffer.ctypes.data % _ALIGNED
+    copy = buffer[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
+    copy[...] = x
+    return copy

@@ -1,0 +1,133 @@
+"""Typed lists in JAX: rows of one shape stacked along a leading axis, or unequal ones side by side.
+
+A list whose rows have one shape is a `StackedList`, which loops can read and write. Where the shapes
+differ there is nothing to stack: such a list is a `RaggedList`, of rows that JAX knows one by one.
+The length is known while JAX traces in both forms. A list of keys is a stacked array of keys, a list
+of lists a stack of stacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.random.type import RandomType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.jax_backend.values.x64 import as_declared
+
+
+@jax.tree_util.register_pytree_node_class
+class StackedList(Sequence[Any]):
+    """A list of rows of one shape: ``data`` has them along its leading axis.
+
+    It is a sequence (``len``, indices, slices, iteration), ``np.asarray`` of it is the stacked array,
+    and as a pytree it has the leaves of ``data``.
+
+    >>> rows = StackedList(np.array([[1.0, 2.0], [3.0, 4.0]]))
+    >>> len(rows), rows[-1], np.asarray(rows).shape
+    (2, array([3., 4.]), (2, 2))
+    """
+
+    def __init__(self, data: Any) -> None:
+        self.data = data
+
+    def tree_flatten(self) -> tuple[tuple[Any], None]:
+        return (self.data,), None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: tuple[Any]) -> StackedList:
+        return cls(*children)
+
+    def __len__(self) -> int:
+        return int(jax.tree.leaves(self.data)[0].shape[0])
+
+    def __getitem__(self, k: Any) -> Any:
+        if isinstance(k, slice):
+            return StackedList(jax.tree.map(lambda x: x[k], self.data))
+        if isinstance(k, tuple):
+            raise TypeError(
+                f"A list of {len(self)} rows has one index, not {k}. Under jax.vmap lists become a batch, "
+                "the leading axis of each array: take one with jax.tree.map(lambda x: x[0], rows), or "
+                "index the arrays in rows.data."
+            )
+        if not -len(self) <= k < len(self):  # JAX would clamp it, and iteration would not end
+            raise IndexError(f"Index {k} is out of range for a list of {len(self)} rows.")
+        return jax.tree.map(lambda x: x[k], self.data)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.data, dtype=dtype) if copy else np.asarray(self.data, dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"StackedList({self.data!r})"
+
+
+@jax.tree_util.register_pytree_node_class
+class RaggedList(Sequence[Any]):
+    """A list of rows of unequal shapes. It stays inside a program: as an output it is a Python list."""
+
+    def __init__(self, *rows: Any) -> None:
+        self.rows = rows
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], None]:
+        return self.rows, None
+
+    @classmethod
+    def tree_unflatten(cls, aux: None, children: tuple[Any, ...]) -> RaggedList:
+        return cls(*children)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, k: Any) -> Any:
+        return self.rows[k]
+
+
+def from_rows(rows: Sequence[Any], row_type: Any) -> Any:
+    """The typed list of ``rows``, which are values of ``row_type``: stacked where that is possible."""
+    row = row_type()
+    rows = [as_row(x, row) for x in rows]
+    if not rows:
+        return empty(row_type)
+    first, *others = [_form(x) for x in rows]
+    if any(form != first for form in others):
+        return RaggedList(*rows)
+    return StackedList(jax.tree.map(lambda *xs: _stack(xs), *rows))
+
+
+def as_list(x: Any, list_type: Any) -> Any:
+    """``x``, a value of ``list_type`` in any form, a Python list too, as one of the two forms."""
+    return x if isinstance(x, StackedList | RaggedList) else from_rows(x, list_type.ttype)
+
+
+def as_row(x: Any, v: Any) -> Any:
+    """``x``, a value of ``v``: an array of the dtype that ``v`` declares, a list in one of its forms."""
+    return as_list(x, v.type) if isinstance(v.type, TypedListType) else as_declared(x, v)
+
+
+def empty(row_type: Any) -> StackedList:
+    """A list without rows. A dimension that ``row_type`` leaves open has length 0."""
+    return StackedList(jax.tree.map(lambda x: x[None][:0], _example(row_type)))
+
+
+def _example(row_type: Any) -> Any:
+    if isinstance(row_type, TypedListType):
+        return empty(row_type.ttype)
+    if isinstance(row_type, RandomType):
+        return jax.random.key(0)
+    return np.zeros([n or 0 for n in row_type.shape], row_type.dtype)
+
+
+def _form(x: Any) -> Any:
+    leaves, tree = jax.tree.flatten(x)
+    return tree, [np.shape(leaf) for leaf in leaves]
+
+
+def _stack(xs: Sequence[Any]) -> Any:
+    return jnp.stack(xs) if any(isinstance(x, jax.Array) for x in xs) else np.stack(xs)

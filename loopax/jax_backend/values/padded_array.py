@@ -1,0 +1,135 @@
+"""``PaddedArray``: an array whose number of rows is only known when the program runs.
+
+A loop that stops early makes one row a step. In JAX an array has a shape, so the rows lie in an array
+of as many as the loop could have made, with their number beside it. What ops do with one is in
+`loopax.jax_backend.ops.padded.masked`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+@jax.tree_util.register_pytree_node_class
+class PaddedArray:
+    """The rows that a loop made before it stopped: of ``data`` the first ``length`` along ``axis``.
+
+    ``np.asarray(trace)`` has these rows, ``len(trace)`` is their number. It is a pytree of ``data`` and
+    ``length``, so ``jax.jit``, ``vmap`` and ``lax.scan`` take and return it. In a batch each member has
+    a length of its own: take one out with ``trace.member(k)``.
+
+    The rows behind the end repeat the last one, so that what is computed of all rows, their logarithm
+    say, is as well defined as of those that count, and its derivative too.
+
+    Parameters
+    ----------
+    data
+        An array, or a pytree of arrays: the rows, and room behind them.
+    length
+        An integer scalar.
+    axis
+        Along which the rows lie. 0 in what a program returns.
+
+    Examples
+    --------
+    >>> trace = PaddedArray(jnp.array([1.0, 2.0, 2.0]), 2)
+    >>> len(trace), np.asarray(trace)
+    (2, array([1., 2.]))
+    """
+
+    __slots__ = ("axis", "data", "length")
+
+    def __init__(self, data: Any, length: Any, axis: int = 0) -> None:
+        self.data, self.length, self.axis = data, length, axis
+
+    def tree_flatten(self) -> tuple[tuple[Any, Any], int]:
+        return (self.data, self.length), self.axis
+
+    @classmethod
+    def tree_unflatten(cls, axis: int, children: tuple[Any, Any]) -> PaddedArray:
+        return cls(*children, axis)
+
+    @property
+    def bound(self) -> int:
+        """How many rows there is room for."""
+        return int(jax.tree.leaves(self.data)[0].shape[self.axis])
+
+    @property
+    def ndim(self) -> int:
+        return int(np.ndim(self.data))
+
+    @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    def member(self, k: Any) -> PaddedArray:
+        """Member ``k`` of a batch of traces, as ``jax.vmap`` returns it."""
+        return jax.tree.map(lambda x: x[k], self)
+
+    def rows(self) -> Any:
+        """The rows that count. Outside of transformations only, where their number is known."""
+        if np.ndim(self.length):
+            raise ValueError(
+                f"This is a batch of {np.shape(self.length)[0]} traces, each of a length of its own: "
+                "take one with trace.member(k)."
+            )
+        cut = (*[slice(None)] * self.axis, slice(int(self.length)))
+        return jax.tree.map(lambda x: x[cut], self.data)
+
+    def __len__(self) -> int:
+        return int(self.length)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array(self.rows(), dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"PaddedArray({self.data!r}, length={self.length!r})"
+
+    def masked(self, value: Any) -> Any:
+        """``data`` with ``value`` behind the end."""
+        there = jnp.arange(self.bound) < self.length
+        there = there.reshape(-1, *[1] * (self.ndim - self.axis - 1))
+        return jnp.where(there, self.data, jnp.asarray(value, self.dtype))
+
+    def taken(self, order: Any, length: Any) -> PaddedArray:
+        """The ``length`` rows at the positions ``order``, which has room for more."""
+        order = order[jnp.clip(jnp.arange(order.shape[0]), 0, jnp.maximum(length - 1, 0))]
+        order = jnp.clip(order, 0, max(self.bound - 1, 0))
+        if not self.bound:
+            shape = [len(order) if k == self.axis else n for k, n in enumerate(self.data.shape)]
+            return PaddedArray(jnp.zeros(shape, self.dtype), length, self.axis)
+        return PaddedArray(jnp.take(self.data, order, axis=self.axis), length, self.axis)
+
+    def fitted(self, bound: int) -> PaddedArray:
+        """With room for ``bound`` rows."""
+        return self if bound == self.bound else self.taken(jnp.arange(bound), self.length)
+
+    def repeated(self) -> PaddedArray:
+        """With the last row behind the end, where anything may be."""
+        return self.taken(jnp.arange(self.bound), self.length)
+
+
+def as_padded(x: Any, axis: int = 0) -> PaddedArray:
+    """``x``, an array too, as a trace along ``axis``."""
+    return x if isinstance(x, PaddedArray) else PaddedArray(jnp.asarray(x), np.shape(x)[axis], axis)
+
+
+def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> PaddedArray:
+    """The trace of the rows ``ys``, in the order of the steps, of which the first ``n_done`` count.
+
+    A loop that goes backwards makes its last row first.
+    """
+    order = jnp.minimum(jnp.arange(bound), n_done - 1)
+    order = jnp.clip(n_done - 1 - order if reverse else order, 0)
+    return PaddedArray(jax.tree.map(lambda y: y[order], ys), n_done)
+
+
+def places_of(mask: Any) -> list[PaddedArray]:
+    """Where ``mask`` is not zero: along each of its axes, one number for each place."""
+    count = jnp.sum(mask != 0)
+    found = jnp.nonzero(mask, size=mask.size, fill_value=0)
+    return [PaddedArray(k, count).repeated() for k in found]

@@ -1,0 +1,282 @@
+"""Sparse matrices in JAX: one form of ``BCOO``, and the way there and back.
+
+PyTensor's sparse values are SciPy's CSR and CSC matrices. Here each is an `OrderedBCOO`: a JAX ``BCOO``
+whose entries lie in the order of the declared format, so that ``csm_properties`` finds SciPy's own
+arrays. JAX must know how many entries there are while it traces. Where an op's result has a number
+of entries that only the values tell, there are as many as there can be at most, and those too many are
+*padding*, as in JAX: at the end, 0, with indices outside of the matrix, which every op leaves out. Such
+a matrix is not `exact`.
+
+Two kinds of padding differ in what JAX's derivatives see. Room that nothing was put in has the shape
+as its indices. An element that happens to be 0, as in ``x - x``, has no entry in SciPy's result, but
+has a derivative: it is at ``(m + 1 + row, n + 1 + column)``, and the ops whose gradient PyTensor calls
+regular count it in, at its place. It makes no difference to values, and none to structured ops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+import scipy.sparse
+from jax.experimental.sparse import BCOO
+
+from loopax.ir.errors import LoopTypeError
+from loopax.jax_backend.values.x64 import narrowed
+
+
+def known(*xs: Any) -> bool:
+    """Whether all of ``xs`` are known while JAX traces."""
+    return not any(isinstance(x, jax.core.Tracer) for x in xs)
+
+
+_AUX = ("shape", "format", "exact", "unique_indices")
+
+
+@jax.tree_util.register_pytree_node_class
+class OrderedBCOO(BCOO):
+    """A ``BCOO`` of a matrix with its entries in the order of a format.
+
+    ``format`` is ``"csr"``, entries row by row, or ``"csc"``, column by column; within a row or
+    column in any order. ``exact`` says that no entry is padding, ``unique_indices`` that no two have
+    the same indices and that they are sorted within rows or columns too. All three are static.
+    Leaves may be NumPy arrays, which are known while JAX traces.
+    """
+
+    format: str
+    exact: bool
+
+    @property
+    def row(self) -> Any:
+        """The row of each entry: NumPy where it is known while JAX traces."""
+        return (np.asarray(self.indices) if known(self.indices) else self.indices)[:, 0]
+
+    @property
+    def col(self) -> Any:
+        return (np.asarray(self.indices) if known(self.indices) else self.indices)[:, 1]
+
+    @property
+    def major(self) -> Any:
+        """The row of each entry of a CSR matrix, the column of one of a CSC matrix."""
+        return self.col if self.format == "csc" else self.row
+
+    @property
+    def minor(self) -> Any:
+        return self.row if self.format == "csc" else self.col
+
+    @property
+    def hidden(self) -> Any:
+        """Which entries are elements that happen to be 0."""
+        return self.row > self.shape[0]
+
+    @property
+    def places(self) -> tuple[Any, Any]:
+        """The row and column of each entry, of those that are hidden too."""
+        row, col = self.row, self.col
+        if self.exact:
+            return row, col
+        xp: Any = np if isinstance(row, np.ndarray) else jnp
+        m, n = self.shape
+        return xp.where(row > m, row - m - 1, row), xp.where(row > m, col - n - 1, col)
+
+    def tree_flatten(self) -> Any:
+        return (self.data, self.indices), tuple(getattr(self, name) for name in _AUX)
+
+    @classmethod
+    def tree_unflatten(cls, aux: Any, children: Any) -> OrderedBCOO:
+        matrix = object.__new__(cls)
+        matrix.data, matrix.indices = children
+        matrix.__dict__.update(zip(_AUX, aux, strict=True), indices_sorted=False)
+        return matrix
+
+
+def ordered(
+    data: Any, row: Any, col: Any, shape: Any, format: str, *, exact: bool, unique: bool = False
+) -> OrderedBCOO:
+    """The matrix of entries that are in order already."""
+    xp: Any = np if known(row, col) else jnp
+    indices = xp.stack([xp.asarray(row), xp.asarray(col)], axis=-1).astype(np.int32)
+    aux = (tuple(int(n) for n in shape), "csc" if format == "csc" else "csr", exact, unique)
+    return OrderedBCOO.tree_unflatten(aux, (data, indices))
+
+
+def hiding(x: OrderedBCOO, hidden: Any) -> tuple[Any, Any]:
+    """The places of the entries of ``x`` as indices, with those of ``hidden`` moved outside."""
+    row, col = x.places
+    m, n = x.shape
+    hidden = hidden & (row < m)
+    return jnp.where(hidden, row + m + 1, row), jnp.where(hidden, col + n + 1, col)
+
+
+def with_data(x: OrderedBCOO, data: Any) -> OrderedBCOO:
+    """The matrix with the indices of ``x`` and other values."""
+    return OrderedBCOO.tree_unflatten(x.tree_flatten()[1], (data, x.indices))
+
+
+def transposed(x: OrderedBCOO) -> OrderedBCOO:
+    """CSR becomes CSC, and the entries stay where they are."""
+    other = "csr" if x.format == "csc" else "csc"
+    return ordered(
+        x.data, x.col, x.row, x.shape[::-1], other, exact=x.exact, unique=x.unique_indices
+    )
+
+
+def carried(x: OrderedBCOO, n_entries: int | None = None) -> OrderedBCOO:
+    """``x`` as a loop carries it: of no known exactness, padded to ``n_entries``."""
+    m, n = x.shape
+    more = (x.nse if n_entries is None else n_entries) - x.nse
+    assert more >= 0
+    data = jnp.pad(jnp.asarray(x.data), (0, more))
+    row = jnp.pad(jnp.asarray(x.row), (0, more), constant_values=m)
+    col = jnp.pad(jnp.asarray(x.col), (0, more), constant_values=n)
+    return ordered(data, row, col, x.shape, x.format, exact=False)
+
+
+def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedBCOO:
+    """``x`` as a value of ``sparse_type``, a ``SparseTensorType``. ``what`` says whose value it is.
+
+    Parameters
+    ----------
+    x
+        A SciPy sparse matrix or array, shape (m, n), whose entries are copied: as they are where the
+        format is that of the type, duplicates and explicit zeros too; or a ``BCOO`` of that shape,
+        whose entries are sorted. Where its indices are traced, which of them are padding is unknown.
+
+    Raises
+    ------
+    LoopTypeError
+        It is dense, of another shape, has a dtype that does not fit, or indices outside of it.
+
+    Examples
+    --------
+    >>> import pytensor.sparse, scipy.sparse
+    >>> kind = pytensor.sparse.SparseTensorType("csr", "float64")
+    >>> as_bcoo(scipy.sparse.csr_matrix([[0.0, 2.0], [0.0, 0.0]]), kind).indices
+    array([[0, 1]], dtype=int32)
+    """
+    order = "csc" if sparse_type.format == "csc" else "csr"
+    if not (isinstance(x, BCOO) or scipy.sparse.issparse(x)):
+        raise LoopTypeError(
+            f"{what} must be {_describe(sparse_type)}, but {_found(x)} was given. Give "
+            f"scipy.sparse.{order}_matrix(x), or make it sparse in the program, with "
+            f"pytensor.sparse.{order}_from_dense(x)."
+        )
+    fits = len(x.shape) == 2 and all(
+        n is None or n == m for n, m in zip(sparse_type.shape, x.shape, strict=True)
+    )
+    if isinstance(x, BCOO):
+        fits = fits and x.n_batch == x.n_dense == 0
+    if not fits or not _fits(str(x.dtype), sparse_type.dtype):
+        raise LoopTypeError(
+            f"{what} must be {_describe(sparse_type)}, but {_found(x)} was given. Convert it, for "
+            f"instance with x.astype({sparse_type.dtype!r}), or give the input another type."
+        )
+    if isinstance(x, BCOO):
+        return _from_bcoo(x, order, sparse_type.dtype, what)
+    return _from_scipy(x, order, sparse_type.dtype, what)
+
+
+def bcoo_to_scipy(x: Any, format: str) -> Any:
+    """The SciPy matrix of a concrete ``BCOO``, in ``format``, padding left out.
+
+    >>> import scipy.sparse
+    >>> bcoo_to_scipy(BCOO.fromdense(jnp.eye(2), nse=4), "csc").toarray().tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    axis = 1 if format == "csc" else 0
+    indices, shape = np.asarray(x.indices), x.shape
+    kept = np.all(indices < np.asarray(shape), axis=1)
+    indices, data = indices[kept], np.asarray(x.data)[kept]
+    major, minor = indices[:, axis], indices[:, 1 - axis]
+    in_order = isinstance(x, OrderedBCOO) and x.format == format
+    order = np.argsort(major, kind="stable") if in_order else np.lexsort((minor, major))
+    counts = np.bincount(major, minlength=shape[axis])
+    pointers = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    made = scipy.sparse.csc_matrix if axis else scipy.sparse.csr_matrix
+    return made((data[order], minor[order], pointers), shape=shape).asformat(format)
+
+
+def _from_scipy(x: Any, order: str, dtype: str, what: str) -> OrderedBCOO:
+    x = x.asformat(order)
+    m, n = x.shape
+    pointers, minor = np.asarray(x.indptr), np.array(x.indices, np.int64)
+    major = np.repeat(np.arange(len(pointers) - 1), np.diff(pointers))
+    minor, data = minor[: len(major)], np.array(x.data[: len(major)], dtype)
+    _check_values(data, minor, (m, n)[1 if order == "csr" else 0], what)
+    unique = bool(np.all(np.diff(major * max(m, n, 1) + minor) > 0))
+    row, col = (minor, major) if order == "csc" else (major, minor)
+    return ordered(data, row, col, x.shape, order, exact=True, unique=unique)
+
+
+def _from_bcoo(x: BCOO, order: str, dtype: str, what: str) -> OrderedBCOO:
+    if np.dtype(str(x.dtype)) != dtype:
+        data = x.data.astype(
+            dtype if isinstance(x.data, np.ndarray) else jax.dtypes.canonicalize_dtype(dtype)
+        )
+    else:
+        data = x.data
+    if isinstance(x, OrderedBCOO) and x.format == order:
+        return with_data(x, data)
+    m, n = x.shape
+    if not known(x.indices):
+        valid = jnp.all((x.indices >= 0) & (x.indices < jnp.asarray(x.shape)), axis=1)
+        row, col = jnp.where(valid, x.indices[:, 0], m), jnp.where(valid, x.indices[:, 1], n)
+        return arrange(jnp.where(valid, data, 0), row, col, x.shape, order, exact=False)
+    indices = np.asarray(x.indices)
+    kept = np.flatnonzero(np.all(indices < np.asarray(x.shape), axis=1))
+    _check_values(None, indices[kept], max(m, n), what)
+    row, col = indices[kept].T
+    return arrange(data[kept], row, col, x.shape, order, exact=True)
+
+
+def arrange(data: Any, row: Any, col: Any, shape: Any, format: str, *, exact: bool) -> OrderedBCOO:
+    """The matrix of entries in any order; those with the shape as indices are padding."""
+    unique = False
+    if known(row, col):
+        row, col = np.asarray(row), np.asarray(col)
+        keys = (row, col) if format == "csc" else (col, row)
+        order = np.lexsort(keys)
+        steps = np.diff(np.stack(keys)[:, order], axis=1)
+        unique = exact and bool(np.all(np.any(steps != 0, axis=0)))
+    else:
+        data, row, col = jnp.asarray(data), jnp.asarray(row), jnp.asarray(col)
+        order = jnp.lexsort((row, col) if format == "csc" else (col, row))
+    return ordered(data[order], row[order], col[order], shape, format, exact=exact, unique=unique)
+
+
+def _check_values(data: Any, minor: np.ndarray, length: int, what: str) -> None:
+    if minor.size and (minor.min() < 0 or minor.max() >= length):
+        raise LoopTypeError(
+            f"{what} has entries at the indices {minor.min()} to {minor.max()} of an axis of length "
+            f"{length}: its `indices` are not those of a matrix of its shape. Make it again, with "
+            "scipy.sparse.csr_matrix((data, (rows, columns)), shape=shape)."
+        )
+    if data is not None and data.dtype.kind in "iu" and narrowed(data):
+        raise LoopTypeError(
+            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
+            "Call jax.config.update('jax_enable_x64', True) first."
+        )
+
+
+def _fits(dtype: str, to: str) -> bool:
+    """Whether values of ``dtype`` are values of ``to`` without loss, JAX's 32-bit mode apart."""
+    if str(jax.dtypes.canonicalize_dtype(to)) == dtype:
+        return True
+    return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
+
+
+def _describe(sparse_type: Any) -> str:
+    shape = ", ".join("?" if n is None else str(n) for n in sparse_type.shape)
+    return f"a sparse {sparse_type.format} matrix of {sparse_type.dtype}, shape ({shape})"
+
+
+def _found(x: Any) -> str:
+    if isinstance(x, BCOO) and x.n_batch + x.n_dense:
+        return f"a BCOO with batched or dense dimensions, shape {x.shape}"
+    if not hasattr(x, "shape"):
+        return type(x).__name__
+    kind = f"a {type(x).__name__} of " if isinstance(x, BCOO) or scipy.sparse.issparse(x) else ""
+    return f"{kind}{x.dtype}, shape {x.shape}"

@@ -1,0 +1,160 @@
+"""Algorithms on the entries of a sparse matrix: find, merge, leave out, densify.
+
+None makes a dense array but `todense` and `from_dense`. Where the indices are known while JAX traces,
+so is all that follows from them, and results have no padding. Entries that are padding have indices
+outside: they are gathered as 0 and dropped where they are scattered, in derivatives too. With
+``regular`` an op counts in the elements that happen to be 0: see `loopax.jax_backend.values.sparse`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.jax_backend.values.sparse import OrderedBCOO, hiding, known, ordered, with_data
+
+
+def todense(x: OrderedBCOO, *, regular: bool = False) -> Any:
+    """The dense matrix; duplicates add up."""
+    places = x.places if regular else (x.row, x.col)
+    return jnp.zeros(x.shape, x.data.dtype).at[places].add(x.data, mode="drop")
+
+
+def gather(dense: Any, *indices: Any) -> Any:
+    """``dense[indices]``, with 0 for padding."""
+    return jnp.asarray(dense).at[indices].get(mode="fill", fill_value=0)
+
+
+def factor(dense: Any, x: OrderedBCOO, *indices: Any) -> Any:
+    """``dense[indices]``, for the entries of ``x`` to be multiplied with: hidden ones stay 0."""
+    found = gather(dense, *indices)
+    if x.exact:
+        return found
+    hidden = x.hidden.reshape(-1, *[1] * (found.ndim - 1))
+    return jnp.where(hidden & ~jnp.isfinite(found), jnp.zeros((), found.dtype), found)
+
+
+def from_dense(dense: Any, format: str) -> OrderedBCOO:
+    """The elements of ``dense`` that are not 0; with room for all of them."""
+    return nonzeros(all_of(dense, format))
+
+
+def all_of(dense: Any, format: str) -> OrderedBCOO:
+    """A matrix that has all elements of ``dense`` as entries."""
+    dense = jnp.asarray(dense)
+    rows, cols = np.indices(dense.shape)
+    if format == "csc":
+        rows, cols = rows.T, cols.T
+    row, col = rows.reshape(-1), cols.reshape(-1)
+    return ordered(dense[row, col], row, col, dense.shape, format, exact=True, unique=True)
+
+
+def kept(x: OrderedBCOO, keep: Any) -> OrderedBCOO:
+    """The entries of ``x`` where ``keep`` is true, in their order. Others leave no trace."""
+    if known(keep, x.indices):
+        where = np.flatnonzero(np.asarray(keep))
+        data, row, col = x.data[where], x.row[where], x.col[where]
+        exact = x.exact
+    else:
+        m, n = x.shape
+        row, col = jnp.where(keep, x.row, m), jnp.where(keep, x.col, n)
+        data, row, col = _padding_last(jnp.where(keep, x.data, 0), row, col, row >= m)
+        exact = False
+    return ordered(data, row, col, x.shape, x.format, exact=exact, unique=x.unique_indices)
+
+
+def nonzeros(x: OrderedBCOO) -> OrderedBCOO:
+    """``x`` without explicit zeros, which are hidden: JAX differentiates this as ``x`` itself."""
+    row, col = hiding(x, x.data == 0)
+    data, row, col = _padding_last(x.data, row, col, row >= x.shape[0])
+    return ordered(data, row, col, x.shape, x.format, exact=False, unique=x.unique_indices)
+
+
+def _padding_last(data: Any, row: Any, col: Any, padding: Any) -> Any:
+    order = jnp.argsort(padding, stable=True)
+    return jnp.asarray(data)[order], jnp.asarray(row)[order], jnp.asarray(col)[order]
+
+
+def groups(parts: Sequence[tuple[Any, Any]]) -> tuple[list[Any], int]:
+    """For each of several lists of indices, the group of each entry: equal indices, equal group.
+
+    ``parts`` has pairs (major, minor). Groups are numbered in their order, major first; there are
+    at most as many as the number returned.
+    """
+    major = [p[0] for p in parts]
+    minor = [p[1] for p in parts]
+    cuts = np.cumsum([len(p) for p in major])[:-1]
+    if known(*major, *minor):
+        pairs = np.stack([np.concatenate(major), np.concatenate(minor)])
+        unique, group = np.unique(pairs, axis=1, return_inverse=True)
+        return np.split(group.reshape(-1), cuts), unique.shape[1]
+    first, second = jnp.concatenate(major), jnp.concatenate(minor)
+    order = jnp.lexsort((second, first))
+    first, second = first[order], second[order]
+    new = (first[1:] != first[:-1]) | (second[1:] != second[:-1])
+    number = jnp.concatenate([jnp.zeros(min(len(first), 1), int), jnp.cumsum(new)])
+    group = jnp.zeros(len(first), int).at[order].set(number)
+    return jnp.split(group, cuts), len(first)
+
+
+def joined(xs: Sequence[OrderedBCOO], format: str) -> tuple[list[Any], OrderedBCOO]:
+    """The values of each of ``xs`` at the indices that any of them has, and those indices.
+
+    Values of duplicates are added up, and are 0 where a matrix has none. The indices are those of the
+    matrix returned, whose own values mean nothing; where none of ``xs`` stores an entry it is hidden.
+    """
+    shape = xs[0].shape
+    places = [x.places for x in xs]
+    numbers, n = groups([(c, r) if format == "csc" else (r, c) for r, c in places])
+    values = [
+        jnp.zeros(n, x.data.dtype).at[g].add(x.data) for x, g in zip(xs, numbers, strict=True)
+    ]
+    exact = known(*numbers) and all(x.exact for x in xs)
+    xp: Any = np if exact else jnp
+    number = xp.concatenate(numbers)
+    row, col = (xp.concatenate([p[axis] for p in places]) for axis in (0, 1))
+    if exact:
+        rows, cols = np.empty(n, np.int32), np.empty(n, np.int32)
+        rows[number], cols[number] = row, col
+        return values, ordered(values[0], rows, cols, shape, format, exact=True, unique=True)
+    rows, cols = (
+        jnp.full(n, size).at[number].set(i) for size, i in zip(shape, (row, col), strict=True)
+    )
+    where = ordered(values[0], rows, cols, shape, format, exact=False, unique=True)
+    stored = jnp.concatenate([jnp.asarray(x.row) < shape[0] for x in xs])
+    hidden = ~jnp.zeros(n, bool).at[number].max(stored)
+    return values, ordered(
+        values[0], *hiding(where, hidden), shape, format, exact=False, unique=True
+    )
+
+
+def merged(x: OrderedBCOO) -> OrderedBCOO:
+    """``x`` sorted, with each of its duplicates added up in one entry."""
+    if x.unique_indices:
+        return x
+    (data,), where = joined([x], x.format)
+    if where.exact:
+        return with_data(where, data)
+    data, row, col = _padding_last(data, where.row, where.col, where.row >= x.shape[0])
+    return ordered(data, row, col, x.shape, x.format, exact=False, unique=True)
+
+
+def lookup(x: OrderedBCOO, row: Any, col: Any) -> Any:
+    """``x[row, col]``, element by element; 0 where there is no entry."""
+    row, col = (np.asarray(i) if known(i) else i for i in (row, col))
+    if not len(row):
+        return jnp.zeros(0, x.data.dtype)
+    (ours, asked), n = groups([x.places, (row, col)])
+    return jnp.zeros(n, x.data.dtype).at[ours].add(x.data)[asked]
+
+
+def product(x: OrderedBCOO, dense: Any, dtype: Any, *, regular: bool = False) -> Any:
+    """``x @ dense``, of one or two dimensions, computed in ``dtype``."""
+    row, col = x.places if regular else (x.row, x.col)
+    rows = factor(jnp.asarray(dense, dtype), x, col)
+    data = jnp.asarray(x.data, dtype).reshape(-1, *[1] * (rows.ndim - 1))
+    out = jnp.zeros((x.shape[0], *rows.shape[1:]), dtype)
+    return out.at[row].add(data * rows, mode="drop")

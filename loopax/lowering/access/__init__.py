@@ -1,0 +1,1 @@
+"""Which rows of an array are read or written, along its leading axis."""

@@ -1,0 +1,356 @@
+"""Tensors whose rows are read in reverse, and the same without the flips.
+
+    x[::-1][::-1]                      x
+    x[::-1][a:b], flipped              x[-b:-a]
+    concatenate([y, x[::-1]]), flipped concatenate([x, y])          where y has one row
+
+A `Flips` follows a tensor through slices, joins, increments and what works row by row, down to its
+*sources*: what it can look no further into. Each source is read flipped or not, and that is what either
+order of the rows costs. Rows that are all the same, single ones and constants have no source: turning
+them costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.compat import joined_rows
+from loopax.ir.sizes.size import Clipped, Size
+from loopax.ir.sizes.sizes import Sizes
+
+_SOURCES = 8  # a tensor of more than so many is a source itself
+_DEPTH = 40  # so is one that is made of them in more steps
+_TRACE = 2  # what a flip of a loop's trace counts: it is made of rows that were never side by side
+
+
+class Rows(NamedTuple):
+    """``x[lo:hi]``, from the last row to the first if ``flipped``; bounds are Sizes of known sign."""
+
+    x: Any
+    lo: Size | None
+    hi: Size | None
+    flipped: bool
+    rest: tuple[Any, ...]
+
+
+class _Known(NamedTuple):
+    """A tensor: its sources and which are flipped, the flips in it as it is, how to make it anew."""
+
+    sources: tuple[tuple[Any, bool], ...]
+    cost: int
+    depth: int
+    parts: tuple[Any, ...]
+    make: Callable[[bool], Any]
+
+
+class Flips:
+    """What is known of the flips in ``graph``. Answers are kept: make a new one for a changed graph.
+
+    Parameters
+    ----------
+    traces
+        Those of loops that could run the other way: a source each, and what is made of them is followed.
+    sizes
+        Of the graph, if they are there already: a flip changes none of them.
+    """
+
+    def __init__(
+        self, graph: FunctionGraph, traces: Container[Any] = (), sizes: Sizes | None = None
+    ) -> None:
+        self.graph = graph
+        self.traces = traces
+        self.sizes = Sizes(graph) if sizes is None else sizes
+        self._found: dict[Any, _Known] = {}
+        self._made: dict[tuple[Any, bool], Any] = {}
+        self._deep = 0
+
+    # -- questions -------------------------------------------------------------------------------
+
+    def known(self, v: Any) -> _Known:
+        """The sources of ``v``, a tensor with rows, and its flips."""
+        found = self._found.get(v)
+        if found is None:
+            if self._deep > _DEPTH:  # not kept: asked from nearer by it may be known
+                return _source(v)
+            self._deep += 1
+            try:
+                found = self._found[v] = self._look(v)
+            finally:
+                self._deep -= 1
+        return found
+
+    def weight(self, source: Any) -> int:
+        """What one flip of ``source`` counts."""
+        return _TRACE if source in self.traces else 1
+
+    def cost(self, v: Any, turned: bool) -> int:
+        """The flips that are needed for the rows of ``v``, in reverse order if ``turned``."""
+        return sum(self.weight(x) for x, flipped in self.known(v).sources if flipped != turned)
+
+    def turned(self, v: Any) -> Any:
+        """``v[::-1]``, with no more flips than it needs."""
+        found = self.known(v)
+        if self.cost(v, True) < found.cost + self._weight_of(found):
+            return self._make(v, True)
+        return self.straight(v)[::-1]
+
+    def straight(self, v: Any) -> Any:
+        """``v``, with no more flips than it needs."""
+        return self._make(v, False) if self.saves(v) else v
+
+    def saves(self, v: Any) -> bool:
+        """Whether `straight` has fewer flips than ``v`` as it is."""
+        return self.cost(v, False) < self.known(v).cost
+
+    def _make(self, v: Any, turned: bool) -> Any:
+        if (v, turned) not in self._made:  # one for all that read it
+            self._made[v, turned] = self.known(v).make(turned)
+        return self._made[v, turned]
+
+    def _weight_of(self, found: _Known) -> int:
+        return max((self.weight(x) for x, _ in found.sources), default=1)
+
+    def _either(self, v: Any, turned: bool) -> Any:
+        return self.turned(v) if turned else self.straight(v)
+
+    # -- answers ---------------------------------------------------------------------------------
+
+    def _look(self, v: Any) -> _Known:
+        if _is_uniform(v):
+            return self._filled(v) or _Known((), 0, 0, (), lambda turned: v)
+        if isinstance(v, Constant):
+            return _Known((), 0, 0, (), lambda turned: _flipped_constant(v) if turned else v)
+        found = self._followed(v)
+        if found is None or len(found.sources) > _SOURCES or found.depth > _DEPTH:
+            return _source(v)
+        if any(flipped or x in self.traces for x, flipped in found.sources) or found.cost:
+            return found
+        return _source(v)  # there is nothing behind it to save
+
+    def _filled(self, v: Any) -> _Known | None:
+        """``second(x, c)``: only the shape of ``x`` is read, in whichever order is there."""
+        if v.owner is None or not isinstance(v.owner.op, Elemwise) or v.type.shape[0] is not None:
+            return None
+        x, c = v.owner.inputs
+        costs = [self.cost(x, turned) for turned in (False, True)]
+        saved = self.known(x).cost - min(costs)
+
+        def make(turned: bool) -> Any:
+            if saved <= 0:
+                return v
+            return v.owner.op(self._either(x, costs[1] < costs[0]), c)
+
+        return _Known((), max(saved, 0), 0, (x,), make)
+
+    def _followed(self, v: Any) -> _Known | None:
+        node = v.owner
+        if node is None or v in self.traces:
+            return None
+        op: Any = node.op
+        if isinstance(op, Subtensor):
+            rows = self.rows(node)
+            return None if rows is None else self._of_rows(rows)
+        if isinstance(op, IncSubtensor):
+            return self._of_increment(node)
+        if (pieces := joined_rows(node)) is not None:
+            return self._of(pieces, lambda new, turned: pt.join(0, *(new[::-1] if turned else new)))
+        if (at := self._by_rows(node)) is None:
+            return None
+
+        def remade(new: Any, turned: bool) -> Any:
+            inputs = list(node.inputs)
+            for k, x in zip(at, new, strict=True):
+                inputs[k] = x
+            return op.make_node(*inputs).outputs[0]
+
+        return self._of([node.inputs[k] for k in at], remade)
+
+    def _by_rows(self, node: Any) -> list[int] | None:
+        """The inputs of ``node`` whose rows it works on one by one, None if it does not."""
+        op = node.op
+        if isinstance(op, Elemwise):
+            # With other readers it would be computed once more for each order of its rows.
+            readers = [reader.op for reader, _ in self.graph.clients.get(node.outputs[0], ())]
+            once = sum(not isinstance(op, Shape | Shape_i) for op in readers) <= 1
+            return list(range(len(node.inputs))) if once and len(node.outputs) == 1 else None
+        if isinstance(op, DimShuffle):
+            return [0] if op.new_order and op.new_order[0] == 0 else None
+        if isinstance(op, Alloc):
+            same = node.inputs[0].type.ndim == node.outputs[0].type.ndim
+            return [0] if same else None
+        return [0] if isinstance(op, SpecifyShape) else None
+
+    def _of(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
+        """What is known of ``remade(parts, False)``; with turned parts ``remade(..., True)`` is turned."""
+        known = [self.known(x) for x in parts]
+        return _Known(
+            tuple(source for found in known for source in found.sources),
+            sum(found.cost for found in known),
+            1 + max((found.depth for found in known), default=0),
+            tuple(parts),
+            lambda turned: remade([self._either(x, turned) for x in parts], turned),
+        )
+
+    # -- slices ----------------------------------------------------------------------------------
+
+    def rows(self, node: Any) -> Rows | None:
+        """What a Subtensor takes of its input, None if these are no neighbouring rows."""
+        first, *rest = indices_from_subtensor(node.inputs[1:], node.op.idx_list) or [slice(None)]
+        return self._window(node.inputs[0], first, tuple(rest))
+
+    def _window(self, x: Any, rows: Any, rest: tuple[Any, ...]) -> Rows | None:
+        if not isinstance(rows, slice):
+            return None
+        step = 1 if rows.step is None else self.sizes.of(rows.step).constant
+        bounds = [None if b is None else self.sizes.of(b) for b in (rows.start, rows.stop)]
+        if step not in (1, -1):
+            return None
+        n = self.sizes.length(x)
+        if step == -1:
+            start, stop = bounds
+            if stop is not None and stop.constant == -1:
+                return Rows(x, Size(), Size(), True, rest)  # none at all
+            if start is not None and start in (n - 1, Size(offset=-1)):
+                start = None
+            if stop is not None and stop == -n - 1:
+                stop = None
+            if not all(self._signed(b) for b in (start, stop)):
+                return None
+            bounds = [None if b is None else b + 1 for b in (stop, start)]
+        elif not all(self._signed(b) for b in bounds):
+            return None
+        lo, hi = bounds
+        if lo is not None and (lo == Size() or lo == -n):
+            lo = None
+        if hi is not None and hi == n:
+            hi = None
+        return Rows(x, lo, hi, step == -1, rest)
+
+    def _signed(self, bound: Size | None) -> bool:
+        return (
+            bound is None
+            or bound.constant is not None
+            or self.sizes.at_least(bound)
+            or self.sizes.at_least(-bound, 2)  # one row further it is still a negative number
+        )
+
+    def _of_rows(self, rows: Rows) -> _Known:
+        found = self.known(rows.x)
+
+        def make(turned: bool) -> Any:
+            turn = turned != rows.flipped
+            y = self._either(rows.x, turn)
+            lo, hi = self._turned_bounds(rows) if turn else (rows.lo, rows.hi)
+            if lo is None and hi is None and not rows.rest:
+                return y
+            return y[(slice(self._bound(lo), self._bound(hi)), *rows.rest)]
+
+        return _Known(
+            tuple((x, flipped != rows.flipped) for x, flipped in found.sources),
+            found.cost + self._weight_of(found) * rows.flipped,
+            found.depth + 1,
+            (rows.x,),
+            make,
+        )
+
+    def _turned_bounds(self, rows: Rows) -> tuple[Size | None, Size | None]:
+        """The bounds of the same rows in ``x[::-1]``."""
+        if rows.hi is not None and rows.hi == Size():
+            return Size(), Size()
+        n = self.sizes.length(rows.x)
+        lo = None if rows.hi is None else self._from_the_end(rows.hi, n)
+        hi = None if rows.lo is None else self._from_the_end(rows.lo, n)
+        return lo, hi
+
+    def _from_the_end(self, bound: Size, n: Size) -> Size:
+        """``n - bound``, or what is the same to a slice."""
+        if bound.constant is not None or self.sizes.at_least(-bound, 1):
+            return -bound
+        if self.sizes.at_least(n - bound):
+            return n - bound
+        return Size(frozenset([(Clipped(True, n - bound, Size()), 1)]))
+
+    def _bound(self, bound: Size | None) -> Any:
+        if bound is None:
+            return None
+        return self.sizes.variable(bound) if bound.constant is None else bound.constant
+
+    # -- increments ------------------------------------------------------------------------------
+
+    def _of_increment(self, node: Any) -> _Known | None:
+        x, y = node.inputs[:2]
+        index = indices_from_subtensor(node.inputs[2:], node.op.idx_list)
+        if not index or node.op.inplace:
+            return None
+        first, *rest = index
+        put = pt.set_subtensor if node.op.set_instead_of_inc else pt.inc_subtensor
+        if not isinstance(first, slice):
+
+            def at_one(new: Any, turned: bool) -> Any:
+                k = from_the_other_end(first) if turned else first
+                return put(new[0][(k, *rest)], y)
+
+            return self._of([x], at_one)
+        rows = self._window(x, first, tuple(rest))
+        has_rows = y.type.ndim == x.type.ndim - sum(not isinstance(k, slice) for k in rest)
+        if rows is None:
+            return None
+
+        def make(turned: bool) -> Any:
+            lo, hi = self._turned_bounds(rows) if turned else (rows.lo, rows.hi)
+            by = self._either(y, turned != rows.flipped) if has_rows else y
+            place = self._either(x, turned)
+            return put(place[(slice(self._bound(lo), self._bound(hi)), *rest)], by)
+
+        by = self.known(y) if has_rows else _Known((), 0, 0, (), lambda turned: y)
+        whole = self.known(x)
+        turns = tuple((s, flipped != rows.flipped) for s, flipped in by.sources)
+        return _Known(
+            (*whole.sources, *turns),
+            whole.cost + by.cost + rows.flipped,
+            1 + max(whole.depth, by.depth),
+            (x, y),
+            make,
+        )
+
+
+def _source(v: Any) -> _Known:
+    return _Known(((v, False),), 0, 0, (), lambda turned: v[::-1] if turned else v)
+
+
+def from_the_other_end(k: Any) -> Any:
+    """The index in ``x[::-1]`` of row ``k`` of ``x``: an error for the one is an error for the other."""
+    if isinstance(k, Constant):
+        return -1 - int(k.data)
+    k = k if isinstance(k.type, DenseTensorType) else pt.tensor_from_scalar(k)
+    return -1 - k.astype("int64")
+
+
+def _is_uniform(v: Any) -> bool:
+    """Whether all rows of ``v`` are one and the same, as far as its op tells."""
+    if v.type.shape[0] in (0, 1):
+        return True
+    op: Any = None if v.owner is None else v.owner.op
+    if isinstance(op, Alloc):
+        value = v.owner.inputs[0]
+        return value.type.ndim < v.type.ndim or value.type.shape[0] == 1
+    if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Second):
+        return bool(v.owner.inputs[1].type.shape[0] == 1)
+    return False
+
+
+def _flipped_constant(v: Any) -> Any:
+    data = np.ascontiguousarray(np.flip(v.data, 0))
+    return v if np.array_equal(data, v.data) else v.type.make_constant(data)

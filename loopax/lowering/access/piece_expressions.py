@@ -1,0 +1,228 @@
+"""Tensors for rows that are known as pieces, in the fewest nodes.
+
+    rows 0 to n - 2 of t, one row of zeros  ->  join(0, t[:-1], alloc(0.0, 1))
+
+There is one expression for the same rows: the first that was made or asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
+
+from loopax.ir.compat import joined_rows
+from loopax.ir.sizes.size import Length, Size
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.access.row_pieces import NONE, ONE, Fill, Piece, Row, Rows, Window
+from loopax.lowering.analysis.equal_rows import filled
+
+_LARGE = 2**16  # elements of a constant that are compared
+
+
+class Expressions:
+    """The tensors of one graph, by their rows.
+
+    Parameters
+    ----------
+    sizes
+        What is known of their lengths.
+    guarded
+        Puts a check around the number for a size, where ``sizes`` takes something for granted.
+    """
+
+    def __init__(self, sizes: Sizes, guarded: Callable[[Size, Any], Any] | None = None) -> None:
+        self.sizes = sizes
+        self._guard = guarded
+        self._scalars: dict[Any, Any] = {}
+        self._built: dict[Any, Any] = {}
+        self.made: dict[Any, int] = {}  # sums that are not in the graph: what they cost
+
+    # -- lengths ---------------------------------------------------------------------------------
+
+    def length(self, x: Any, axis: int) -> Size:
+        """The length of ``x`` along an axis, of something else wherever it can be."""
+        size = self.sizes.length(x, axis)
+        if not axis or size.constant is not None:
+            return size
+        (atom, _), *others = size.terms
+        if others or not isinstance(atom, Length) or size != Size(frozenset([(atom, 1)])):
+            return size
+        parts = joined_rows(atom.of.owner) if atom.axis else None
+        if not parts:
+            return size
+        lengths = [self.length(part, atom.axis) for part in parts]
+        return next((n for n in lengths if n.constant is not None), lengths[0])
+
+    def hangs_on(self, size: Size, x: Any) -> bool:
+        """Whether a number for ``size`` would be read from ``x``."""
+        return any(isinstance(atom, Length) and atom.of is x for atom, _ in size.terms)
+
+    def agree(self, x: Any, y: Any, off: int) -> bool:
+        """Whether the rows of ``x`` have the shape of ``y``'s (of ``y``, with ``off`` 1)."""
+        if y.type.ndim != x.type.ndim - off:
+            return False
+        axes = range(1, x.type.ndim)
+        return all(self.length(x, k) == self.length(y, k - off) for k in axes)
+
+    def number(self, size: Size) -> Any:
+        """``size`` as a variable, one for each."""
+        return self.kept(size, lambda: self._number(size))
+
+    def _number(self, size: Size) -> Any:
+        v = self.sizes.variable(size)
+        return v if self._guard is None else self._guard(size, v)
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def zeros(self, dtype: str, count: Size = ONE) -> Fill:
+        """Rows of zeros."""
+        return Fill(self.constant(np.zeros((), dtype)[()]), count)
+
+    def scalar(self, value: Any) -> Any:
+        """The one element of ``value``, a variable of no dimension."""
+        while value.owner is not None and isinstance(value.owner.op, DimShuffle | Alloc):
+            inner = value.owner.inputs[0]
+            if any(n != 1 for n in inner.type.shape):
+                break
+            value = inner
+        if isinstance(value, Constant):
+            return self.constant(value.data.reshape(()))
+        if not value.type.ndim:
+            return value
+        return self.kept(value, lambda: value.dimshuffle())
+
+    def one_value(self, x: Any) -> Any:
+        """The scalar that all elements of the constant ``x`` are, None where there is none."""
+        data = x.data
+        if not data.size or data.size > _LARGE or data.dtype.kind not in "biuf":
+            return None
+        first = data.reshape(-1)[0]
+        signs = np.signbit(data) if data.dtype.kind == "f" else data < 0
+        return self.constant(first) if np.all(data == first) and np.ptp(signs * 1) == 0 else None
+
+    def constant(self, number: Any) -> Any:
+        """A scalar constant, the same one for each number."""
+        key = number.dtype.name, number.tobytes()
+        return self.kept(key, lambda: pt.constant(number, dtype=number.dtype.name))
+
+    def kept(self, value: Any, make: Callable[[], Any]) -> Any:
+        if value not in self._scalars:
+            self._scalars[value] = make()
+        return self._scalars[value]
+
+    # -- tensors ---------------------------------------------------------------------------------
+
+    def cost(self, rows: Rows) -> int:
+        """How many nodes `build` takes."""
+        return sum(map(self._cost, rows)) + (len(rows) != 1)
+
+    def _cost(self, piece: Piece) -> int:
+        if not isinstance(piece, Window):
+            return 1 + (self.made.get(piece.row, 0) if isinstance(piece, Row) else 0)
+        made = self.made.get(piece.source, 0)
+        bounds = self._bounds(piece)
+        if bounds is None or (piece.count == ONE and bounds != (None, None, None)):
+            return made + 2
+        return made + (bounds != (None, None, None))
+
+    def build(self, rows: Rows, like: Any) -> Any:
+        """A tensor of these rows, of the dtype and the trailing shape of ``like``."""
+        return self._kept_expression(self._key(rows, like))
+
+    def _kept_expression(self, key: Any) -> Any:
+        if key not in self._built:
+            self._built[key] = self._expression(*key)
+        return self._built[key]
+
+    def spelled(self, rows: Rows, like: Any, accept: Callable[[Any], bool]) -> Any:
+        """An expression that is not there yet, if it is accepted; that of ``rows`` from here on."""
+        key = self._key(rows, like)
+        new = self._expression(*key)
+        if not accept(new):
+            return None
+        self._built[key] = new
+        return new
+
+    def _expression(self, rows: Rows, trailing: tuple[Size, ...], dtype: str) -> Any:
+        if len(rows) == 1:
+            return self._one(rows[0], trailing, dtype)
+        if rows:
+            parts = [self._kept_expression(((piece,), trailing, dtype)) for piece in rows]
+            return pt.join(0, *parts)
+        return filled(np.zeros((), dtype=dtype), [0, *map(self.number, trailing)])
+
+    def _key(self, rows: Rows, like: Any) -> Any:
+        trailing = tuple(self.length(like, k) for k in range(1, like.type.ndim))
+        return rows, trailing, like.type.dtype
+
+    def keep(self, rows: Rows, x: Any) -> None:
+        """Let ``x`` be the expression for its rows."""
+        self._built[self._key(rows, x)] = x
+
+    def first(self, rows: Rows, x: Any) -> Any:
+        """The first tensor of the rows of ``x`` that was built or asked for; it may be ``x``."""
+        return self._built.setdefault(self._key(rows, x), x)
+
+    def _one(self, piece: Piece, trailing: tuple[Size, ...], dtype: str) -> Any:
+        if isinstance(piece, Row):
+            return pt.shape_padleft(piece.row)
+        if isinstance(piece, Fill):
+            return filled(piece.value, [*map(self.number, (piece.count, *trailing))])
+        bounds = self._bounds(piece)
+        if bounds is None:
+            low = piece.start - piece.count + 1
+            forwards = Window(piece.source, low, piece.count, 1)
+            return self._kept_expression(((forwards,), trailing, dtype))[::-1]
+        if piece.count == ONE and bounds != (None, None, None):
+            return pt.shape_padleft(piece.source[self._index(piece)])  # its type says: one row
+        return piece.source if bounds == (None, None, None) else piece.source[slice(*bounds)]
+
+    def row(self, piece: Piece, like: Any) -> Any:
+        """One row, of the shape of a row of ``like``."""
+        if isinstance(piece, Row):
+            return piece.row
+        if isinstance(piece, Window):
+            return piece.source[self._index(piece)]
+        if piece.value.type.ndim == like.type.ndim - 1:
+            return piece.value
+        first, *trailing = [self.length(like, k) for k in range(1, like.type.ndim)]
+        fill = Fill(piece.value, first)
+        return self._kept_expression(((fill,), tuple(trailing), like.type.dtype))
+
+    def _index(self, piece: Window) -> Any:
+        bound = self._bound(piece.start, self.sizes.length(piece.source))
+        return self.number(piece.start) if bound is None else bound
+
+    def _bounds(self, w: Window) -> tuple[Any, Any, Any] | None:
+        """The slice of a window in the fewest words, None where one slice cannot say it."""
+        n = self.sizes.length(w.source)
+        if w.step == 1:
+            stop = w.start + w.count
+            first = None if w.start == NONE else self._bound(w.start, n)
+            last = None if stop == n else self._bound(stop, n)
+            if first is None and w.start != NONE:
+                first = self.number(w.start)
+            if last is None and stop != n:
+                last = self.number(stop)
+            return first, last, None
+        stop = w.start - w.count
+        first = None if w.start == n - 1 else self._bound(w.start, n)
+        last = None if stop.constant == -1 else self._bound(stop, n)
+        if (first is None and w.start != n - 1) or (last is None and stop.constant != -1):
+            return None  # -1, which a number may be at zero rows, would mean the last row
+        return first, last, -1
+
+    def _bound(self, at: Size, n: Size) -> Any:
+        """``at`` as a bound: a number, or one counted from the end; None where it may be negative."""
+        if at.constant is not None:
+            return at.constant if at.constant >= 0 else None
+        behind = (at - n).constant
+        if behind is not None and behind < 0:
+            return behind
+        return self.number(at) if self.sizes.at_least(at) else None

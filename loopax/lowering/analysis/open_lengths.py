@@ -1,0 +1,74 @@
+"""Arrays of which nobody knows the lengths before a program runs."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant, Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, Subtensor
+from pytensor.tensor.type import discrete_dtypes
+
+from loopax.ir import Scan
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.sizes.size import Length, Size
+
+
+def has_open_lengths(graph: Any) -> bool:
+    """Whether an array may get a length that is known only when the program runs.
+
+    It is that of the trace of a loop that stops, of the places where a mask is true, or one that is
+    computed and has a bound. In JAX such an array has room for more, a few ops work on it, and what
+    does not fit is not a number: nothing can raise then.
+    """
+    for node in graph.apply_nodes:
+        op: Any = node.op
+        scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
+        if isinstance(op, Nonzero) or (isinstance(op, Scan) and op.stops):
+            return True
+        if isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
+            if any(getattr(v.type, "dtype", None) == "bool" for v in node.inputs[1:]):
+                return True
+        elif isinstance(scalar_op, ps.ScalarMinimum | ps.Clip | ps.Switch):
+            v: Any = node.outputs[0]
+            if not v.type.ndim and v.type.dtype in discrete_dtypes and not _follows_from_shapes(v):
+                return True
+        elif isinstance(op, InnerGraphOp) and has_open_lengths(op.fgraph):
+            return True
+    return False
+
+
+def _follows_from_shapes(v: Any) -> bool:
+    """Whether the integer ``v`` is computed from lengths of arrays alone."""
+    stack, seen = [v], {v}
+    while stack:
+        node = stack.pop().owner
+        if node is None or not isinstance(node.op, _ARITHMETIC):
+            return False
+        if isinstance(node.op, Shape | Shape_i):
+            continue
+        new = [u for u in node.inputs if u not in seen and not isinstance(u, Constant)]
+        seen.update(new)
+        stack += new
+    return True
+
+
+_ARITHMETIC = (
+    *(Shape, Shape_i, Elemwise, ps.ScalarOp, DimShuffle, MakeVector, Subtensor, CheckAndRaise),
+    *(ScalarFromTensor, TensorFromScalar),
+)
+
+
+class KnownLengths(NamedTuple):
+    """Which lengths a backend knows: all of them, or those that follow from ``inputs``, the program's."""
+
+    all: bool
+    inputs: frozenset[Variable]
+
+    def covers(self, size: Size) -> bool:
+        roots = [atom.of if isinstance(atom, Length) else atom for atom, _ in size.terms]
+        return self.all or all(isinstance(v, Variable) and v in self.inputs for v in roots)

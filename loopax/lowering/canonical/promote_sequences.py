@@ -1,0 +1,269 @@
+"""Constants that a loop reads one row a step of  ->  sequences.
+
+    Scan(consts=c) with c[i + k] in the step  ->  Scan(xs=c[k : k + n_steps]) with the row there
+
+So is ``c[m - i]``, a sequence that is flipped, and ``c[t]`` where ``t`` is a row of an ``arange``. Further
+indices stay: ``c[i, j]`` is ``row[j]``. The constant goes where nothing else reads it.
+
+Condition: no index is negative, as it would count from the end; and none is too large, or the loop does
+not stop and a check of the length before it raises the IndexError. Only what a step reads in any case
+counts, so nothing inside a branch. The number of rows must be known where shapes are: a loop whose
+number of steps is only a value stays as it is, since a backend with static shapes could not slice.
+
+Reason: JAX differentiates sequences far better than indexing into a constant, whose gradient adds an
+array as large as the constant at every step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.basic import (
+    Alloc,
+    ARange,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.type import TensorType
+
+from loopax.ir import Scan
+from loopax.ir.checked import Checked
+from loopax.ir.replace import replaced
+from loopax.ir.sizes.size import Clipped, Length, Size
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
+
+# What else a step may do where a check of an index moves to before the loop: it raises nothing, or an
+# IndexError, or complains of shapes.
+_QUIET = (
+    *(Alloc, ARange, CAReduce, DimShuffle, Dot, Elemwise, IncSubtensor, Join, MakeVector),
+    *(ScalarFromTensor, Shape, Shape_i, Subtensor, TensorFromScalar),
+)
+
+
+def promote_sequences(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    nodes = [node for node in graph.toposort() if isinstance(node.op, Scan) and _may(node.op)]
+    if nodes:
+        sizes = Sizes(graph)
+        for node in nodes:
+            new = _Promotion(node, sizes).result()
+            if new:
+                replace_outputs(graph, new, "promote_sequences")
+    map_bodies(graph, promote_sequences)
+
+
+def _may(op: Scan) -> bool:
+    """Whether the step of ``op`` reads a row of a constant, at whatever index."""
+    return next(_reads(op.fgraph.toposort(), {*op.args.consts}), None) is not None
+
+
+def _reads(nodes: Any, consts: set[Any]) -> Iterator[Apply]:
+    """The ``c[k]``, ``k`` an integer and ``c`` one of ``consts``, further indices or not."""
+    for node in nodes:
+        if (
+            isinstance(node.op, Subtensor)
+            and node.inputs[0] in consts
+            and node.op.idx_list
+            and not isinstance(node.op.idx_list[0], slice)
+        ):
+            yield node
+
+
+class _Line(NamedTuple):
+    """The integers ``start + sign * i``, one for each step ``i``."""
+
+    sign: int
+    start: Size
+
+
+class _Promotion:
+    """One loop, taken apart."""
+
+    def __init__(self, node: Any, sizes: Sizes) -> None:
+        self.op, self.sizes = node.op, sizes
+        self.loop = OpenLoop.of(node)
+        self.inside = Sizes()
+        self.n = self.any = sizes.of(self.loop.n_steps)
+        if len(self.n.terms) == 1 and not self.n.offset:
+            ((atom, k),) = self.n.terms
+            if k == 1 and isinstance(atom, Clipped) and atom.largest and atom.b == Size():
+                self.any = atom.a
+        self.consts = {c.inner: c.outer for c in self.loop.consts}
+        self.lines = self._lines()
+        self.nodes = list(toposort(self.loop.outputs()))
+        self.made: dict[Any, Input | None] = {}
+
+    def _lines(self) -> dict[Any, _Line]:
+        """What counts the steps inside: the index, and the rows of an ``arange``."""
+        found = {row.inner: _line(self.sizes, row.outer) for row in self.loop.rows}
+        lines = {v: line for v, line in found.items() if line is not None}
+        return {self.loop.i: _Line(1, Size()), **lines}
+
+    def result(self) -> dict[Any, Any]:
+        """The outputs of the node -> those of one with more sequences; empty if there are none."""
+        if not self._has_rows():
+            return {}
+        loop = self.loop
+        new: dict[Any, Any] = {}
+        for read in _reads(self.nodes, {*self.consts}):
+            row = self._row(read.inputs[0], read.inputs[1])
+            if row is not None:
+                new[read.outputs[0]] = _at(row.inner, read, new)
+        if not new:
+            return {}
+        loop.set_outputs(replaced(loop.outputs(), new))
+        promoted = {c for (c, _), row in self.made.items() if row is not None}
+        left = promoted & set(ancestors(loop.outputs()))
+        loop.consts = [c for c in loop.consts if c.inner not in promoted or c.inner in left]
+        loop.rows += [row for row in self.made.values() if row is not None]
+        return loop.close()
+
+    def _has_rows(self) -> bool:
+        """Whether the number of steps is known where shapes are."""
+        if _is_of_shapes(self.n) or (self.op.n_ys and not self.op.stops):
+            return True
+        return any(self._is_long(row.outer) for row in self.loop.rows)
+
+    def _is_long(self, x: Any) -> bool:
+        return self.sizes.length(x) == self.n
+
+    def _row(self, c: Any, index: Any) -> Input | None:
+        """The row of a sequence that is ``c[index]``, None if ``c`` stays a constant for it."""
+        line = self._line_of(index)
+        if line is None:
+            return None
+        key = c, line
+        if key not in self.made:
+            sequence = self._sequence(self.consts[c], line)
+            if sequence is not None:
+                row = TensorType(c.type.dtype, c.type.shape[1:])()
+                sequence = Input(row, sequence)
+            self.made[key] = sequence
+        return self.made[key]
+
+    def _line_of(self, index: Any) -> _Line | None:
+        """``index``, an integer of the step, as a line."""
+        size = self.inside.of(index)
+        start, line = Size(offset=size.offset), None
+        for atom, k in size.terms:
+            if atom in self.lines and line is None and k in (1, -1):
+                line = _Line(k * self.lines[atom].sign, self.lines[atom].start * k)
+            elif atom in self.consts:
+                start = start + self.sizes.of(self.consts[atom]) * k
+            elif isinstance(atom, Length) and atom.of in self.consts:
+                start = start + self.sizes.length(self.consts[atom.of], atom.axis) * k
+            else:
+                return None
+        return None if line is None else _Line(line.sign, line.start + start)
+
+    def _sequence(self, c: Any, line: _Line) -> Any:
+        """The rows of ``c`` along ``line``, None where one of them might not be there."""
+        sizes, length = self.sizes, self.sizes.length(c)
+        lo = line.start if line.sign > 0 else line.start - self.n + 1
+        hi = lo + self.n
+        if sizes.at_least(-self._if_any(hi)):  # all of them count from the end
+            lo, hi = lo + length, hi + length
+        end = self._if_any(hi)
+        if not self._is_known(lo) or not sizes.at_least(self._if_any(lo)):
+            return None
+        fits = sizes.at_least(length - end)
+        if not fits and not self._can_check():
+            return None
+        # Without steps the two bounds are equal; without an upper one the lower must be as high.
+        is_last = end == length and self._share(hi) >= 0
+        stop = None if is_last else self._bound(hi)
+        x = c if lo == Size() and stop is None else c[self._bound(lo) : stop]
+        if not fits:
+            enough = pt.le(sizes.variable(hi), c.shape[0])
+            x = Checked(
+                IndexError,
+                f"{self.op} reads a row behind the last one of a constant: index out of range. "
+                "Lower n_steps.",
+            )(x, pt.or_(pt.le(self.loop.n_steps, 0), enough))
+        return x if line.sign > 0 else x[::-1]
+
+    def _if_any(self, size: Size) -> Size:
+        """``size`` where the loop takes steps: ``n_steps`` is ``k`` then, if it is ``max(k, 0)``."""
+        return size + (self.any - self.n) * self._share(size)
+
+    def _share(self, size: Size) -> int:
+        """How often ``n_steps`` is in ``size``, 0 where it is not ``max(k, 0)``."""
+        return 0 if self.any == self.n else dict(size.terms).get(next(iter(self.n.terms))[0], 0)
+
+    def _is_known(self, size: Size) -> bool:
+        """Whether ``size`` follows from shapes and the number of steps, which is known."""
+        steps = {atom for atom, _ in self.n.terms}
+        return all(atom in steps or _is_of_shape(atom) for atom, _ in size.terms)
+
+    def _bound(self, size: Size) -> Any:
+        return self.sizes.variable(size) if size.constant is None else size.constant
+
+    def _can_check(self) -> bool:
+        """Whether nothing else could raise before an index that is too large does."""
+        return (
+            not self.op.stops
+            and all(self._is_long(row.outer) for row in self.loop.rows)
+            and all(isinstance(node.op, _QUIET) for node in self.nodes)
+        )
+
+
+def _at(row: Any, read: Any, new: dict[Any, Any]) -> Any:
+    """What ``read`` takes of its row; its other indices may be reads themselves."""
+    if len(read.op.idx_list) == 1:
+        return row
+    inputs = replaced(read.inputs[1:], new)
+    return row[indices_from_subtensor(inputs, read.op.idx_list)[1:]]
+
+
+def _line(sizes: Sizes, x: Any) -> _Line | None:
+    """The rows of the sequence ``x`` as a line, None if they are none."""
+    if getattr(x.type, "ndim", None) != 1 or x.type.dtype not in ("int64", "int32"):
+        return None
+    if isinstance(x, Constant):
+        number = int(x.data[0]) if len(x.data) else 0
+        for sign in (1, -1):
+            if np.array_equal(x.data, number + sign * np.arange(len(x.data))):
+                return _Line(sign, Size(offset=number))
+        return None
+    op: Any = None if x.owner is None else x.owner.op
+    if isinstance(op, ARange):
+        first, _, apart = map(sizes.of, x.owner.inputs)
+        return _Line(1, first) if apart.constant == 1 else None
+    if isinstance(op, Subtensor):
+        (rows,) = indices_from_subtensor(x.owner.inputs[1:], op.idx_list)
+        line = _line(sizes, x.owner.inputs[0])
+        if line is None or not isinstance(rows, slice):
+            return None
+        if rows.step is None and (rows.start is None or sizes.at_least(sizes.of(rows.start))):
+            begin = Size() if rows.start is None else sizes.of(rows.start)  # if there is any row
+            return line._replace(start=line.start + begin * line.sign)
+        window = sizes.window(x.owner.inputs[0], rows)
+        if window is not None:
+            begin, _, step = window
+            return _Line(line.sign * step, line.start + begin * line.sign)
+    return None
+
+
+def _is_of_shapes(size: Size) -> bool:
+    """Whether ``size`` follows from numbers and the shapes of tensors alone."""
+    return all(_is_of_shape(atom) for atom, _ in size.terms)
+
+
+def _is_of_shape(atom: Any) -> bool:
+    if isinstance(atom, Clipped):
+        return _is_of_shapes(atom.a) and _is_of_shapes(atom.b)
+    return isinstance(atom, Length)

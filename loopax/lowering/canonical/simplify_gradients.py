@@ -1,0 +1,330 @@
+"""What gradients of gradients leave between loops -> the rows that are meant.
+
+    set_subtensor(zeros(5)[1:], t)[::-1][1:]   ->  t[:-1][::-1], zeros(1)
+    second(trace, 0.0)                         ->  alloc(0.0, n_steps)
+    alloc(1.0, n) * 2 * x, of n rows           ->  2 * x
+    x[3:-6:-1], x[:4], of a tensor x of 4 rows ->  x[::-1], x
+    sum(concatenate([zeros(3), row[None]]))    ->  row
+    add(1, n) - 1                              ->  n
+
+Condition: every index is proven in range and every shape proven to fit, so that no error gets lost, and
+the rows can be said in fewer nodes, or in fewer words of a slice.
+
+Reason: PyTensor's gradients write one cotangent into zeros of the shape of what was read, turn them,
+cut them and add them up, once more for each derivative. A loop behind them then reads a sequence of
+many nodes that hang on other loops, where it is zeros, a constant or a trace.
+
+What is in no row any more is no longer computed, and does not raise: as in `remove_unused`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.sizes.size import Length
+from loopax.lowering.access.index_facts import IndexFacts
+from loopax.lowering.access.piece_rules import leading_index
+from loopax.lowering.access.pieces import Pieces
+from loopax.lowering.access.row_pieces import ONE, Fill, Window, is_zero
+from loopax.lowering.analysis.checked_steps import is_checked
+from loopax.lowering.bodies import has_bodies, map_bodies
+
+# Of a tensor that is known to have one row, these ask the type whether it has: a type that says more
+# than the old one did would let them broadcast what was an error.
+_BROADCASTING_IS_NO_MATTER = (Scan, Subtensor, DimShuffle, Join, Split, Sum, Shape, Shape_i)
+
+
+_SWEEPS = 4  # the third finds something where a chain of joins is long; nothing was left after that
+_FEW = 4  # loops, as a second derivative has them: all that were tried were plain after one sweep
+
+
+def simplify_gradients(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    for _ in range(_SWEEPS):
+        if not any(map(_is_read_or_written, graph.apply_nodes)):
+            break
+        sweep = _Sweep(graph)
+        sweep.run()
+        # What is simplified late in a sweep may tell of what was looked at early in it.
+        many = sum(isinstance(node.op, Scan) for node in graph.apply_nodes) > _FEW
+        if not (sweep.stale or (sweep.changed and many)):
+            break
+    map_bodies(graph, simplify_gradients, _may_be_simpler)
+
+
+def _may_be_simpler(graph: AbstractFunctionGraph) -> bool:
+    return has_bodies(graph) or any(map(_is_read_or_written, graph.apply_nodes))
+
+
+def _is_read_or_written(node: Apply) -> bool:
+    """Whether ``node`` reads, writes, joins or fills rows: without one the pass has nothing to do."""
+    op: Any = node.op
+    if isinstance(op, Elemwise):
+        return isinstance(op.scalar_op, ps.Second)
+    if isinstance(op, DimShuffle):
+        return sum(k != "x" for k in op.new_order) < node.inputs[0].type.ndim
+    return isinstance(op, Subtensor | IncSubtensor | Join | Split | Alloc | Shape | Shape_i | Sum)
+
+
+class _Sweep:
+    """One walk over a graph, from the inputs to the outputs."""
+
+    def __init__(self, graph: FunctionGraph) -> None:
+        self.graph = graph
+        self.facts = IndexFacts(graph)
+        self.sizes = self.facts.sizes
+        self.pieces = Pieces(self.sizes, self.facts.guarded)
+        self.changed = False
+        self.stale = False  # whether an answer hangs on a length that is known better by now
+
+    def run(self) -> None:
+        for node in self.graph.toposort():
+            for v in node.outputs:
+                if node in self.graph.apply_nodes and self.graph.clients.get(v):
+                    new = self._simpler(v, node)
+                    if new is not None:
+                        self._replace(v, new)
+        self.facts.keep_errors()
+
+    def _replace(self, old: Any, new: Any) -> None:
+        if new.type.dtype != old.type.dtype or new is old:
+            return
+        if isinstance(old.type, DenseTensorType) and not self._may_stand_for(old, new):
+            if old.type.ndim:
+                self.pieces.keep(self.pieces.of(old), old)
+            return
+        pairs = [(old, old.type.filter_variable(new))]
+        self.graph.replace_all(pairs, reason="simplify_gradients", import_missing=True)
+        self.changed = True
+        self.stale |= self.sizes.was_unknown(old)
+
+    def _may_stand_for(self, old: Any, new: Any) -> bool:
+        if not old.type.is_super(new.type):
+            return False
+        before, after = old.type.shape, new.type.shape
+        if all(m == 1 or n != 1 for m, n in zip(before, after, strict=True)):
+            return True
+        readers = [client.op for client, _ in self.graph.clients[old]]
+        return all(isinstance(op, _BROADCASTING_IS_NO_MATTER) for op in readers)
+
+    def _simpler(self, v: Any, node: Apply) -> Any:
+        """What to put in the place of ``v``, None to leave it."""
+        op: Any = node.op
+        if op.destroy_map or isinstance(op, CheckAndRaise):
+            return None
+        if _is_integer(v):
+            return self._number(v, node)
+        if not isinstance(v.type, DenseTensorType):
+            return None
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Second) and not v.type.ndim:
+            return None if is_checked(node.inputs[0]) else node.inputs[1]
+        if isinstance(op, Sum):
+            return self._sum(v, node)
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Mul) and v.type.ndim:
+            product = self._product(v, node)
+            if product is not None:
+                return product
+        if isinstance(op, Subtensor):
+            index = leading_index(node)
+            if index is not None and not isinstance(index, slice):
+                return self._row(v, node, self.pieces.row_at(node.inputs[0], index))
+        if isinstance(op, DimShuffle):
+            if tuple(op.new_order) == tuple(range(1, node.inputs[0].type.ndim)):
+                return self._row(v, node, self.pieces.only_row(node.inputs[0]))
+        return self._rows(v, node)
+
+    # -- rows ------------------------------------------------------------------------------------
+
+    def _rows(self, v: Any, node: Apply) -> Any:
+        if not v.type.ndim or not isinstance(node.op, _STRUCTURE):
+            return None
+        if isinstance(node.op, Elemwise) and not self._rows_are_read(v):
+            return None
+        rows, before = self.pieces.of(v), self.pieces.nodes(v)
+        if not rows and any(x.owner is not None for x in node.inputs[:1]):
+            return None  # no rows of what may raise: there is nothing to win by losing the error
+        trailing = [self.pieces.length(v, k) for k in range(1, v.type.ndim)]
+        if not before or any(self.pieces.hangs_on(n, v) for n in trailing):
+            return None
+        cost = self.pieces.cost(rows)
+        if cost < before:
+            return self.pieces.build(rows, v)
+        found = self.pieces.first(rows, v)
+        if found is v and cost == before and isinstance(node.op, Subtensor):
+            return self.pieces.spelled(rows, v, lambda new: _is_shorter(new, node))
+        return found
+
+    def _rows_are_read(self, v: Any) -> bool:
+        """Whether a reader asks for rows. `stabilize` finds a softmax by its ``second``, not by a fill."""
+        return any(
+            isinstance(reader.op, Scan | Subtensor | IncSubtensor | Join | Split)
+            for reader, _ in self.graph.clients[v]
+        )
+
+    def _row(self, v: Any, node: Apply, piece: Any) -> Any:
+        """What to put in the place of ``v``, which reads one row of a tensor: ``piece``."""
+        if piece is None:
+            return None
+        source = node.inputs[0]
+        if isinstance(piece, Window) and piece.source is source:
+            new = self.pieces.row(piece, source)
+            return new if isinstance(node.op, Subtensor) and _is_shorter(new, node) else None
+        if isinstance(piece, Fill) and piece.value.type.ndim != v.type.ndim:
+            if not self.pieces.nodes(source):
+                return None
+        return self.pieces.row(piece, source)
+
+    def _sum(self, v: Any, node: Apply) -> Any:
+        op: Any = node.op
+        x = node.inputs[0]
+        if not x.type.ndim or not (op.axis == (0,) or (op.axis is None and x.type.ndim == 1)):
+            return None
+        rows = self.pieces.of(x)
+        left = [piece for piece in rows if not is_zero(piece)]
+        if len(left) == 1 and left[0].count == ONE:
+            return self.pieces.row(left[0], x).astype(v.type.dtype)
+        if not left or len(left) == len(rows):
+            return None
+        if self.pieces.cost(tuple(left)) > self.pieces.nodes(x):
+            return None
+        return op(self.pieces.build(tuple(left), x))
+
+    def _product(self, v: Any, node: Apply) -> Any:
+        """A product with a fill of one number: with the number, and without a factor of 1."""
+        values = [self._factor(x) for x in node.inputs]
+        others = [x for x, value in zip(node.inputs, values, strict=True) if value is None]
+        if len(others) == len(node.inputs) or not self._span(others, node.inputs):
+            return None
+        kept = [
+            x if value is None else value.reshape((1,) * v.type.ndim)
+            for x, value in zip(node.inputs, values, strict=True)
+            if value is None or value != 1
+        ]
+        new: Any = node.op(*map(pt.as_tensor, kept)) if len(kept) > 1 else kept[0]
+        return new if new.type.dtype == v.type.dtype else None
+
+    def _factor(self, x: Any) -> Any:
+        """The number that ``x``, which has more than one element, is a fill of."""
+        if all(n == 1 for n in x.type.shape):
+            return None
+        value = self.pieces.uniform(x)
+        return value.data if isinstance(value, Constant) else None
+
+    def _span(self, some: list[Any], given: Any) -> bool:
+        """Whether ``some`` of the factors ``given`` have the shape of the product, and none other."""
+        for axis in range(given[0].type.ndim):
+            long = [x for x in given if x.type.shape[axis] != 1]
+            lengths = {self.pieces.length(x, axis) for x in long}
+            if long and (len(lengths) > 1 or not any(x.type.shape[axis] != 1 for x in some)):
+                return False
+        return True
+
+    # -- numbers ---------------------------------------------------------------------------------
+
+    def _number(self, v: Any, node: Apply) -> Any:
+        """A length, or arithmetic of lengths."""
+        if self.pieces.is_guarded(v):
+            return None
+        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second):
+            return node.inputs[1]
+        size = self.sizes.of(v)
+        if size.constant is not None:
+            return v.type.make_constant(np.asarray(size.constant).astype(v.type.dtype)[()])
+        if isinstance(node.op, ScalarFromTensor) or v.type.dtype != "int64":
+            return None
+        if not isinstance(v.type, DenseTensorType):
+            return None
+        asked = _asked_of(node)
+        if asked is None:
+            ((atom, k),) = size.terms if len(size.terms) == 1 and not size.offset else ((v, 1),)
+            simpler = k == 1 and atom is not v and not isinstance(atom, tuple)
+        else:
+            simpler = size.terms != {(Length(asked, _axis_of(node)), 1)} and self._fits(asked)
+        return self.pieces.number(size) if simpler else self.sizes.first(size, v)
+
+    def _fits(self, x: Any) -> bool:
+        """Whether ``x`` cannot raise for what it takes of its inputs' lengths."""
+        node = x.owner
+        if node is None or not isinstance(x.type, DenseTensorType) or not x.type.ndim:
+            return False
+        if isinstance(node.op, Scan) or self.pieces.nodes(x):
+            return True
+        if not isinstance(node.op, Elemwise):
+            return False
+        for axis in range(x.type.ndim):
+            given = [u for u in node.inputs if u.type.shape[axis] != 1]
+            if len({self.pieces.length(u, axis) for u in given}) > 1:
+                return False
+        return True
+
+
+_STRUCTURE = (
+    Subtensor,
+    IncSubtensor,
+    Join,
+    Split,
+    Alloc,
+    DimShuffle,
+    MakeVector,
+    SpecifyShape,
+    Elemwise,
+)
+
+
+def _axis_of(node: Apply) -> int:
+    """The axis of which ``node``, an element of a shape, is the length."""
+    op: Any = node.op
+    if isinstance(op, Shape_i):
+        return int(op.i)
+    if isinstance(op, DimShuffle):
+        return 0
+    (index,) = indices_from_subtensor(node.inputs[1:], op.idx_list)
+    return int(index.data) if isinstance(index, Constant) else 0
+
+
+def _asked_of(node: Apply) -> Any:
+    """The variable of which ``node`` is a length, None for any other node."""
+    op: Any = node.op
+    if isinstance(op, Shape_i):
+        return node.inputs[0]
+    if isinstance(op, Subtensor | DimShuffle):
+        shape = node.inputs[0].owner
+        if shape is not None and isinstance(shape.op, Shape):
+            return shape.inputs[0]
+    return None
+
+
+def _is_shorter(new: Any, node: Apply) -> bool:
+    """Whether ``new`` says in fewer words what ``node``, which reads a tensor, says."""
+    return _words(new.owner) < _words(node)
+
+
+def _words(node: Any) -> int:
+    if node is None or not isinstance(node.op, Subtensor):
+        return 0
+    count = 0
+    for entry in indices_from_subtensor(node.inputs[1:], node.op.idx_list):
+        bounds = (
+            (entry.start, entry.stop, entry.step) if isinstance(entry, slice) else (entry, None)
+        )
+        count += sum(0 if b is None else 1 if isinstance(b, Constant) else 2 for b in bounds)
+    return count
+
+
+def _is_integer(v: Any) -> bool:
+    whole = str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
+    return whole and not getattr(v.type, "ndim", 0)

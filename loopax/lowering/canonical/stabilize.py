@@ -1,0 +1,159 @@
+"""Pass 0: PyTensor's own canonicalize, stabilize and specialize, on a graph and on its bodies.
+
+``log(sum(exp(x)))`` -> ``max(x) + log(sum(exp(x - max(x))))``, ``log(1 - exp(x))`` -> ``log1mexp(x)``,
+and some hundreds more. PyTensor's users rely on them: without this pass ``log(sigmoid(-800))`` is
+minus infinity where PyTensor gives -800. It runs before any derivative of ours is taken, so that
+what is differentiated is the stable form.
+
+Left out are the rewrites that belong to another target (in-place, fusion, BLAS, C), those that lose
+a check of shapes (tagged `shape_unsafe`; one is kept, see below), PyTensor's scan rewrites (there is
+no legacy Scan here), the two that turn shapes into tuples for PyTensor's JAX mode (the JAX backend
+knows the values of shapes), and those that are wrong. Where integers are operands, `make_casts_explicit`
+goes before: the rewrites are right for one dtype only.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from pytensor.compile.mode import optdb
+from pytensor.configdefaults import config
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.canonical.explicit_casts import make_casts_explicit
+from loopax.lowering.canonical.masked_sums import masked_sums
+
+IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
+KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
+
+_EXCLUDED = (
+    IN_PYTENSOR,  # it runs this pass
+    KNOWN_SHAPES,
+    "inplace",
+    "fusion",
+    "BlasOpt",
+    "cxx_only",
+    "scan",
+    "jax_shape_parameter_as_tuple",
+    "jax_size_parameter_as_tuple",
+    # Wrong for a mask of rows: it is laid along the last axis. JAX's rule for writes and `masked_sums` do
+    # in their place what is right in them (PyTensor 3.3.7 has them still).
+    "jax_boolean_indexing_set_or_inc",
+    "jax_boolean_indexing_sum",
+    # A slice of one element as the element at its start, which NumPy would clip: ``v[5:0:-3].sum()`` of
+    # two elements as ``v[5]``, and ``v[:0:-1]`` as ``v[0]`` (PyTensor 3.3.7 has it still).
+    "local_dimshuffle_subtensor",
+    # Wald, geometric and others written as what PyTensor's JAX mode has: without the check of their
+    # parameters, and with a wrong derivative where a root is chosen by chance.
+    "jax_random_vars_rewrites",
+    "introduce_lazy_ifelse",
+    "add_mul_fusion",
+    "scan_reduce_trace_no_prealloc",
+    # It removes disconnected_grad and the like, which a derivative by JAX needs as well.
+    "local_view_op",
+    # Wrong on 3.0 where the other term is broadcast, or where indices repeat; fixed in 3.3:
+    # ``a + set_subtensor(zeros_like(x)[1:3], v)`` with a scalar ``a`` lost the shape of ``x``.
+    "local_add_of_sparse_write",
+    # Symbolic shapes of every intermediate value: half of this pass's time, and the backends know
+    # shapes anyway.
+    "ShapeOpt",
+    "UnShapeOpt",
+    # They save work that XLA does not do in the first place, or also saves, and take more than half
+    # of this pass's time on the gradient of a Kalman filter: 0.3 of 0.5 s.
+    "local_subtensor_of_alloc",
+    "local_subtensor_merge",
+    "local_subtensor_merge_slice",
+    "local_useless_slice",
+    "local_useless_subtensor",
+    "dot_diag_to_elemwise",
+    "selection_dot_to_indexing",
+    # They ask PyTensor's assumptions of every transpose and dot: 15 of 140 ms, and nothing was found.
+    "useless_symmetric_transpose",
+    "orthogonal_dot_transpose_to_eye",
+    # ``a * x + a * y`` to ``a * (x + y)`` and back: up to 24 of 140 ms. No stable form needs it.
+    "local_greedy_distributor",
+    # ``x[1]`` with an index of 8 bits, which saves C code and hides that it is 1 from what follows.
+    "local_uint_constant_indices",
+    # ``abs(x / y)`` to ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
+    "local_abs_lift",
+    # A draw that nobody reads is dropped together with the step of its generator, so that the generator
+    # behind it was the one before it.
+    "random_unsafe",
+)
+
+
+# Kept, though tagged `shape_unsafe`, because gradients are not stable without them: the first lets
+# the gradient of ``log(sum(exp(x)))`` be seen as a softmax, the others cancel ``sigmoid / sigmoid``
+# and ``1 - (1 - sigmoid)``. Each is NaN at 1000 or -800 otherwise. What they lose is the error for a
+# term of the wrong length that cancels.
+_KEPT = {"local_second_sink", "local_mul_canonizer", "local_add_canonizer"}
+
+
+def _shape_unsafe() -> set[str]:
+    """The names of the rewrites tagged ``shape_unsafe``, in the database and the ones inside it."""
+    databases = [
+        optdb,
+        *(optdb[name] for name in ("useless", "canonicalize", "stabilize", "specialize")),
+    ]
+    return {r.name for db in databases for r in db.__db__.get("shape_unsafe", ())} - _KEPT
+
+
+# In a step of a native loop a matrix has few rows, and its inverse is a few lines. An LU factorization,
+# its permutations and two triangular systems for each right side take three times as long to compile:
+# the gradient of a Kalman filter with two observations 8.4 s in the place of 3.9, and twice as long to run.
+_SMALL_MATRICES = (
+    "inv_to_solve",
+    "reuse_decomposition_multiple_solves",
+    "reuse_decomposition_multiple_solves_jax",
+)
+
+
+@cache
+def _rewriter(*others: str) -> GraphRewriter:
+    """Made once: assembling it from the database takes as long as rewriting a small graph."""
+    excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
+    return optdb.query(RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=excluded))
+
+
+def stabilize(graph: FunctionGraph) -> None:
+    """Rewrite ``graph`` and every body in it, in place.
+
+    An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
+    with PyTensor's own report of it.
+    """
+    _rewrite(graph)
+    stabilize_bodies(graph)
+
+
+def stabilize_bodies(graph: FunctionGraph) -> None:
+    """The same on the bodies alone."""
+    map_bodies(graph, stabilize, where=_is_any)
+
+
+def stabilize_for_loops(graph: FunctionGraph) -> None:
+    """The same, for a backend that writes its own loops: what bodies do with small matrices stays."""
+    _rewrite(graph)
+    map_bodies(graph, _stabilize_step, where=_is_any)
+
+
+def _stabilize_step(body: FunctionGraph) -> None:
+    _rewrite(body, *_SMALL_MATRICES)
+    map_bodies(body, _stabilize_step, where=_is_any)
+
+
+def _is_any(body: AbstractFunctionGraph) -> bool:
+    return bool(body.apply_nodes)
+
+
+def _rewrite(graph: FunctionGraph, *without: str) -> None:
+    make_casts_explicit(graph)
+    # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
+    graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
+    with config.change_flags(
+        traceback__limit=0
+    ):  # rewrites copy the user's lines; theirs cost 20 %
+        _rewriter(*without).rewrite(graph)
+        masked_sums(graph)

@@ -1,0 +1,184 @@
+"""What is the same function of each row leaves the loop, as one operation on all rows.
+
+    map(lambda r: f(r, c), x)              ->  F(x, c)
+    scan(lambda s, r: g(s, r @ w), s, x)   ->  scan(lambda s, p: g(s, p), s, x @ w)
+
+A loop without states has nothing but such functions: of its traces, those that can be computed so, are,
+and if all are, no loop is left. Before the states of any other loop, what is computed from its sequences
+or its index alone comes in as a sequence, where it has a product, a sum or a function such as ``exp``.
+
+Condition: it does not stop, and no derivative is cut in it. Each op has a form for all rows
+(`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for the values in a row.
+Nothing in between is larger than the rows and the traces: scans also bound memory. The sequences have a row
+for each step: where that cannot be proved, it is checked as the loop would, unless a backend could not (see
+`loopax.lowering.analysis.open_lengths`).
+
+Reason: one product of matrices in place of n of a vector and a matrix, and no loop in place of one.
+
+It comes late: split_loops has put what does not feed the states into loops of their own, which is undone
+by no later fusion. Shapes that do not fit one another raise also where the loop takes no step; a product
+of all rows may differ from that of one in its last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.records import UNBOUNDED
+from loopax.ir.replace import replaced
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions
+from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.fission.row_wise import repeated
+from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, largest
+from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
+
+
+def push_out(graph: FunctionGraph) -> None:
+    """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
+    known = KnownLengths(not has_open_lengths(graph), frozenset(graph.inputs))
+    _push_out(graph, known)
+
+
+def _push_out(graph: FunctionGraph, known: KnownLengths) -> None:
+    # Inner ones first: a map in a map is an op on rows by the time that the outer one is looked at.
+    map_bodies(graph, partial(_push_out, known=known._replace(inputs=frozenset())))
+    sizes = Sizes()  # without the graph: a loop that goes raises no longer for what it is asked
+    for node in graph.toposort():
+        if (
+            not isinstance(node.op, Scan)
+            or node.op.stops
+            or node.op.options.truncate_gradient != -1
+        ):
+            continue
+        push = _before_the_states if node.op.n_states else _without_map
+        if new := push(node, sizes, known):
+            replace_outputs(graph, new, "push_out")
+
+
+def _without_map(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+    """Of a loop without states: traces -> the same without a loop, where there is such."""
+    op: Any = node.op
+    conditions = conditions_of(op, node, sizes, known)
+    if conditions is None:
+        return {}
+    tensors = [v for v in (*op.args.rows, *op.outs.ys) if isinstance(v.type, DenseTensorType)]
+    bulk = largest([Bulk.of(v) for v in tensors])
+    body = RowWiseBody(op.args, op.fgraph.toposort(), bulk, known.covers(sizes.of(node.inputs[0])))
+    leave = [k for k, y in enumerate(op.outs.ys) if y in body]
+    if not leave:
+        return {}
+    traces = row_traces(op, node, body, leave, outside_of(node, conditions), conditions)
+    if len(leave) == op.n_ys:
+        return traces
+    loop = OpenLoop.of(node)
+    loop.ys = [y for k, y in enumerate(loop.ys) if k not in leave]
+    drop_unread(loop)
+    return traces | loop.close()
+
+
+def row_traces(
+    op: Scan,
+    node: Apply,
+    body: RowWiseBody,
+    leave: Sequence[int],
+    outside: dict[Any, Any],
+    conditions: Conditions,
+) -> dict[Any, Any]:
+    """The traces at ``leave`` -> the same without the loop, made of what stands ``outside``."""
+    n = checked(op.split_inputs(node.inputs).n_steps, conditions)
+    ys = [op.outs.ys[k] for k in leave]
+    traces = op.split_outputs(node.outputs).traces
+    return {
+        traces[k]: x if body.varies.get(y, False) else repeated(pt.as_tensor(x), n)
+        for k, y, x in zip(leave, ys, body.computed(ys, outside, n), strict=True)
+    }
+
+
+def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+    """Outputs -> those of a loop that reads what it has computed before from its rows alone."""
+    op: Any = node.op
+    conditions = conditions_of(op, node, sizes, known)
+    if conditions is None:
+        return {}
+    known_steps = known.covers(sizes.of(node.inputs[0]))
+    if not _frontier(
+        RowWiseBody(op.args, op.fgraph.toposort(), None, known_steps), op.fgraph.outputs
+    ):
+        return {}
+    loop = OpenLoop.of(node)
+    outputs = loop.outputs()
+    # A body of its own: what is found in the frozen one is none of the variables here.
+    args = op.args._replace(
+        i=loop.i,
+        rows=[r.inner for r in loop.rows],
+        states=[s.inner for s in loop.states],
+        consts=[c.inner for c in loop.consts],
+    )
+    body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
+    found = _frontier(body, outputs)
+    n = checked(loop.n_steps, conditions)
+    outside = _outside(
+        args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
+    )
+    new = [v.type() for v in found]
+    pushed = body.computed(found, outside, n)
+    loop.rows += [Input(r, x) for r, x in zip(new, pushed, strict=True)]
+    loop.set_outputs(replaced(outputs, dict(zip(found, new, strict=True))))
+    drop_unread(loop)
+    return loop.close()
+
+
+def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
+    """What is worth to be computed for all rows and is read by the rest of the body."""
+    if not body.dear:
+        return []
+    read = [v for node in body.nodes if node not in body.rules for v in node.inputs]
+    return [v for v in dict.fromkeys([*read, *outputs]) if v in body.dear]
+
+
+def conditions_of(op: Scan, node: Apply, sizes: Sizes, known: KnownLengths) -> Conditions | None:
+    """What has to be checked; None where a backend could not, or the loop never ends."""
+    args = op.split_inputs(node.inputs)
+    n = sizes.of(args.n_steps)
+    if n.constant == UNBOUNDED:
+        return None
+    conditions = step_conditions(op, args, sizes)
+    if is_checked(args.n_steps):  # what reads the rows alone would not ask for the number of steps
+        conditions.append((f"{op} takes 0 steps or more.", pt.ge(args.n_steps, 0)))
+    lengths = [n, *map(sizes.length, args.sequences)]
+    return conditions if not conditions or all(map(known.covers, lengths)) else None
+
+
+def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
+    """What stands outside for the index, the rows and the constants of the body of ``node``."""
+    op: Any = node.op
+    args = op.split_inputs(node.inputs)
+    n = checked(args.n_steps, conditions)
+    return _outside(op.args, args.sequences, args.consts, n, conditions)
+
+
+def _outside(
+    args: Any, sequences: Sequence[Any], consts: Sequence[Any], n: Any, conditions: Conditions
+) -> dict[Any, Any]:
+    outside = {args.i: pt.arange(n, dtype="int64")}
+    for v, x in zip(args.rows, sequences, strict=True):
+        if isinstance(v.type, DenseTensorType):
+            outside[v] = checked(x, conditions)
+    return outside | dict(zip(args.consts, consts, strict=True))
+
+
+def drop_unread(loop: OpenLoop) -> None:
+    read = set(ancestors(loop.outputs()))
+    loop.rows = [r for r in loop.rows if r.inner in read]
+    loop.consts = [c for c in loop.consts if c.inner in read]

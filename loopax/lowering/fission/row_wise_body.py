@@ -1,0 +1,120 @@
+"""The variables of a loop's body that can be computed for all rows at once, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.lowering.fission.row_wise import RowWise, row_wise
+
+
+class Bulk(NamedTuple):
+    """How much a row has: its axes that are not of length 1, and its entries, None where unknown."""
+
+    rank: int
+    entries: int | None
+
+    @classmethod
+    def of(cls, v: Any) -> Bulk:
+        shape = [n for n in v.type.shape if n != 1]
+        return cls(len(shape), None if None in shape else prod(shape))
+
+    def fits(self, bound: Bulk) -> bool:
+        if self.rank != bound.rank or self.entries is None or bound.entries is None:
+            return self.rank <= bound.rank
+        return self.entries <= bound.entries
+
+
+def largest(some: Sequence[Bulk]) -> Bulk:
+    rank = max((b.rank for b in some), default=0)
+    entries = [b.entries for b in some if b.rank == rank]
+    known = [n for n in entries if n is not None]
+    return Bulk(rank, None if len(known) < len(entries) else max(known, default=1))
+
+
+class RowWiseBody:
+    """Which variables of a body can be computed for all rows.
+
+    ``bulk`` is that of the largest row or trace, where all may be as large; None where each is held to the
+    rows that it follows from.
+    """
+
+    def __init__(self, args: Any, nodes: Sequence[Apply], bulk: Bulk | None, known: bool) -> None:
+        self.nodes, self.bulk, self.known = nodes, bulk, known
+        rows = [args.i, *(v for v in args.rows if isinstance(v.type, DenseTensorType))]
+        self.varies: dict[Any, bool] = dict.fromkeys(rows, True)
+        self.varies |= {v: False for v in args.consts if isinstance(v.type, DenseTensorType)}
+        self.read = {v: Bulk.of(v) for v in rows}  # of each that varies, the rows it follows from
+        self.dear: set[Any] = set()
+        self.rules: dict[Apply, RowWise] = {}
+        for node in nodes:
+            self._add(node)
+
+    def __contains__(self, v: Any) -> bool:
+        return v in self.varies or isinstance(v, Constant)
+
+    def _add(self, node: Apply) -> None:
+        if not all(v in self for v in node.inputs):
+            return
+        varies = [self.varies.get(v, False) for v in node.inputs]
+        rule = row_wise(node, varies, self.known)
+        if rule is None:
+            return
+        if rule.varies:
+            given = [v for v, f in zip(node.inputs, varies, strict=True) if f]
+            read = largest([self.read[v] for v in given])
+            if not all(self._fits(node, v, read) for v in node.outputs):
+                return
+            self.read.update(dict.fromkeys(node.outputs, read))
+            if _is_dear(node) or any(v in self.dear for v in given):
+                self.dear.update(node.outputs)
+        self.rules[node] = rule
+        self.varies.update(dict.fromkeys(node.outputs, rule.varies))
+
+    def _fits(self, node: Apply, v: Any, read: Bulk) -> bool:
+        if self.bulk is not None:
+            return Bulk.of(v).fits(self.bulk)
+        bulk = Bulk.of(v)
+        return bulk.fits(read) or (bulk.rank <= read.rank and _is_product(node.op))
+
+    def computed(self, wanted: Sequence[Any], outside: dict[Any, Any], n: Any) -> list[Any]:
+        """``wanted`` for all rows, given what stands ``outside`` for rows and constants."""
+        found = dict(outside)
+        needed = set(toposort(wanted, blockers=[*found]))
+        for node in self.nodes:
+            if node in needed:
+                inputs = [found.get(v, v) for v in node.inputs]
+                found.update(zip(node.outputs, self.rules[node].make(inputs, n), strict=True))
+        return [found.get(v, v) for v in wanted]
+
+
+_DEAR = (
+    *(ps.Pow, ps.Exp, ps.Exp2, ps.Expm1, ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.ArcTan2),
+    *(ps.Sin, ps.Cos, ps.Tan, ps.ArcSin, ps.ArcCos, ps.ArcTan),
+    *(ps.Sinh, ps.Cosh, ps.Tanh, ps.ArcSinh, ps.ArcCosh, ps.ArcTanh),
+)
+
+
+def _is_dear(node: Apply) -> bool:
+    """Whether ``node`` costs more than the reading of a row."""
+    op: Any = node.op
+    if not isinstance(op, Elemwise):
+        return isinstance(op, CAReduce) or _is_product(op)
+    inner = getattr(op.scalar_op, "fgraph", None)
+    scalar_ops = [op.scalar_op] if inner is None else [a.op for a in inner.apply_nodes]
+    return any(
+        isinstance(s, _DEAR) or type(s).__module__ == "pytensor.scalar.math" for s in scalar_ops
+    )
+
+
+def _is_product(op: Any) -> bool:
+    return isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot)

@@ -1,0 +1,268 @@
+"""The rules of `loopax.lowering.fission.row_wise`, by family of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.gradient import DisconnectedGrad, ZeroGrad
+from pytensor.graph.basic import Apply, Constant
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.type import discrete_dtypes
+
+from loopax.lowering.fission.row_wise import (
+    RowWise,
+    deepened,
+    entries_of,
+    index_of,
+    is_length,
+    is_open,
+    is_shape,
+    one_row,
+    repeated,
+    rule,
+    shuffled,
+)
+
+# -- elementwise -------------------------------------------------------------------------------------
+
+
+@rule(Elemwise)
+def _elemwise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    def make(inputs: list[Any], n: Any) -> list[Any]:
+        aligned = [x if f else one_row(x) for x, f in zip(inputs, varies, strict=True)]
+        return list(node.op.make_node(*aligned).outputs)
+
+    return RowWise(make)
+
+
+@rule(ViewOp, DisconnectedGrad, ZeroGrad, DeepCopyOp)
+def _view(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    return RowWise(lambda inputs, n: list(node.op.make_node(*inputs).outputs))
+
+
+# -- axes --------------------------------------------------------------------------------------------
+
+
+@rule(DimShuffle)
+def _dimshuffle(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    op: Any = node.op
+    order = [0, *(k if k == "x" else k + 1 for k in op.new_order)]
+    return RowWise(lambda inputs, n: [shuffled(inputs[0], order)])
+
+
+@rule(CAReduce)
+def _reduce(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    op: Any = node.op
+    ndim = node.inputs[0].type.ndim
+    axes = range(ndim) if op.axis is None else [k % ndim for k in op.axis]
+    return RowWise(lambda inputs, n: [op.clone(axis=tuple(k + 1 for k in axes))(inputs[0])])
+
+
+@rule(Softmax, LogSoftmax)
+def _softmax(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    axis = _one_axis(node)
+    return (
+        None if axis is None else RowWise(lambda inputs, n: [type(node.op)(axis=axis + 1)(*inputs)])
+    )
+
+
+@rule(CumOp)
+def _cumulated(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    op: Any = node.op
+    axis = _one_axis(node)
+    if axis is None:
+        return None
+    return RowWise(lambda inputs, n: [CumOp(axis=axis + 1, mode=op.mode)(*inputs)])
+
+
+@rule(Argmax)
+def _argmax(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    axis = _one_axis(node)
+    return None if axis is None else RowWise(lambda inputs, n: [Argmax(axis=(axis + 1,))(*inputs)])
+
+
+def _one_axis(node: Any) -> int | None:
+    """The axis that ``node``'s op works along, None where it is more than one."""
+    axis, ndim = node.op.axis, node.inputs[0].type.ndim
+    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    return axes[0] % ndim if len(axes) == 1 else None
+
+
+# -- products ----------------------------------------------------------------------------------------
+
+
+@rule(Dot)
+def _dot(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    a, b = node.inputs
+    if node.outputs[0].type.dtype in discrete_dtypes:
+        return None
+    row, column = a.type.shape[0] == 1, b.type.shape[1] == 1
+    if all(varies):
+        if row or column or a.type.shape[1] == 1:
+            return RowWise(lambda inputs, n: [_products(node, *inputs)])
+    elif varies[0] and row:
+        return RowWise(lambda inputs, n: [_rows_times(inputs[0], inputs[1])])
+    elif varies[1] and column:
+        return RowWise(lambda inputs, n: [_times_rows(inputs[0], inputs[1])])
+    if not known:
+        return None
+    return RowWise(lambda inputs, n: [Blockwise(Dot())(*inputs)])
+
+
+def _rows_times(a: Any, b: Any) -> Any:
+    """Of rows ``a``, as matrices of one row: one product with ``b``."""
+    return shuffled(Dot()(shuffled(a, [0, 2]), b), [0, "x", 1])
+
+
+def _times_rows(a: Any, b: Any) -> Any:
+    return shuffled(Dot()(shuffled(b, [0, 1]), shuffled(a, [1, 0])), [0, 1, "x"])
+
+
+def _products(node: Any, a: Any, b: Any) -> Any:
+    """Of pairs of matrices, where one is a row or a column."""
+    (m, d), k = node.inputs[0].type.shape, node.inputs[1].type.shape[1]
+    if d == 1:
+        return a * b
+    if k == 1:
+        along = [0, 1] if m == 1 else [0, "x", 1]
+        a = shuffled(a, [0, 2]) if m == 1 else a
+        order = [0, "x", "x"] if m == 1 else [0, 1, "x"]
+        return shuffled(_summed(a * shuffled(b, along), -1), order)
+    return shuffled(_summed(shuffled(a, [0, 2, "x"]) * b, 1), [0, "x", 1])
+
+
+def _summed(x: Any, axis: int) -> Any:
+    return pt.sum(x, axis=axis, dtype=x.type.dtype, acc_dtype=x.type.dtype)
+
+
+@rule(Blockwise)
+def _blockwise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    op: Any = node.op
+    if not known or not isinstance(op.core_op, Dot):
+        return None
+    return RowWise(lambda inputs, n: list(op.make_node(*inputs).outputs))
+
+
+# -- indices -----------------------------------------------------------------------------------------
+
+
+@rule(Subtensor)
+def _subtensor(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    index = index_of(node)
+    return None if index is None else RowWise(lambda inputs, n: [inputs[0][(slice(None), *index)]])
+
+
+@rule(IncSubtensor)
+def _inc_subtensor(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    op: Any = node.op
+    index = index_of(node, skipped=2)
+    if index is None:
+        return None
+    x, y = node.inputs[:2]
+    write = pt.set_subtensor if op.set_instead_of_inc else pt.inc_subtensor
+
+    def make(inputs: list[Any], n: Any) -> list[Any]:
+        whole = inputs[0] if varies[0] else repeated(inputs[0], n)
+        place = whole[(slice(None), *index)]
+        return [write(place, deepened(inputs[1], varies[1], y, place.type.ndim - 1))]
+
+    return RowWise(make)
+
+
+# -- shapes, and what is put together ----------------------------------------------------------------
+
+
+@rule(Shape)
+def _shape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    return RowWise(lambda inputs, n: [inputs[0].shape[1:]], varies=False)
+
+
+@rule(Shape_i)
+def _shape_i(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    op: Any = node.op
+    return RowWise(lambda inputs, n: [inputs[0].shape[op.i + 1]], varies=False)
+
+
+@rule(SpecifyShape)
+def _specify_shape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    if any(varies[1:]):
+        return None
+    return RowWise(lambda inputs, n: list(node.op.make_node(inputs[0], None, *inputs[1:]).outputs))
+
+
+@rule(Reshape)
+def _reshape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    asked = entries_of(node.inputs[1])
+    if varies[1] or asked is None or not is_shape(asked):
+        return None
+    open_axes = [k for k, v in enumerate(asked) if is_open(v)]
+
+    def make(inputs: list[Any], n: Any) -> list[Any]:
+        x, shape = inputs
+        entries = entries_of(shape)
+        dims = entries if entries is not None else [shape[k] for k in range(len(asked))]
+        for k in open_axes:  # of no rows nobody could tell it
+            others = _product([v for j, v in enumerate(dims) if j != k])
+            size = _product([x.shape[j] for j in range(1, x.type.ndim)])
+            dims = [size // pt.maximum(others, 1) if j == k else v for j, v in enumerate(dims)]
+        return [pt.reshape(x, (n, *dims), ndim=len(dims) + 1)]
+
+    return RowWise(make)
+
+
+def _product(factors: list[Any]) -> Any:
+    total = pt.constant(1, dtype="int64")
+    for k, v in enumerate(factors):
+        total = total * v if k else v
+    return total
+
+
+@rule(Alloc)
+def _alloc(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    if any(varies[1:]) or not all(map(is_length, node.inputs[1:])):
+        return None
+    ndim = node.outputs[0].type.ndim
+
+    def make(inputs: list[Any], n: Any) -> list[Any]:
+        value = deepened(inputs[0], True, node.inputs[0], ndim)
+        return [pt.alloc(value, n, *inputs[1:])]
+
+    return RowWise(make)
+
+
+@rule(MakeVector)
+def _make_vector(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    dtype = node.outputs[0].type.dtype
+
+    def make(inputs: list[Any], n: Any) -> list[Any]:
+        given = [x if f else repeated(x, n) for x, f in zip(inputs, varies, strict=True)]
+        columns = [pt.cast(x, dtype)[:, None] for x in given]
+        return [pt.join(1, *columns) if len(columns) > 1 else columns[0]]
+
+    return RowWise(make)
+
+
+@rule(Join)
+def _join(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    op: Any = node.op
+    skipped = 0 if hasattr(op, "axis") else 1  # 3.0 has the axis as an input
+    if skipped and not isinstance(node.inputs[0], Constant):
+        return None
+    axis = int(node.inputs[0].data) if skipped else int(op.axis)  # type: ignore[attr-defined]
+    axis %= node.outputs[0].type.ndim
+
+    def make(inputs: list[Any], n: Any) -> list[Any]:
+        given = zip(inputs[skipped:], varies[skipped:], strict=True)
+        return [pt.join(axis + 1, *(x if f else repeated(x, n) for x, f in given))]
+
+    return RowWise(make)

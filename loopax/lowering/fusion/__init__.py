@@ -1,0 +1,1 @@
+"""Loop fusion: loops over the same steps become one."""

@@ -1,0 +1,198 @@
+"""Loops over the same steps in the same direction -> one loop.
+
+    xs = loop(x)                      xs, m = loop(x, m with xs at this step)
+    m = loop(m, over xs)        ->    dx, _ = loop back(l, v with 2 * m * l at this step)
+    ls = loop back(l, over xs)
+    v = loop back(v, over 2 * m * ls)
+
+They fuse where none needs of another what is only known behind the loop: where they are independent of
+one another, or one reads a trace of the other at the same step, be it through what is computed row by
+row on the way. If fewer loops come out of it, a loop is first taken apart
+(`loopax.lowering.analysis.atoms`): the pullback of a pullback holds a carry that only needs the first
+loop, and rows that need the second.
+
+Condition: the same number of steps (`Sizes` says so), no stop condition, no truncated gradient, equal
+options.
+
+Reason: each derivative of a loop adds a loop for each there was, 2, 4, 8. What they carry is of two
+kinds: derivatives of the states, which go forwards and need only the states, and cotangents, which go
+backwards and need both. So two loops do, for any order.
+
+Which wins, this or `split_loops`: this comes first. It takes a loop apart only to end with fewer; what
+is left in a loop that feeds no state leaves it in `split_loops`, and a row that connects two loops
+feeds a state from here on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import MergeOptimizer
+from pytensor.tensor.extra_ops import squeeze
+
+from loopax.ir.compat import thaw
+from loopax.ir.records import INDEX_TYPE
+from loopax.ir.replace import replaced
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.atoms import Atom, atoms, whole
+from loopax.lowering.analysis.row_level import row_of, stands_for_all_rows
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.fusion.fusion_plan import Cluster, Plan, RowKey, can_be_fused, row_inputs
+from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
+
+
+def fuse_loops(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    if sum(can_be_fused(node.op) for node in graph.apply_nodes) > 1:
+        sizes = Sizes(graph)
+        plan = Plan(graph, sizes, whole)
+        if len(plan.clusters) > 1:
+            parts = Plan(graph, sizes, atoms)
+            if len(parts.clusters) < len(plan.clusters):
+                plan = parts
+        _carry_out(graph, plan)
+    map_bodies(graph, fuse_loops)
+
+
+def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
+    changed = [c for c in plan.clusters if not c.is_one_loop]
+    made: dict[RowKey, Any] = {}
+    # A loop that needs others comes after them: it needs more than they do.
+    ordered = sorted(changed, key=lambda c: c.needs.bit_count())
+    wanted = _read_elsewhere(plan) if changed else {}
+    new = [_Fused(cluster).outputs(wanted[cluster], made) for cluster in ordered]
+    # Now the other way round: a new loop reads the old ones that stand before it until they are replaced,
+    # and would bring back those that already are.
+    for pairs in reversed(new):
+        replace_outputs(graph, pairs, "fuse_loops")
+
+
+def _read_elsewhere(plan: Plan) -> dict[Cluster, list[RowKey]]:
+    """Of each cluster the rows of states that it makes and another one reads, as of a loop taken apart."""
+    made = {(a.node, k): c for c in plan.clusters for a in c.atoms for k in a.states}
+    found: dict[Cluster, dict[RowKey, None]] = {c: {} for c in plan.clusters}
+    for reader in plan.clusters:
+        for atom in reader.atoms:
+            for v in row_inputs(atom):
+                if isinstance(v, tuple) and (maker := made[v[0], v[2]]) is not reader:
+                    found[maker][v] = None
+    return {c: [*keys] for c, keys in found.items()}
+
+
+class _Fused:
+    """The loop of one cluster. What nobody reads of it is left to `remove_unused`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        op: Any = cluster.node.op
+        reverse = op.options.reverse if cluster.reverse is None else cluster.reverse
+        self._cluster = cluster
+        self._loop = OpenLoop(
+            cluster.n_steps,
+            INDEX_TYPE(),
+            [],
+            [],
+            [],
+            [],
+            None,
+            op.options._replace(reverse=reverse),
+        )
+        self._rows: dict[Any, Any] = {}  # outer variables and row keys -> their row at this step
+        self._consts: dict[Any, Any] = {}
+        self._bodies: dict[Apply, Any] = {}
+
+    def outputs(self, wanted: list[RowKey], made: dict[RowKey, Any]) -> dict[Any, Any]:
+        """What stands for the old outputs. The traces of ``wanted`` are added to ``made``."""
+        for atom in self._cluster.atoms:
+            op: Any = atom.node.op
+            for k in atom.states:
+                inner, init = op.args.states[k].type(), atom.node.inputs[1 + op.n_seqs + k]
+                self._loop.states.append(State(inner, init, None, atom.node.outputs[k]))
+                self._rows[atom.node, "before", k] = inner
+        nexts = iter(self._loop.states)
+        for part in self._cluster.parts:
+            if isinstance(part, Atom):
+                self._atom(part, nexts, made)
+            else:
+                self._node(part)
+        self._loop.ys += [Y(self._rows[key]) for key in wanted]
+        self._merge()
+        found = self._loop.bind()
+        made.update(zip(wanted, found[len(found) - len(wanted) :], strict=True))
+        old = [*(s.final for s in self._loop.states), *(y.trace for y in self._loop.ys)]
+        return {v: new for v, new in zip(old, found, strict=True) if v is not None}
+
+    def _atom(self, atom: Atom, nexts: Any, made: dict[RowKey, Any]) -> None:
+        node, op = atom.node, cast("Any", atom.node.op)
+        if node not in self._bodies:
+            self._bodies[node] = thaw(op.fgraph)
+        body = self._bodies[node]
+        args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
+        given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+        here = {args.i: self._loop.i}
+        for k in atom.rows:
+            here[args.rows[k]] = self._row(
+                given.sequences[k], given.sequences[k], args.rows[k].type
+            )
+        for k in atom.consts:
+            here[args.consts[k]] = self._const(given.consts[k], args.consts[k].type)
+        for k in atom.states:
+            here[args.states[k]] = self._rows[node, "before", k]
+        for which, positions, group in (
+            ("before", atom.before, args.states),
+            ("after", atom.after, outs.states),
+        ):
+            for k in positions:
+                key = (node, which, k)
+                here[group[k]] = self._row(key, made.get(key), args.states[k].type)
+        new = replaced(
+            [*(outs.states[k] for k in atom.states), *(outs.ys[y] for y in atom.ys)], here
+        )
+        for k, v in zip(atom.states, new, strict=False):
+            state = next(nexts)
+            state.next = self._rows[node, "after", k] = state.inner.type.filter_variable(v)
+        for y, v in zip(atom.ys, new[len(atom.states) :], strict=True):
+            self._emit(v, found.traces[y])
+
+    def _node(self, node: Apply) -> None:
+        """What ``node`` does for all rows, for the row of this step."""
+
+        def row(v: Any) -> Any:
+            kind = v.type.clone(shape=v.type.shape[1:])
+            if stands_for_all_rows(v) and v not in self._rows:
+                return self._const(squeeze(v, axis=0), kind, v)
+            return self._row(v, v, kind)
+
+        self._emit(row_of(node, row), node.outputs[0])
+
+    def _emit(self, inner: Any, trace: Any) -> None:
+        self._rows[trace] = inner
+        self._loop.ys.append(Y(inner, trace))
+
+    def _row(self, key: Any, outer: Any, kind: Any) -> Any:
+        """The row of this step, of type ``kind``: made in this loop, or that of a sequence ``outer``."""
+        if key not in self._rows:
+            inner = self._rows[key] = kind()
+            self._loop.rows.append(Input(inner, outer))
+        return _as(kind, self._rows[key])
+
+    def _const(self, outer: Any, kind: Any, key: Any = None) -> Any:
+        key = outer if key is None else key
+        if key not in self._consts:
+            inner = self._consts[key] = kind()
+            self._loop.consts.append(Input(inner, outer))
+        return _as(kind, self._consts[key])
+
+    def _merge(self) -> None:
+        """What two loops computed both is computed once."""
+        loop = self._loop
+        ports: list[Any] = [*loop.rows, *loop.states, *loop.consts]
+        inputs = [loop.i, *(p.inner for p in ports)]
+        body = FunctionGraph(inputs, loop.outputs(), clone=False)
+        MergeOptimizer().rewrite(body)
+        loop.set_outputs(body.outputs)
+
+
+def _as(kind: Any, v: Variable) -> Any:
+    return v if kind.is_super(v.type) else kind.filter_variable(v)

@@ -1,0 +1,283 @@
+"""Which parts of loops can share one loop: the plan that `fuse_loops` carries out.
+
+Loops over the same steps in the same direction are one *cluster*, if no part needs of another what
+is only known behind the loop. For every variable of the graph two sets of clusters say it:
+
+    depends on   it follows from them
+    needs whole  its row t follows from more than their steps up to t
+
+A part joins a cluster unless an input of it needs that cluster whole, or what it depends on needs the
+cluster's loop to have run before. Rows that feed no state, and what is computed row by row between
+loops, belong nowhere at first: a part that reads them takes them into its loop.
+
+The first cluster that a part fits in is taken, those it depends on before the others. That is not
+always the fewest: Kennedy and McKinley (1993) show that to be NP-hard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import Scan
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.atoms import Atom
+from loopax.lowering.analysis.checked_steps import is_checked
+from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows
+
+# The row of a trace that may have no variable: (loop, "before" or "after", state).
+RowKey = tuple[Apply, str, int]
+
+
+class Cluster:
+    """Parts that become one loop, of the steps of ``key``; ``reverse`` is None while any order does."""
+
+    def __init__(self, number: int, key: Any, node: Apply) -> None:
+        self.bit = 1 << number
+        self.key, self.node = key, node
+        self.reverse: bool | None = None
+        self.n_steps: Any = node.inputs[0]
+        # In order, each after those that it reads. A node is computed row by row.
+        self.parts: dict[Atom | Apply, None] = {}
+        self.needs = 0  # the clusters that it depends on, through others too
+
+    @property
+    def atoms(self) -> list[Atom]:
+        return [p for p in self.parts if isinstance(p, Atom)]
+
+    @property
+    def is_one_loop(self) -> bool:
+        """Whether it is the loop it began with, no more and no less."""
+        op: Any = self.node.op
+        of_it = [a for a in self.atoms if a.node is self.node]
+        n = sum(len(a.states) + len(a.ys) for a in of_it)
+        return len(of_it) == len(self.parts) and n == op.n_states + op.n_ys
+
+
+def can_be_fused(op: Any) -> bool:
+    """A loop that takes all its steps, and whose derivative goes through all of them."""
+    return isinstance(op, Scan) and not op.stops and op.options.truncate_gradient < 0
+
+
+class Plan:
+    """The clusters of ``graph``, whose loops consist of what ``parts`` says."""
+
+    def __init__(
+        self, graph: FunctionGraph, sizes: Sizes, parts: Callable[[Apply], list[Atom]]
+    ) -> None:
+        self.clusters: list[Cluster] = []
+        self._sizes = sizes
+        self._steps = _Steps()
+        self._by_key: dict[Any, list[Cluster]] = {}
+        self._of_node: dict[Apply, dict[Cluster, None]] = {}  # where the parts of a loop are
+        self._masks: dict[Any, tuple[int, int]] = {}
+        self._rows: dict[Any, Atom] = {}  # rows without a cluster so far, by what reads them
+        for node in graph.toposort():
+            if can_be_fused(node.op):
+                self._loop(node, parts(node))
+            else:
+                self._other(node)
+        for atom in [*self._rows.values()]:
+            if atom.cluster is None:
+                self._settle(atom)
+
+    def depends(self, v: Any, cluster: Cluster) -> bool:
+        """Whether ``v``, a variable or a `RowKey`, follows from ``cluster``."""
+        return bool(self._of(v)[0] & cluster.bit)
+
+    # -- the sweep -------------------------------------------------------------------------------
+
+    def _of(self, v: Any) -> tuple[int, int]:
+        return self._masks.get(v, (0, 0))
+
+    def _other(self, node: Apply) -> None:
+        needs = whole = 0
+        by_row = is_row_wise(node)
+        for v in node.inputs:
+            depends, w = self._of(v)
+            needs |= depends
+            whole |= depends if by_row and stands_for_all_rows(v) else w
+        for v in node.outputs:
+            if needs:
+                self._masks[v] = (needs, whole if by_row else needs)
+
+    def _loop(self, node: Apply, parts: list[Atom]) -> None:
+        op: Any = node.op
+        key = self._key(node)
+        for atom in parts:
+            depends, whole = self._read(atom)
+            own_whole = whole
+            if atom.is_row and depends:
+                # Only a loop over the same steps can take it; any other one has to wait for its own loop.
+                depends |= self._of(node.inputs[0])[0]
+                whole |= depends
+                for c in self._by_key.get(key, ()):
+                    if c.bit & depends & ~own_whole and self._steps.can_be(
+                        c.n_steps, node.inputs[0]
+                    ):
+                        whole &= ~c.bit
+                for y in atom.ys:
+                    trace = node.outputs[op.n_states + y]
+                    self._masks[trace] = (depends, whole)
+                    self._rows[trace] = atom
+                continue
+            self._place(atom, key, depends, whole)
+            depends |= atom.cluster.bit | atom.cluster.needs
+            rows = (depends, depends & ~atom.cluster.bit)
+            for k in atom.states:
+                self._masks[node.outputs[k]] = (depends, depends)
+                self._masks[node, "before", k] = self._masks[node, "after", k] = rows
+            for y in atom.ys:
+                self._masks[node.outputs[op.n_states + y]] = rows
+
+    def _read(self, atom: Atom) -> tuple[int, int]:
+        """What ``atom`` depends on, and what of it it needs whole, but for its number of steps."""
+        op: Any = atom.node.op
+        given = op.split_inputs(atom.node.inputs)
+        depends = whole = 0
+        for v in row_inputs(atom):
+            d, w = self._of(v)
+            depends |= d
+            whole |= w
+        for v in [*(given.states[k] for k in atom.states), *(given.consts[k] for k in atom.consts)]:
+            whole |= self._of(v)[0]
+        return depends | whole, whole
+
+    # -- clusters --------------------------------------------------------------------------------
+
+    def _place(self, atom: Atom, key: Any, depends: int, whole: int) -> None:
+        candidates = self._by_key.setdefault(key, [])
+        # Those it depends on first, the latest before the others.
+        near = [c for c in reversed(candidates) if c.bit & depends]
+        far = [c for c in candidates if not c.bit & depends]
+        before = self._before(depends)
+        for cluster in [*near, *far]:
+            if self._join(atom, cluster, depends, whole, before):
+                return
+        candidates.append(self._new(atom, key, depends))
+
+    def _new(self, atom: Atom, key: Any, depends: int) -> Cluster:
+        cluster = Cluster(len(self.clusters), key, atom.node)
+        self.clusters.append(cluster)
+        self._add(atom, cluster, depends | self._of(cluster.n_steps)[0])
+        return cluster
+
+    def _join(self, atom: Atom, cluster: Cluster, depends: int, whole: int, before: int) -> bool:
+        """Make ``atom`` part of ``cluster``, with the rows that it reads, where that can be.
+
+        ``before`` are the clusters that have to run before one that ``atom`` depends on.
+        """
+        op: Any = atom.node.op
+        if atom.directed and cluster.reverse not in (None, op.options.reverse):
+            return False
+        if (whole | before) & cluster.bit:
+            return False
+        if not self._steps.can_be(cluster.n_steps, atom.node.inputs[0]):
+            return False
+        self._add(atom, cluster, depends)
+        return True
+
+    def _add(self, atom: Atom, cluster: Cluster, depends: int) -> None:
+        op: Any = atom.node.op
+        if atom.directed:
+            cluster.reverse = op.options.reverse
+        for v in row_inputs(atom):
+            self._take(v, cluster)
+        self._put(atom, cluster)
+        depends &= ~cluster.bit
+        new = depends | self._before(depends)
+        if new & ~cluster.needs:
+            for other in self.clusters:
+                if other is cluster or other.needs & cluster.bit:
+                    other.needs |= new
+
+    def _put(self, atom: Atom, cluster: Cluster) -> None:
+        cluster.parts[atom] = None
+        atom.cluster = cluster
+        self._of_node.setdefault(atom.node, {})[cluster] = None
+
+    def _before(self, mask: int) -> int:
+        """What the clusters of ``mask`` need."""
+        found = 0
+        while mask:
+            cluster = self.clusters[mask.bit_length() - 1]
+            found |= cluster.needs
+            mask &= ~cluster.bit
+        return found
+
+    def _take(self, v: Any, cluster: Cluster) -> None:
+        """Have what ``v`` is made of row by row computed by ``cluster``, as far as it follows from it."""
+        stack: list[Any] = [(v, False)]
+        while stack:
+            v, done = stack.pop()
+            if not self.depends(v, cluster):
+                continue
+            atom = self._rows.get(v)
+            if atom is not None:
+                if atom.cluster is not None:
+                    continue
+                if done:
+                    self._put(atom, cluster)
+                else:
+                    stack.append((v, True))
+                    stack += [(x, False) for x in row_inputs(atom)]
+            elif isinstance(v, Variable) and v.owner is not None and is_row_wise(v.owner):
+                if v.owner in cluster.parts:
+                    continue
+                if done:
+                    cluster.parts[v.owner] = None
+                else:
+                    stack.append((v, True))
+                    stack += [(x, False) for x in v.owner.inputs]
+
+    def _settle(self, atom: Atom) -> None:
+        """A row that no loop has taken: to one that it follows from, or else to a loop without states."""
+        depends, whole = self._read(atom)
+        before = self._before(depends)
+        key = self._key(atom.node)
+        near = {c: None for c in self._of_node.get(atom.node, ()) if c.key == key}
+        for cluster in [*near, *self._by_key.get(key, ())]:
+            if cluster.bit & depends and self._join(atom, cluster, depends, whole, before):
+                return
+        self._new(atom, (None,), depends)
+
+    def _key(self, node: Apply) -> Any:
+        """What loops have in common that can be one: the number of steps, and how they are run."""
+        op: Any = node.op
+        return self._sizes.of(node.inputs[0]), op.options.unroll, op.options.checkpoint
+
+
+class _Steps:
+    """Whether a loop may take its number of steps from another one, which has the same `Size`."""
+
+    def __init__(self) -> None:
+        self._plain = Sizes()
+        self._checks: dict[Any, bool] = {}
+
+    def can_be(self, n_steps: Any, own: Any) -> bool:
+        """Whether no error gets lost with ``own``: that of a check, or of a negative number."""
+        if n_steps is own:
+            return True
+        if self._is_checked(n_steps) or self._is_checked(own):
+            return False
+        size = self._plain.of(own)
+        return self._plain.of(n_steps) == size or self._plain.at_least(size)
+
+    def _is_checked(self, n_steps: Any) -> bool:
+        if n_steps not in self._checks:
+            self._checks[n_steps] = is_checked(n_steps)
+        return self._checks[n_steps]
+
+
+def row_inputs(atom: Atom) -> list[Any]:
+    """What ``atom`` reads one row of a step: outer variables and `RowKey`."""
+    op: Any = atom.node.op
+    sequences = op.split_inputs(atom.node.inputs).sequences
+    return [
+        *(sequences[k] for k in atom.rows),
+        *((atom.node, "before", k) for k in atom.before),
+        *((atom.node, "after", k) for k in atom.after),
+    ]

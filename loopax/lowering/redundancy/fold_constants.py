@@ -1,0 +1,148 @@
+"""What follows from constants alone is computed here: ``sin(tile([1, 2], 1000))`` -> a constant.
+
+Condition: the ops are PyTensor's or ours and have no effect: no draws, no prints, no loops (one of
+constants may run for long, or for ever). An op that raises stays, so that the error comes when the
+program runs.
+
+A result is kept where it has at most `FREE` bytes, or at most `FACTOR` times those of the constants that it
+follows from, which it replaces. Otherwise it stays in the program, and what it is made of is looked at
+in its place. So does what costs nothing to make: fills, ranges, and views of something else.
+
+Reason: PyTensor's rewrites, in `stabilize`, fold constants too, but no fill that something elementwise
+reads, and so nothing that follows from one: `tile` is made of them, and the basis of a spectral Gaussian
+process of `tile`. XLA folds no large constant. Constants below a few thousand elements JAX's static stage
+would compute at each trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.op import HasInnerGraph
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.evaluate import apply
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.lowering.analysis.raising import Effort, effort
+from loopax.lowering.bodies import map_bodies
+
+FREE = 16 * 2**20  # bytes of a result that is kept in any case
+FACTOR = 4
+_PASSING = 2**28  # bytes of one that is only computed for another to be
+
+_LITTLE = (Alloc, ARange, Eye, DimShuffle, Reshape, Subtensor, Shape, Shape_i, SpecifyShape)
+
+
+def fold_constants(graph: FunctionGraph) -> None:
+    """Replace what follows from constants alone by constants, in place, in the bodies of loops too."""
+    values = known_values(graph, {})
+    kept = list(kept_values(graph, values)) if values else []
+    for v in kept:
+        new = v.type.clone(shape=values[v].shape).constant_type(v.type, values[v], name=v.name)
+        graph.replace(v, new, reason="fold_constants")
+    map_bodies(graph, fold_constants, where=_has_constant_nodes)
+
+
+def known_values(graph: AbstractFunctionGraph, inputs: dict[Variable, Any]) -> dict[Variable, Any]:
+    """The values of what follows from ``inputs`` and constants alone and may be computed; these too."""
+    values = dict(inputs)
+    for node in graph.toposort():
+        if not _is_constant(node, values) or not _may_run(node):
+            continue
+        given = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
+        if _bytes(node, given) > _PASSING:
+            continue
+        try:
+            with np.errstate(all="ignore"):  # as in the program: a NaN is a value
+                outs = apply(node, given)
+        except Exception:  # the program is to raise it, if it gets there
+            continue
+        values.update(zip(node.outputs, outs, strict=True))
+    return values
+
+
+def _is_constant(node: Apply, values: dict[Variable, Any]) -> bool:
+    return bool(node.inputs) and all(isinstance(v, Constant) or v in values for v in node.inputs)
+
+
+def _has_constant_nodes(body: AbstractFunctionGraph) -> bool:
+    return any(
+        isinstance(node.op, HasInnerGraph | Blockwise) or _is_constant(node, {})
+        for node in body.apply_nodes
+    )
+
+
+def _may_run(node: Apply) -> bool:
+    op: Any = node.op
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if isinstance(core, InnerGraphOp | OpFromGraph | AllocEmpty):
+        return False
+    ours = type(core).__module__.startswith(("pytensor.", "loopax."))
+    return ours and effort(node) is not Effort.FIXED
+
+
+def _bytes(node: Apply, given: list[Any]) -> float:
+    """How many the outputs of a node have, as far as its op and its inputs say it."""
+    size = float(np.dtype(getattr(node.outputs[0].type, "dtype", "float64")).itemsize)
+    if isinstance(node.op, Alloc):
+        return size * float(np.prod([float(n) for n in given[1:]]))
+    if isinstance(node.op, Eye):
+        return size * float(given[0]) * float(given[1])
+    if isinstance(node.op, ARange):
+        start, stop, step = map(float, given)
+        return size * (stop - start) / step if step else 0.0
+    if isinstance(node.op, Elemwise):
+        lengths = zip(*(np.shape(x) for x in given), strict=True)
+        return size * float(np.prod([float(max(n)) for n in lengths]))
+    return size * float(
+        np.prod([float(n or 1) for n in getattr(node.outputs[0].type, "shape", ())])
+    )
+
+
+def kept_values(graph: FunctionGraph, values: dict[Variable, Any]) -> Iterator[Variable]:
+    """Which of the computed ``values`` to keep: those that something else reads, within the budget.
+
+    In the order of the last first.
+    """
+    needed = {v for v in graph.outputs if v in values}
+    for node in reversed(list(graph.toposort())):
+        mine = [v for v in node.outputs if v in values]
+        if not mine:
+            needed.update(v for v in node.inputs if v in values)
+            continue
+        read = [v for v in mine if v in needed]
+        if all(_is_worth_it(v, values) for v in read):
+            yield from read
+        else:
+            needed.update(v for v in node.inputs if v in values)
+
+
+def _is_worth_it(v: Variable, values: dict[Variable, Any]) -> bool:
+    value = values[v]
+    if not isinstance(v.type, DenseTensorType) or isinstance(v.owner.op, _LITTLE):
+        return False
+    return value.nbytes <= FREE or value.nbytes <= FACTOR * _bytes_behind(v, values)
+
+
+def _bytes_behind(v: Variable, values: dict[Variable, Any]) -> int:
+    """Those of all constants and inputs that ``v`` follows from."""
+    seen, stack, total = {v}, [v], 0
+    while stack:
+        v = stack.pop()
+        if v.owner is None:
+            total += getattr(v.data if isinstance(v, Constant) else values.get(v), "nbytes", 0)
+        else:
+            new = [u for u in v.owner.inputs if u not in seen]
+            seen.update(new)
+            stack += new
+    return total

@@ -1,0 +1,238 @@
+"""What is zero at every step -> gone from the step.
+
+    s' = s + 0 * x,  s starts at 0;  y = s * a + b      ->      y = b
+
+A state is zero if it starts at zero and the step makes zero of it, given that the other states of
+which that is assumed are zero: the assumption is made of all that start at zero, and taken back until
+it holds. A zero state becomes a constant of the loop; a zero term of a sum goes.
+
+Condition: a product with a zero factor counts as zero, as in PyTensor's ``local_mul_zero``: where the other
+factor is infinite, its derivative is zero and not NaN.
+
+Reason: PyTensor's gradient of a gradient goes back through the cotangents of all inputs of the first
+one, those that nobody asked for too: sums of products with zero, carried through every loop. It comes
+before `stabilize`, which sees constants in the place of states and folds what is behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.checked_steps import checked, step_conditions
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
+
+IsZero = Callable[[Variable], bool]
+
+
+def fold_zeros(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    outside = Zeros(lambda v: False)
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            _fold(graph, node, outside)
+            outside = Zeros(lambda v: False) if node not in graph.apply_nodes else outside
+    map_bodies(graph, fold_zeros)
+
+
+def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
+    op: Any = node.op
+    args, outs, given = op.args, op.outs, op.split_inputs(node.inputs)
+    fixed = {
+        v
+        for group, values in ((args.rows, given.sequences), (args.consts, given.consts))
+        for v, x in zip(group, values, strict=True)
+        if outside(x)
+    }
+    assumed = [
+        k
+        for k, x in enumerate(given.states)
+        if _is_float(x) and outside(x) and _keeps_shape(args.states[k], outs.states[k])
+    ]
+    if not assumed and not fixed:
+        return
+    while True:  # ends: it only shrinks
+        known = fixed | {args.states[k] for k in assumed}
+        inside = Zeros(known.__contains__)
+        left = [k for k in assumed if inside(outs.states[k])]
+        if left == assumed:
+            break
+        assumed = left
+    terms = any(_zero_terms(n, inside) for n in op.fgraph.apply_nodes)
+    if not assumed and not terms:
+        return
+    _rebuild(graph, node, assumed, fixed)
+
+
+def _keeps_shape(state: Any, following: Any) -> bool:
+    """Whether a state has after each step the shape that it had before."""
+    sizes = Sizes()
+
+    def same(axis: int) -> bool:
+        stack, seen = [following], set()
+        while stack:
+            v = stack.pop()
+            if v is state or sizes.length(v, axis) == sizes.length(state, axis):
+                return True
+            op: Any = None if v.owner is None else v.owner.op
+            if isinstance(op, Elemwise):  # of those that are not broadcast one tells the length
+                found = [x for x in v.owner.inputs if x.type.shape[axis] != 1]
+            else:
+                found = v.owner.inputs[:1] if isinstance(op, IncSubtensor | SpecifyShape) else []
+            stack += [x for x in found if x not in seen]
+            seen.update(found)
+        return False
+
+    return all(n is not None or same(k) for k, n in enumerate(state.type.shape))
+
+
+def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Any]) -> None:
+    op: Any = node.op
+    loop = OpenLoop.of(node)
+    zero = {
+        p.inner
+        for v, p in zip([*op.args.rows, *op.args.consts], [*loop.rows, *loop.consts], strict=True)
+        if v in fixed
+    }
+    finals = {}
+    kept = [v for k, v in enumerate(node.outputs) if k not in assumed and graph.clients.get(v)]
+    # Where nothing else is read of the loop, its errors have to be raised without it.
+    errors = [] if kept else step_conditions(op, op.split_inputs(node.inputs), Sizes())
+    for k in assumed:
+        state = loop.states[k]
+        finals[state.final] = checked(state.init, errors)
+        loop.consts.append(Input(state.inner, state.init))
+        zero.add(state.inner)
+    loop.states = [s for k, s in enumerate(loop.states) if k not in assumed]
+    loop.set_outputs(_without_zeros(loop.outputs(), Zeros(zero.__contains__)))
+    replace_outputs(graph, {**finals, **loop.close()}, "fold_zeros")
+
+
+def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
+    """``outputs`` with 0 for every scalar that is zero, and without the terms that are."""
+    new: dict[Any, Any] = {}
+
+    def now(v: Any) -> Any:
+        if v.owner is None and isinstance(v, Constant):
+            return v
+        scalar = isinstance(v.type, DenseTensorType) and not v.type.ndim
+        return pt.zeros((), v.type.dtype) if scalar and zeros(v) else new.get(v, v)
+
+    for node in toposort(outputs):
+        left = [now(v) for v in node.inputs]
+        if terms := _zero_terms(node, zeros):
+            (out,) = node.outputs
+            # The dtype first: a sum of float32, or of integers, would be another one.
+            left = [v.astype(out.type.dtype) for k, v in enumerate(left) if k not in terms]
+            total: Any = node.op(*left) if len(left) > 1 else left[0]
+            new[out] = out.type.filter_variable(total)
+        elif any(a is not b for a, b in zip(left, node.inputs, strict=True)):
+            made = node.clone_with_new_inputs(left, strict=False)
+            new.update(zip(node.outputs, made.outputs, strict=True))
+    return [now(v) for v in outputs]
+
+
+def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
+    """Positions of terms of a sum that are zero and that its shape does not hang on."""
+    op: Any = node.op
+    if not isinstance(op, Elemwise) or not isinstance(op.scalar_op, ps.Add):
+        return []
+    terms = [k for k, v in enumerate(node.inputs) if zeros(v)]
+    left = [v for k, v in enumerate(node.inputs) if k not in terms]
+    if not terms or not left:
+        return []
+    axes = range(node.outputs[0].type.ndim)
+
+    def spans(v: Any, axis: int) -> bool:
+        return v.type.shape[axis] != 1
+
+    same = all(
+        any(spans(v, a) for v in left) or not any(spans(v, a) for v in node.inputs) for a in axes
+    )
+    return terms if same else []
+
+
+class Zeros:
+    """Whether a variable is zero everywhere, given which inputs are; answers are kept."""
+
+    def __init__(self, known: IsZero) -> None:
+        self._known = known
+        self._found: dict[Variable, bool] = {}
+
+    def __call__(self, v: Variable) -> bool:
+        stack = [v]
+        while stack:  # not by recursion: a chain of nodes may be long
+            w = stack[-1]
+            if w in self._found:
+                stack.pop()
+                continue
+            asks = [] if w.owner is None or not _is_float(w) else _asks(w.owner)
+            missing = [x for x in asks if x not in self._found]
+            if missing and not self._known(w):
+                stack += missing
+                continue
+            self._found[w] = self._known(w) or _is_zero(w, self._found)
+            stack.pop()
+        return self._found[v]
+
+
+def _is_float(v: Any) -> bool:
+    return isinstance(v.type, DenseTensorType) and v.type.dtype.startswith("float")
+
+
+def _asks(node: Apply) -> list[Any]:
+    """The inputs on which it hangs whether the output of ``node`` is zero; none where it never is."""
+    op: Any = node.op
+    given = list(node.inputs)
+    if isinstance(op, Elemwise):
+        kind = op.scalar_op
+        if isinstance(kind, ps.Add | ps.Sub | ps.Neg | ps.Mul | ps.Cast | ps.Identity):
+            return given
+        if isinstance(kind, ps.Second):
+            return given[1:]
+        return given[1:] if isinstance(kind, ps.Switch) else []
+    if isinstance(
+        op, Join
+    ):  # of integers too, which are never known to be zero; 3.0 has the axis first
+        return given if hasattr(op, "axis") else given[1:]
+    if isinstance(op, Dot):
+        return given
+    if isinstance(op, IncSubtensor):
+        return given[:2]
+    if isinstance(op, CheckAndRaise):
+        return given[:1]
+    if isinstance(op, CAReduce) and not isinstance(op.scalar_op, ps.Add):
+        return []
+    return given[:1] if isinstance(op, _PASSING) else []
+
+
+_PASSING = (CAReduce, DimShuffle, Alloc, Reshape, SpecifyShape, Subtensor)
+
+
+def _is_zero(v: Any, found: dict[Variable, bool]) -> bool:
+    if isinstance(v, Constant):
+        data = np.asarray(v.data)
+        return _is_float(v) and bool(data.size) and not data.any() and not np.signbit(data).any()
+    if v.owner is None:
+        return False
+    zero = [found.get(x, False) for x in _asks(v.owner)]
+    op: Any = v.owner.op
+    product = isinstance(op, Dot) or (isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Mul))
+    return bool(zero) and (any(zero) if product else all(zero))

@@ -1,0 +1,275 @@
+"""What does not depend on the iteration is computed before the loop.
+
+    scan(c * inv(m) @ r)  ->  k = inv(m);  scan(c * k @ r)
+
+Condition: a node of the step all of whose inputs are constants of the loop. One that is cheap and
+cannot raise (`loopax.lowering.analysis.raising`) just moves. One that may raise, or costs, moves where the
+loop is known to take a step, and otherwise under a guard:
+
+    k = cond(n_steps > 0, inv(m), zeros(shape of m))
+
+- The zeros have the shape that the result would have, which must be known without computing it: the
+  trailing shape of an empty trace follows from it. An integer stays, as a shape may be made of it:
+  behind a condition that JAX traces it would no longer be known.
+- Draws, writes, effects and derivatives of their own stay, and so does all in a branch of a Cond, which
+  may never be taken, and in a loop with ``truncate_gradient``, where a derivative is cut at its border.
+- A trace of a loop that stops stays: its length is not known to whom it would be given.
+- What costs nothing (another view of the same numbers) or is larger than what it is made of by a
+  multiplication or less (a broadcast, an outer product) stays behind, unless more is made of it.
+
+Of two errors that a step raises in any case, the one of a node that moves comes first, before a
+sequence of the wrong length as well; those that move keep their order.
+
+Reason: a loop computes it in each step. XLA moves some of it by itself, nothing out of a gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors, toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.records import INDEX_TYPE
+from loopax.ir.replace import replaced
+from loopax.ir.shapes import trace_shapes
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.equal_rows import filled
+from loopax.lowering.analysis.raising import Effort, effort
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
+from loopax.lowering.redundancy.merge_inputs import Numbers
+
+
+def hoist_invariants(graph: FunctionGraph) -> None:
+    """Run the pass on the bodies of ``graph``, and then on ``graph``, in place.
+
+    So what leaves an inner loop leaves the ones around it too.
+    """
+    map_bodies(graph, hoist_invariants)
+    loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+    sizes = Sizes(graph) if loops else None
+    for node in loops:
+        new = _hoisted(node, sizes)
+        if new:
+            replace_outputs(graph, new, "hoist_invariants")
+
+
+def _hoisted(node: Apply, sizes: Any) -> dict[Any, Any]:
+    """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all anew."""
+    op: Any = node.op
+    if op.options.truncate_gradient >= 0:
+        return {}
+    always = sizes.at_least(sizes.of(node.inputs[0]), 1)
+    body = op.fgraph
+    if not _Invariants(body.toposort(), body.outputs, op.args.consts, always).leave():
+        return {}  # nothing was copied to see that
+    loop = OpenLoop.of(node)
+    outputs = loop.outputs()
+    step = _Invariants(toposort(outputs), outputs, [c.inner for c in loop.consts], always)
+    numbers = Numbers()
+    for p in step.own:
+        numbers.enter(p)
+    while True:  # ends: in each round something less may leave
+        first: dict[Any, Any] = {}  # what is computed twice leaves once
+        alike = {v: first.setdefault((numbers.of(v), v.type), v) for v in step.leave()}
+        leaving = list(first.values())
+        guarded = [v for v in leaving if step.is_guarded(v)]
+        guard = _Guard(guarded, step)
+        unknown = [v for v, dims in zip(guarded, guard.shapes, strict=True) if dims is None]
+        if not unknown:
+            break
+        step.refused.update(v for v, w in alike.items() if w in unknown)
+    if not leaving:
+        return {}
+    free = [v for v in leaving if not step.is_guarded(v)]
+    outside = {c.inner: c.outer for c in loop.consts}
+    made = replaced([*free, *guard.given], outside)
+    results = dict(zip(free, made[: len(free)], strict=True))
+    results |= zip(guarded, guard.bind(loop.n_steps, made[len(free) :]), strict=True)
+    dummies = {v: v.type() for v in leaving}
+    loop.set_outputs(replaced(outputs, {v: dummies[w] for v, w in alike.items()}))
+    loop.consts += [Input(dummies[v], v.type.filter_variable(results[v])) for v in leaving]
+    read = {*ancestors(loop.outputs())}
+    loop.consts = [c for c in loop.consts if c.inner in read or c.inner not in step.freed]
+    return loop.close()
+
+
+class _Invariants:
+    """The nodes of a body that follow from its constants alone.
+
+    Parameters
+    ----------
+    nodes, outputs
+        Of the step, in order.
+    consts
+        Its inputs that are the same at every step.
+    always
+        Whether there is a step in every run.
+    """
+
+    def __init__(self, nodes: Any, outputs: Any, consts: Any, always: bool) -> None:
+        self.nodes, self.outputs, self.always = list(nodes), outputs, always
+        self.refused: set[Variable] = set()  # whose shape is not known from outside
+        self.freed: set[Variable] = set()  # what is read by what leaves
+        self.own: dict[Apply, Effort] = {}  # of each node that follows from constants
+        self.guarded: set[Apply] = set()  # of those, the ones that go under the guard
+        # What follows from Constants alone is PyTensor's to fold: it goes with what is made of it.
+        self.of_constants: set[Apply] = set()
+        same = {*consts}
+        for node in self.nodes if consts else ():
+            given = [v for v in node.inputs if not isinstance(v, Constant)]
+            if not all(v in same for v in given):
+                continue
+            found = effort(node)
+            if found is Effort.FIXED or _has_open_length(node.op):
+                continue
+            self.own[node] = found
+            same.update(node.outputs)
+            if all(v.owner in self.of_constants for v in given):
+                self.of_constants.add(node)
+            if not always and (
+                found is Effort.GUARDED or any(v.owner in self.guarded for v in given)
+            ):
+                self.guarded.add(node)
+
+    def is_guarded(self, v: Any) -> bool:
+        return v.owner in self.guarded
+
+    def leave(self) -> list[Any]:
+        """The variables that leave: the rest of the step reads them, and nothing behind them leaves."""
+        read = {*self.outputs}
+        leaving: list[Any] = []
+        self.freed = set()
+        for node in reversed(self.nodes):
+            wanted = [v for v in node.outputs if v in read]
+            if not wanted and node in self.own:
+                self.freed.update(node.inputs)
+            elif node in self.own and all(self._may_leave(v) for v in wanted):
+                leaving += reversed(wanted)
+                self.freed.update(node.inputs)
+            else:
+                read.update(node.inputs)
+        return leaving[::-1]  # in the order of the step
+
+    def _may_leave(self, v: Any) -> bool:
+        is_tensor = isinstance(v.type, DenseTensorType)
+        if not is_tensor or v.owner in self.of_constants or _is_spread(v.owner):
+            return False
+        if self.own[v.owner] is Effort.FREE:
+            return False
+        if not self.is_guarded(v):
+            return True
+        return v not in self.refused and v.type.dtype.startswith(("float", "complex"))
+
+
+def _has_open_length(op: Any) -> bool:
+    if isinstance(op, Scan) and op.stops and op.n_ys:
+        return True
+    return isinstance(op, InnerGraphOp) and any(
+        _has_open_length(node.op) for node in op.fgraph.toposort()
+    )
+
+
+_SIMPLE = (ps.Add, ps.Sub, ps.Mul, ps.Second, ps.Switch, ps.LogicalComparison)
+
+
+def _is_spread(node: Apply) -> bool:
+    """Whether the result is only larger than each input: remade where it is read, it is not stored."""
+    op: Any = node.op
+    if isinstance(op, Alloc):
+        return True
+    if not isinstance(op, Elemwise) or not isinstance(op.scalar_op, _SIMPLE):
+        return False
+    if isinstance(op.scalar_op, ps.Second):
+        return True
+    spread = [n != 1 for n in node.outputs[0].type.shape]
+    return not any(
+        all(n != 1 for n, s in zip(v.type.shape, spread, strict=True) if s) for v in node.inputs
+    )
+
+
+# -- the guard ---------------------------------------------------------------------------------------
+
+
+class _Guard:
+    """The Cond that computes ``results``, or zeros of their shapes.
+
+    Parameters
+    ----------
+    results
+        Variables of the step.
+    step
+        What is known of it.
+    """
+
+    def __init__(self, results: list[Any], step: _Invariants) -> None:
+        self.given = _given(results, step)
+        self.operands = [v.type() for v in self.given]
+        self.results = replaced(results, dict(zip(self.given, self.operands, strict=True)))
+        self.shapes = self._shapes() if results else []
+
+    def _shapes(self) -> list[Any]:
+        """The shape of each result from those of the operands, None where it takes computing it."""
+        inner = [v.type() for v in self.operands]
+        ys = replaced(self.results, dict(zip(self.operands, inner, strict=True)))
+        step = Scan.from_body(BodyArgs(INDEX_TYPE(), [], [], inner), BodyOuts([], ys))
+        outer = ScanArgs(pt.constant(1, dtype="int64"), [], [], self.operands)
+        dims = [tuple(v.shape[k] for k in range(v.type.ndim)) for v in self.operands]
+        found = trace_shapes(step, outer, ScanArgs((), [], [], dims))
+        return [_plain(v, shape) for v, shape in zip(self.results, found, strict=True)]
+
+    def bind(self, n_steps: Any, given: list[Any]) -> list[Any]:
+        if not self.results:
+            return []
+        zeros: list[Any] = [
+            filled(pt.constant(0, dtype=v.type.dtype), shape)
+            for v, shape in zip(self.results, self.shapes, strict=True)
+        ]
+        cond = Cond.from_branches(self.operands, self.results, zeros, "if there is a step")
+        return cond.bind(pt.gt(n_steps, 0), given)
+
+
+def _given(results: list[Any], step: _Invariants) -> list[Any]:
+    """What the nodes under the guard read: constants, and tensors that are computed anyway."""
+    found: dict[Any, None] = {}
+    seen, todo = set(results), list(results)
+    while todo:
+        v = todo.pop()
+        if isinstance(v, Constant):
+            continue
+        is_cheap = step.own.get(v.owner) is Effort.CHEAP and isinstance(v.type, DenseTensorType)
+        if v.owner is None or (
+            is_cheap and v.owner not in step.guarded and v.owner not in step.of_constants
+        ):
+            found[v] = None
+            continue
+        more = [x for x in v.owner.inputs if x not in seen]
+        seen.update(more)
+        todo += more
+    return list(found)
+
+
+def _plain(v: Any, shape: Any) -> Any:
+    """``shape`` without its checks, None if it takes more than arithmetic."""
+    if shape is None:
+        return None
+    dims = [pt.as_tensor(n) for n in shape]
+    # They compare the shapes that a step is given, and this is for where no step is taken.
+    for node in reversed([n for n in toposort(dims) if isinstance(n.op, CheckAndRaise)]):
+        dims = replaced(dims, {node.outputs[0]: node.inputs[0]})
+    if any(effort(node) > Effort.CHEAP for node in toposort(dims)):
+        return None
+    return [
+        n.astype("int64") if static is None else pt.constant(static, dtype="int64")
+        for n, static in zip(dims, v.type.shape, strict=True)
+    ]

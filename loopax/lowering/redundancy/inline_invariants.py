@@ -1,0 +1,309 @@
+"""What is the same at every step stops being a port of the loop.
+
+    constant, of a small Constant             ->  written into the body
+    sequence of equal rows                    ->  a constant that holds one row
+    state that a step passes on as it is      ->  a constant; its final is its initial value
+    trace of a constant, a row, or the index  ->  Alloc, the sequence, arange
+
+A sequence of equal rows is an Alloc (or ``second``) that only broadcasts the leading axis, or a
+Constant whose rows are equal bit by bit: NaN is equal to itself, and -0.0 is not 0.0.
+
+Condition: an error of the loop (fewer than 0 steps, a sequence of another length) must not get lost
+with a port. So a sequence goes where its length is provably ``n_steps``, and a final or a trace leaves
+the loop where all lengths are, or where something else of the loop is read. A trace of a loop that
+stops has a length of its own, and typed lists stay. Where a derivative is cut
+(``truncate_gradient``) only Constants move. Nothing may become broadcastable: a length that a type now
+shows to be 1 would silence the error of a wrong shape.
+
+Reason: zeros that a derivative passes around, and numbers that a user closed over, are folded by
+PyTensor's rewrites as soon as the body shows them. An echoed *input* is never taken for a state
+(PyTensor issue 2252): only ports become less, none becomes a carry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.records import UNBOUNDED
+from loopax.ir.replace import replaced
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.checked_steps import is_checked
+from loopax.lowering.analysis.equal_rows import filled, row_of
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
+
+_SMALL = 64  # numbers in a Constant that is written into a body
+
+
+def inline_invariants(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    _inline(graph)
+    while True:  # ends: each round leaves a port less
+        map_bodies(graph, inline_invariants)
+        if not _inline(
+            graph
+        ):  # an inner loop that has passed a state on may have been all of a step
+            return
+
+
+def _inline(graph: FunctionGraph) -> bool:
+    loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
+    if not loops:
+        return False
+    # That no loop takes fewer than 0 steps is what a loop checks: to take something out of its loop
+    # it must be known without.
+    within, without = Sizes(graph), Sizes()
+    changed = False
+    for node in loops:
+        ports = _Ports(graph, node, within, without)
+        if not ports.found(_frozen(node)):
+            continue
+        loop = OpenLoop.of(node)
+        new: dict[Any, Any] = {}
+        while found := ports.found(loop):
+            for change in found:
+                new |= change.apply(loop)
+        if loop.states or loop.ys or loop.stop is not None:
+            new |= loop.close()
+        replace_outputs(graph, new, "inline_invariants")
+        changed = True
+    return changed
+
+
+def _frozen(node: Apply) -> OpenLoop:
+    """The ports of ``node`` to look at: nothing is copied, and nothing can be changed."""
+    op: Any = node.op
+    args, outs = op.args, op.outs
+    given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+    return OpenLoop(
+        given.n_steps,
+        args.i,
+        list(map(Input, args.rows, given.sequences)),
+        list(map(State, args.states, given.states, outs.states, found.finals)),
+        list(map(Input, args.consts, given.consts)),
+        list(map(Y, outs.ys, found.traces)),
+        outs.stop,
+        op.options,
+        found.n_done,
+        found.stopped,
+    )
+
+
+# -- what can be done to a port ----------------------------------------------------------------------
+
+
+@dataclass
+class _Inlined:
+    """A constant, written into the body."""
+
+    const: Input
+
+    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
+        loop.consts.remove(self.const)
+        _substitute(loop, self.const.inner, self.const.outer)
+        return {}
+
+
+@dataclass
+class _Uniform:
+    """A sequence whose rows all are ``row``."""
+
+    sequence: Input
+    row: Any
+
+    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
+        loop.rows.remove(self.sequence)
+        _make_constant(loop, self.sequence.inner, self.row)
+        return {}
+
+
+@dataclass
+class _Fixed:
+    """A state that keeps its initial value; ``stays`` where its final must come from the loop."""
+
+    state: State
+    stays: bool
+
+    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
+        _make_constant(loop, self.state.inner, self.state.init)
+        if self.stays:
+            self.state.next = self.state.inner
+            return {}
+        loop.states.remove(self.state)
+        return {self.state.final: self.state.init}
+
+
+@dataclass
+class _Known:
+    """A trace that is known without the loop."""
+
+    y: Y
+    trace: Any
+
+    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
+        loop.ys.remove(self.y)
+        return {self.y.trace: self.trace}
+
+
+def _make_constant(loop: OpenLoop, inner: Any, outer: Any) -> None:
+    """Let the step read a constant in the place of ``inner``: one it has already, or a new one."""
+    for c in loop.consts:
+        if c.outer is outer and c.inner.type == inner.type:
+            break
+    else:
+        c = Input(inner.type(), outer)
+        loop.consts.append(c)
+    _substitute(loop, inner, c.inner)
+
+
+def _substitute(loop: OpenLoop, old: Any, new: Any) -> None:
+    loop.set_outputs(replaced(loop.outputs(), {old: new}))
+
+
+# -- which ports -------------------------------------------------------------------------------------
+
+
+class _Ports:
+    """What can be done to the ports of one loop, whose sizes are those of ``node``."""
+
+    def __init__(self, graph: FunctionGraph, node: Apply, within: Sizes, without: Sizes) -> None:
+        self.graph, self.node = graph, node
+        self.within, self.without = within, without
+        self.is_cut = node.op.options.truncate_gradient >= 0  # type: ignore[attr-defined]
+
+    def found(self, loop: OpenLoop) -> list[Any]:
+        """All of one kind, so that none changes what another was found by."""
+        kinds = [self.inlined, self.uniform]
+        if not self.is_cut:
+            kinds = [self.fixed, self.known, *kinds]
+        return next((found for kind in kinds if (found := kind(loop))), [])
+
+    @cached_property
+    def lengths_hold(self) -> bool:
+        """Whether `check_lengths` has nothing to raise, in any run."""
+        given = self.node.op.split_inputs(self.node.inputs)  # type: ignore[attr-defined]
+        n = self.without.of(given.n_steps)
+        return (
+            n.constant != UNBOUNDED
+            and not is_checked(self.node.inputs[0])
+            and self.without.at_least(n)
+            and all(self.without.length(x) == n for x in given.sequences)
+        )
+
+    def inlined(self, loop: OpenLoop) -> list[Any]:
+        return [_Inlined(c) for c in loop.consts if _is_small(c.outer) and _is_plain(c)]
+
+    def uniform(self, loop: OpenLoop) -> list[Any]:
+        found = []
+        for x in loop.rows:
+            if self.is_cut and not isinstance(x.outer, Constant):
+                continue
+            row = row_of(x.outer)
+            if row is None or not x.inner.type.is_super(row.type):
+                continue
+            if self.within.length(x.outer) == self.within.of(loop.n_steps):
+                found.append(_Uniform(x, row))
+        return found
+
+    def fixed(self, loop: OpenLoop) -> list[Any]:
+        outer = {c.inner: c.outer for c in loop.consts}
+        candidates = [
+            s
+            for s in loop.states
+            if _keeps_its_value(s, outer) and not _broadcasts(s.init.type, s.inner.type)
+        ]
+        if not candidates:
+            return []
+        may_go = self.lengths_hold or self._is_read(loop, candidates)
+        goes = [may_go or not self.graph.clients.get(s.final) for s in candidates]
+        read: set[Any] = set()
+        if not all(goes):
+            others = [s.next for s in loop.states if s not in candidates]
+            stop = [] if loop.stop is None else [loop.stop]
+            read = {*ancestors([*others, *(y.inner for y in loop.ys), *stop])}
+        return [
+            _Fixed(s, not go)
+            for s, go in zip(candidates, goes, strict=True)
+            if go or s.inner in read or s.next is not s.inner
+        ]
+
+    def known(self, loop: OpenLoop) -> list[Any]:
+        if loop.stop is not None or not loop.ys:
+            return []
+        rows = {x.inner: x.outer for x in loop.rows}
+        consts = {c.inner: c.outer for c in loop.consts}
+        found = []
+        for y in loop.ys:
+            v = y.inner
+            if not isinstance(v.type, DenseTensorType):
+                continue
+            if not (isinstance(v, Constant) or v in consts or v in rows or v is loop.i):
+                continue
+            if v in rows:
+                trace = rows[v]
+                if self.without.length(trace) != self.without.of(loop.n_steps):
+                    continue  # the step that reads it may be all that asks for its length
+            elif v is loop.i:
+                trace = pt.arange(loop.n_steps, dtype="int64")
+            else:
+                trace = _repeated(consts.get(v, v), loop.n_steps)
+            if not _broadcasts(trace.type, y.trace.type):
+                found.append(_Known(y, trace))
+        gone = [known.y for known in found]
+        return found if found and (self.lengths_hold or self._is_read(loop, gone)) else []
+
+    def _is_read(self, loop: OpenLoop, gone: list[Any]) -> bool:
+        """Whether the program reads something of the loop besides ``gone``: then it raises as before."""
+        outputs = [s.final for s in loop.states if s not in gone]
+        outputs += [y.trace for y in loop.ys if y not in gone]
+        if loop.stop is not None:
+            outputs += [loop.n_done, loop.stopped]
+        return any(self.graph.clients.get(v) for v in outputs)
+
+
+def _is_small(v: Any) -> bool:
+    if not (isinstance(v, Constant) and isinstance(v.type, DenseTensorType)):
+        return False
+    # PyTensor takes Constants for equal where -0.0 stands against 0.0, and frozen nodes are shared.
+    x = v.data
+    return x.size <= _SMALL and not any(
+        (np.signbit(part) & (part == 0)).any() for part in (x.real, x.imag)
+    )
+
+
+def _is_plain(c: Input) -> bool:
+    return not _broadcasts(c.outer.type, c.inner.type)
+
+
+def _broadcasts(new: Any, old: Any) -> bool:
+    """Whether ``new`` is known to have length 1 where ``old`` is not."""
+    if not isinstance(old, DenseTensorType):
+        return False
+    return any(m == 1 and n != 1 for m, n in zip(new.shape, old.shape, strict=True))
+
+
+def _keeps_its_value(s: State, consts: dict[Any, Any]) -> bool:
+    if s.next is s.inner or consts.get(s.next) is s.init:
+        return True
+    return (
+        isinstance(s.next, Constant)
+        and isinstance(s.init, Constant)
+        and isinstance(s.init.type, DenseTensorType)
+        and s.next.data.shape == s.init.data.shape
+        and s.next.data.tobytes() == s.init.data.tobytes()
+    )
+
+
+def _repeated(x: Any, n_steps: Any) -> Any:
+    dims = [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
+    return filled(x, [n_steps, *dims])

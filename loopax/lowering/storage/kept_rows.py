@@ -1,0 +1,150 @@
+"""A few rows of a trace as states of its loop: how `read_last` and `read_rows` keep them.
+
+    the last rows   y' = y, before' = y, ...        each state takes what the next one was
+    the first rows  first' = switch(i == 0, y, first), ...
+
+The last row of a next state is its final. With ``reverse`` the steps fill a trace from its end, so that
+the last steps make its first rows. A state that has not got its row yet is zeros, which no read reaches:
+the rows are cut to the number of steps where there may have been fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.shape import Shape
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import ScanArgs
+from loopax.ir.records import INDEX_TYPE
+from loopax.ir.shapes import trace_shapes
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.access.trace_reads import Read, Reads, has_rows
+from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
+
+
+def keep_in_states(
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, sizes: Sizes, why: str
+) -> Apply:
+    """Leave the traces of ``node`` in ``reads``, by number, unmade: nothing else is read of them.
+
+    ``shapes`` are the `trailing_shapes` of all traces. The loop that takes its place is returned.
+    """
+    loop = OpenLoop.of(node)
+    kept = {k: _kept(loop, loop.ys[k], found, shapes[k]) for k, found in reads.items()}
+    loop.ys = [y for k, y in enumerate(loop.ys) if k not in reads]
+    pairs, bound = rebound(loop)
+    finals = dict(zip(map(id, loop.states), bound, strict=False))
+    n = loop.n_steps if loop.stop is None else bound[-2]
+    for k, found in reads.items():
+        ends = {back: [finals[id(s)] for s in states] for back, states in kept[k].items()}
+        for read in found.rows:
+            pairs[read.out] = _value(read, ends[read.back], partial(has_rows, node, sizes), n)
+        for asked in found.shapes:
+            pairs[asked.outputs[0]] = shape_of(asked, n, shapes[k])
+    replace_outputs(graph, pairs, why)
+    return bound[0].owner
+
+
+def rebound(loop: OpenLoop) -> tuple[dict[Any, Any], list[Any]]:
+    """The outputs of the loop as it was -> those as it is now, and all of the latter."""
+    end = [] if loop.stop is None else [loop.n_done, loop.stopped]
+    before = [*(s.final for s in loop.states), *(y.trace for y in loop.ys), *end]
+    bound = loop.bind()
+    pairs = zip(before, bound, strict=True)
+    return {old: new for old, new in pairs if old is not None}, bound
+
+
+def _kept(loop: OpenLoop, y: Y, found: Reads, shape: Any) -> dict[bool, list[State]]:
+    """The states of the rows at each end, the outermost row first."""
+    last_is_back = not loop.options.reverse
+    return {
+        last_is_back: _last(loop, y, found.most(last_is_back), shape),
+        not last_is_back: _first(loop, y, found.most(not last_is_back), shape),
+    }
+
+
+def _last(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
+    """States that end as the rows of the last steps, the very last one first."""
+    found: list[State] = []
+    nexts = {s.next: s for s in loop.states}
+    value = y.inner
+    for _ in range(rows):
+        state = nexts.get(value)
+        if state is None:
+            init = found[-1].init if found else _zeros(y.inner, shape)
+            state = _added(loop, value, init, value)
+        found.append(state)
+        value = state.inner
+    return found
+
+
+def _first(loop: OpenLoop, y: Y, rows: int, shape: Any) -> list[State]:
+    """States that end as the rows of the first steps, the very first one first."""
+    found: list[State] = []
+    end: Any = None
+    if rows and loop.options.reverse:
+        end = INDEX_TYPE("n_steps")
+        loop.consts.append(Input(end, loop.n_steps))
+    for k in range(rows):
+        state = _added(loop, y.inner, _zeros(y.inner, shape), y.inner)
+        at = k if end is None else end - 1 - k
+        new = pt.switch(pt.eq(loop.i, at), y.inner, state.inner)
+        state.next = state.inner.type.filter_variable(new)
+        found.append(state)
+    return found
+
+
+def _added(loop: OpenLoop, row: Any, init: Any, new: Any) -> State:
+    state = State(row.type(), row.type.filter_variable(init), new)
+    state.next = state.inner.type.filter_variable(new)
+    loop.states.append(state)
+    return state
+
+
+def _zeros(row: Any, shape: Any) -> Any:
+    return pt.zeros(shape, dtype=row.type.dtype)
+
+
+def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) -> Any:
+    """What is read, of the ``rows`` at its end, the outermost first, where ``n`` were made."""
+    if read.row is not None and has(read.rows):
+        return read.of_row(rows[read.rows - 1])
+    stack = pt.stack(list(reversed(rows)) if read.back else list(rows))
+    if not has(len(rows)):
+        made = pt.minimum(n, len(rows))
+        stack = stack[len(rows) - made :] if read.back else stack[:made]
+    return read.of(stack)
+
+
+def trailing_shapes(node: Apply) -> list[Any]:
+    """The shape of a row of each trace, over what the loop is given; None where it is not known."""
+    op: Any = node.op
+    args = op.split_inputs(node.inputs)
+    shapes = ScanArgs((), *[[_shape(x) for x in group] for group in args[1:]])
+    found = trace_shapes(op, args, shapes)
+    return [_static(y, shape) for y, shape in zip(op.outs.ys, found, strict=True)]
+
+
+def _static(y: Any, shape: Any) -> Any:
+    if shape is None:
+        return None
+    return [n if s is None else s for n, s in zip(shape, y.type.shape, strict=True)]
+
+
+def _shape(x: Any) -> Any:
+    if not isinstance(x.type, DenseTensorType):
+        return None
+    return tuple(x.shape[k] for k in range(x.type.ndim))
+
+
+def shape_of(asked: Apply, n: Any, trailing: Sequence[Any]) -> Any:
+    """What ``asked``, a Shape or an element of it, says of ``n`` rows."""
+    op: Any = asked.op
+    dims = [n, *(pt.as_tensor(d).astype("int64") for d in trailing)]
+    return pt.stack(dims) if isinstance(op, Shape) else dims[op.i]

@@ -1,0 +1,79 @@
+"""``trace[-1]`` -> the final state: a trace of which only the last row is read is not made.
+
+    _, trace = Scan(y = f(...)); trace[-1]  ->  finals = Scan(y' = f(...)); finals[-1]
+
+A row that is a state's next value is in that state's final already. Any other becomes a state of its own,
+which starts as zeros of the row's shape. With ``reverse`` the last step makes the first row: there it is
+``trace[0]``. A loop that stops has the last row of the steps it took.
+
+A loop that may take no step has no last row: where one step cannot be proven, ``trace[-1]`` becomes
+``final[None][:min(n_steps, 1)][-1]``, which raises the same IndexError. (A check of ``n_steps > 0`` would
+do for values, but JAX skips checks of traced ones, and then the initial state would be read for a row.)
+
+Condition: the trace is a tensor, nothing but its last row and its shape is read, and the shape of a row
+is known before the loop. Where more is read the trace stays, and so do the reads of it: only the last row
+of a next state is taken from the final, where there surely is one.
+
+Reason: a trace costs memory for each step, and in JAX a loop that stops needs a bound for it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import Scan
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.access.trace_reads import Reads, has_rows, reads_of
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import replace_outputs
+from loopax.lowering.storage.kept_rows import keep_in_states, trailing_shapes
+
+
+def read_last(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    nodes = [n for n in graph.toposort() if isinstance(n.op, Scan) and n.op.n_ys]
+    sizes = Sizes(graph) if nodes else None
+    for node in nodes:
+        if sizes is not None and node in graph.apply_nodes:
+            _read_last(graph, node, sizes)
+    map_bodies(graph, read_last)
+
+
+def _read_last(graph: FunctionGraph, node: Apply, sizes: Sizes) -> None:
+    op: Any = node.op
+    last_is_back = not op.options.reverse
+    reads = {k: reads_of(graph, node, k, sizes) for k in range(op.n_ys)}
+    only = {k: found for k, found in reads.items() if _is_last(found, last_is_back)}
+    if only:
+        shapes = trailing_shapes(node)
+        only = {k: found for k, found in only.items() if shapes[k] is not None}
+    for k, found in reads.items():
+        if k not in only and has_rows(node, sizes, 1):
+            _from_final(graph, node, k, found, last_is_back)
+    if only:
+        keep_in_states(graph, node, only, shapes, sizes, "read_last")
+
+
+def _is_last(found: Reads, last_is_back: bool) -> bool:
+    """Whether the rows of the last step are read, and no others."""
+    return (
+        bool(found.rows)
+        and not found.whole
+        and all(r.back == last_is_back and r.rows == 1 for r in found.rows)
+    )
+
+
+def _from_final(
+    graph: FunctionGraph, node: Apply, k: int, found: Reads, last_is_back: bool
+) -> None:
+    """Take the last row of a trace that stays from the state that it is the next value of."""
+    op: Any = node.op
+    states = [j for j, state in enumerate(op.outs.states) if state is op.outs.ys[k]]
+    if states:
+        rows = [r for r in found.rows if r.back == last_is_back and r.rows == 1]
+        final = node.outputs[states[0]]
+        pairs = {r.out: r.of_row(final) for r in rows if r.row is not None}
+        replace_outputs(graph, pairs, "read_last")

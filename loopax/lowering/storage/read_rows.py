@@ -1,0 +1,210 @@
+"""``trace[-3:]``, ``trace[0]``, ``trace[:10]`` -> loops that keep only the rows that are read.
+
+    trace[-3:]   ->  the last 3 rows as states that shift, for up to 4 rows
+    trace[:2]    ->  the first 2 rows as states that are set once, for up to 4 rows
+    trace[-50:]  ->  the first steps without a trace, then the last 50 with it
+    trace[:50]   ->  50 steps, where nothing else of the loop is read
+
+Conditions. All of them: the trace is a tensor whose rows have a shape that is known before the loop, and
+all that is read of it, its shape apart, are rows at a constant distance from an end. The states work for
+loops that stop, in either direction. Two loops, and fewer steps: the loop has no derivative to be cut, its
+sequences are tensors, and its number of steps is a constant or a length, which JAX knows when it traces
+(any other number makes a ``lax.while_loop`` of each part). Two loops: it does not stop, and every trace
+is read at the last steps alone. Fewer steps: no step can raise what the first one would not.
+
+Left alone are traces of hardly more rows than are read; ``trace[k:]`` and ``trace[::k]``, which are
+most of them; and more than 4 rows of a loop that stops: the states that a batch of such loops carries are
+copied at every step.
+
+Reason: a trace costs memory for each step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.records import INDEX_TYPE
+from loopax.ir.replace import replaced
+from loopax.ir.sizes.size import Clipped, Length, Size
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.access.trace_reads import Reads, reads_of
+from loopax.lowering.analysis.raising import Effort, effort
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
+from loopax.lowering.storage.kept_rows import keep_in_states, rebound, shape_of, trailing_shapes
+
+_STATES = 4  # rows that are kept as states; each is copied at every step
+
+
+def read_rows(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    nodes = [n for n in graph.toposort() if isinstance(n.op, Scan) and n.op.n_ys]
+    sizes = Sizes(graph) if nodes else None
+    for node in nodes:
+        if sizes is not None and node in graph.apply_nodes:
+            _read_rows(graph, node, sizes)
+    map_bodies(graph, read_rows)
+
+
+def _read_rows(graph: FunctionGraph, node: Apply, sizes: Sizes) -> None:
+    op: Any = node.op
+    reads = {k: reads_of(graph, node, k, sizes) for k in range(op.n_ys)}
+    reads = {k: found for k, found in reads.items() if found.whole or found.rows or found.shapes}
+    some = {k: found for k, found in reads.items() if not found.whole and found.rows}
+    if not some:
+        return
+    shapes = trailing_shapes(node)
+    some = {k: found for k, found in some.items() if shapes[k] is not None}
+    if not some:
+        return
+    first, last = op.options.reverse, not op.options.reverse  # whether these are at the back
+    rows = {back: max((f.most(back) for f in some.values()), default=0) for back in (False, True)}
+    most = max(f.most(True) + f.most(False) for f in some.values())
+    few = {
+        k: found
+        for k, found in some.items()
+        if found.most(True) <= _STATES
+        and found.most(False) <= _STATES
+        and _is_longer(node, sizes, most)
+    }
+    if len(some) == len(reads) and _can_be_cut(node, sizes, max(rows.values())):
+        if not rows[last] and rows[first] and _is_all(graph, node, some):
+            return _take_fewer_steps(graph, node, some, shapes, rows[first], sizes)
+        if not rows[first] and len(few) < len(some) and not op.stops:
+            return _split(graph, node, some, shapes, rows[last], sizes)
+    if few:
+        left = keep_in_states(graph, node, few, shapes, sizes, "read_rows")
+        _read_rows(graph, left, sizes)  # of which more may be possible
+
+
+def _is_longer(node: Apply, sizes: Sizes, rows: int) -> bool:
+    """Whether a trace may have twice as many rows, or more."""
+    return not sizes.at_least(Size(offset=2 * rows - 1) - sizes.of(node.inputs[0]))
+
+
+def _can_be_cut(node: Apply, sizes: Sizes, rows: int) -> bool:
+    op: Any = node.op
+    length = sizes.of(node.inputs[0])
+    return (
+        op.options.truncate_gradient < 0
+        and all(isinstance(r.type, DenseTensorType) for r in op.args.rows)
+        and _is_longer(node, sizes, rows)
+        and (sizes.at_least(length, rows) or _is_static(length))
+    )
+
+
+def _is_static(size: Size) -> bool:
+    """Whether only lengths of inputs are in it."""
+    return all(
+        (isinstance(atom, Length) and atom.of.owner is None)
+        or (isinstance(atom, Clipped) and _is_static(atom.a) and _is_static(atom.b))
+        for atom, _ in size.terms
+    )
+
+
+# -- fewer steps -------------------------------------------------------------------------------------
+
+
+def _cannot_raise_later(node: Apply) -> bool:
+    """Whether ``node``, at a later step, raises nothing that it did not raise at the first.
+
+    The shapes are those of the first step, so what is left are integers, and indices.
+    """
+    if effort(node) <= Effort.CHEAP or isinstance(node.op, DimShuffle):
+        return True
+    if not isinstance(node.op, Elemwise | CAReduce | Dot):
+        return False
+    types: Any = [v.type for v in (*node.inputs, *node.outputs)]
+    return all(t.dtype.startswith(("float", "complex", "bool")) for t in types)
+
+
+def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:
+    """Whether the loop is there for ``reads`` alone, and its later steps for nothing."""
+    op: Any = node.op
+    outs = op.split_outputs(node.outputs)
+    others = [*outs.finals, *([outs.n_done, outs.stopped] if op.stops else [])]
+    if any(graph.clients.get(v) for v in others):
+        return False
+    if op.stops and any(found.shapes for found in reads.values()):
+        return False
+    return all(map(_cannot_raise_later, op.fgraph.toposort()))
+
+
+def _take_fewer_steps(
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, sizes: Sizes
+) -> None:
+    op: Any = node.op
+    length = sizes.of(node.inputs[0])
+    if any(sizes.length(x) != length for x in op.split_inputs(node.inputs).sequences):
+        return  # a sequence of another length raises
+    steps = _at_most(node, sizes, rows)
+    first = node.inputs[0] - steps if op.options.reverse else None
+    loop = _part(
+        node, steps, first, slice(first, None) if op.options.reverse else slice(steps), reads
+    )
+    replace_outputs(graph, _rows_of(node, loop, rebound(loop)[1], reads, shapes), "read_rows")
+
+
+def _at_most(node: Apply, sizes: Sizes, rows: int) -> Any:
+    """The number of steps, or ``rows`` where it is less."""
+    n = node.inputs[0]
+    if sizes.at_least(sizes.of(n), rows):
+        return pt.constant(rows, dtype="int64")
+    return pt.minimum(n, rows)
+
+
+# -- two loops ---------------------------------------------------------------------------------------
+
+
+def _split(
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, sizes: Sizes
+) -> None:
+    op: Any = node.op
+    late = _at_most(node, sizes, rows)
+    early = node.inputs[0] - late
+    if op.options.reverse:  # the first steps are on the last rows
+        head = _part(node, early, late, slice(late, None), {})
+        tail = _part(node, late, None, slice(None, late), reads)
+    else:
+        head = _part(node, early, None, slice(None, early), {})
+        tail = _part(node, late, early, slice(early, None), reads)
+    for state, final in zip(tail.states, head.bind(), strict=True):
+        state.init = state.inner.type.filter_variable(final)
+    _, bound = rebound(tail)
+    finals = dict(zip([s.final for s in tail.states], bound, strict=False))
+    found = _rows_of(node, tail, bound, reads, shapes)
+    replace_outputs(graph, finals | found, "read_rows")
+
+
+def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads]) -> OpenLoop:
+    """``n`` steps on ``rows``, which begin at row ``first``, with the traces in ``reads``."""
+    loop = OpenLoop.of(node)
+    loop.ys = [y for k, y in enumerate(loop.ys) if k in reads]
+    loop.n_steps = n
+    for row in loop.rows:
+        row.outer = row.outer[rows]
+    if first is not None:
+        i, offset = INDEX_TYPE("i"), INDEX_TYPE("first")
+        loop.set_outputs(replaced(loop.outputs(), {loop.i: i + offset}))
+        loop.i = i
+        loop.consts.append(Input(offset, first))
+    return loop
+
+
+def _rows_of(
+    node: Apply, loop: OpenLoop, bound: Any, reads: dict[int, Reads], shapes: Any
+) -> dict[Any, Any]:
+    """What is read, of the traces of ``loop``, a part of ``node``, whose outputs are ``bound``."""
+    pairs: dict[Any, Any] = {}
+    for trace, (k, found) in zip(bound[len(loop.states) :], reads.items(), strict=False):
+        pairs |= {r.out: r.of(trace) for r in found.rows}
+        pairs |= {a.outputs[0]: shape_of(a, node.inputs[0], shapes[k]) for a in found.shapes}
+    return pairs

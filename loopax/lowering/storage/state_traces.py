@@ -1,0 +1,141 @@
+"""A state before and behind each step, pieced together from its trace and its end -> a trace.
+
+    before = trace of s, from the initial state on       after = trace of s'
+    join(0, before, final[None])[1:]                ->   after
+    join(0, before[1:], final[None])                ->   after
+    join(0, init[None], after)[:-1]                 ->   before
+
+Also of a loop in reverse, where the rows are in the order of the sequences all the same, and of the
+rows backwards. The loop emits what it does not yet.
+
+Condition: the loop does not stop, its gradient is not truncated, and all its rows are proven to be there.
+
+Reason: PyTensor's traces begin with the initial state, and it cuts the one it needs out of it. A loop
+that reads it so reads what is only known behind the other loop, and cannot fuse with it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Join
+from pytensor.tensor.subtensor import Subtensor
+
+from loopax.ir.sizes.size import Size
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.access.pieces import Pieces
+from loopax.lowering.access.row_pieces import NONE, ONE, Rows, Window, backwards
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.fusion.fusion_plan import can_be_fused
+from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
+
+_FAR = 3  # a slice of a join of a slice of a trace
+_MANY = 32
+
+
+class _Found(NamedTuple):
+    """``rows`` stands for the trace of state ``k``, behind the step (``after``) or before it."""
+
+    rows: Any
+    k: int
+    after: bool
+    backwards: bool
+
+
+def state_traces(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    if any(isinstance(node.op, Join) for node in graph.apply_nodes):
+        pieces = Pieces(Sizes(graph))
+        loops = [node for node in graph.toposort() if can_be_fused(node.op)]
+        found = {node: _states_of(graph, node, pieces) for node in loops}
+        # Only now: what is known of the rows is said of the variables that were there.
+        for node, traces in found.items():
+            if traces:
+                _read_traces(graph, node, traces)
+    map_bodies(graph, state_traces)
+
+
+def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found]:
+    """What is pieced together of the traces of the states of ``node``."""
+    op: Any = node.op
+    n = pieces.sizes.of(node.inputs[0])
+    given, made = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
+    found = []
+    for after, group, ends in (
+        (True, op.args.states, made.finals),
+        (False, op.outs.states, given.states),
+    ):
+        of_state = {state: k for k, state in enumerate(group)}
+        for y, inner in enumerate(op.outs.ys):
+            k = of_state.get(inner)
+            near = [] if k is None else _read_from(graph, made.traces[y])
+            if k is None or not near:
+                continue
+            shifted = _Shifted(pieces, made.traces[y], ends[k], n, after != op.options.reverse)
+            for v in near:
+                rows = pieces.of(v)
+                if shifted.are(rows):
+                    found.append(_Found(v, k, after, False))
+                elif shifted.are(backwards(rows)):
+                    found.append(_Found(v, k, after, True))
+    return found
+
+
+def _read_from(graph: FunctionGraph, trace: Any) -> list[Any]:
+    """The joins that ``trace`` is in, be it in part, and the slices of them."""
+    found: dict[Any, bool] = {trace: False}  # whether it is more than a slice of the trace
+    near = [trace]
+    for _ in range(_FAR):
+        clients = [(client, found[v]) for v in near for client, _ in graph.clients[v]]
+        near = []
+        for client, joined in clients[:_MANY]:
+            if not isinstance(client.op, Subtensor | Join):
+                continue
+            (v,) = client.outputs
+            if v not in found and v.type.ndim == trace.type.ndim:  # not one row of it
+                near.append(v)
+                found[v] = joined or isinstance(client.op, Join)
+    return [v for v, joined in found.items() if joined]
+
+
+class _Shifted:
+    """The rows of ``trace`` but the first, then ``end``; not ``last``: ``end``, then all but the last."""
+
+    def __init__(self, pieces: Pieces, trace: Any, end: Any, n: Size, last: bool) -> None:
+        self._pieces, row = pieces, pieces.as_row(end)
+        self._start, self._count = ONE if last else NONE, n
+        whole, part = Window(trace, NONE, n, 1), Window(trace, self._start, n - 1, 1)
+        self._all = (whole, row) if last else (row, whole)
+        self._rows = (part, row) if last else (row, part)
+
+    def are(self, rows: Rows) -> bool:
+        if rows == self._rows:
+            return True
+        if len(rows) != 1 or not isinstance(rows[0], Window):
+            return False
+        window = rows[0]
+        return window == Window(window.source, self._start, self._count, 1) and (
+            self._pieces.of(window.source) == self._all
+        )
+
+
+def _read_traces(graph: FunctionGraph, node: Apply, found: list[_Found]) -> None:
+    loop = OpenLoop.of(node)
+    at = {}
+    for f in found:
+        state = loop.states[f.k]
+        inner = state.next if f.after else state.inner
+        y = next((k for k, y in enumerate(loop.ys) if y.inner is inner), None)
+        if y is None:
+            y = len(loop.ys)
+            loop.ys.append(Y(inner))
+        at[f] = y
+    new: list[Any] = loop.bind()
+    op: Any = node.op
+    traces = new[op.n_states :]
+    old = zip(node.outputs, new, strict=False)
+    replace_outputs(graph, dict(old), "state_traces")
+    pairs = {f.rows: traces[y][::-1] if f.backwards else traces[y] for f, y in at.items()}
+    replace_outputs(graph, pairs, "state_traces")

@@ -1,0 +1,168 @@
+"""A sum over the rows of a trace -> a state that adds them up.
+
+    ys = Scan(...); (f(ys, xs)).sum(axis=0)           ->  total = Scan(total + f(y, x))
+    f(join(a, ys), xs).sum()                          ->  f(a, xs[:1]).sum() + total over ys, xs[1:]
+
+The sum is a loop of its own here, over the rows that it adds. `fuse_loops`, which comes next, makes it
+one with the loop that makes the rows, since the order of a sum is free for it.
+
+Condition: float or integer rows, of a trace of a loop that takes all its steps, or computed from one row
+by row; what is left of a row has a static shape, which the first total has too.
+
+Reason: where only the sum is read, nothing is stored and nothing is gone through again: a likelihood
+of GARCH or AR(2) is one loop then, as by hand. JAX does not run it: XLA adds up an array faster than a
+loop does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import Join
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.type import TensorType
+
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir.checked import Checked
+from loopax.ir.records import INDEX_TYPE
+from loopax.ir.replace import replaced
+from loopax.ir.sizes.sizes import Sizes
+from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.fusion.fusion_plan import can_be_fused
+from loopax.lowering.open_loop import replace_outputs
+
+_MOST = 200  # row by row computed values in one sum
+
+
+def sum_in_loops(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and on its bodies."""
+    if any(can_be_fused(node.op) for node in graph.apply_nodes):
+        order = {node: k for k, node in enumerate(graph.toposort())}
+        for node in order:
+            if _is_sum(node) and (new := _in_loop(node, order)) is not None:
+                replace_outputs(graph, {node.outputs[0]: new}, "sum_in_loops")
+    map_bodies(graph, sum_in_loops)
+
+
+def _is_sum(node: Apply) -> bool:
+    op: Any = node.op
+    return (
+        isinstance(op, CAReduce)
+        and isinstance(op.scalar_op, ps.Add)
+        and (op.axis is None or 0 in op.axis)
+        and node.inputs[0].type.ndim > 0
+        and node.outputs[0].type.dtype[0] in "fiu"
+    )
+
+
+def _in_loop(node: Apply, order: dict[Apply, int]) -> Any:
+    """The same sum, by a loop over the rows of a trace; None where there is no trace."""
+    leaves = _leaves(node.inputs[0])
+    if leaves is None:
+        return None
+    loops = [v.owner for v in leaves if _is_trace(v)]
+    if loops:
+        return _added_up(node, node.inputs[0], max(loops, key=lambda n: order.get(n, -1)))
+    joins = [v for v in leaves if _joins_trace(v)]
+    return _in_parts(node, joins[0], leaves) if len(joins) == 1 else None
+
+
+def _leaves(x: Variable) -> list[Any] | None:
+    """What ``x`` is computed from row by row, with a row for each of its own; None if that is much."""
+    stack, seen, found = [x], {x}, []
+    while stack:
+        v: Any = stack.pop()
+        if v.owner is None or not is_row_wise(v.owner):
+            found.append(v)
+            continue
+        new = [u for u in v.owner.inputs if u not in seen and not stands_for_all_rows(u)]
+        seen.update(new)
+        stack += new
+        if len(seen) > _MOST:
+            return None
+    return found
+
+
+def _is_trace(v: Any) -> bool:
+    op: Any = v.owner and v.owner.op
+    return can_be_fused(op) and v in v.owner.outputs[op.n_states :]
+
+
+def _added_up(node: Apply, x: Any, loop: Apply) -> Any:
+    """``node``'s sum, of the rows of ``x``, of which there is one for each step of ``loop``."""
+    op: Any = node.op
+    out: Any = node.outputs[0].type
+    axes = range(x.type.ndim) if op.axis is None else op.axis
+    rest = tuple(k - 1 for k in axes if k > 0)
+    row: Any = TensorType(x.type.dtype, x.type.shape[1:])()
+    term = op.clone(axis=rest)(row) if rest else row
+    if None in term.type.shape:
+        return None
+    dtype = getattr(op, "acc_dtype", None) or out.dtype
+    total = TensorType(dtype, term.type.shape)()
+    body = BodyOuts([total + term.astype(dtype)], [])
+    adding = Scan.from_body(
+        BodyArgs(INDEX_TYPE(), [row], [total], []),
+        body,
+        loop.op.options._replace(name="sum"),  # type: ignore[attr-defined]
+    )
+    start = pt.constant(np.zeros(term.type.shape, dtype))
+    final: Any = adding.bind(ScanArgs(loop.inputs[0], [x], [start], []))[0]
+    return out.filter_variable(final.astype(out.dtype))
+
+
+# -- joins -----------------------------------------------------------------------------------------
+
+
+def _joins_trace(v: Any) -> bool:
+    parts = _parts(v)
+    return parts is not None and any(map(_is_trace, parts))
+
+
+def _parts(v: Any) -> Sequence[Any] | None:
+    """The parts of ``v``, one behind the other along the first axis."""
+    if v.owner is None or not isinstance(v.owner.op, Join):
+        return None
+    axis = getattr(v.owner.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the first input
+    parts = v.owner.inputs
+    if axis is None:
+        axis, *parts = parts
+        axis = int(axis.data) if isinstance(axis, Constant) else None
+    return parts if axis in (0, -v.type.ndim) else None
+
+
+def _in_parts(node: Apply, join: Any, leaves: Sequence[Any]) -> Any:
+    """The sum of the sums over the parts of ``join``; what else there is of rows is cut likewise."""
+    parts = _parts(join)
+    assert parts is not None
+    sizes = Sizes()
+    # Nothing here may ask a trace for its length: then its loop would have to run before the sum.
+    lengths = [p.owner.inputs[0] if _is_trace(p) else p.shape[0] for p in parts]
+    total: Any = pt.add(*lengths) if len(lengths) > 1 else lengths[0]
+    others: dict[Any, Any] = {}
+    for v in leaves:
+        if v is join:
+            continue
+        same = sizes.length(v) == sizes.length(join)
+        error = "Input dimension mismatch: the lengths of two axes differ"
+        others[v] = v if same else Checked(ValueError, error)(v, pt.eq(v.shape[0], total))
+    terms, start = [], pt.constant(0, dtype="int64")
+    x, out = node.inputs[0], node.outputs[0].type
+    for part, n in zip(parts, lengths, strict=True):
+        stop = start + n
+        here = {v: u[start:stop] for v, u in others.items()}
+        (cut,) = replaced([x], {join: part.astype(join.type.dtype), **here})
+        new = _added_up(node, cut, part.owner) if _is_trace(part) else None
+        terms.append(node.op(cut) if new is None else new)
+        start = stop
+    result: Any = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return out.filter_variable(result)

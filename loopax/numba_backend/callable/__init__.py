@@ -1,0 +1,1 @@
+"""The callable that `jaxify(..., backend='numba')` returns."""

@@ -1,0 +1,151 @@
+"""``NumbaContext``: the values of a program's shared variables, as NumPy has them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.type import RandomType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.calling.context import SharedContext
+from loopax.calling.context_file import refuse_data, refuse_names
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.program import Program
+from loopax.numba_backend.callable import crossing
+
+
+class NumbaContext(SharedContext):
+    """The values of the shared variables of one or more functions, by name. Immutable.
+
+    ``f.init_context()`` makes one from what the variables hold, ``loopax.SharedContext.of`` one for
+    several functions. Values are NumPy arrays, NumPy generators, SciPy matrices and lists, and what is
+    read from a context is a copy: to draw from ``ctx["rng"]`` leaves ``ctx`` as it is.
+
+    >>> import numpy as np, pytensor
+    >>> from loopax import jaxify
+    >>> total = pytensor.shared(np.float64(1.0), name="total")
+    >>> f = jaxify([], total * 2, updates={total: total + 1}, backend="numba")
+    >>> ctx, out = f.apply(f.init_context())
+    >>> ctx.get(total), ctx.set(total, 9.0)["total"], total.get_value()
+    (array(2.), array(9.), array(1.))
+    """
+
+    __slots__ = ()
+    crossing = crossing
+
+    def __getitem__(self, key: Any) -> Any:
+        return deepcopy(super().__getitem__(key))
+
+    def replicate(self, n: int) -> list[NumbaContext]:
+        """``n`` contexts, each with generators of its own: for chains, or for threads.
+
+        Equal contexts give equal ones.
+        """
+        return [
+            NumbaContext(self._layout, [_replicated(x, k) for x in self._values]) for k in range(n)
+        ]
+
+    def read(self, program: Program) -> list[Any]:
+        """The values of a program's shared variables, in its order; `entry` looks at their types.
+
+        Raises
+        ------
+        StatefulFunctionError
+            One is missing, or it is not clear which one is meant.
+        """
+        return [self._values[k] for k in self._places(program)]
+
+    def _kind(self, x: Any) -> str:
+        return f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__
+
+    def _arrays(self) -> Iterator[tuple[str, np.ndarray]]:
+        for name, s, x in zip(self._layout.names, self._layout.shared, self._values, strict=True):
+            yield from _encoded(x, s.variable.type, name)
+
+    def _with_arrays(self, found: dict[str, np.ndarray]) -> NumbaContext:
+        held = [s.variable.type for s in self._layout.shared]
+        named = list(zip(self._layout.names, held, strict=True))
+        refuse_names(found, [n for name, t in named for n in _entries(t, name, found)])
+        return NumbaContext(self._layout, [_decoded(t, name, found) for name, t in named])
+
+
+def _replicated(x: Any, k: int) -> Any:
+    """``x`` for member ``k``. What is no generator is the same for all."""
+    if isinstance(x, list):
+        return [_replicated(row, k) for row in x]
+    if not isinstance(x, np.random.Generator):
+        return x
+    # Not Generator.spawn: it counts up in the parent, which must not change.
+    words = np.frombuffer(hashlib.blake2b(_state(x), digest_size=32).digest(), dtype=np.uint32)
+    seed = np.random.SeedSequence(words.tolist(), spawn_key=(k,))
+    return np.random.Generator(type(x.bit_generator)(seed))
+
+
+def _state(x: np.random.Generator) -> bytes:
+    return json.dumps(x.bit_generator.state, sort_keys=True, default=np.ndarray.tolist).encode()
+
+
+# -- as arrays, for a file -------------------------------------------------------------------------
+
+_PARTS = ("data", "indices", "indptr", "shape")  # of a sparse matrix
+
+
+def _encoded(x: Any, held: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(held, TypedListType):
+        yield f"{name}.length", np.asarray(len(x))
+        for k, row in enumerate(x):
+            yield from _encoded(row, held.ttype, f"{name}[{k}]")
+    elif isinstance(held, RandomType):
+        yield name, np.frombuffer(_state(x), dtype=np.uint8)
+    elif isinstance(held, SparseTensorType):
+        yield from ((f"{name}.{part}", np.asarray(getattr(x, part))) for part in _PARTS)
+    else:
+        yield name, x
+
+
+def _entries(held: Any, name: str, found: dict[str, np.ndarray]) -> Iterator[str]:
+    """The names of the arrays that `_encoded` gave, where a list has the length that the file says."""
+    if isinstance(held, TypedListType):
+        yield f"{name}.length"
+        for k in range(int(found.get(f"{name}.length", 0))):
+            yield from _entries(held.ttype, f"{name}[{k}]", found)
+    elif isinstance(held, SparseTensorType):
+        yield from (f"{name}.{part}" for part in _PARTS)
+    else:
+        yield name
+
+
+def _decoded(held: Any, name: str, found: dict[str, np.ndarray]) -> Any:
+    if isinstance(held, TypedListType):
+        count = int(found[f"{name}.length"])
+        return [_decoded(held.ttype, f"{name}[{k}]", found) for k in range(count)]
+    if isinstance(held, RandomType):
+        return _generator(found[name], name)
+    if isinstance(held, SparseTensorType):
+        data, indices, indptr, shape = (found[f"{name}.{part}"] for part in _PARTS)
+        refuse_data(f"{name}.data", np.dtype(held.dtype), 1, data)
+        made = scipy.sparse.csc_matrix if held.format == "csc" else scipy.sparse.csr_matrix
+        matrix = made((data, indices, indptr), shape=tuple(shape.tolist()))
+        return crossing.accept(matrix, held, f"The value of {name!r} in the file")
+    refuse_data(name, np.dtype(held.dtype), getattr(held, "ndim", 0), found[name])
+    return crossing.accept(found[name], held, f"The value of {name!r} in the file")
+
+
+def _generator(data: np.ndarray, name: str) -> np.random.Generator:
+    try:
+        state = json.loads(data.tobytes())
+        bits = getattr(np.random, state["bit_generator"])()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LoopTypeError(
+            f"The value of {name!r} must be the state of a NumPy generator, but the file has {data.dtype} "
+            f"of shape {data.shape}: restore into a context of the form that was saved."
+        ) from error
+    bits.state = state
+    return np.random.Generator(bits)

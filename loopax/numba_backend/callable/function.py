@@ -1,0 +1,191 @@
+"""``NumbaFunction``: a program as a function of NumPy arrays, compiled by Numba."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loopax.calling.arguments import Arguments
+from loopax.calling.function import ProgramFunction
+from loopax.calling.kept import KeptValues
+from loopax.ir.lock import TRACING
+from loopax.ir.program import Program
+from loopax.lowering.early_part import early_part
+from loopax.numba_backend.callable.crossing import TARGET
+
+
+class NumbaFunction(ProgramFunction):
+    """A function of NumPy arrays that runs as one native function, made by `loopax.jaxify`.
+
+    It takes the program's inputs by position or by name and returns what the program returns, in its
+    structure, in new arrays; a tensor without axes is a 0-d array. It changes nothing that it is given:
+    of a generator, the next state is in the result, if the program returns it. Shared variables are
+    read at every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
+
+    The program is written when the function is made, so that errors come there, and compiled at the
+    first call. A pickled one is compiled again.
+
+    Parameters
+    ----------
+    program
+        In the IR, lowered to loops.
+    on_missing
+        ``"callback"`` or ``"raise"``: what becomes of ops without a conversion to Numba.
+
+    Raises
+    ------
+    UnsupportedOpError
+        The program has ops or types that cannot be written; all of them are listed.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from loopax import jaxify
+    >>> x = pt.dvector("x")
+    >>> f = jaxify([x], {"size": x.size, "total": x.sum()}, backend="numba")
+    >>> f([1.0, 2.0])
+    {'size': array(2), 'total': array(3.)}
+    """
+
+    # An attribute of each function, where the class would have a method: Python finds it without one
+    # call more, and the checks of `entry` may take no longer than that.
+    __slots__ = ("__call__",)
+
+    backend_name = "numba"
+
+    def __init__(self, program: Program, *, on_missing: str = "callback") -> None:
+        self.program = program
+        self.on_missing = on_missing
+        self._prepare()
+
+    def _prepare(self) -> None:
+        from loopax.numba_backend.callable.program import compile_program  # it imports Numba
+
+        arguments = self._arguments = Arguments(self.program, TARGET)
+        self._of_all: Any = None
+        with TRACING:
+            part = self._part = early_part(self.program)
+            graph = self.program.graph if part is None else part.rest
+            self._native = compile_program(graph, on_missing=self.on_missing)
+        if part is None:
+            self._of_all = self._native.entry([*arguments.whats, *arguments.shared_whats])
+        else:
+            self._early = KeptValues(part.early, _in_order)
+            self._rest = self._native.entry(self._whats())
+        self.__call__ = self._refuse if self.program.updates else self._direct()
+        self._describe(arguments)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {"on_missing": self.on_missing}
+
+    @property
+    def source(self) -> str:
+        """The program as text: Python, as Numba compiles it.
+
+        It is written anew for small lengths that its loops use, at the first call with them; then this is
+        what was written last.
+        """
+        return self._native.source
+
+    def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
+
+        Shared variables are read from ``context``, and the context returned has their next values.
+
+        Raises
+        ------
+        StatefulFunctionError
+            The context lacks a value that the program needs.
+        LoopTypeError
+            A value or an argument has another type than its variable.
+
+        Examples
+        --------
+        >>> import numpy as np, pytensor, pytensor.tensor as pt
+        >>> from loopax import jaxify
+        >>> x, total = pt.dscalar("x"), pytensor.shared(np.float64(0.0), name="total")
+        >>> f = jaxify([x], total, updates={total: total + x}, backend="numba")
+        >>> ctx, before = f.apply(f.init_context(), 2.0)
+        >>> ctx["total"], before
+        (array(2.), array(0.))
+        """
+        if kwargs or len(args) != len(self.program.inputs):
+            args = self._arguments.in_order(args, kwargs)
+        self._refuse_context(context)
+        values = context.read(self.program)
+        kept = self._kept(values)
+        if kept is None:
+            outs = self._whole(*args, *values)
+        else:
+            outs = self._rest(*args, *(values[k] for k in self._part.left), *kept)
+        n = self.program.n_returned
+        return context.written(self.program, outs[n:]), self.program.build(outs[:n])
+
+    def _whats(self) -> list[str]:
+        """What the inputs are of what is left when the part that follows from shared variables is known."""
+        part, whats = self._part, self._arguments.shared_whats
+        named = [*self._arguments.whats, *(whats[k] for k in part.left)]
+        return [*named, *["What follows from shared variables"] * len(part.early.outputs)]
+
+    def _direct(self) -> Any:
+        """A call, of the arguments alone."""
+        program, part = self.program, self._part
+        options = {"in_order": self._arguments.in_order, "build": program.build}
+        if part is None:
+            whats = [*self._arguments.whats, *self._arguments.shared_whats]
+            return self._native.entry(whats, cells=[s.storage for s in program.shared], **options)
+
+        def whole(*args: Any) -> Any:
+            return program.build(self._whole(*args, *(s.value for s in program.shared)))
+
+        return self._native.entry(
+            self._whats(),
+            cells=[program.shared[k].storage for k in part.left],
+            kept=lambda: self._kept([s.value for s in program.shared]),
+            count=len(part.early.outputs),
+            whole=whole,
+            **options,
+        )
+
+    def _kept(self, shared: Sequence[Any]) -> Any:
+        """What follows from these values of the shared variables; None where it is to be computed anew."""
+        if self._part is None:
+            return None
+        arrays = [shared[k] for k in self._part.reads]
+        return self._early(arrays) if all(isinstance(x, np.ndarray) for x in arrays) else None
+
+    def _whole(self, *values: Any) -> Any:
+        """The program of all inputs; written when it is needed first."""
+        from loopax.numba_backend.callable.program import compile_program
+
+        with TRACING:
+            if self._of_all is None:
+                program = compile_program(self.program.graph, on_missing=self.on_missing)
+                whats = [*self._arguments.whats, *self._arguments.shared_whats]
+                self._of_all = program.entry(whats)
+        return self._of_all(*values)
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        self._refuse_updates()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Derivatives are of the program as it was read: a Loop has none.
+        return {
+            "program": self.program,
+            "as_read": self.program.as_read,
+            "on_missing": self.on_missing,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.program = state["program"]
+        self.program.as_read = state["as_read"]
+        self.on_missing = state["on_missing"]
+        self._prepare()
+
+
+def _in_order(values: Sequence[Any]) -> list[Any]:
+    """Arrays as `entry` passes them on without a copy."""
+    return [np.array(x, order="C") for x in values]

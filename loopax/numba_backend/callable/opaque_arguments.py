@@ -1,0 +1,118 @@
+"""Lists, generators and sparse matrices as arguments of a native program, and as its results.
+
+Numba can neither take an empty list nor a list of lists, and keeps what it knows of a list that it has
+taken. So a list comes as a `Leaves`: a new list of what is innermost, and how many of them, and of the
+lists of them, belong together. The program puts these together again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.core import cgutils
+from numba.extending import (
+    NativeValue,
+    intrinsic,
+    models,
+    register_model,
+    typeof_impl,
+    unbox,
+)
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.tensor.type import DenseTensorType
+from pytensor.typed_list import TypedListType
+
+from loopax.numba_backend.emit.opaque import native, numba_type
+
+
+def argument(declared: Any, x: Any) -> Any:
+    """``x``, of a type that is no tensor, as the program takes it. (`crossing.accept` has checked it.)"""
+    if not isinstance(declared, TypedListType):
+        return native(declared, x)
+    counts, items, element = [], x, declared.ttype
+    while isinstance(element, TypedListType):
+        counts.append(np.array([len(item) for item in items], dtype=np.int64))
+        items, element = [one for item in items for one in item], element.ttype
+    leaves = Leaves([_leaf(element, one) for one in items], numba_type(element))
+    return (leaves, *counts)
+
+
+def _leaf(element: Any, x: Any) -> Any:
+    if isinstance(element, DenseTensorType):
+        return np.require(x, element.dtype, "CAW")
+    return native(element, x)
+
+
+def nested(name: str, declared: Any) -> str:
+    """The list that the argument ``name`` stands for, as source; with `FUNCTIONS` in its globals."""
+    depth, element = 0, declared.ttype
+    while isinstance(element, TypedListType):
+        depth, element = depth + 1, element.ttype
+    text = f"list_of({name}[0])"
+    for k in reversed(range(depth)):
+        text = f"grouped({text}, {name}[{k + 1}])"
+    return text
+
+
+@numba_njit
+def grouped(items, counts):  # type: ignore[no-untyped-def]
+    groups, start = [], 0
+    for n in counts:
+        groups.append(items[start : start + n])
+        start += n
+    return groups
+
+
+class Leaves:
+    """A list of values of one Numba type, that may be empty."""
+
+    def __init__(self, items: list[Any], element: Any) -> None:
+        self.items, self.element = items, element
+
+
+class LeavesType(types.Type):
+    def __init__(self, items: types.List) -> None:
+        self.items = items
+        super().__init__(f"Leaves({items.dtype})")
+
+
+@register_model(LeavesType)
+class LeavesModel(models.StructModel):
+    def __init__(self, manager: Any, declared: LeavesType) -> None:
+        super().__init__(manager, declared, [("items", declared.items)])
+
+
+@typeof_impl.register(Leaves)
+def _type_of_leaves(x: Leaves, context: Any) -> LeavesType:
+    return LeavesType(types.List(x.element))
+
+
+@unbox(LeavesType)
+def _unbox_leaves(declared: LeavesType, x: Any, c: Any) -> NativeValue:
+    items = c.pyapi.object_getattr_string(x, "items")
+    inner = c.unbox(declared.items, items)
+    struct = cgutils.create_struct_proxy(declared)(c.context, c.builder)
+    struct.items = inner.value
+
+    def cleanup() -> None:
+        inner.cleanup()
+        c.pyapi.decref(items)
+
+    return NativeValue(struct._getvalue(), is_error=inner.is_error, cleanup=cleanup)
+
+
+@intrinsic
+def list_of(context, leaves):  # type: ignore[no-untyped-def]
+    """The list in a `Leaves`."""
+
+    def codegen(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        struct = cgutils.create_struct_proxy(signature.args[0])(context, builder, value=args[0])
+        context.nrt.incref(builder, signature.return_type, struct.items)
+        return struct.items
+
+    return leaves.items(leaves), codegen
+
+
+FUNCTIONS = {"list_of": list_of, "grouped": grouped}

@@ -1,0 +1,228 @@
+"""A graph as one native function."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar.basic import ScalarType
+from pytensor.sparse import SparseTensorType
+from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.type_other import NoneTypeT
+from pytensor.typed_list import TypedListType
+
+from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.lowering.scan_to_loop import scan_to_loop
+from loopax.numba_backend import rules
+from loopax.numba_backend.callable.entry import entry
+from loopax.numba_backend.callable.opaque_arguments import FUNCTIONS, nested
+from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.opaque import as_list, changeable, constant, copied, is_opaque
+from loopax.numba_backend.emit.outlining import worth_it
+from loopax.numba_backend.emit.source import Source, tuple_of
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
+from loopax.numba_backend.emit.variants import Sizes, Variants
+
+# Small arrays are written out, element by element, up to so many elements, as long as the program
+# stays this short: a line costs about 2 ms to compile.
+_SIZES, _LINES = (64, 25, 9, 1), 1000
+
+_DTYPES = {"bool", "float32", "float64"} | {
+    f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
+}
+_DTYPES |= {"complex64", "complex128"}
+
+
+class NativeProgram:
+    """A compiled graph: called with one value for each input, it returns a list of arrays.
+
+    It is compiled on the first call.
+    """
+
+    def __init__(self, graph: FunctionGraph) -> None:
+        self.inputs = [v.type for v in graph.inputs]
+        self.outputs = [v.type for v in graph.outputs]
+        self.variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps))
+        self.by_python = self.variants.by_python  # ops that nothing native is known for
+        self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
+
+    def entry(self, whats: Sequence[str], **options: Any) -> Any:
+        """The program as a function of Python's values; ``whats`` says what they are. See `entry`."""
+        return entry(self.variants, self.inputs, self.outputs, whats, **options)
+
+    @property
+    def source(self) -> str:
+        """The program as text, as it was written last: see `Variants`."""
+        return self.variants.source
+
+    def __call__(self, *values: Any) -> list[Any]:
+        if len(values) != len(self.inputs):
+            raise TypeError(f"The program takes {len(self.inputs)} inputs, got {len(values)}.")
+        return self.call(*values)
+
+
+def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
+    """``graph``, imported and lowered, as one native function. It is left as it is.
+
+    Parameters
+    ----------
+    graph
+        Tensors, scalars, random generators, sparse matrices, slices, None, and typed lists of these.
+    on_missing
+        Ops that nothing native is known for run as Python, through their ``perform``, and one warning
+        names them all; ``"raise"`` refuses them.
+
+    Raises
+    ------
+    UnsupportedOpError
+        The graph has types that native code does not know, or, if so asked, ops that have no
+        conversion; all of them are listed.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from pytensor.graph.fg import FunctionGraph
+    >>> x = pt.dvector("x")
+    >>> run = compile_program(FunctionGraph([x], [pt.exp(x).sum()]))
+    >>> run([0.0, 0.0])
+    [array(2.)]
+    >>> print(run.source)
+    def program(x0):
+        n0 = x0.shape[0]
+        sum0 = 0.0
+        for i0 in range(n0):
+            t0 = x0[i0]
+            t1 = np.exp(t0)
+            sum0 = plus(sum0, t1)
+        return (sum0,)
+    """
+    if on_missing not in ("callback", "raise"):
+        raise ValueError(f"on_missing is 'callback' or 'raise', not {on_missing!r}.")
+    graph = graph.clone()
+    scan_to_loop(graph)
+    if lines := list(dict.fromkeys(_unsupported(graph))):
+        raise UnsupportedOpError(
+            f"The program has types that native code does not know:\n{_listed(lines)}\n"
+            "Cast what is in it, as in x.astype('float64'), or leave it to PyTensor's mode 'CVM'.",
+            lines,
+        )
+    program = NativeProgram(graph)
+    if lines := list(dict.fromkeys(program.by_python)):
+        if on_missing == "raise":
+            raise UnsupportedOpError(
+                f"These ops have no conversion to Numba:\n{_listed(lines)}\nRegister one with "
+                "pytensor.link.numba.dispatch.numba_funcify.register(OpClass), or let them run as Python "
+                "with on_missing='callback'.",
+                lines,
+            )
+        warnings.warn(
+            f"These ops have no conversion to Numba and run as Python, which takes microseconds a call:\n"
+            f"{_listed(lines)}\nRegister one with pytensor.link.numba.dispatch.numba_funcify.register"
+            "(OpClass), or have them refused with on_missing='raise'.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return program
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _unsupported(graph: Any, inner: bool = False) -> Any:
+    """A line for each variable whose type has no values in native code."""
+    if not inner:
+        yield from (f"{describe(v)}" for v in graph.inputs if not _known(v.type))
+    for node in graph.toposort():
+        for v in [*(v for v in node.inputs if isinstance(v, Constant)), *node.outputs]:
+            if not _known(v.type) and not (v in node.inputs and _is_text(v)):
+                yield f"{describe(v)}"
+        if isinstance(node.op, InnerGraphOp):
+            yield from _unsupported(node.op.fgraph, inner=True)
+
+
+def _known(declared: Any) -> bool:
+    if isinstance(declared, TypedListType):
+        return _known(declared.ttype)
+    if isinstance(declared, DenseTensorType | ScalarType | SparseTensorType):
+        return declared.dtype in _DTYPES
+    return is_opaque(declared)
+
+
+def _is_text(v: Constant) -> bool:
+    """A constant that an op reads when it is converted, such as a mode in words."""
+    return not hasattr(v.type, "dtype")
+
+
+def emitted(graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool) -> Emitter:
+    assert rules
+    for largest in _SIZES:
+        emit = _emit(graph, sizes, largest, keeps_shapes)
+        if functions := worth_it(emit.tally):
+            emit = _emit(graph, sizes, largest, keeps_shapes, functions)
+        if len(emit.source.lines) <= _LINES:
+            break
+    return emit
+
+
+def _names(graph: FunctionGraph) -> list[str]:
+    return [f"x{k}" for k in range(len(graph.inputs))]
+
+
+def _emit(
+    graph: FunctionGraph, sizes: Sizes, largest: int, keeps_shapes: bool, functions: Any = ()
+) -> Emitter:
+    emit = Emitter(Source("program", _names(graph)), largest, keeps_shapes)
+    emit.worth_it.update(functions)
+    given: list[Any] = []
+    for k, (name, v) in enumerate(zip(_names(graph), graph.inputs, strict=True)):
+        if isinstance(v.type, TypedListType):
+            emit.namespace.update(FUNCTIONS)
+            given.append(Opaque(emit.temp(nested(name, v.type), "list")))
+        elif is_opaque(v.type):
+            given.append(Opaque(name))
+        elif v.type.ndim:
+            known = {axis: n for (i, axis), n in sizes.items() if i == k}
+            given.append(emit.held(emit.argument(k, name, v, known), v))
+        else:  # a Python number is a float64 or an int64
+            cast = "bool" if v.type.dtype == "bool" else f"np.{v.type.dtype}"
+            given.append(small(emit.temp(f"{cast}({name})", "v"), v.type.dtype))
+    outs = emit.run(graph, given)
+    emit.line(f"return {tuple_of(_returned(emit, outs, graph.outputs))}")
+    return emit
+
+
+def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> list[str]:
+    """Arrays that nothing else holds: a caller may write to what it gets."""
+    names: list[str] = []
+    seen: list[str] = []  # lists and generators
+    for out, v in zip(outs, variables, strict=True):
+        if isinstance(out, Small) and v.type.ndim == 0:
+            names.append(emit.scalar(out))
+            continue
+        if isinstance(out, Rows):
+            out = as_list(emit, out)
+        if not isinstance(out, Value):
+            names.append(_own(emit, out, v, seen))
+            continue
+        own = isinstance(out, Array) and out.fresh and out.name not in names
+        names.append(out.name if own else emit.fresh(out).name)
+    return names
+
+
+def _own(emit: Emitter, out: Any, v: Any, seen: list[str]) -> str:
+    if not isinstance(out, Opaque):
+        return constant(emit, v).name
+    # The rows of a list may be in another list as well, or those that the caller gave.
+    if isinstance(v.type, TypedListType):
+        return copied(emit, out).name
+    if isinstance(v.type, NoneTypeT):
+        return out.name
+    return changeable(emit, out, seen).name
+
+
+__all__ = ["NativeProgram", "compile_program"]

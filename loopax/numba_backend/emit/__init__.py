@@ -1,0 +1,1 @@
+"""The emitter: a graph as the source of one native function."""

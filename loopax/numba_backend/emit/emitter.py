@@ -1,0 +1,254 @@
+"""The emitter: walks a graph in order and writes, for each node, what computes its outputs.
+
+A *rule*, registered on an Op class with `rule`, takes a `Site` and the values of the node's inputs,
+and returns the value of the output, or a tuple of them. See `values.py` for what a value is. An op
+without a rule goes through PyTensor's own Numba registry (`leaf.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.trace import TraceType
+from loopax.numba_backend.emit import opaque
+from loopax.numba_backend.emit.literals import literal
+from loopax.numba_backend.emit.source import Source, compiled
+from loopax.numba_backend.emit.storage import Storage
+from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
+from loopax.numba_backend.emit.values import (
+    Array,
+    Dim,
+    Opaque,
+    Rows,
+    Small,
+    Value,
+    Virtual,
+    shared,
+)
+
+DEEPEST = 40  # so many may be computed from one another where they are read: Python calls as deep
+
+Rule = Callable[..., Any]
+RULES: dict[type, Rule] = {}
+
+
+def rule(*op_classes: type) -> Callable[[Rule], Rule]:
+    """Register a rule for Op classes, subclasses included. A second rule for a class is an error."""
+
+    def register(function: Rule) -> Rule:
+        for cls in op_classes:
+            assert cls not in RULES, f"{cls.__name__} already has a rule: {RULES[cls]}"
+            RULES[cls] = function
+        return function
+
+    return register
+
+
+def find_rule(op: Any) -> Rule:
+    """The rule of the nearest class that ``op`` is an instance of; `leaf.py` has that of all ops."""
+    return next(RULES[cls] for cls in type(op).__mro__ if cls in RULES)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One node, where it is emitted.
+
+    ``in_place`` says that it is a write that may go into the state of a loop itself, ``snapshot`` that it
+    reads what is written in place later in the step.
+    """
+
+    emit: Emitter
+    node: Apply
+    uses: Uses
+    in_place: bool = False
+    snapshot: bool = False
+
+    @property
+    def op(self) -> Any:
+        return self.node.op
+
+    @property
+    def out(self) -> Any:
+        return self.node.outputs[0]
+
+    def result(self, value: Value) -> Value:
+        """``value`` for the output; computed here and now where it would be computed again later.
+
+        What is read once stays virtual, and so becomes part of the loop that reads it.
+        """
+        if isinstance(value, Virtual) and not value.cheap and not self._stays_virtual(value):
+            small = self.emit.is_small(value.shape)
+            return self.emit.in_locals(value) if small else self.emit.dense(value)
+        return value
+
+    def owned(self, position: int, value: Opaque) -> Opaque:
+        """The value of an input as the node may change it: a copy where somebody else sees it."""
+        return (
+            value
+            if value.fresh and self._reads_alone(position)
+            else opaque.copied(self.emit, value)
+        )
+
+    def lent(self, position: int, value: Any) -> Any:
+        """The value of an input inside of the node, in a branch that runs once: see `owned`."""
+        return value if isinstance(value, Opaque) and self._reads_alone(position) else shared(value)
+
+    def _reads_alone(self, position: int) -> bool:
+        return len(self.uses[self.node.inputs[position]]) == 1
+
+    def _stays_virtual(self, value: Virtual) -> bool:
+        return read_once(self.out, self.uses) or (value.light and few_reads(self.out, self.uses))
+
+
+class Emitter(Storage):
+    """Writes the body of one function.
+
+    Parameters
+    ----------
+    source
+        Where the lines go.
+    largest
+        How many elements an array of static shape may have to be held in locals, one for each.
+    keeps_shapes
+        Whether states may be taken to keep the shape that they start with, where that is not known. The
+        program checks it, and raises `StateChangesShape` otherwise.
+    """
+
+    def __init__(self, source: Source, largest: int, keeps_shapes: bool = True) -> None:
+        super().__init__(source, largest)
+        self.keeps_shapes = keeps_shapes
+        self.equal: dict[
+            str, tuple[str, str]
+        ] = {}  # flags: the numbers that are equal if they hold
+        self.ready: dict[str, float] = {}  # when a local of a step is there: see schedule.py
+        self.outlined: dict[Any, Any] = {}  # the functions that have been made, see outlining.py
+        self.worth_it: set[Any] = set()  # what is to be one
+        self.tally: dict[Any, list[int]] = {}  # lines of what could be one
+        self.functions: list[Source] = []  # those that the program calls
+        self.by_python: list[str] = []  # ops that nothing native is known for
+
+    def mark(self) -> Any:
+        return super().mark(), {key: len(lines) for key, lines in self.tally.items()}
+
+    def reset(self, mark: Any) -> None:
+        inner, counts = mark
+        super().reset(inner)
+        for key, lines in self.tally.items():
+            del lines[counts.get(key, 0) :]
+
+    def define(self, inner: Emitter) -> None:
+        """Make the function that ``inner`` has written a global of this one."""
+        self.functions += [*inner.functions, inner.source]
+        function = inner.source.function({**inner.namespace, **self.namespace})
+        self.namespace[inner.source.name] = compiled(function)
+        self.by_python += inner.by_python
+
+    @property
+    def text(self) -> str:
+        """The functions that are called, and then the function itself."""
+        return "\n\n".join(map(str, [*self.functions, self.source]))
+
+    def constant(self, v: Any) -> Value:
+        """A literal, or an array that is a global of the function."""
+        data = np.asarray(v.data)
+        if self.is_small(data.shape):
+            elements = np.empty(data.shape, dtype=object)
+            for at in np.ndindex(*data.shape):
+                elements[at] = literal(data[at])
+            return Small(elements, str(data.dtype))
+        return Array(self.bind(np.ascontiguousarray(data), "const"), data.shape, str(data.dtype))
+
+    def constant_value(self, v: Any) -> Any:
+        if on_numbers(v):
+            return self.constant(v)
+        if isinstance(v.type, TraceType) and not v.data and on_numbers(v.type.ttype()):
+            return self.no_rows(v)
+        return opaque.constant(self, v) if opaque.needs_local(v.type) else v.data
+
+    def no_rows(self, v: Any) -> Rows:
+        """An empty trace, which a loop is about to fill."""
+        row = v.type.ttype
+        name = self.empty([0] * (row.ndim + 1), row.dtype, "rows")
+        return Rows(name, self.temp("0", "n"), row.ndim, row.dtype)
+
+    def run(
+        self,
+        graph: AbstractFunctionGraph,
+        inputs: Sequence[Any],
+        writes: Sequence[Apply] = (),
+        snapshots: Collection[Apply] = (),
+        outputs: Sequence[Variable] | None = None,
+        counted: Mapping[Variable, Dim] = MappingProxyType({}),
+    ) -> list[Any]:
+        """Emit ``graph``; the values of its outputs, or of others.
+
+        Parameters
+        ----------
+        writes
+            Nodes that write in place. They come behind the others.
+        snapshots
+            Nodes that read what these write to.
+        counted
+            Variables that are at least 0 and less than the length beside them.
+
+        All of this is said for this one graph: bodies that are equal, in part or as a whole, have the same
+        nodes and variables.
+        """
+        outputs = graph.outputs if outputs is None else outputs
+        env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
+
+        def note(v: Any) -> None:
+            if v in counted:
+                self.scopes.bounded[self.scalar(env[v])] = counted[v]
+
+        for v in graph.inputs:
+            note(v)
+        uses = uses_of(graph)
+
+        def read(v: Any) -> Any:
+            if v in env:
+                return env[v]
+            assert isinstance(v, Constant), v
+            return self.constant_value(v)
+
+        needed = {v.owner for v in ancestors(outputs)}
+        order = [node for node in graph.toposort() if node in needed and node not in writes]
+        deep: dict[Variable, int] = {}  # of how many what is computed where it is read is made
+        for node in [*order, *writes]:
+            site = Site(self, node, uses, node in writes, node in snapshots)
+            outs = find_rule(node.op)(site, *[read(v) for v in node.inputs])
+            outs = outs if isinstance(outs, tuple) else (outs,)
+            level = 1 + max((deep.get(v, 0) for v in node.inputs), default=0)
+            for v, out in zip(node.outputs, outs, strict=True):
+                value = self.held(out, v)
+                if isinstance(value, Virtual):
+                    if level > DEEPEST:
+                        value = self.dense(value)
+                    else:
+                        deep[v] = level
+                env[v] = value
+                note(v)
+        return [read(v) for v in outputs]
+
+    def held(self, value: Any, v: Any) -> Any:
+        """The value of ``v``: in locals wherever its type says that it is small."""
+        if isinstance(value, Rows | Opaque) or not on_numbers(v):
+            return value
+        assert value.dtype == v.type.dtype, (value.dtype, v.type, v.owner)
+        declared = getattr(v.type, "shape", ())
+        shape = [n if d is None else d for n, d in zip(value.shape, declared, strict=True)]
+        return self.in_locals(value, shape) if self.is_small(shape) else value
+
+
+def on_numbers(v: Any) -> bool:
+    return isinstance(v.type, DenseTensorType | ScalarType)

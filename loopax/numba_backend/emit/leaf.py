@@ -1,0 +1,78 @@
+"""Ops without a rule of ours: through PyTensor's own Numba registry, on arrays.
+
+Only here are scalars boxed into 0-d arrays, and only for the call. What the registry does not convert,
+or would itself run as Python, goes to `object_mode.py`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.basic import numba_funcify
+from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
+
+from loopax.numba_backend.emit import opaque
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.object_mode import object_mode
+from loopax.numba_backend.emit.scalars import has_expression
+from loopax.numba_backend.emit.values import Opaque
+
+
+def conversion(op: Any, node: Apply) -> Any:
+    """PyTensor's native function for a node; None where it has none, or runs Python in it."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        try:
+            function = numba_funcify(op, node=node)
+        except NotImplementedError:
+            return None
+    if any("object mode" in str(w.message) for w in said):
+        return None
+    for w in said:
+        warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
+    return function
+
+
+def converts_scalar(op: Any, node: Apply) -> bool:
+    """Whether PyTensor has a native function for a scalar op, and for all that are composed in it.
+
+    ``node`` applies it to scalars, or elementwise to tensors.
+    """
+    if isinstance(op, Composite):
+        return all(converts_scalar(n.op, n) for n in op.fgraph.apply_nodes)
+    if numba_funcify.dispatch(type(op)) is not numba_funcify.dispatch(ScalarOp):
+        return True
+    if has_expression(op, node):
+        return True
+    spec = getattr(op, "nfunc_spec", None)
+    if not spec or "." not in spec[0]:
+        return bool(spec)  # a function of NumPy, if any
+    inputs = [get_scalar_type(v.type.dtype)() for v in node.inputs]
+    return conversion(op, op.make_node(*inputs)) is not None
+
+
+@rule(Op)
+def leaf(site: Site, *values: Any) -> Any:
+    emit, node = site.emit, site.node
+    converted = conversion(node.op, node)
+    if converted is None:
+        return object_mode(site, *values)
+    function = emit.bind(converted, "op")
+    destroyed = {k for places in node.op.destroy_map.values() for k in places}
+    args = []
+    for k, (v, value) in enumerate(zip(node.inputs, values, strict=True)):
+        if k in destroyed and isinstance(value, Opaque):
+            value = site.owned(k, value)
+        name = opaque.as_argument(emit, value, v)
+        is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
+        # A copy of its own: an array of ours may serve the next step of a loop again.
+        args.append(emit.temp(f"{name}.copy()", "a") if k in destroyed and is_array else name)
+    out = emit.temp(f"{function}({', '.join(args)})", "out")
+    many = len(node.outputs) > 1
+    return tuple(
+        opaque.result(emit, f"{out}[{k}]" if many else out, v, fresh=k not in node.op.view_map)
+        for k, v in enumerate(node.outputs)
+    )

@@ -1,0 +1,201 @@
+"""Values that are no tensors: how they are copied, typed, written as an argument, read from a list.
+
+A random generator and a list are the only values of a program that change. `Site.owned` is the one place
+that decides whether such a change may be made to the value itself. A sparse matrix, a slice and None
+are passed on as they are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba import types
+from pytensor.graph.basic import Constant
+from pytensor.link.numba.dispatch.basic import get_numba_type, numba_njit
+from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
+from pytensor.scalar.basic import ScalarType
+from pytensor.sparse import SparseTensorType
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.random.utils import custom_rng_deepcopy
+from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.type_other import NoneTypeT, SliceType
+from pytensor.typed_list import TypedListType
+from scipy.sparse import csc_matrix, csr_matrix
+
+from loopax.numba_backend.emit.storage import Storage
+from loopax.numba_backend.emit.values import Opaque, Rows, small
+
+
+def is_opaque(declared: Any) -> bool:
+    """Whether Numba holds values of this type, and the emitter does not look into them."""
+    if isinstance(declared, TypedListType):
+        return isinstance(declared.ttype, DenseTensorType) or is_opaque(declared.ttype)
+    return isinstance(declared, RandomGeneratorType | SparseTensorType | SliceType | NoneTypeT)
+
+
+def needs_local(declared: Any) -> bool:
+    """Whether a constant of this type cannot stand in the source: it is no slice, None or string."""
+    return is_opaque(declared) and not isinstance(declared, SliceType | NoneTypeT)
+
+
+def numba_type(declared: Any) -> Any:
+    """The Numba type of values of a PyTensor type, arrays in C order."""
+    if isinstance(declared, TypedListType):
+        return types.List(numba_type(declared.ttype))
+    if isinstance(declared, SliceType):
+        return types.slice3_type
+    if isinstance(declared, NoneTypeT):
+        return types.none
+    return get_numba_type(declared, layout="C")
+
+
+def native(declared: Any, x: Any) -> Any:
+    """``x`` as Numba's type of the same name has it: a sparse matrix with indices of 32 bits."""
+    if isinstance(declared, SparseTensorType):
+        kind = csr_matrix if declared.format == "csr" else csc_matrix
+        parts = (
+            x.data,
+            x.indices.astype(np.int32, copy=False),
+            x.indptr.astype(np.int32, copy=False),
+        )
+        return kind(tuple(np.require(a, requirements="CAW") for a in parts), shape=x.shape)
+    return x
+
+
+# -- who may change it -----------------------------------------------------------------------------
+
+
+def copied(emit: Storage, value: Opaque) -> Opaque:
+    """A copy that nobody else sees, of what is inside of a list as well."""
+    function = emit.bind(numba_deepcopy, "deepcopy")
+    return Opaque(emit.temp(f"{function}({value.name})", "own"), fresh=True)
+
+
+def changeable(emit: Storage, value: Opaque, taken: list[str]) -> Opaque:
+    """``value`` where it is fresh and not among ``taken``, to which it is added; a copy otherwise."""
+    if not value.fresh or value.name in taken:
+        value = copied(emit, value)
+    taken.append(value.name)
+    return value
+
+
+# -- constants, arguments, elements ----------------------------------------------------------------
+
+
+def constant(emit: Storage, v: Constant) -> Opaque:
+    """A constant of an opaque type, as an expression, or as a local made at each call."""
+    data = v.data
+    if data is None:
+        return Opaque("None")
+    if isinstance(v.type, SliceType):
+        parts = (data.start, data.stop, data.step)
+        return Opaque(f"slice({', '.join('None' if x is None else str(int(x)) for x in parts)})")
+    if isinstance(v.type, RandomGeneratorType):
+        made = emit.bind(_made(data), "made")
+        return Opaque(emit.temp(f"{made}()", "rng"), fresh=True)
+    if isinstance(v.type, TypedListType):
+        element: Any = v.type.ttype
+        made = no_elements(emit, element)
+        for x in data:
+            given = emit.constant_value(element.make_constant(x))
+            emit.line(f"{made.name}.append({as_element(emit, given, element)})")
+        return made
+    return Opaque(emit.bind(data, "const"))
+
+
+def _made(generator: Any) -> Any:
+    """A function that returns a copy of ``generator``, which Numba cannot hold as a global."""
+    declared = types.npy_rng
+
+    @numba_njit
+    def made():
+        with numba.objmode(rng=declared):
+            rng = custom_rng_deepcopy(generator)
+        return rng
+
+    return made
+
+
+def no_elements(emit: Storage, element: Any) -> Opaque:
+    """An empty list of elements of a type."""
+    return Opaque(emit.temp(f"{emit.bind(_empty_list(element), 'no_elements')}()", "list"), True)
+
+
+def _empty_list(element: Any) -> Any:
+    declared = numba_type(element)
+
+    @numba_njit
+    def never():  # only its type is asked for
+        with numba.objmode(x=declared):
+            x = None
+        return x
+
+    @numba_njit
+    def empty():
+        return [never() for _ in range(0)]
+
+    return empty
+
+
+def as_argument(emit: Storage, value: Any, v: Any) -> str:
+    """``value`` as PyTensor's own conversions take it: a tensor as an array, 0-d ones too."""
+    if isinstance(value, Opaque):
+        return value.name
+    if isinstance(value, Rows):
+        return as_list(emit, value).name
+    if isinstance(v.type, ScalarType):
+        return emit.scalar(value)
+    if isinstance(v.type, DenseTensorType):
+        return f"np.array({emit.scalar(value)})" if v.type.ndim == 0 else emit.dense(value).name
+    return constant(emit, v).name
+
+
+def as_element(emit: Storage, value: Any, element: Any) -> str:
+    """``value`` as it is put into a list: a copy, an array in C order."""
+    if isinstance(value, Opaque):
+        return copied(emit, value).name
+    if isinstance(value, Rows):
+        return as_list(emit, value).name
+    if element.ndim == 0:
+        return f"np.array({emit.scalar(value)})"
+    return f"{emit.dense(value).name}.copy()"  # the array itself may serve the next step again
+
+
+def result(emit: Storage, name: str, v: Any, fresh: bool = False) -> Any:
+    """The value of ``v``, that an op of another's making has left in ``name``."""
+    if not isinstance(v.type, DenseTensorType | ScalarType):
+        # The arrays of a sparse matrix may be those of another, or of the program's inputs.
+        return Opaque(emit.temp(name, "held"), fresh and not isinstance(v.type, SparseTensorType))
+    if v.type.ndim == 0:
+        return small(emit.temp(f"as_scalar({name})"), v.type.dtype)
+    array = emit.temp(name, "a")
+    for k, n in enumerate(v.type.shape):
+        if n is not None:  # what reads it relies on that
+            with emit.block(f"if {array}.shape[{k}] != {n}:"):
+                emit.line(
+                    'raise ValueError("An op returned an array of another shape than declared")'
+                )
+    return emit.array(array, v)
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def as_list(emit: Storage, rows: Rows | Opaque) -> Opaque:
+    """A list of arrays, from rows that lie in one buffer."""
+    if isinstance(rows, Opaque):
+        return rows
+    function = emit.bind(_row_copies if rows.ndim else _number_copies, "as_list")
+    return Opaque(emit.temp(f"{function}({rows.name}, {rows.count})", "list"), fresh=True)
+
+
+@numba_njit
+def _row_copies(rows, count):
+    return [rows[k].copy() for k in range(count)]
+
+
+@numba_njit
+def _number_copies(rows, count):
+    return [np.array(rows[k]) for k in range(count)]

@@ -1,0 +1,285 @@
+"""Scalar ops as expressions, for the common ones; the rest through PyTensor's registry.
+
+The operands are cast to the dtype of the result first, as NumPy does it: so float32 stays float32, int8
+is not divided in float32, and int64 with uint64 is float64. Integers are computed in 64 bits and cut
+to their size, which wraps as NumPy does. Where an op has no expression here, PyTensor's own function is
+called: it runs as fast, but takes some ten milliseconds to compile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.link.numba.dispatch.basic import numba_funcify
+from pytensor.scalar.math import Erf, Erfc, GammaLn, Log1mexp, Sigmoid, Softplus
+
+from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.literals import dtype_name, literal
+from loopax.numba_backend.emit.schedule import cycles, folded, ready
+
+# {0}, {1}, ... are the operands, in the dtype of the result; {T} makes a number of that dtype.
+_FLOATS = {
+    ps.TrueDiv: "{0} / {1}",
+    ps.Reciprocal: "{T}(1.0) / {0}",
+    ps.Sqrt: "np.sqrt({0})",
+    ps.Exp: "np.exp({0})",
+    ps.Exp2: "np.exp2({0})",
+    ps.Expm1: "np.expm1({0})",
+    ps.Log: "np.log({0})",
+    ps.Log2: "np.log2({0})",
+    ps.Log10: "np.log10({0})",
+    ps.Log1p: "np.log1p({0})",
+    ps.Sin: "np.sin({0})",
+    ps.Cos: "np.cos({0})",
+    ps.Tan: "np.tan({0})",
+    ps.ArcSin: "np.arcsin({0})",
+    ps.ArcCos: "np.arccos({0})",
+    ps.ArcTan: "np.arctan({0})",
+    ps.ArcTan2: "np.arctan2({0}, {1})",
+    ps.Sinh: "np.sinh({0})",
+    ps.Cosh: "np.cosh({0})",
+    ps.Tanh: "np.tanh({0})",
+    ps.ArcSinh: "np.arcsinh({0})",
+    ps.ArcCosh: "np.arccosh({0})",
+    ps.ArcTanh: "np.arctanh({0})",
+    ps.Floor: "np.floor({0})",
+    ps.Ceil: "np.ceil({0})",
+    ps.Trunc: "np.trunc({0})",
+    ps.RoundHalfToEven: "np.rint({0})",
+    ps.RoundHalfAwayFromZero: ("np.floor({0} + {T}(0.5)) if {0} > 0 else np.ceil({0} - {T}(0.5))"),
+    Sigmoid: "{T}(1.0) / ({T}(1.0) + np.exp(-{0}))",
+    Softplus: (
+        "np.exp({0}) if {0} < -37.0 else np.log1p(np.exp({0})) if {0} < 18.0 "
+        "else {0} + np.exp(-{0}) if {0} < 33.3 else {0}"
+    ),
+    Log1mexp: ("np.log1p(-np.exp({0})) if {0} < -0.6931471805599453 else np.log(-np.expm1({0}))"),
+    Erf: "math.erf({0})",
+    Erfc: "math.erfc({0})",
+    GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
+    ps.IntDiv: "floor_divide({0}, {1})",
+    ps.Mod: "remainder({0}, {1})",
+    ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
+}
+_NUMBERS = {
+    ps.Add: "{all: + }",
+    ps.Mul: "{all: * }",
+    ps.Sub: "{0} - {1}",
+    ps.Neg: "-{0}",
+    ps.Sqr: "{0} * {0}",
+    ps.Abs: "abs({0})",
+    ps.Sign: "np.sign({0})",
+    ps.ScalarMaximum: "np.maximum({0}, {1})",
+    ps.ScalarMinimum: "np.minimum({0}, {1})",
+    ps.Real: "{0}",
+    ps.Imag: "{T}(0)",
+    ps.Clip: "{1} if {0} < {1} else {2} if {0} > {2} else {0}",
+}
+_INTS = {
+    ps.AND: "{0} & {1}",
+    ps.OR: "{0} | {1}",
+    ps.XOR: "{0} ^ {1}",
+    ps.Invert: "~{0}",
+    # Zero where it is divided by zero, as NumPy has it.
+    ps.IntDiv: "{0} // {1} if {1} != 0 else {1}",
+    ps.Mod: "{0} % {1} if {1} != 0 else {1}",
+}
+_SIGNED = {
+    # The least integer by -1 overflows: the processor stops the whole process there.
+    ps.IntDiv: "-{0} if {1} == -1 else {0} // {1} if {1} != 0 else {1}",
+    ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
+}
+_UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large one for a negative one
+_BOOLS = {
+    ps.AND: "{0} and {1}",
+    ps.OR: "{0} or {1}",
+    ps.XOR: "{0} != {1}",
+    ps.Invert: "not {0}",
+    ps.Add: "{all: or }",
+    ps.Mul: "{all: and }",
+    ps.ScalarMaximum: "{0} or {1}",
+    ps.ScalarMinimum: "{0} and {1}",
+    ps.Real: "{0}",
+    ps.Imag: "False",
+    ps.EQ: "{0} == {1}",
+    ps.NEQ: "{0} != {1}",
+}
+# On operands of any dtypes, as they are: the result is a bool.
+_COMPARISONS = {
+    ps.LT: "{0} < {1}",
+    ps.LE: "{0} <= {1}",
+    ps.GT: "{0} > {1}",
+    ps.GE: "{0} >= {1}",
+    ps.EQ: "{0} == {1}",
+    ps.NEQ: "{0} != {1}",
+}
+_ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
+_ANGLE = getattr(ps.basic, "Angle", None)  # PyTensor 3.3 has it no more
+# Of a signed integer below 0 and an unsigned one: Numba makes floats of int64 and uint64, too coarse ones.
+_NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
+_NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
+_TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
+
+_REAL = {"float32", "float64"}
+_INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
+_SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
+_PLAIN = _REAL | _INTEGERS | {"bool"}
+FOLDS = {ps.Add: " + ", ps.Mul: " * "}
+# What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
+_NATURAL = _REAL | {"int64"}
+
+
+def emit_scalar(emit: Emitter, op: Any, operands: Sequence[str], node: Any) -> list[str]:
+    """Write the outputs of a scalar op, in the dtypes of ``node`` (scalar or tensor); their names."""
+    dtypes = [v.type.dtype for v in node.inputs]
+    outs = [v.type.dtype for v in node.outputs]
+    if isinstance(op, ps.Composite):
+        return _composite(emit, op, operands)
+    if isinstance(op, ps.Identity) or (isinstance(op, ps.Cast) and dtypes == outs):
+        return [operands[0]]
+    if isinstance(op, ps.Second):
+        return [_cast(emit, operands[1], dtypes[1], outs[0])]
+    if isinstance(op, ps.Cast) and {*dtypes, *outs} <= _PLAIN:
+        return [_cast(emit, operands[0], dtypes[0], outs[0])]
+    if type(op) in FOLDS and len(operands) > 2 and outs[0] in _REAL:
+        typed = [cast(x, d, outs[0]) for x, d in zip(operands, dtypes, strict=True)]
+        expression: str | None = folded(emit, typed, FOLDS[type(op)])
+    else:
+        expression = _expression(op, operands, dtypes, outs[0]) if len(outs) == 1 else None
+    if expression is None:
+        return _by_pytensor(emit, op, operands, dtypes, outs)
+    if outs[0] in _NATURAL or outs[0] == "bool":
+        name = emit.temp(expression)
+        if type(op) is ps.EQ and dtypes == ["int64", "int64"]:
+            emit.equal[name] = (operands[0], operands[1])
+        when = max((ready(emit, x) for x in operands), default=-1)
+        if when >= 0:
+            emit.ready[name] = when + cycles(op)
+        return [name]
+    return [emit.temp(f"{dtype_name(outs[0])}({expression})")]
+
+
+def has_expression(op: Any, node: Any) -> bool:
+    """Whether a scalar op is written as an expression on the dtypes of ``node``."""
+    operands = [f"x{k}" for k in range(len(node.inputs))]
+    dtypes = [v.type.dtype for v in node.inputs]
+    out = node.outputs[0].type.dtype
+    return len(node.outputs) == 1 and _expression(op, operands, dtypes, out) is not None
+
+
+def cast(operand: str, given: str, wanted: str) -> str:
+    """``operand``, of the dtype ``given``, as an expression of the dtype ``wanted``."""
+    if given == wanted:
+        return operand
+    return f"({operand} != 0)" if wanted == "bool" else f"{dtype_name(wanted)}({operand})"
+
+
+def _cast(emit: Emitter, operand: str, given: str, wanted: str) -> str:
+    return operand if given == wanted else emit.temp(cast(operand, given, wanted))
+
+
+def _expression(op: Any, operands: Sequence[str], dtypes: Sequence[str], out: str) -> str | None:
+    """The op as an expression of the dtype ``out``, before it is cut to its size."""
+    kind, kinds = type(op), set(dtypes)
+    if not {*kinds, out} <= _PLAIN:
+        return None
+    if kind in _COMPARISONS and kinds != {"bool"}:
+        if "uint64" in kinds and not kinds.isdisjoint(_SIGNED_INTEGERS):
+            return _exact_comparison(kind, operands, dtypes)
+        return _filled(
+            _COMPARISONS[kind],
+            [
+                cast(x, d, "int64") if d == "bool" else x
+                for x, d in zip(operands, dtypes, strict=True)
+            ],
+        )
+    if kind in _TESTS:
+        return _filled(_TESTS[kind], operands) if kinds <= _REAL else "False"
+    if kind is ps.Switch:
+        # Both are there already; the condition may be any number.
+        one, other = (cast(x, d, out) for x, d in zip(operands[1:], dtypes[1:], strict=True))
+        return f"{one} if {operands[0]} else {other}"
+    if kind in _COMPARISONS:
+        return _filled(_BOOLS[kind], operands) if kind in _BOOLS else None
+    operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
+    if kind is ps.Pow:
+        return _power(*operands, out)
+    if kind is _ANGLE:
+        if out not in _REAL or kinds & _REAL:
+            return None
+        return _filled(f"{{T}}({np.pi}) if {{0}} < 0 else {{T}}(0)", operands, out)
+    if out == "bool":
+        table = _BOOLS
+    elif out in _REAL:
+        table = {**_NUMBERS, **_FLOATS}
+    else:
+        table = {**_NUMBERS, **_INTS, **(_UNSIGNED if out.startswith("u") else _SIGNED)}
+        if kind in _ROUNDINGS:
+            return operands[0]
+    return _filled(table[kind], operands, out) if kind in table else None
+
+
+def _exact_comparison(kind: type, operands: Sequence[str], dtypes: Sequence[str]) -> str:
+    """By value, as NumPy compares uint64 with signed integers."""
+    signed = 0 if dtypes[1] == "uint64" else 1
+    below = (_NEGATIVE_FIRST if signed == 0 else _NEGATIVE_LAST)[kind]
+    both = [cast(x, d, "uint64") for x, d in zip(operands, dtypes, strict=True)]
+    return f"{below} if {operands[signed]} < 0 else {_filled(_COMPARISONS[kind], both)}"
+
+
+class _Joined:
+    """All operands: ``{all: + }`` is their sum."""
+
+    def __init__(self, operands: Sequence[str]) -> None:
+        self.operands = operands
+
+    def __format__(self, between: str) -> str:
+        return between.join(self.operands)
+
+
+def _filled(template: str, operands: Sequence[str], out: str = "float64") -> str:
+    typed = "" if out == "float64" else dtype_name(out)  # (1.0) is a float64
+    return template.format(*operands, all=_Joined(operands), T=typed)
+
+
+_INTEGRAL = re.compile(r"(?:np\.\w+|\()*(-?\d+)(?:\.0)?\)*")
+
+
+def _power(base: str, exponent: str, out: str) -> str | None:
+    """Small integral powers as products, which are what a compiler makes of them too."""
+    found = _INTEGRAL.fullmatch(exponent)
+    n = int(found[1]) if found else 0
+    if not 1 <= abs(n) <= 4 or (n < 0 and out not in _REAL):
+        return f"{base} ** {exponent}" if out in _REAL else f"int_power({base}, {exponent})"
+    product = " * ".join([base] * abs(n)) if n != 4 else f"({base} * {base}) * ({base} * {base})"
+    return product if n > 0 else f"{'' if out == 'float64' else dtype_name(out)}(1.0) / ({product})"
+
+
+def _by_pytensor(
+    emit: Emitter, op: Any, operands: Sequence[str], dtypes: Sequence[str], outs: Sequence[str]
+) -> list[str]:
+    node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
+    function = emit.bind(numba_funcify(op, node=node), "scalar")
+    call = f"{function}({', '.join(operands)})"
+    if len(outs) == 1:
+        return [emit.temp(f"{dtype_name(outs[0])}({call})")]
+    both = emit.temp(call)
+    return [emit.temp(f"{dtype_name(dtype)}({both}[{k}])") for k, dtype in enumerate(outs)]
+
+
+def _composite(emit: Emitter, op: Any, operands: Sequence[str]) -> list[str]:
+    env: dict[Any, str] = dict(zip(op.fgraph.inputs, operands, strict=True))
+
+    def read(v: Any) -> str:
+        if isinstance(v, Constant):
+            return literal(np.asarray(v.data, dtype=v.type.dtype))
+        return env[v]
+
+    for node in op.fgraph.toposort():
+        outs = emit_scalar(emit, node.op, [read(v) for v in node.inputs], node)
+        env.update(zip(node.outputs, outs, strict=True))
+    return [read(v) for v in op.fgraph.outputs]

@@ -1,0 +1,243 @@
+"""Where the elements of a value are: in locals, in memory, or computed when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from loopax.numba_backend.emit.literals import dtype_name, joined
+from loopax.numba_backend.emit.source import Slot, Source, tuple_of
+from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
+from loopax.numba_backend.emit.writer import Writer
+
+
+@dataclass(frozen=True)
+class Counted:
+    """An open loop over an axis: its index, the place in front of it, the position of its block."""
+
+    index: str
+    before: Slot
+    block: int
+
+
+LONGEST = 8  # an axis of more elements is looped over
+
+
+class Storage(Writer):
+    """A writer that knows where values are.
+
+    Parameters
+    ----------
+    source
+        Where the lines go.
+    largest
+        How many elements an array of static shape may have to be held in locals, one for each.
+    """
+
+    def __init__(self, source: Source, largest: int) -> None:
+        super().__init__(source)
+        self.largest = largest
+        self.nest: list[Counted] = []  # of loops over axes, those that are open
+        self.axes: dict[str, tuple[int, int]] = {}  # of a length: the argument and axis that has it
+
+    def constant_value(self, v: Any) -> Any:
+        """A constant of any type; None and slices are themselves."""
+        raise NotImplementedError
+
+    def is_small(self, shape: Sequence[Dim]) -> bool:
+        return (
+            is_static(shape)
+            and max(shape, default=0) <= LONGEST  # type: ignore[type-var]
+            and np.prod(shape, dtype=int) <= self.largest
+        )
+
+    @contextmanager
+    def loops(self, shape: Sequence[Dim]) -> Iterator[list[list[Index]]]:
+        """Nested loops over ``shape``; the indices to write for inside of them.
+
+        Trailing axes that are small and static are not looped over: there is an index for each.
+        """
+        inner = len(shape)
+        while inner and self.is_small(shape[inner - 1 :]):
+            inner -= 1
+        tails = list(np.ndindex(*shape[inner:]))  # type: ignore[arg-type]
+        with ExitStack() as stack:
+            head: list[Index] = []
+            for n in shape[:inner]:
+                head.append(0 if n == 1 else self.source.fresh("i"))
+                if n != 1:
+                    self.scopes.define([str(head[-1])])
+                    self._count(n)
+                    before = self.source.slot()
+                    stack.enter_context(self.block(f"for {head[-1]} in range({n}):"))
+                    loop = Counted(str(head[-1]), before, len(self.scopes.blocks) - 1)
+                    self.nest.append(loop)
+                    stack.callback(self.nest.pop)
+            yield [[*head, *tail] for tail in tails]
+
+    def loop_over_others(self, at: Sequence[Index]) -> Counted | None:
+        """The outermost of the innermost loops, one inside of the other, over other indices than ``at``."""
+        known = {loop.index for loop in self.nest}
+        if not all(isinstance(i, int) or i in known for i in at):
+            return None  # an index that has been computed may follow from any
+        found = None
+        for loop, block in zip(
+            reversed(self.nest), range(len(self.scopes.blocks) - 1, 0, -1), strict=False
+        ):
+            if loop.block != block or loop.index in at:
+                break
+            found = loop
+        return found
+
+    def before_loop(self, loop: Counted, expression: str, at: Sequence[Index], hint: str) -> str:
+        """A local that holds ``expression``, of memory at ``at``, written in front of ``loop``.
+
+        It is written once in another loop over ``at``, where no loop over axes writes to what it reads; but
+        behind that, somebody may.
+        """
+        if known := self.scopes.known(expression):
+            return known
+        name = self.local(hint)
+        loop.before.line(f"{name} = {expression}")
+        if not is_static(at):
+            self.scopes.blocks[loop.block - 1].known[expression] = name
+        return name
+
+    def read(self, value: Value, at: Sequence[Index]) -> str:
+        """The element at an index, as a name or a literal."""
+        if isinstance(value, Virtual):
+            return value.at(at)
+        if isinstance(value, Array):
+            element = f"{value.name}[{joined(at)}]"
+            # LLVM would read it at each step: it cannot know that another array is written to.
+            if not self.scopes.frames and (loop := self.loop_over_others(at)):
+                return self.before_loop(loop, element, at, "t")
+            return self.temp(element)
+        if value.elements.size == 1:
+            return value.elements.item()
+        if not is_static(at):  # a rule that reads many asks for `indexable` before its loop
+            return self.read(self.dense(value), at)
+        return value.elements[tuple(at)]
+
+    def scalar(self, value: Value) -> str:
+        """The one element of a scalar."""
+        return self.read(value, [0] * len(value.shape))
+
+    def in_locals(self, value: Value, shape: Any = None) -> Small:
+        """``value``, of static shape, with each element in a local."""
+        if isinstance(value, Small):
+            return value
+        shape = value.shape if shape is None else shape  # a type may know more than the value
+        elements = np.empty(shape, dtype=object)
+        for at in np.ndindex(*shape):
+            elements[at] = self.read(value, at)
+        return Small(elements, value.dtype)
+
+    def dense(self, value: Value) -> Array:
+        """``value`` in memory: itself where it is there."""
+        if isinstance(value, Array):
+            return value
+        if isinstance(value, Small):
+            level = max(map(self.scopes.level, value.elements.flat), default=0)
+            if level < self.scopes.depth:
+                return self._table(value, level)
+        return self.fresh(value)
+
+    def _table(self, value: Small, level: int) -> Array:
+        """Locals that no step changes, in memory, where a step is to find them by their index."""
+        # With the shape: the lists of (0,) and (0, 2) are equal.
+        key = f"{value.dtype} {value.elements.shape} of {value.elements.tolist()}"
+        name = self.scopes.known(key)
+        if name is None:
+            frame = self.scopes.frames[level]
+            name = self.room(value.shape, value.dtype, frame.before)
+            self.scopes.define([name], level)
+            self.scopes.blocks[frame.block].known[key] = name
+            for at in np.ndindex(*value.elements.shape):
+                frame.before.line(f"{name}[{joined(at)}] = {value.elements[at]}")
+        return Array(name, value.shape, value.dtype, compact=True)
+
+    def fresh(self, value: Value, reuse: bool = True) -> Array:
+        """A copy in memory that nothing else sees, in C order; `empty` says what ``reuse`` is."""
+        name = self.empty(value.shape, value.dtype, reuse=reuse)
+        self.copy(value, name)
+        return Array(name, value.shape, value.dtype, fresh=True, compact=True)
+
+    def copy(self, value: Value, name: str) -> None:
+        """Write the elements of ``value`` into the array ``name``."""
+        if isinstance(value, Virtual) and value.empty:
+            return
+        if isinstance(value, Small):
+            for at in np.ndindex(*value.elements.shape):
+                self.line(f"{name}[{joined(at)}] = {value.elements[at]}")
+            return
+        with self.loops(value.shape) as outer:
+            for at in outer:
+                self.line(f"{name}[{joined(at)}] = {self.read(value, at)}")
+
+    def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> str:
+        """Room for an array, in C order. In a loop it is one for all steps, if its shape is."""
+        shape = [self.scopes.canonical(n) for n in shape]
+        for n in shape:
+            self._count(n)
+        level = max((self.scopes.level(n) for n in shape), default=0)
+        if not reuse or level >= self.scopes.depth:
+            dims = tuple_of([str(n) for n in shape])
+            return self.temp(f"np.empty({dims}, {dtype_name(dtype)})", hint)
+        name = self.room(shape, dtype, self.scopes.frames[level].before, hint)
+        self.scopes.define([name], level)
+        self.scopes.rooms.add(name)
+        return name
+
+    def room(self, shape: Sequence[Dim], dtype: str, slot: Slot, hint: str = "a") -> str:
+        """An array that is made at another place, which may come before the check of a length."""
+        name = self.local(hint)
+        dims = tuple_of([str(n) if isinstance(n, int) else f"max({n}, 0)" for n in shape])
+        slot.line(f"{name} = np.empty({dims}, {dtype_name(dtype)})")
+        return name
+
+    def is_room(self, array: Array) -> bool:
+        """Whether the memory of ``array`` has been there before the innermost loop, for each step."""
+        return array.name in self.scopes.rooms
+
+    def _count(self, n: Dim) -> None:
+        """A step loops over ``n``: worth knowing, where it is small."""
+        if self.scopes.frames and isinstance(n, str):
+            self.scopes.looped.add(n)
+
+    def indexable(self, value: Value) -> Value:
+        """``value``, such that an index that is not static can be read."""
+        return self.dense(value) if isinstance(value, Small) and value.elements.size > 1 else value
+
+    def array(self, name: str, variable: Any, fresh: bool = False) -> Array:
+        """The `Array` of a local, its dimensions those that the type of ``variable`` gives."""
+        shape = [
+            self.number(f"{name}.shape[{k}]", "n") if n is None else n
+            for k, n in enumerate(variable.type.shape)
+        ]
+        self.scopes.lengths.update(n for n in shape if isinstance(n, str))
+        return Array(name, tuple(shape), variable.type.dtype, fresh)
+
+    def argument(self, k: int, name: str, variable: Any, known: dict[int, int]) -> Array:
+        """The same for argument ``k``, of which the lengths of some axes are known."""
+        shape = list(variable.type.shape)
+        for axis, n in enumerate(shape):
+            if n is None:
+                n = known.get(axis) or self.number(f"{name}.shape[{axis}]", "n")
+                if isinstance(n, str):
+                    self.axes[n] = (k, axis)
+                    self.scopes.lengths.add(n)
+                shape[axis] = n
+        return Array(name, tuple(shape), variable.type.dtype, compact=True)
+
+    def contiguous(self, value: Value) -> str:
+        """``value`` in memory, row by row or column by column, as products take it."""
+        if isinstance(value, Virtual) and value.view is not None:
+            return self.number(value.view, "a")
+        if isinstance(value, Array) and not value.compact:
+            return self.number(f"np.ascontiguousarray({value.name})", "a")
+        return self.dense(value).name

@@ -1,0 +1,1 @@
+"""The ops of the IR in PyTensor's own Numba mode."""

@@ -1,0 +1,31 @@
+"""The conversions of ops, registered with PyTensor before it first needs them.
+
+PyTensor's registry of Numba conversions is a module that imports Numba, so that registering with it
+at ``import loopax`` would cost everybody the import. PyTensor's own linker imports it when it first
+converts a graph; a rewrite that only runs in Numba's modes comes just before that.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import GraphRewriter
+
+NAME = "loopax_numba_conversions"
+
+
+class ImportConversions(GraphRewriter):
+    """Changes nothing: a graph is about to be converted to Numba."""
+
+    def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
+        for module in ("conversions", "scan_conversion"):
+            import_module(f"loopax.numba_backend.pytensor_mode.{module}")
+
+
+def register_with_pytensor() -> None:
+    """Let ``pytensor.function(..., mode="NUMBA")`` compile graphs with ops of the IR."""
+    if NAME not in optdb:
+        optdb.register(NAME, ImportConversions(), "numba", position=0)

@@ -1,0 +1,129 @@
+"""Factorizations and determinants. See `matrices.py` for what is done at which size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.linalg.decomposition.lu import LUFactor, PivotToPermutations
+from pytensor.tensor.linalg.decomposition.qr import QR
+from pytensor.tensor.linalg.summary import Det, SLogDet
+
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Dim, Small, Value, small
+from loopax.numba_backend.rules.linalg import written_out as out
+from loopax.numba_backend.rules.linalg.matrices import (
+    by_size,
+    nan_unless,
+    room_for_pivots,
+    square,
+    typed,
+    written_out,
+)
+
+
+@rule(Cholesky)
+@by_size
+def cholesky(site: Site, a: Value) -> Any:
+    emit, lower, dtype = site.emit, site.op.lower, site.out.type.dtype
+    n, a = square(emit, a), typed(emit, a, dtype)
+    if written_out(emit, n, out.TRIANGULAR, (n, n)):
+        elements = emit.in_locals(a, (n, n)).elements
+        found, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
+        found = out.nan_unless(emit, definite, found, dtype)
+        return Small(found if lower else found.T, dtype)
+    array = emit.fresh(a)
+    nan_unless(emit, f"cholesky({array.name}, {lower})", array)
+    return array
+
+
+@rule(LUFactor)
+@by_size
+def lu_factor(site: Site, a: Value) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    n = square(emit, a)
+    if written_out(emit, n, out.EXCHANGED, (n, n)):
+        found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        typed = [emit.temp(f"np.int32({p})") for p in pivots]
+        return Small(out.nan_unless(emit, good, found, dtype), dtype), small(typed, "int32")
+    array, name = emit.fresh(a), room_for_pivots(emit, n)
+    nan_unless(emit, f"lu_factor({array.name}, {name})", array)
+    return array, Array(name, (n,), "int32", fresh=True)
+
+
+@rule(PivotToPermutations)
+def pivot_to_permutations(site: Site, pivots: Value) -> Any:
+    emit = site.emit
+    given = emit.dense(pivots).name
+    order = emit.empty(pivots.shape, "int64")
+    emit.line(f"permutation({given}, {order})")
+    if not site.op.inverse:
+        back = emit.empty(pivots.shape, "int64")
+        emit.line(f"invert_order({order}, {back})")
+        order = back
+    return Array(order, pivots.shape, "int64", fresh=True)
+
+
+@rule(QR)
+def qr(site: Site, a: Value) -> Any:
+    """PyTensor's conversion drops the rows of zeros below ``R`` (3.3.7): all modes but two have them."""
+    emit, op = site.emit, site.op
+    outs = leaf(site, a)
+    if op.mode != "r":
+        return outs
+    rows = emit.dense(outs[0])
+    m, n = a.shape
+    whole = emit.empty([m, n], rows.dtype)
+    emit.line(f"{whole}[:] = 0")
+    emit.line(f"{whole}[:{rows.name}.shape[0]] = {rows.name}")
+    return Array(whole, (m, n), rows.dtype, fresh=True), *outs[1:]
+
+
+# -- determinants -----------------------------------------------------------------------------------
+
+
+@rule(Det)
+@by_size
+def det(site: Site, a: Value) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    n, a = square(emit, a), typed(emit, a, dtype)
+    if written_out(emit, n, out.EXCHANGED, (n, n)):
+        pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
+        product = " * ".join([sign, *pivots])
+        return small(emit.temp(f"{product} if {regular} else {dtype_name(dtype)}(0.0)"), dtype)
+    call = f"determinant({emit.fresh(a).name}, {room_for_pivots(emit, n)})"
+    return small(emit.temp(call), dtype)
+
+
+@rule(SLogDet)
+@by_size
+def slogdet(site: Site, a: Value) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    n, a = square(emit, a), typed(emit, a, dtype)
+    if written_out(emit, n, out.EXCHANGED, (n, n)):
+        pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
+        t = dtype_name(dtype)
+        signs = [f"({t}(-1.0) if {p} < 0 else {t}(1.0))" for p in pivots]
+        logs = " + ".join(f"np.log(abs({p}))" for p in pivots) or f"{t}(0.0)"
+        both = [
+            f"{' * '.join([sign, *signs])} if {regular} else {t}(0.0)",
+            f"{logs} if {regular} else {t}(-np.inf)",
+        ]
+        return tuple(small(emit.temp(e), dtype) for e in both)
+    call = emit.temp(f"log_determinant({emit.fresh(a).name}, {room_for_pivots(emit, n)})")
+    return tuple(small(emit.temp(f"{call}[{k}]"), dtype) for k in range(2))
+
+
+def _pivots_and_sign(emit: Emitter, a: Value, n: Dim, dtype: str) -> tuple[list[str], str, str]:
+    """The pivots, the sign of the row exchanges, and whether no pivot is zero."""
+    found, exchanges, regular = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+    t = dtype_name(dtype)
+    signs = [f"({t}(1.0) if {p} == {k} else {t}(-1.0))" for k, p in enumerate(exchanges[:-1])]
+    return list(found.diagonal()), emit.temp(" * ".join(signs) or f"{t}(1.0)"), regular
+
+
+for _op in (Cholesky, LUFactor, Det, SLogDet):
+    READS_ONCE[_op] = lambda node, position: True

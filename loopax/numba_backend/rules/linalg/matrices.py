@@ -1,0 +1,103 @@
+"""What the rules of linear algebra share: the size decides how a matrix is computed with.
+
+Very small matrices are written out, larger ones are computed in place in a copy by the loops of
+`runtime.linalg`, large ones by LAPACK. Answers to bad input are those of PyTensor's Numba mode: nan from a
+solve or a factorization that fails, an error from the inverse of a singular matrix.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from loopax.numba_backend.emit.emitter import Emitter, Site
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.outlining import outlined
+from loopax.numba_backend.emit.scalars import cast
+from loopax.numba_backend.emit.values import Array, Dim, Small, Value, Virtual, small
+
+_REAL = ("float32", "float64")
+
+
+def square(emit: Emitter, a: Value) -> Dim:
+    """The order of ``a``, checked to be square."""
+    n, m = a.shape
+    if isinstance(n, int) and isinstance(m, int):
+        if n != m:
+            emit.line(f"square({n}, {m})")
+        return min(n, m)
+    if not emit.scopes.same(n, m):
+        name, other = (n, m) if isinstance(n, str) else (m, n)
+        emit.equate("square", name, other)
+    return n if isinstance(n, int) else m
+
+
+def typed(emit: Emitter, a: Value, dtype: str) -> Value:
+    """``a`` in the dtype of the result."""
+    if a.dtype == dtype:
+        return a
+    source = emit.indexable(a)
+    return Virtual(
+        a.shape, dtype, lambda at: emit.temp(cast(emit.read(source, at), a.dtype, dtype))
+    )
+
+
+def written_out(emit: Emitter, n: Dim, largest: int, *shapes: Any) -> bool:
+    return isinstance(n, int) and n <= largest and all(emit.is_small(s) for s in shapes)
+
+
+def nan_unless(emit: Emitter, good: str, array: Array) -> None:
+    with emit.block(f"if not {good}:"):
+        emit.line(f"{array.name}[...] = np.nan")
+
+
+def room_for_pivots(emit: Emitter, n: Dim) -> str:
+    return emit.empty([n], "int32", "pivots")
+
+
+_LARGEST = 32  # from this size on, LAPACK is clearly faster than loops
+
+
+def by_size(function: Any) -> Any:
+    """A rule for matrices of floats: by loops where they are small, by LAPACK where they are large.
+
+    LAPACK takes seconds to compile. Where the size is not known, it is called outside of loops over
+    steps; inside of one the size decides when the program runs.
+    """
+
+    def chosen(site: Site, *values: Value) -> Any:
+        emit, n = site.emit, values[0].shape[0]
+        if any(v.type.dtype not in _REAL for v in site.node.outputs if v.type.dtype != "int32"):
+            return leaf(site, *values)
+        if isinstance(n, int) and n > 1 and all(isinstance(v, Small) for v in values):
+            return outlined(site, function, function.__name__, *values)
+        if isinstance(n, int):
+            return function(site, *values) if n <= _LARGEST else leaf(site, *values)
+        if not emit.scopes.frames:
+            return leaf(site, *values)
+        given = [emit.dense(v) for v in values]
+        n = given[0].shape[0]
+        with emit.block(f"if {n} <= {_LARGEST}:"):
+            found = function(site, *given)
+            found = found if isinstance(found, tuple) else (found,)
+            places = [_place(emit, v) for v in found]
+        with emit.block("else:"):
+            other = leaf(site, *given)
+            for place, v in zip(
+                places, other if isinstance(other, tuple) else (other,), strict=True
+            ):
+                _place(emit, v, place)
+        return tuple(places)
+
+    return chosen
+
+
+def _place(emit: Emitter, value: Value, place: Any = None) -> Any:
+    """A local that holds ``value``, the one of ``place`` where there is one already."""
+    if not value.shape:
+        name = emit.local("y") if place is None else emit.scalar(place)
+        emit.line(f"{name} = {emit.scalar(value)}")
+        return small(name, value.dtype)
+    name = emit.local("a") if place is None else place.name
+    emit.line(f"{name} = {emit.fresh(value).name}")
+    emit.scopes.rooms.add(name)  # it may be the memory of each step
+    return Array(name, value.shape, value.dtype, compact=True)

@@ -1,0 +1,133 @@
+"""Products of matrices and vectors: written out where they are small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pytensor.tensor.math import Dot
+
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.outlining import outlined
+from loopax.numba_backend.emit.schedule import of_products, ready
+from loopax.numba_backend.emit.values import Array, Index, Small, Value, Virtual
+
+_LARGEST = 8  # from this size on, BLAS is faster than a product that is written out
+
+
+_OUTLINED = 8  # multiplications of a product that is a function of its own
+
+
+@rule(Dot)
+def dot(site: Site, a: Value, b: Value) -> Any:
+    emit = site.emit
+    dtype = site.out.type.dtype
+    shape = (*a.shape[:-1], *b.shape[1:])
+    n = emit.agree(a.shape[-1], b.shape[0])
+    if emit.is_small(shape) and isinstance(n, int) and n <= _LARGEST:
+        x, y = emit.in_locals(a, (*a.shape[:-1], n)), emit.in_locals(b, (n, *b.shape[1:]))
+        if n * np.prod(shape, dtype=int) >= _OUTLINED:
+            return outlined(site, _written_out, "dot", x, y)
+        return _written_out(site, x, y)
+    if n == 1:
+        return _outer(site, a, b, shape)
+    floats = a.dtype == b.dtype == dtype and dtype in ("float32", "float64")
+    if floats and len(a.shape) == len(b.shape) == 2 and 1 not in shape:
+        room = emit.empty(shape, dtype)
+        emit.line(f"matmul({emit.contiguous(a)}, {emit.contiguous(b)}, {room})")
+        return Array(room, shape, dtype, fresh=True, compact=True)
+    vectors = [v for v, k in ((a, -2), (b, -1)) if len(v.shape) == 1 or v.shape[k] == 1]
+    if floats and len(vectors) == 1:
+        return _matrix_by_vector(site, a, b, shape, vectors[0] is b)
+    if any(m != 1 for m in shape):  # each element is read more than once
+        a, b = emit.dense(a), emit.dense(b)
+    a, b = emit.indexable(a), emit.indexable(b)
+
+    is_float = dtype in ("float32", "float64")
+
+    def at(index: Any) -> str:
+        rows: list[Index] = list(index[: len(a.shape) - 1])
+        columns: list[Index] = list(index[len(a.shape) - 1 :])
+        total = emit.temp(f"{dtype_name(dtype)}(0)", "sum")
+        with emit.loops([n]) as indices:
+            for (k,) in indices:
+                p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
+                term = f"{dtype_name(dtype)}({p} * {q})"
+                emit.line(
+                    f"{total} = {f'plus({total}, {term})' if is_float else f'{total} + {term}'}"
+                )
+        return total
+
+    return site.result(Virtual(shape, dtype, at, cheap=False))
+
+
+def _written_out(site: Site, a: Small, b: Small) -> Small:
+    emit, dtype = site.emit, site.out.type.dtype
+    x, y = a.elements, b.elements
+    elements = np.empty((*x.shape[:-1], *y.shape[1:]), dtype=object)
+    for at in np.ndindex(*elements.shape):
+        row, column = x[at[: x.ndim - 1]], y[(slice(None), *at[x.ndim - 1 :])]
+        pairs = list(zip(row, column, strict=True))
+        elements[at] = _cast(emit, of_products(emit, pairs) if pairs else "0.0", a, b, dtype)
+        when = max((ready(emit, x) for pair in pairs for x in pair), default=-1)
+        if when >= 0:
+            emit.ready[elements[at]] = when + 4 + 4 * len(pairs).bit_length()
+    return Small(elements, dtype)
+
+
+def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
+    """A sum of one term."""
+    emit, dtype = site.emit, site.out.type.dtype
+    rows = len(a.shape) - 1
+    a, b = (emit.indexable(v if _is_cheap(v) else emit.dense(v)) for v in (a, b))
+
+    def at(index: Any) -> str:
+        p, q = emit.read(a, [*index[:rows], 0]), emit.read(b, [0, *index[rows:]])
+        return _cast(emit, f"{p} * {q}", a, b, dtype)
+
+    return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
+
+
+def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -> Any:
+    """``a @ b``, where b is a column (``right``), or a is a row: then it is ``b.T @ a``."""
+    emit, dtype = site.emit, site.out.type.dtype
+    matrix, vector = (a, b) if right else (_transposed(emit, b), a)
+    if len(vector.shape) == 2:
+        vector = _line(emit, vector, 0 if right else 1)
+    m = matrix.shape[0]
+    room = emit.empty([m], dtype)
+    emit.line(f"matvec({emit.contiguous(matrix)}, {emit.contiguous(vector)}, {room})")
+    if len(shape) == 1:
+        return Array(room, tuple(shape), dtype, fresh=True, compact=True)
+    return Virtual(
+        tuple(shape), dtype, lambda at: emit.read(Array(room, (m,), dtype), [at[not right]])
+    )
+
+
+def _line(emit: Emitter, v: Value, axis: int) -> Value:
+    """A matrix of one column or row as a vector along ``axis``."""
+    v = emit.indexable(v)
+    if isinstance(v, Virtual) and v.flat is not None and len(v.flat.shape) == 1:
+        return v.flat
+    return Virtual(
+        (v.shape[axis],), v.dtype, lambda at: emit.read(v, [at[0], 0] if axis == 0 else [0, at[0]])
+    )
+
+
+def _transposed(emit: Emitter, v: Value) -> Value:
+    if isinstance(v, Small):
+        return Small(v.elements.T, v.dtype)
+    view = f"{emit.contiguous(v)}.T" if isinstance(v, Array) or v.view is not None else None
+    return Virtual(
+        v.shape[::-1], v.dtype, lambda at: emit.read(v, at[::-1]), _is_cheap(v), view=view
+    )
+
+
+def _is_cheap(v: Value) -> bool:
+    return not isinstance(v, Virtual) or v.cheap
+
+
+def _cast(emit: Emitter, expression: str, a: Value, b: Value, dtype: str) -> str:
+    plain = a.dtype == b.dtype == dtype and dtype in ("float64", "float32")
+    return emit.temp(expression if plain else f"{dtype_name(dtype)}({expression})")

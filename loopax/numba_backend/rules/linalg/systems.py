@@ -1,0 +1,215 @@
+"""Inverses, and systems of linear equations. See `matrices.py` for what is done at which size."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.solvers.psd import CholeskySolve
+from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.leaf import leaf
+from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.uses import READS_ONCE
+from loopax.numba_backend.emit.values import Array, Dim, Small, Value, Virtual
+from loopax.numba_backend.rules.linalg import written_out as out
+from loopax.numba_backend.rules.linalg.matrices import by_size, square, typed, written_out
+
+
+@rule(MatrixInverse)
+@by_size
+def inverse(site: Site, a: Value) -> Any:
+    emit, dtype = site.emit, site.out.type.dtype
+    n, a = square(emit, a), typed(emit, a, dtype)
+
+    if not written_out(emit, n, out.EXCHANGED, (n, n)):
+        w = _augmented(emit, a, n, n, dtype)
+        emit.line(f"inverse({w}, {n})")
+        return _behind(emit, w, n, n, dtype)
+    unit = np.array(
+        [[f"{dtype_name(dtype)}({i == j})" for j in range(n)] for i in range(n)], object
+    )
+    found, good = _solved(emit, a, n, Small(unit.reshape((n, n)), dtype), dtype)
+    with emit.block(f"if not {good}:"):
+        emit.line('raise np.linalg.LinAlgError("Singular matrix")')
+    return found
+
+
+def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, str]:
+    """The solution for the columns of ``b``, and whether ``a`` is regular."""
+    if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
+        found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        x = out.exchanged(emit, emit.in_locals(b).elements, pivots)
+        x = out.triangular_solve(emit, found, x, lower=True, unit=True)
+        return Small(out.triangular_solve(emit, found, x, lower=False, unit=False), dtype), good
+    return _eliminated(emit, a, n, b, dtype)
+
+
+def _eliminated(
+    emit: Emitter, a: Value, n: Dim, b: Value, dtype: str, triangle: bool | None = None
+) -> tuple[Any, str]:
+    """The same in memory; of a symmetric ``a`` only the lower ``triangle`` (or the upper) is read."""
+    m = b.shape[1]
+    w = _augmented(emit, a, n, m, dtype)
+    b = b if emit.is_small([n, m]) else emit.indexable(b)
+    with emit.loops([n, m]) as indices:
+        for i, j in indices:
+            emit.line(f"{w}[{i}, {_after(emit, n, j)}] = {emit.read(b, [i, j])}")
+    if triangle is not None:
+        emit.line(f"mirror({w}, {n}, {triangle})")
+    good = emit.temp(f"solve({w}, {n})", "regular")
+    return _behind(emit, w, n, m, dtype), good
+
+
+def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> str:
+    """A matrix that begins with ``a`` and has room for ``m`` columns behind it."""
+    w = emit.empty([n, _after(emit, n, m)], dtype)
+    a = a if emit.is_small([n, n]) else emit.indexable(a)
+    with emit.loops([n, n]) as indices:
+        for i, j in indices:
+            emit.line(f"{w}[{i}, {j}] = {emit.read(a, [i, j])}")
+    return w
+
+
+def _behind(emit: Emitter, w: str, n: Dim, m: Dim, dtype: str) -> Virtual:
+    """The last ``m`` columns of ``w``, the first ``n`` being what they were solved with."""
+    return Virtual((n, m), dtype, lambda at: emit.temp(f"{w}[{at[0]}, {_after(emit, n, at[1])}]"))
+
+
+def _after(emit: Emitter, n: Dim, j: Any) -> Any:
+    both = isinstance(n, int) and isinstance(j, int)
+    return n + j if both else emit.number(f"{n} + {j}")
+
+
+def columns(emit: Emitter, b: Value) -> Value:
+    """``b`` as a matrix: a vector is one column."""
+    if len(b.shape) == 2:
+        return b
+    if isinstance(b, Small):
+        return Small(b.elements.reshape((-1, 1)), b.dtype)
+    return Virtual((b.shape[0], 1), b.dtype, lambda at: emit.read(b, at[:1]))
+
+
+def _prepared(site: Site, a: Value, b: Value) -> tuple[Dim, Value, Value]:
+    """The order of the system, its matrix and its right side as columns, in the dtype of the result."""
+    emit, dtype = site.emit, site.out.type.dtype
+    n, b = square(emit, a), columns(emit, b)
+    emit.agree(n, b.shape[0])
+    if isinstance(n, int):
+        b = _fitted(b, n)
+    return n, typed(emit, a, dtype), typed(emit, b, dtype)
+
+
+def _fitted(b: Value, n: int) -> Value:
+    """``b``, whose number of rows has been found to be ``n``."""
+    if isinstance(b.shape[0], int) and b.shape[0] != n:  # an error is raised before this is read
+        return Virtual((n, b.shape[1]), b.dtype, lambda at: f"{dtype_name(b.dtype)}(0.0)")
+    if isinstance(b, Virtual) and b.shape[0] != n:
+        return Virtual((n, *b.shape[1:]), b.dtype, b.at, b.cheap)
+    return replace(b, shape=(n, *b.shape[1:])) if isinstance(b, Array) else b
+
+
+def _finished(site: Site, x: Any, good: str) -> Value:
+    """The solution, nan all over where there is none; a vector where one was asked for."""
+    emit, dtype = site.emit, site.out.type.dtype
+    if isinstance(x, Small):
+        elements = out.nan_unless(emit, good, x.elements, dtype)
+        return Small(elements[:, 0] if site.out.type.ndim == 1 else elements, dtype)
+    column = [0] * (2 - site.out.type.ndim)
+    if good == "True":
+        if not column:
+            return x
+        return Virtual(x.shape[:1], dtype, lambda at: emit.read(x, [*at, *column]))
+    nan = f"{dtype_name(dtype)}(np.nan)"
+    return site.result(
+        Virtual(
+            x.shape[: site.out.type.ndim],
+            dtype,
+            lambda at: emit.temp(f"{emit.read(x, [*at, *column])} if {good} else {nan}"),
+        )
+    )
+
+
+@rule(Solve)
+@by_size
+def solve(site: Site, a: Value, b: Value) -> Any:
+    emit, op, dtype = site.emit, site.op, site.out.type.dtype
+    kind = op.assume_a
+    if kind not in ("gen", "sym", "her", "pos"):
+        return leaf(site, a, b)
+    n, a, b = _prepared(site, a, b)
+    if kind == "pos":
+        return _by_cholesky(site, a, n, b)
+    if kind == "gen":
+        return _finished(site, *_solved(emit, a, n, b, dtype))
+    if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
+        elements = emit.in_locals(a, (n, n)).elements.copy()
+        for i, j in zip(*np.tril_indices(len(elements), -1), strict=True):
+            to, from_ = ((j, i), (i, j)) if op.lower else ((i, j), (j, i))
+            elements[to] = elements[from_]
+        return _finished(site, *_solved(emit, Small(elements, dtype), n, b, dtype))
+    return _finished(site, *_eliminated(emit, a, n, b, dtype, op.lower))
+
+
+def _by_cholesky(site: Site, a: Value, n: Dim, b: Value) -> Value:
+    emit, lower, dtype = site.emit, site.op.lower, site.out.type.dtype
+    if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
+        elements = emit.in_locals(a, (n, n)).elements
+        factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
+        x = emit.in_locals(b).elements
+        x = out.triangular_solve(emit, factor, x, lower=True, unit=False)
+        x = out.triangular_solve(emit, factor.T, x, lower=False, unit=False)
+        return _finished(site, Small(x, dtype), definite)
+    array, x = emit.fresh(a), emit.fresh(b)
+    good = emit.temp(f"cholesky({array.name}, {lower})", "definite")
+    _two_solves(emit, array, x, lower)
+    return _finished(site, x, good)
+
+
+@rule(SolveTriangular)
+@by_size
+def solve_triangular(site: Site, a: Value, b: Value) -> Any:
+    emit, op, dtype = site.emit, site.op, site.out.type.dtype
+    n, a, b = _prepared(site, a, b)
+    unit = op.unit_diagonal
+    if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
+        elements = emit.in_locals(a, (n, n)).elements
+        x = out.triangular_solve(emit, elements, emit.in_locals(b).elements, op.lower, unit)
+        return _finished(site, Small(x, dtype), "True" if unit else out.regular(elements))
+    x, factor = emit.fresh(b), emit.dense(a)
+    call = f"triangular_solve({factor.name}, {x.name}, {op.lower}, {unit})"
+    return _finished(site, x, emit.temp(call, "regular"))
+
+
+@rule(CholeskySolve)
+@by_size
+def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
+    emit, lower, dtype = site.emit, site.op.lower, site.out.type.dtype
+    n, c, b = _prepared(site, c, b)
+    if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
+        factor = emit.in_locals(c, (n, n)).elements
+        factor = factor if lower else factor.T
+        x = out.triangular_solve(emit, factor, emit.in_locals(b).elements, True, unit=False)
+        x = out.triangular_solve(emit, factor.T, x, False, unit=False)
+        return _finished(site, Small(x, dtype), "True")
+    x, array = emit.fresh(b), emit.dense(c)
+    _two_solves(emit, array, x, lower)
+    return _finished(site, x, "True")
+
+
+def _two_solves(emit: Emitter, factor: Array, x: Array, lower: bool) -> None:
+    """``x`` becomes the solution with the matrix that ``factor`` is the Cholesky factor of."""
+    calls = [
+        f"triangular_solve({factor.name}, {x.name}, {lower}, False)",
+        f"transposed_solve({factor.name}, {x.name}, {lower})",
+    ]
+    for call in calls if lower else reversed(calls):
+        emit.line(call)
+
+
+READS_ONCE[MatrixInverse] = READS_ONCE[Solve] = lambda node, position: True
+READS_ONCE[SolveTriangular] = READS_ONCE[CholeskySolve] = lambda node, position: position == 1

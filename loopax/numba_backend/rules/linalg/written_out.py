@@ -1,0 +1,108 @@
+"""Linear algebra of very small matrices, written out: each element is a local, nothing is called.
+
+The matrices are arrays of names (see `Small`). The steps are those of `runtime.linalg`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.literals import dtype_name
+
+EXCHANGED = 4  # the largest matrix whose row exchanges are written out
+TRIANGULAR = 4  # the largest triangular one
+
+
+def _locals(emit: Emitter, elements: np.ndarray) -> np.ndarray:
+    """New locals, which may be assigned to."""
+    new = np.empty(elements.shape, dtype=object)
+    for at in np.ndindex(*elements.shape):
+        new[at] = emit.temp(elements[at])
+    return new
+
+
+def _minus(start: str, products: Sequence[tuple[str, str]]) -> str:
+    return " - ".join([start, *(f"{a} * {b}" for a, b in products)])
+
+
+def _exchange(emit: Emitter, a: Sequence[str], b: Sequence[str]) -> None:
+    emit.line(f"{', '.join([*a, *b])} = {', '.join([*b, *a])}")
+
+
+def _all(conditions: Sequence[str]) -> str:
+    return " and ".join(conditions) or "True"
+
+
+def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[str], str]:
+    """The factors, the row that each row was exchanged with, and whether no pivot is zero."""
+    n, a = len(a), _locals(emit, a)
+    pivots = [emit.temp(str(k), "p") for k in range(n)]
+    for k in range(n - 1):
+        best = emit.temp(f"abs({a[k, k]})")
+        for i in range(k + 1, n):
+            with emit.block(f"if abs({a[i, k]}) > {best}:"):
+                emit.line(f"{best}, {pivots[k]} = abs({a[i, k]}), {i}")
+        for i in range(k + 1, n):
+            with emit.block(f"if {pivots[k]} == {i}:"):
+                _exchange(emit, a[k], a[i])
+        for i in range(k + 1, n):
+            emit.line(f"{a[i, k]} = {a[i, k]} / {a[k, k]}")
+            for j in range(k + 1, n):
+                emit.line(f"{a[i, j]} = {a[i, j]} - {a[i, k]} * {a[k, j]}")
+    return a, pivots, emit.temp(_all([f"{a[k, k]} != 0" for k in range(n)]), "regular")
+
+
+def exchanged(emit: Emitter, b: np.ndarray, pivots: Sequence[str]) -> np.ndarray:
+    """The rows of ``b`` after the exchanges of `lu_factor`."""
+    b = _locals(emit, b)
+    for k, p in enumerate(pivots[:-1]):
+        for i in range(k + 1, len(pivots)):
+            with emit.block(f"if {p} == {i}:"):
+                _exchange(emit, b[k].ravel(), b[i].ravel())
+    return b
+
+
+def triangular_solve(
+    emit: Emitter, a: np.ndarray, b: np.ndarray, lower: bool, unit: bool
+) -> np.ndarray:
+    """The solution of a triangular system for each column of ``b``."""
+    n = len(a)
+    x = np.empty(b.shape, dtype=object)
+    for i in range(n) if lower else reversed(range(n)):
+        done = range(i) if lower else range(i + 1, n)
+        for j in range(b.shape[1]):
+            top = _minus(b[i, j], [(a[i, k], x[k, j]) for k in done])
+            x[i, j] = emit.temp(top if unit else f"({top}) / {a[i, i]}")
+    return x
+
+
+def cholesky(emit: Emitter, a: np.ndarray, dtype: str) -> tuple[np.ndarray, str]:
+    """The lower factor, from the lower triangle, and whether ``a`` is positive definite."""
+    n = len(a)
+    found = np.full((n, n), f"{dtype_name(dtype)}(0.0)", dtype=object)
+    squares = []
+    for j in range(n):
+        squares.append(emit.temp(_minus(a[j, j], [(found[j, k],) * 2 for k in range(j)])))
+        found[j, j] = emit.temp(f"np.sqrt({squares[-1]})")
+        for i in range(j + 1, n):
+            top = _minus(a[i, j], [(found[i, k], found[j, k]) for k in range(j)])
+            found[i, j] = emit.temp(f"({top}) / {found[j, j]}")
+    return found, emit.temp(_all([f"not {s} <= 0" for s in squares]), "definite")
+
+
+def nan_unless(emit: Emitter, good: str, x: np.ndarray, dtype: str) -> np.ndarray:
+    """``x`` in locals of its own, all of them nan where ``good`` is false."""
+    if good == "True" or not x.size:
+        return x
+    x = _locals(emit, x)
+    with emit.block(f"if not {good}:"):
+        emit.line(f"{' = '.join(x.flat)} = {dtype_name(dtype)}(np.nan)")
+    return x
+
+
+def regular(a: np.ndarray) -> str:
+    """Whether no element of the diagonal is zero."""
+    return f"({_all([f'{a[k, k]} != 0' for k in range(len(a))])})"

@@ -1,0 +1,1 @@
+"""Functions that an emitted program calls."""

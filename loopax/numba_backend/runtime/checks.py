@@ -1,0 +1,239 @@
+"""The few functions that an emitted program calls: checks of indices and lengths."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numba.core import types
+from numba.extending import overload
+
+from loopax.numba_backend.runtime import division, linalg, ordering, products, sums
+
+
+@njit
+def index(i: int, n: int) -> int:
+    """Position ``i`` of an axis of length ``n``, counted from the end where it is negative."""
+    if i < 0:
+        i += n
+    if i < 0 or i >= n:
+        raise IndexError("index is out of bounds")
+    return i
+
+
+@njit
+def slice_forward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
+    """First position and number of positions of ``start:stop:step`` with a positive step."""
+    if start < 0:
+        start = max(start + n, 0)
+    if stop < 0:
+        stop += n
+    distance = min(stop, n) - start
+    return start, (distance - 1) // step + 1 if distance > 0 else 0
+
+
+@njit
+def slice_backward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
+    """First position and number of positions of ``start:stop:step`` with a negative step."""
+    if start < 0:
+        start = max(start + n, -1)
+    if stop < 0:
+        stop = max(stop + n, -1)
+    start = min(start, n - 1)
+    distance = start - stop
+    return start, (distance - 1) // -step + 1 if distance > 0 else 0
+
+
+@njit
+def slice_bounds(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
+    """The same for a step whose sign is only known now."""
+    if step == 0:
+        raise ValueError("slice step cannot be zero")
+    if step > 0:
+        return slice_forward(start, stop, step, n)
+    return slice_backward(start, stop, step, n)
+
+
+@njit
+def agree(n: int, m: int) -> int:
+    """The common length of two axes; only an axis whose type says so is broadcast."""
+    if n != m:
+        raise ValueError("Input dimension mismatch: the lengths of two axes differ")
+    return n
+
+
+@njit
+def specified(n: int, m: int) -> None:
+    if n != m:
+        raise AssertionError("SpecifyShape: a length is not the one specified")
+
+
+class StateChangesShape(Exception):
+    """A state does not keep its shape: the program has to be written in another way."""
+
+
+@njit
+def keeps(n: int, m: int) -> None:
+    if n != m:
+        raise StateChangesShape
+
+
+@njit
+def stride(n: int, m: int) -> int:
+    """How an axis of length ``n`` is read where ``m`` are written: 0 where it is broadcast."""
+    if n == m:
+        return 1
+    if n != 1:
+        raise ValueError("could not broadcast input array to the shape that is written to")
+    return 0
+
+
+@njit
+def broadcast(n: int, m: int) -> int:
+    """The common length of two axes, either of which may be 1."""
+    if n == m or m == 1:
+        return n
+    if n != 1:
+        raise ValueError("shape mismatch: two lengths differ, and neither is 1")
+    return m
+
+
+@njit
+def broadcast_index(n: int, m: int) -> int:
+    """The common length of two axes, of which one of length 1 is stretched."""
+    if n == m or m == 1:
+        return n
+    if n != 1:
+        raise IndexError("shape mismatch: indexing arrays could not be broadcast together")
+    return m
+
+
+@njit
+def mask_length(n: int, m: int) -> None:
+    if n != m:
+        raise IndexError("boolean index did not match indexed array along one axis")
+
+
+@njit
+def same_size(n: int, m: int) -> None:
+    if n != m:
+        raise ValueError("cannot reshape array: its size is another one")
+
+
+@njit
+def left_over(total: int, rest: int) -> int:
+    """The length of the axis that makes an array of ``total`` elements, ``rest`` without it."""
+    if rest <= 0 or total % rest != 0:
+        raise ValueError("cannot reshape array: its size is another one")
+    return total // rest
+
+
+@njit
+def length_of(n: int, total: int, whole: int) -> int:
+    """A length of a new shape whose product is ``whole``; -1 is what is left over."""
+    if n == -1:
+        return left_over(total, -whole)
+    if n < 0 or (whole >= 0 and whole != total):
+        raise ValueError("cannot reshape array: its size is another one")
+    return n
+
+
+@njit
+def range_length(start: float, stop: float, step: float) -> int:
+    """How many elements ``arange`` has."""
+    n = np.ceil((stop - start) / step)
+    if not abs(n) < 2**62:
+        raise ValueError("Maximum allowed size exceeded")
+    return max(int(n), 0)
+
+
+@njit
+def repeated(counts: Any, n: int) -> Any:
+    """The position that each element of ``repeat`` comes from; one count may stand for all."""
+    if counts.shape[0] != n and counts.shape[0] != 1:
+        raise ValueError("operands could not be broadcast together: one count for each element")
+    total = 0
+    for k in range(n):
+        count = counts[k % counts.shape[0]]
+        if count < 0:
+            raise ValueError("repeats may not contain negative values.")
+        total += count
+    positions = np.empty(total, np.int64)
+    at = 0
+    for k in range(n):
+        for _ in range(counts[k % counts.shape[0]]):
+            positions[at] = k
+            at += 1
+    return positions
+
+
+@njit
+def size(n: int) -> int:
+    """``n``, a length."""
+    if n < 0:
+        raise ValueError("negative dimensions are not allowed")
+    return n
+
+
+@njit
+def not_empty(n: int) -> None:
+    if n == 0:
+        raise ValueError("zero-size array to reduction operation which has no identity")
+
+
+@njit
+def grown(rows: Any) -> Any:
+    """A copy with room for twice as many rows."""
+    more = np.empty((2 * rows.shape[0],) + rows.shape[1:], rows.dtype)
+    for k in range(rows.shape[0]):
+        more[k] = rows[k]
+    return more
+
+
+def as_scalar(x: Any) -> Any:
+    """The number in a 0-d array, or the number itself."""
+    raise NotImplementedError("only inside of Numba")
+
+
+@overload(as_scalar)
+def _as_scalar(x):  # type: ignore[no-untyped-def]  # Numba compares the two signatures
+    if isinstance(x, types.Array):
+        return lambda x: x.item()
+    return lambda x: x
+
+
+FUNCTIONS = (
+    {"math": math}
+    | linalg.FUNCTIONS
+    | division.FUNCTIONS
+    | ordering.FUNCTIONS
+    | products.FUNCTIONS
+    | sums.FUNCTIONS
+    | {
+        f.__name__: f
+        for f in (
+            index,
+            slice_forward,
+            slice_backward,
+            slice_bounds,
+            agree,
+            broadcast,
+            stride,
+            broadcast_index,
+            mask_length,
+            same_size,
+            left_over,
+            length_of,
+            range_length,
+            repeated,
+            specified,
+            keeps,
+            size,
+            grown,
+            not_empty,
+            as_scalar,
+        )
+    }
+)

@@ -1,0 +1,253 @@
+"""Sizes: what is claimed of lengths and numbers of steps holds in every run."""
+
+import random
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, seed
+from hypothesis import strategies as st
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import scan
+from loopax.ir import evaluate
+from loopax.ir.rows import FitRows, KeepRows
+from loopax.ir.sizes.size import Size
+from loopax.ir.sizes.sizes import Sizes
+from tests.random_loops import RANDOM
+
+x, y = pt.dvector("x"), pt.dmatrix("y")
+n, m = pt.lscalar("n"), pt.lscalar("m")
+small, wide = pt.scalar("small", dtype="int8"), pt.scalar("wide", dtype="int64")
+natural, other = pt.scalar("natural", dtype="uint32"), pt.scalar("other", dtype="uint32")
+
+
+def test_affine():
+    sizes = Sizes()
+    rows = sizes.length(x)
+    assert sizes.of(x.shape[0] + 2 - n) == rows + 2 - sizes.of(n)
+    assert sizes.of(2 * n + n - 3 * n).constant == 0
+    assert sizes.of(n) != sizes.of(m)
+    assert sizes.length(pt.concatenate([x, x, [1.0]])) == rows * 2 + 1
+    assert sizes.length(pt.alloc(0.0, n + 1, 3)) == sizes.of(n) + 1
+    assert sizes.length((x + 1)[::-1]) == rows
+    assert sizes.length(y.T.sum(axis=0)) == sizes.length(y)
+    assert sizes.length(pt.set_subtensor(x[:2], 0.0)) == rows
+    assert sizes.length(pt.split(x, pt.stack([n, m]), n_splits=2, axis=0)[1]) == sizes.of(m)
+    assert sizes.length(pt.arange(x.shape[0])) == rows
+    assert Size(offset=3).constant == 3 and sizes.of(7).constant == 7
+    assert rows.constant is None and (rows * 0).constant == 0
+
+
+def test_lengths_are_not_negative_and_variables_may_be():
+    sizes = Sizes()
+    assert sizes.at_least(sizes.length(x)) and not sizes.at_least(sizes.length(x), 1)
+    assert not sizes.at_least(sizes.of(n)) and not sizes.at_least(-sizes.length(x))
+    assert sizes.at_least(sizes.of(natural)) and not sizes.at_least(-sizes.of(natural))
+
+
+def test_loops_that_are_there_say_that_they_take_no_negative_number_of_steps():
+    final, ys = scan(lambda c, _: (c * 2, c), pt.constant(1.0), length=n)
+    shorter, _ = scan(lambda c, _: (c * 2, c), pt.constant(1.0), length=x.shape[0] - 1)
+    graph = FunctionGraph([n, x], [final, ys, shorter], clone=False)
+    sizes = Sizes(graph)
+    assert sizes.at_least(sizes.of(n)) and not sizes.at_least(sizes.of(n), 1)
+    assert sizes.at_least(sizes.length(x), 1) and sizes.length(ys) == sizes.of(n)
+    plain = Sizes()
+    assert plain.length(ys) == plain.of(n) and not plain.at_least(plain.of(n))
+    assert not plain.at_least(plain.length(x), 1)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        slice(None),
+        slice(None, None, -1),
+        slice(0, None),
+        slice(-1, None, -1),
+        slice(0, x.shape[0]),
+        slice(None, -x.shape[0] - 1, -1),
+        slice(None, x.shape[0] + 5),
+    ],
+)
+def test_windows_that_are_all_of_it(rows):
+    sizes = Sizes()
+    assert sizes.window(x, rows)[1] == sizes.length(x)
+
+
+@pytest.mark.parametrize(
+    "rows", [slice(n), slice(1, None), slice(-2, None), slice(None, None, 2), slice(2, n, -1)]
+)
+def test_windows_that_nobody_knows(rows):
+    """A negative bound counts from the end, one behind the end is clipped."""
+    assert Sizes().window(x, rows) is None
+
+
+def test_windows_of_what_is_long_enough():
+    sizes = Sizes()
+    z = pt.concatenate([x, [1.0, 2.0]])
+    start, count, step = sizes.window(z, slice(1, None))
+    assert (start.constant, count, step) == (1, sizes.length(x) + 1, 1)
+    start, count, step = sizes.window(z, slice(-2, None, -1))
+    assert (start, count, step) == (sizes.length(x), sizes.length(x) + 1, -1)
+    assert sizes.window(z, slice(2, 1))[1].constant == 0
+    assert sizes.length(y[0, 1:]) != sizes.length(y, 1) - 1
+    assert sizes.length(pt.concatenate([y, y], axis=0)[:, None, 0]).constant is None
+
+
+@pytest.mark.parametrize(
+    ("v", "value"),
+    [
+        (pt.constant(100, dtype="int8") + pt.constant(100, dtype="int8"), -56),
+        ((small + 100).astype("int64"), -56),
+        (small.astype("uint8").astype("int64"), 100),
+        (natural - other, 2**32 - 1),
+        (-natural, 2**32 - 2),
+        (n // 2, 1),
+    ],
+)
+def test_what_wraps_around_is_not_followed(v, value):
+    """The last one is here to see that the values are right."""
+    at = {small: 100, n: 3, natural: 2, other: 3}
+    graph = FunctionGraph([*at], [v], clone=True)
+    assert evaluate(graph, *map(np.asarray, at.values()))[0] == value
+    sizes = Sizes()
+    found = sizes.of(v)
+    assert found.constant in (None, value)
+    for base in (small, n, natural, other):
+        assert all(atom is not base for atom, _ in found.terms) or v.owner is None
+
+
+def test_sizes_as_variables():
+    """Of short integers too: what they are in int64."""
+    sizes = Sizes()
+    unsigned = pt.scalar("unsigned", dtype="uint8")
+    for size, value in (
+        (sizes.of(small) + 100, 220),
+        (sizes.of(unsigned) * 2, 400),
+        (-sizes.of(unsigned) + 1, -199),
+        (sizes.length(x) * 3 - 4, 5),
+        (sizes.of(pt.maximum(n, x.shape[0])), 3),
+        (Size(offset=-2), -2),
+    ):
+        v = sizes.variable(size)
+        assert v.type.dtype == "int64"
+        at = {small: 120, unsigned: 200, x: np.ones(3), n: 1}
+        graph = FunctionGraph([*at], [v], clone=True)
+        given = [np.asarray(value, dtype=k.type.dtype) for k, value in at.items()]
+        assert evaluate(graph, *given)[0] == value
+
+
+def test_floats_are_no_sizes():
+    f = pt.dscalar("f")
+    sizes = Sizes()
+    assert sizes.length(pt.arange(0.0, f, 1.0)) != sizes.of(f)
+    assert sizes.of(pt.constant(2.5)).constant is None
+
+
+def test_rows_that_are_kept():
+    sizes = Sizes()
+    assert sizes.length(FitRows()(x, n)) != sizes.of(n)  # which may be negative
+    assert sizes.length(KeepRows()(x, n, x.shape[0])) == sizes.length(x)
+
+
+def test_a_long_chain():
+    v = n
+    for _ in range(400):
+        v = v + 1
+    sizes = Sizes()
+    assert sizes.of(v) == sizes.of(v)
+    assert all(k > 0 for _, k in sizes.of(v).terms)
+
+
+# -- random expressions ------------------------------------------------------------------------------
+
+
+class _Expressions:
+    """Random integers and vectors over `n`, `m` and vectors of other lengths."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.integers: list[Any] = [n, m, small, natural, pt.constant(1), pt.constant(-1)]
+        self.vectors: list[Any] = [x, pt.concatenate([x, [0.0, 0.0]])]
+        for _ in range(6):
+            self.integers.append(self.integer())
+            self.vectors.append(self.vector())
+
+    def integer(self) -> Any:
+        rng = self.rng
+        p, q = rng.choice(self.integers), rng.choice(self.integers)
+        k = rng.randint(-2, 3)
+        return rng.choice(
+            [
+                lambda: rng.choice(self.vectors).shape[0],
+                lambda: rng.choice(self.vectors).shape[0] + k,
+                lambda: p + k,
+                lambda: p - q,
+                lambda: -p,
+                lambda: p * k,
+                lambda: pt.maximum(p, q),
+                lambda: pt.minimum(p, q),
+                lambda: pt.switch(pt.lt(p, q), p, q),
+                lambda: pt.switch(pt.ge(p, k), p, k),
+                lambda: p.astype("int64"),
+            ]
+        )()
+
+    def bound(self) -> Any:
+        return self.rng.choice([None, self.rng.randint(-3, 3), self.rng.choice(self.integers)])
+
+    def vector(self) -> Any:
+        rng, v = self.rng, self.rng.choice(self.vectors)
+        return rng.choice(
+            [
+                lambda: v[self.bound() : self.bound() : rng.choice([None, 1, -1, 2])],
+                lambda: v[self.bound() : self.bound() : rng.choice([None, -1])],
+                lambda: pt.concatenate([v, rng.choice(self.vectors)]),
+                lambda: v * 2,
+                # Not more: an unsigned integer that wraps around is four thousand million.
+                lambda: pt.zeros(pt.minimum(pt.maximum(rng.choice(self.integers), 0), 50)),
+            ]
+        )()
+
+
+@seed(1)
+@RANDOM
+@given(st.integers(0, 10**9))
+def test_claims_hold(number):
+    rng = random.Random(number)
+    made = _Expressions(rng)
+    sizes = Sizes()
+    windows = []
+    for v in made.vectors:
+        rows = slice(made.bound(), made.bound(), rng.choice([None, 1, -1]))
+        if (found := sizes.window(v, rows)) is not None:
+            windows.append((v, rows, found))
+    asked = [*map(sizes.of, made.integers), *map(sizes.length, made.vectors)]
+    truth = [*made.integers, *(v.shape[0] for v in made.vectors)]
+    written = [sizes.variable(a) for a in asked]
+    around = [
+        (pt.arange(v.shape[0])[rows], sizes.variable(start), sizes.variable(count))
+        for v, rows, (start, count, _) in windows
+    ]
+    outputs = [v.astype("int64") for v in truth] + written + [z for t in around for z in t]
+    graph = FunctionGraph([n, m, small, natural, x], outputs, clone=True)
+    for _ in range(6):
+        at = [rng.randint(-4, 4), rng.randint(-4, 4), rng.randint(-4, 4), rng.randint(0, 3)]
+        given_values = [
+            np.asarray(v, dtype=k.type.dtype) for v, k in zip(at, graph.inputs, strict=False)
+        ]
+        values = evaluate(graph, *given_values, np.ones(rng.randint(0, 4)))
+        known = [int(v) for v in values[: len(truth)]]
+        assert known == [int(v) for v in values[len(truth) : 2 * len(truth)]]
+        for one, k in zip(asked, known, strict=True):
+            for least in range(-3, 4):
+                assert not sizes.at_least(one, least) or k >= least
+            for two, j in zip(asked, known, strict=True):
+                assert one != two or k == j
+                assert not sizes.at_least(one - two) or k >= j
+        rest = iter(values[2 * len(truth) :])
+        for (_, _, (_, _, step)), rows, start, count in zip(windows, rest, rest, rest, strict=True):
+            assert len(rows) == count
+            np.testing.assert_array_equal(rows, start + step * np.arange(count))

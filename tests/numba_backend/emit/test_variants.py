@@ -1,0 +1,124 @@
+"""Which functions a program has for which lengths: they are run as Python, nothing is compiled."""
+
+import pickle
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, evaluate
+from loopax.numba_backend.emit import variants as module
+from loopax.numba_backend.runtime.checks import StateChangesShape
+from tests.numba_backend.interpreted import as_python, interpreted, lowered
+
+i = pt.lscalar("i")
+
+
+@pytest.fixture
+def turned():
+    """A state turned by a matrix once for each row: two lengths that are one, and two of a sequence."""
+    A, s0, rows = pt.dmatrix("A"), pt.dvector("s0"), pt.dmatrix("rows")
+    states = pytensor.scan(
+        lambda row, s, A: A @ s + row.sum(),
+        sequences=[rows],
+        outputs_info=[s0],
+        non_sequences=[A],
+        return_updates=False,
+    )
+    return lowered([A, s0, rows], [states[-1]])
+
+
+def lengths(found, n, k=1):
+    """What `find` takes for a state of ``n`` elements and rows of ``k``."""
+    of = {(0, 0): n, (0, 1): n, (1, 0): n, (2, 1): k}
+    return tuple(of[axis] for axis in found.axes)
+
+
+def test_lengths_of_sequences_make_no_function(turned):
+    found = as_python(turned)
+    assert {(0, 0), (0, 1), (1, 0)} <= {*found.axes} and (2, 0) not in found.axes
+
+
+def test_one_function_for_each_set_of_small_lengths(turned):
+    found = as_python(turned)
+    general = found.source
+    two, three = (found.find(lengths(found, n)) for n in (2, 3))
+    assert two is not three and "matvec(" in general and "matvec(" not in found.source
+    assert found.find(lengths(found, 2)) is two is found.found[lengths(found, 2)]
+    long = found.find(lengths(found, module.LONGEST + 1, 20))
+    assert long is found.find(lengths(found, 1000, 20)) and long not in (two, three)
+    assert len(found.found) == 4
+
+
+def test_after_four_sets_one_function_serves_all_others(turned):
+    found = as_python(turned)
+    made = [found.find(lengths(found, n)) for n in range(1, 8)]
+    assert len({*made[:4]}) == 4
+    assert made[4] is made[5] is made[6] and made[4] not in made[:4]
+    assert [found.find(lengths(found, n)) for n in range(1, 8)] == made
+
+
+def test_values_for_every_length(turned):
+    run = interpreted(turned, sized=True)
+    rng = np.random.default_rng(0)
+    for n in (0, 1, 2, 3, 2, 4, 9, 6):
+        given = rng.normal(size=(n, n)), rng.normal(size=n), rng.normal(size=(3, 2))
+        (wanted,) = evaluate(turned, *given)
+        np.testing.assert_allclose(run(*given)[0], wanted, rtol=1e-12, strict=True)
+
+
+def test_lengths_that_do_not_fit_are_an_error_of_the_call(turned):
+    run = interpreted(turned, sized=True)
+    with pytest.raises(ValueError, match="mismatch"):
+        run(np.ones((2, 2)), np.ones(3), np.ones((3, 2)))
+    assert run(np.eye(2), np.ones(2), np.zeros((3, 2)))[0].tolist() == [1.0, 1.0]
+
+
+def test_what_is_remembered_of_lengths_is_limited(turned, monkeypatch):
+    monkeypatch.setattr(module, "_REMEMBERED", 3)
+    found = as_python(turned)
+    functions = [found.find(lengths(found, 2, k)) for k in range(20, 30)]
+    assert len({*functions}) == 1 and len(found.found) <= 3
+
+
+def growing():
+    """A state that doubles at each step, if ``k`` is 2, and one that keeps its shape."""
+    v, s, k = pt.dvector("v"), pt.dvector("s"), pt.lscalar("k")
+    scan = Scan.from_body(
+        BodyArgs(i, [], [v, s], [k]),
+        BodyOuts([pt.tile(v, (k,)) + i, s * 2.0 + v.sum()], [v.shape[0]]),
+    )
+    v0, s0, n = pt.dvector("v0"), pt.dvector("s0"), pt.lscalar("n")
+    return lowered([n, v0, s0, k], scan.bind(ScanArgs(n, [], [v0, s0], [k])))
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_a_state_that_grows_from_step_to_step(sized):
+    graph = growing()
+    run = interpreted(graph, sized)
+    # At first it keeps its shape, then it does not, then it does again.
+    for n, k in ((3, 1), (0, 2), (3, 2), (2, 1), (4, 2)):
+        given = np.array(n), np.array([1.0, -1.0]), np.ones(3), np.array(k)
+        for a, b in zip(run(*given), evaluate(graph, *given), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-12, strict=True)
+
+
+def test_functions_for_states_that_keep_their_shapes_are_not_used_again():
+    found = as_python(growing())
+    sizes = (2,) * len(found.axes)
+    before = found.find(sizes)
+    given = 3, np.array([1.0, -1.0]), np.ones(3), 2
+    with pytest.raises(StateChangesShape):
+        before.py_func(*given)
+    found.changing()
+    assert not found.found
+    after = found.find(sizes)
+    assert after is not before and after.py_func(*given)[0].shape == (16,)
+    found.changing()  # of another thread, later
+    assert found.find(sizes) is after
+
+
+def test_it_does_not_pickle(turned):
+    with pytest.raises(TypeError, match="does not pickle"):
+        pickle.dumps(as_python(turned))
