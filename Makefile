@@ -40,7 +40,7 @@ test-all: $(READY) ## all tests
 docs-check: $(READY) ## run every code block of README.md and docs/
 	$(PYTEST) tests/test_documents.py $(ARGS)
 
-lint: $(VENV)/.installed-lint ## style, format, and the types of ir and lowering
+lint: $(VENV)/.installed-lint ## style, format, and the types of ir, lowering and calling
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy

@@ -36,10 +36,10 @@ class Arguments:
     def __init__(self, program: Program, target: str) -> None:
         self.name = program.name
         self.inputs = program.inputs
-        for spec in [*program.inputs, *program.shared]:
-            if not crosses(spec.variable.type):
+        for v in [spec.variable for spec in [*program.inputs, *program.shared]]:  # type: ignore[attr-defined]
+            if not crosses(v.type):
                 raise UnsupportedOpError(
-                    f"Input {spec.variable} has the type {spec.variable.type}, which does not cross to "
+                    f"Input {v} has the type {v.type}, which does not cross to "
                     f"{target}: inputs and shared variables must be tensors, sparse matrices, random "
                     "generators, slices, None, or typed lists of these. Take out of it what the program "
                     "computes with, and make that an input."

@@ -49,14 +49,16 @@ class SharedContext(Mapping[str, Any]):
         TypeError
             The functions are of two backends, whose values differ.
         """
-        kinds = {f.context_class for f in functions if hasattr(f, "context_class")}
+        kinds: set[type[SharedContext]] = {
+            f.context_class for f in functions if hasattr(f, "context_class")
+        }
         if len(kinds) > 1:
             raise TypeError(
                 "One context is for functions of one backend: JAX's values are JAX arrays and keys, those "
                 "of native code NumPy arrays and generators. Make one with each of them."
             )
         found = {id(s.storage): s for f in functions for s in _shared_by(f)}
-        kind = cls if cls is not SharedContext else backend_named(DEFAULT).context
+        kind: Any = cls if cls is not SharedContext else backend_named(DEFAULT).context
         return (kinds.pop() if kinds else kind).holding([*found.values()])
 
     @classmethod

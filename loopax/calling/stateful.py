@@ -32,6 +32,8 @@ class StatefulFunction:
     ([0, 1, 2], Array(3, dtype=int64), array(0))
     """
 
+    __name__: str  # the function's, by update_wrapper
+
     def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function, self._context, self._live = function, context, live

@@ -39,7 +39,8 @@ class TracedFunction(BackendFunction):
 
     def __init__(self, fn: Callable[..., Any], build: Builder, name: str | None = None) -> None:
         self.__wrapped__ = fn  # inspect.signature follows it
-        self.__name__ = self.__qualname__ = name or getattr(fn, "__name__", "program")
+        self.__name__: str = str(name or getattr(fn, "__name__", "program"))
+        self.__qualname__ = self.__name__
         self.__doc__ = getattr(fn, "__doc__", None)
         self.build = build
         self._traced: dict[Hashable, Any] = {}
@@ -48,6 +49,7 @@ class TracedFunction(BackendFunction):
         return {**self.__dict__, "_traced": {}}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        function: Any
         function, leaves, _ = self.specialized(args, kwargs)
         return function(*leaves)
 
