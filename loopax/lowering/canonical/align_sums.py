@@ -16,6 +16,8 @@ included: a loop that goes through it reads what the step before it made next to
 made. No loop over the same steps can fuse with it, where a loop that reads ``w`` can.
 
 It does not undo itself: a term that is read row by row costs nothing, and would cost one row on.
+
+In the literature: loop shifting (alignment of iterations).
 """
 
 from __future__ import annotations

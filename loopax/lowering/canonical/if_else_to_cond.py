@@ -13,6 +13,8 @@ lazy; its Python, JAX and Numba modes compute both.
 Random draws stay outside: a draw belongs to the state that it leaves behind, which is read elsewhere.
 
 Condition: none. It comes after `stabilize`, whose rewrites see through an IfElse and not into a Cond.
+
+In the literature: code sinking into branches.
 """
 
 from __future__ import annotations

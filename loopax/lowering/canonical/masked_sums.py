@@ -12,6 +12,8 @@ Reason: in JAX a selection has a shape that hangs on values. PyTensor has this r
 with ``switch(m, x, 0)`` for a mask of rows of a matrix too, which is wrong or raises:
 ``x[[True, False]].sum()`` of a 2 x 2 matrix is the sum of its first column there. `stabilize` runs
 this one in its place.
+
+In the literature: if-conversion of a selection.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ number of steps is only a value stays as it is, since a backend with static shap
 
 Reason: JAX differentiates sequences far better than indexing into a constant, whose gradient adds an
 array as large as the constant at every step.
+
+In the literature: access normalization.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ a check of shapes (tagged `shape_unsafe`; one is kept, see below), PyTensor's sc
 no legacy Scan here), the two that turn shapes into tuples for PyTensor's JAX mode (the JAX backend
 knows the values of shapes), and those that are wrong. Where integers are operands, `make_casts_explicit`
 goes before: the rewrites are right for one dtype only.
+
+In the literature: canonicalization.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ Reason: one product of matrices in place of n of a vector and a matrix, and no l
 It comes late: split_loops has put what does not feed the states into loops of their own, which is undone
 by no later fusion. Shapes that do not fit one another raise also where the loop takes no step; a product
 of all rows may differ from that of one in its last bits.
+
+In the literature: loop vectorization.
 """
 
 from __future__ import annotations

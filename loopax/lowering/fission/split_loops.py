@@ -16,6 +16,8 @@ Reason: one operation on all rows costs less than one a step, and a shorter step
 
 Which wins, this or `fuse_loops`: that one comes first, and a row that connects two loops feeds a state
 from then on. What leaves here is no loop any more, so nothing takes it back.
+
+In the literature: loop fission.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ backwards and need both. So two loops do, for any order.
 Which wins, this or `split_loops`: this comes first. It takes a loop apart only to end with fewer; what
 is left in a loop that feeds no state leaves it in `split_loops`, and a row that connects two loops
 feeds a state from here on.
+
+In the literature: loop fusion.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ Reason: PyTensor's rewrites, in `stabilize`, fold constants too, but no fill tha
 reads, and so nothing that follows from one: `tile` is made of them, and the basis of a spectral Gaussian
 process of `tile`. XLA folds no large constant. Constants below a few thousand elements JAX's static stage
 would compute at each trace.
+
+In the literature: constant folding.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ factor is infinite, its derivative is zero and not NaN.
 Reason: PyTensor's gradient of a gradient goes back through the cotangents of all inputs of the first
 one, those that nobody asked for too: sums of products with zero, carried through every loop. It comes
 before `stabilize`, which sees constants in the place of states and folds what is behind them.
+
+In the literature: constant propagation through the carry, optimistic, for the constant 0.
 """
 
 from __future__ import annotations

@@ -21,6 +21,8 @@ Of two errors that a step raises in any case, the one of a node that moves comes
 sequence of the wrong length as well; those that move keep their order.
 
 Reason: a loop computes it in each step. XLA moves some of it by itself, nothing out of a gradient.
+
+In the literature: loop-invariant code motion.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ generator are equal).
 
 Reason: the derivatives of a loop each compute the step again, and the product rule writes one product in
 every order. The terms of a sum may be added in another order than they were: the last bits may differ.
+
+In the literature: common subexpression elimination, up to reassociation.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ Reason: a pullback that needs the states before each step asks a twin of its loo
 each derivative doubles the loops of the one before. Two loops with different stop conditions are
 never twins (PyTensor issue 510 was such a merge, and issue 2252 one of an echoed input that was
 taken for a state).
+
+In the literature: common subexpression elimination of loops.
 """
 
 from __future__ import annotations

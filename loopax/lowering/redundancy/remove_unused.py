@@ -11,6 +11,8 @@ Reason: a pullback computes the cotangents of all inputs, and most programs ask 
 
 An op that raises goes with what it would have been computed for, as it does in PyTensor. So does the
 check of the length of a sequence that is not read: the front end checks it outside, on the number of steps.
+
+In the literature: dead code elimination, through loops.
 """
 
 from __future__ import annotations

@@ -15,6 +15,8 @@ is known before the loop. Where more is read the trace stays, and so do the read
 of a next state is taken from the final, where there surely is one.
 
 Reason: a trace costs memory for each step, and in JAX a loop that stops needs a bound for it.
+
+In the literature: array contraction, to the last row.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ most of them; and more than 4 rows of a loop that stops: the states that a batch
 copied at every step.
 
 Reason: a trace costs memory for each step.
+
+In the literature: array contraction, to a few rows; loop peeling.
 """
 
 from __future__ import annotations
