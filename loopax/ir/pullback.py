@@ -34,11 +34,13 @@ def pullback_graph(op: Any, inputs: Sequence[Variable]) -> FunctionGraph:
     outputs = [v.type() for v in applied]
     given = {k: outputs[k].type() for k in floats(outputs)}
     cotangents = [given.get(k, DisconnectedType()()) for k in range(len(outputs))]
-    found = op.pullback(list(inputs), applied, cotangents)
+    # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: `PermuteRowElements` of
+    # integers raises.
+    found = op.pullback(list(inputs), applied, cotangents) if given else [None] * len(inputs)
     wanted: list[Variable] = []
     for k in floats(inputs):
         x: Any = inputs[k]
-        absent = isinstance(found[k].type, DisconnectedType | NullType)
+        absent = found[k] is None or isinstance(found[k].type, DisconnectedType | NullType)
         if absent:
             wanted.append(x.zeros_like())
         else:

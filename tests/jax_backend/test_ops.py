@@ -40,9 +40,11 @@ from pytensor.tensor.basic import (
     Join,
     MakeVector,
     Nonzero,
+    PermuteRowElements,
     ScalarFromTensor,
     Split,
     TensorFromScalar,
+    permute_row_elements,
     scalar_from_tensor,
     tensor_from_scalar,
 )
@@ -432,6 +434,18 @@ CASES: dict[str, Case] = {
         ArgSortOp,
         lambda: [pt.argsort(V), pt.argsort(K, kind="stable"), pt.argsort(M, axis=0)],
         (V, K, M),
+    ),
+    "permuted rows": Case(
+        PermuteRowElements,
+        lambda: [
+            permute_row_elements(V, pt.argsort(disconnected_grad(V))),
+            permute_row_elements(M, pt.argsort(disconnected_grad(M), axis=1), inverse=True),
+            permute_row_elements(M, pt.argsort(disconnected_grad(M)[0]), inverse=True),
+            permute_row_elements(V[: M.shape[1]], pt.argsort(disconnected_grad(M), axis=1), inverse=True),
+            pt.inverse_permutation(pt.argsort(disconnected_grad(V))),
+        ],
+        (V, M),
+        (V, M),
     ),
     "searchsorted": Case(
         SearchsortedOp,

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,18 @@ def _from_python(f: Any) -> Any:
     code, known = function.__code__, function.__globals__
     used = [known.get(name) for name in code.co_names]
     used += [cell.cell_contents for cell in function.__closure__ or ()]
-    return njit(function) if any(map(_is_native_only, used)) else function
+    return njit(function) if any(map(_is_native_only, used)) else _of_arrays(function)
+
+
+def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
+    """SciPy sums a sparse matrix along an axis to an ``np.matrix``, where native code has a vector."""
+
+    @wraps(function)
+    def run(*values: Any) -> Any:
+        out = function(*values)
+        return out.A1 if isinstance(out, np.matrix) else out
+
+    return run
 
 
 def _is_native_only(f: Any) -> bool:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+from pytensor.tensor.basic import PermuteRowElements
 from pytensor.tensor.extra_ops import SearchsortedOp, Unique
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.static import no_number
 
 
 def _axis(site: Site) -> int | None:
@@ -39,6 +41,17 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
         a, v = a.astype(common), v.astype(common)
     order = sorter[0] if sorter else None
     return jnp.searchsorted(a, v, side=site.op.side, sorter=order)
+
+
+@rule(PermuteRowElements)
+def permute_rows(site: Site, x: Any, y: Any) -> Any:
+    """Each row of ``x`` in the order ``y``, or so that this order gives ``x`` back (``inverse``)."""
+    x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
+    if not site.op.inverse:
+        return jnp.take_along_axis(x, y, axis=-1)
+    # A place that no element of ``y`` names, as `perform` leaves whatever is in memory, has no number.
+    unset = jnp.full(x.shape, no_number(x.dtype), x.dtype)
+    return jnp.put_along_axis(unset, y, x, axis=-1, inplace=False)
 
 
 @rule(Unique)

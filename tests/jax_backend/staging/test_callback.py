@@ -210,6 +210,20 @@ def test_disconnected_grad_keeps_it_out_of_a_derivative(inside):
     np.testing.assert_allclose(tangent, (XS**2).sum())
 
 
+def test_the_pullback_of_an_op_of_integers_is_not_asked_for():
+    """PyTensor asks no op whose outputs are all disconnected, and some raise where they are."""
+
+    class Counting(WithShape):
+        def pullback(self, inputs, outputs, cotangents):
+            return [pt.as_tensor(cotangents[0])]
+
+    x, k = pt.dvector("x"), pt.lvector("k")
+    f = jaxify([x, k], (Counting()(k) * x).sum())
+    ks = np.array([3, 0, 2])
+    assert quiet(f, XS, ks) == (ks**2 * XS).sum()
+    np.testing.assert_array_equal(quiet(jax.grad(f), XS, ks), ks**2)
+
+
 def test_pytensors_gradient_of_an_op_without_a_conversion():
     x = pt.dvector("x")
     for op in (Square(), BlackBoxPullback()):
