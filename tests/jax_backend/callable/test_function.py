@@ -17,7 +17,7 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from loopax import DynamicShapeError, jaxify
+from loopax import DynamicShapeError, LoopTypeError, jaxify
 from tests.compare import primitives
 
 scan = partial(pytensor.scan, return_updates=False)
@@ -183,6 +183,22 @@ def test_numbers_lists_and_arrays_are_taken():
         for x in ([1.0, 2.0], [1, 2], np.array([1, 2], dtype="int16"), jnp.array([1.0, 2.0])):
             found = f(a, x)
             assert float(found) == 9.0 * float(a) and found.dtype == "float64"
+
+
+@pytest.mark.parametrize("shape", [(None,), (3,)])
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_an_array_that_fits_is_not_looked_at_twice(kind, shape, monkeypatch):
+    x = pt.tensor("x", shape=shape, dtype="float64")
+    f = jaxify([x], x.sum())
+    long = kind(np.ones(4))
+    if shape == (3,):
+        with pytest.raises(LoopTypeError, match=r"shape \(3\), but float64, shape \(4,\)"):
+            f(long)
+    for bad in (np.ones((3, 1)), np.ones(3, dtype=complex)):
+        with pytest.raises(LoopTypeError, match="Input 'x'"):
+            f(kind(bad))
+    monkeypatch.delattr("loopax.jax_backend.callable.arguments.accept")
+    assert float(f(kind(XS))) == XS.sum()
 
 
 def test_no_weak_types_come_out():
