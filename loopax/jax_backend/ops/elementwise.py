@@ -16,19 +16,17 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.scalar.loop import ScalarLoop
 from pytensor.scalar.math import PolyGamma
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir.errors import describe
+from loopax.jax_backend.ops.computed_once import computed_once
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
 from loopax.jax_backend.ops.scalars import compares_exactly, scalar_function
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-
-_CLIPS = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum)
 
 
 @rule(Elemwise)
@@ -37,16 +35,15 @@ def elemwise(site: Site, *values: Any) -> Any:
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in values))
     given = tuple(map(_as_number, values))
     scalar_op = site.op.scalar_op
-    if isinstance(scalar_op, _CLIPS):
-        given = tuple(_behind_barrier(x, v) for x, v in zip(given, site.node.inputs, strict=True))
-    elif isinstance(scalar_op, ps.Switch):
+    if isinstance(scalar_op, ps.Switch):
         given = guarded(site, apply_scalar, *given)
     try:
         outs = apply_scalar(site, scalar_op, site.node, given)
     except NotImplementedError:
         return call_back(site, values)
     # A function that does not use all of its inputs has not broadcast to the shape of all of them.
-    return tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
+    outs = tuple(x if jnp.shape(x) == shape else jnp.broadcast_to(x, shape) for x in outs)
+    return tuple(map(jax.lax.optimization_barrier, outs)) if computed_once(site) else outs
 
 
 @rule(ScalarOp)
@@ -140,35 +137,3 @@ def _check_broadcast(site: Site, values: Any) -> None:
                 f"{site.op} got inputs of the lengths {sorted(lengths)} along axis {axis}, for "
                 f"{describe(site.out)}."
             )
-
-
-def _behind_barrier(x: Any, v: Variable) -> Any:
-    """Keep XLA from computing a clipped distance twice, with different roundings.
-
-    A squared distance ``|a|^2 + |b|^2 - 2 a.b`` is 0 or a rounding error on the diagonal. XLA on CPU
-    recomputes it in the backward pass with other roundings than in the forward one, so that the mask
-    of ``clip(d, 0)`` and what it masks disagree: gradients of Gaussian-process kernels came out
-    wrong by three orders of magnitude. Behind a barrier it is computed once.
-    """
-    if not isinstance(x, jax.Array) or x.ndim < 2 or not _is_distance(v):
-        return x
-    return jax.lax.optimization_barrier(x)
-
-
-def _is_distance(v: Variable) -> bool:
-    """Whether ``v`` is a sum with a matrix product among its terms."""
-    stack = [v]
-    for _ in range(16):
-        if not stack:
-            return False
-        node = stack.pop().owner
-        if node is None:
-            continue
-        op: Any = node.op
-        if isinstance(op, Dot) or "Dot" in type(op).__name__ or "Gemm" in type(op).__name__:
-            return True
-        if isinstance(op, DimShuffle | Elemwise) or "Matmul" in str(op):
-            if "Matmul" in str(op):
-                return True
-            stack += node.inputs
-    return False

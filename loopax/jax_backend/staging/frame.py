@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -35,6 +36,15 @@ class Plan:
     outputs: tuple[Variable, ...] = ()
     steps: tuple[tuple[Apply, tuple[bool, ...]], ...] = ()
     read: frozenset[Variable] = frozenset()
+
+    @cached_property
+    def readers(self) -> dict[Variable, list[Apply]]:
+        """The nodes that each variable is an input of."""
+        nodes: dict[Variable, list[Apply]] = {}
+        for node, _ in self.steps:
+            for v in node.inputs:
+                nodes.setdefault(v, []).append(node)
+        return nodes
 
 
 def plan(graph: AbstractFunctionGraph) -> Plan:

@@ -1,0 +1,59 @@
+"""Sums that are compared: XLA on the CPU must not compute them twice, with different roundings.
+
+A squared distance ``|a|^2 + |b|^2 - 2 a.b`` is 0 or a rounding error on the diagonal. XLA computes it again
+in each fusion that reads it, with other roundings in each, so that the mask of ``clip(d, 0)`` and what it
+masks disagree: gradients of Gaussian-process kernels came out wrong by three orders of magnitude, in
+PyTensor's JAX mode too. Behind a barrier it is computed once, for all that read it.
+"""
+
+from __future__ import annotations
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+
+from loopax.jax_backend.staging.evaluate import Site
+
+_COMPARING = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.GE, ps.GT, ps.LE, ps.LT)
+_SUMS = (ps.Add, ps.Sub)
+_LINEAR = (*_SUMS, ps.Mul, ps.TrueDiv, ps.Neg, ps.Cast)  # what hands the sign of a sum on
+_MOST = 16  # nodes that are searched, up or down
+
+
+def computed_once(site: Site) -> bool:
+    """Whether the elementwise ``site`` makes a matrix that comes of a sum, and whose sign decides something."""
+    op = getattr(site.op, "scalar_op", None)
+    return (
+        isinstance(op, _LINEAR)
+        and site.out.type.ndim >= 2
+        and _is_compared(site, site.out)
+        and _has_sum(site.out)
+    )
+
+
+def _is_compared(site: Site, v: Variable) -> bool:
+    readers, stack = site.frame.plan.readers, [v]
+    for _ in range(_MOST):
+        if not stack:
+            return False
+        for node in readers.get(stack.pop(), ()):
+            op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+            if isinstance(op, _COMPARING):
+                return True
+            if isinstance(op, DimShuffle | ps.Cast):
+                stack.append(node.outputs[0])
+    return False
+
+
+def _has_sum(v: Variable) -> bool:
+    stack = [v]
+    for _ in range(_MOST):
+        if not stack:
+            return False
+        node = stack.pop().owner
+        op = node.op.scalar_op if node and isinstance(node.op, Elemwise) else node and node.op
+        if isinstance(op, _SUMS):
+            return True
+        if node and isinstance(op, (*_LINEAR, DimShuffle)):
+            stack += node.inputs
+    return False
