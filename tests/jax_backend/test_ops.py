@@ -613,6 +613,24 @@ def test_bools_are_divided_like_integers():
         close(found, evaluate(FunctionGraph([B, c], [B // c, B % c], clone=True), *values))
 
 
+@pytest.mark.parametrize(
+    "index",
+    {
+        "array": lambda: np.array([1, 1]),
+        "traced array": lambda: K,
+        "traced number": lambda: N,
+        "slice": lambda: slice(1, None, -1),
+        "mask": lambda: B,
+        "all": lambda: slice(None),
+    }.items(),
+    ids=lambda item: item[0],
+)
+def test_bools_that_are_added_up_are_true_where_one_is(index):
+    x = ~B
+    written = [pt.inc_subtensor(x[index[1]()], np.array(v)) for v in (True, False)]
+    agrees(written, (B, K, N), static=(B,) if index[0] == "mask" else ())
+
+
 def test_large_integer_powers():
     # jnp.power looks at the lowest 6 bits of an integer exponent: more would overflow, but not of 0.
     j = pt.lvector("j")

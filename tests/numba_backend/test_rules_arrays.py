@@ -68,6 +68,17 @@ def along(A, C, v, k):
     ]
 
 
+def test_the_extremes_of_bools():
+    """Of PyTensor's own conversion the least is False, and the greatest True, whatever they are of."""
+    b, c = pt.vector("b", dtype="bool"), pt.matrix("c", dtype="bool", shape=(2, 2))
+    outputs = [pt.min(b), pt.max(b), pt.min(c, axis=0), pt.max(c, axis=1, keepdims=True)]
+    outputs += [pt.max(c), pt.min(b[:, None] | c[0], axis=0)]
+    some = np.array([True, False]), np.array([[True, True], [False, True]])
+    every, none = (np.ones(2, bool), np.ones((2, 2), bool)), (np.zeros(3, bool), ~np.ones((2, 2), bool))
+    assert_agrees([b, c], outputs, some, every, none, native=False)
+    assert_agrees([b, c], outputs, some, every, none)
+
+
 def values(nan=0.0):
     def some(*shape):
         x = rng.normal(size=shape).round(1)  # so that there are ties

@@ -57,6 +57,12 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     x = jnp.asarray(x)
     y = jnp.asarray(y).astype(x.dtype)
     sets = site.op.set_instead_of_inc
+    if x.dtype == bool and not sets:  # JAX does not add bools; NumPy's sum of them is `or`
+        return _write(site, x.astype(int), y.astype(int), values, sets) != 0
+    return _write(site, x, y, values, sets)
+
+
+def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if (written := _write_at_mask(site, x, y, values, sets)) is not None:
         return written
     index = _index(site, x, 2, values)
@@ -74,7 +80,7 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     if index.slices:
         entries = _mesh(site, entries, index.slices, x.shape)
     # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
-    bad = no_number(x.dtype) if sets or x.dtype.kind == "b" else no_number(x.dtype) - x[entries]
+    bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
     return x.at[entries].set(y) if sets else x.at[entries].add(y)
 

@@ -115,9 +115,13 @@ _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }
 _IN_ANY_ORDER = {ps.Add: "plus({0}, {1})", ps.Mul: "times({0}, {1})"}  # of floats
+# PyTensor's conversion begins the extremes of bools at infinity, which is true: `min` is False whatever it
+# is of, `max` True (3.0.7 and 3.3.7).
 _BOOL_FOLDS: dict[type, tuple[str, Any]] = {
     ps.AND: ("{0} and {1}", True),
     ps.OR: ("{0} or {1}", False),
+    ps.ScalarMinimum: ("{0} and {1}", True),
+    ps.ScalarMaximum: ("{0} or {1}", False),
 }
 
 

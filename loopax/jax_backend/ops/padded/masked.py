@@ -91,10 +91,14 @@ def shape_i(site: Site, x: PaddedArray) -> Any:
 
 
 def _least(dtype: Any) -> Any:
+    if dtype.kind == "b":
+        return False
     return -np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min
 
 
 def _greatest(dtype: Any) -> Any:
+    if dtype.kind == "b":
+        return True
     return np.inf if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).max
 
 
