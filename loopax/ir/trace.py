@@ -15,10 +15,18 @@ from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType, TensorType
-from pytensor.typed_list.basic import TypedListVariable, make_list
+from pytensor.typed_list.basic import TypedListConstant, TypedListVariable, make_list
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.compat import WithShapes
+
+
+class TraceConstant(TypedListConstant):
+    """A list that is known, also in the body of a loop: PyTensor's own cannot be frozen, as it has no hash."""
+
+    def signature(self) -> Any:
+        row = self.type.ttype
+        return self.type, tuple(row.make_constant(x).signature() for x in self.data)
 
 
 class TraceType(TypedListType):
@@ -28,6 +36,7 @@ class TraceType(TypedListType):
     """
 
     variable_type = TypedListVariable
+    constant_type = TraceConstant
 
     def __init__(self, ttype: Any) -> None:
         super().__init__(ttype)  # type: ignore[no-untyped-call]

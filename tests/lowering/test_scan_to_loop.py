@@ -11,6 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.typed_list import length
 
+import loopax
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -203,6 +204,20 @@ def running_sum(**options: Any) -> Scan:
     return Scan.from_body(
         BodyArgs(i, [x], [s], []), BodyOuts([s + x], [s, x]), ScanOptions(**options)
     )
+
+
+def test_a_trace_that_is_a_list_is_made_in_a_loop_too():
+    """It begins as an empty list, a constant in the body of the loop around it, which has to have a hash."""
+    xs, limit = pt.dvector("xs"), pt.dscalar("limit")
+
+    def doubled(x):
+        return loopax.scan(lambda s, _: (s * 2, s, s > limit), x, None, length=10**12)[1].sum()
+
+    graph = imported([xs, limit], [loopax.map(doubled, xs)]).graph
+    scans = graph.clone()
+    scan_to_loop(graph)
+    for given in np.array([1.0, 5.0, 0.3]), np.array([]):
+        same(*(evaluate(g, given, np.asarray(4.0))[0] for g in (graph, scans)))
 
 
 def test_an_output_that_nobody_reads_has_no_buffer():
