@@ -21,7 +21,7 @@ _MOST = 16  # nodes that are searched, up or down
 
 
 def computed_once(site: Site) -> bool:
-    """Whether the elementwise ``site`` makes a matrix that comes of a sum, and whose sign decides something."""
+    """Whether the elementwise ``site`` makes a matrix that comes of a sum and is compared."""
     op = getattr(site.op, "scalar_op", None)
     return (
         isinstance(op, _LINEAR)

@@ -27,6 +27,7 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.jax_backend.ops.known_indices import in_range
 from loopax.jax_backend.ops.slices import is_basic, write_slices
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -39,7 +40,13 @@ def read(site: Site, x: Any, *values: Any) -> Any:
     if _is_whole(index, x):
         return x
     if not index.dynamic:
-        return (x if isinstance(x, np.ndarray) else jnp.asarray(x))[index.entries]
+        if isinstance(x, np.ndarray):
+            return x[index.entries]
+        x = jnp.asarray(x)
+        if all(isinstance(e, slice | int | None) for e in index.entries):
+            return x[index.entries]
+        entries, facts = in_range(index.entries, x.shape)
+        return x.at[entries].get(**facts)
     x = jnp.asarray(x)
     if index.row is not None and _in_bounds(site, 1, x.shape[0]):
         return jax.lax.dynamic_index_in_dim(x, index.row, keepdims=False)
@@ -72,7 +79,8 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
         if is_basic(index.entries):
             zero = _is_zero(site, site.node.inputs[0])
             return write_slices(x, y, index.entries, sets, from_zero=zero)
-        return x.at[index.entries].set(y) if sets else x.at[index.entries].add(y)
+        at, facts = in_range(index.entries, x.shape)
+        return x.at[at].set(y, **facts) if sets else x.at[at].add(y, **facts)
     if sets and index.row is not None and _in_bounds(site, 2, x.shape[0]):
         row = jnp.broadcast_to(y, x.shape[1:])
         return jax.lax.dynamic_update_index_in_dim(x, row, index.row, 0)
