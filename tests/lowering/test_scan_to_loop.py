@@ -207,7 +207,7 @@ def running_sum(**options: Any) -> Scan:
 
 
 def test_a_trace_that_is_a_list_is_made_in_a_loop_too():
-    """It begins as an empty list, a constant in the body of the loop around it, which has to have a hash."""
+    """It begins as an empty list, a constant in the body of the loop around it, which needs a hash."""
     xs, limit = pt.dvector("xs"), pt.dscalar("limit")
 
     def doubled(x):
@@ -216,8 +216,8 @@ def test_a_trace_that_is_a_list_is_made_in_a_loop_too():
     graph = imported([xs, limit], [loopax.map(doubled, xs)]).graph
     scans = graph.clone()
     scan_to_loop(graph)
-    for given in np.array([1.0, 5.0, 0.3]), np.array([]):
-        same(*(evaluate(g, given, np.asarray(4.0))[0] for g in (graph, scans)))
+    for rows in np.array([1.0, 5.0, 0.3]), np.array([]):
+        same(*(evaluate(g, rows, np.asarray(4.0))[0] for g in (graph, scans)))
 
 
 def test_an_output_that_nobody_reads_has_no_buffer():

@@ -77,7 +77,8 @@ def check_refuses(program, function_of):
 @pytest.mark.parametrize("program", [*due(), *OF_ANY_LENGTH], ids=str)
 def test_values_as_python(program):
     # A list that comes in is taken apart by native code: Python has no tuple of unknown length to take.
-    lists = any(isinstance(v.type, TypedListType) for v in reference.parts(program)[0])
+    inputs = [getattr(v, "variable", v) for v in reference.parts(program)[0]]
+    lists = any(isinstance(v.type, TypedListType) for v in inputs)
     check_values(run(program, compiled if lists else interpreted), program)
 
 

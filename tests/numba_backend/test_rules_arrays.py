@@ -74,7 +74,10 @@ def test_the_extremes_of_bools():
     outputs = [pt.min(b), pt.max(b), pt.min(c, axis=0), pt.max(c, axis=1, keepdims=True)]
     outputs += [pt.max(c), pt.min(b[:, None] | c[0], axis=0)]
     some = np.array([True, False]), np.array([[True, True], [False, True]])
-    every, none = (np.ones(2, bool), np.ones((2, 2), bool)), (np.zeros(3, bool), ~np.ones((2, 2), bool))
+    every, none = (
+        (np.ones(2, bool), np.ones((2, 2), bool)),
+        (np.zeros(3, bool), ~np.ones((2, 2), bool)),
+    )
     assert_agrees([b, c], outputs, some, every, none, native=False)
     assert_agrees([b, c], outputs, some, every, none)
 
