@@ -22,7 +22,7 @@ from loopax.ir.compat import WithShapes
 
 
 class TraceConstant(TypedListConstant):
-    """A list that is known, also in the body of a loop: PyTensor's own cannot be frozen, as it has no hash."""
+    """A list that is known, also in a body: PyTensor's own cannot be frozen, as it has no hash."""
 
     def signature(self) -> Any:
         row = self.type.ttype
