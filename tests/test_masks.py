@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from loopax import jaxify
+from loopax import DynamicShapeError, jaxify
 from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import interpreted, lowered
 
@@ -192,3 +192,39 @@ def test_a_mask_of_another_length(backend, what):
     with pytest.raises((IndexError, ValueError), match="mask|boolean|length"):
         run(np.arange(3.0), np.array([True]))
     run(np.arange(1.0), np.array([True]))
+
+
+M = pt.dmatrix("m")
+SELECTED = pt.vector("selected", dtype="bool")
+
+
+def rows_at_a_mask():
+    """Each step emits as many entries as the mask selects."""
+    return pytensor.scan(
+        lambda r, k: pt.sin(r[k]),
+        sequences=[M],
+        non_sequences=[SELECTED],
+        return_updates=False,
+    )
+
+
+def blocks_at_a_mask():
+    return pt.sin(M[0][SELECTED].reshape((1, 2, -1)))
+
+
+@pytest.mark.parametrize("output", [rows_at_a_mask, blocks_at_a_mask])
+def test_a_mask_that_is_given_beside_what_is_differentiated(output):
+    """The rows of the loop were stacked with their padding, which was counted; the reshape was refused."""
+    cost = (output() ** 2).sum()
+    values = np.arange(24.0).reshape(4, 6) / 10, np.array([True, False, True, True, False, True])
+    slope = pytensor.grad(cost, M)
+    expected = pytensor.function([M, SELECTED], [cost, slope], mode=FAST_COMPILE)(*values)
+    f = jaxify([M, SELECTED], cost)
+    for got in (
+        jax.value_and_grad(f)(*values),
+        jaxify([M, SELECTED], [cost, slope])(*values),
+    ):
+        for x, y in zip(got, expected, strict=True):
+            np.testing.assert_allclose(np.asarray(x), y, rtol=1e-10, strict=True)
+    with pytest.raises(DynamicShapeError, match="how many rows there are"):
+        jax.jit(f)(*values)

@@ -34,8 +34,8 @@ def pullback_graph(op: Any, inputs: Sequence[Variable]) -> FunctionGraph:
     outputs = [v.type() for v in applied]
     given = {k: outputs[k].type() for k in floats(outputs)}
     cotangents = [given.get(k, DisconnectedType()()) for k in range(len(outputs))]
-    # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: `PermuteRowElements` of
-    # integers raises.
+    # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: an op asks its cotangents for
+    # their ranks, and `PermuteRowElements` of integers raises.
     found = op.pullback(list(inputs), applied, cotangents) if given else [None] * len(inputs)
     wanted: list[Variable] = []
     for k in floats(inputs):

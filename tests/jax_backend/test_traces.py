@@ -479,3 +479,12 @@ def test_lengths_that_differ_give_no_number():
     t = until(ROWS[1][0])
     f = jax.jit(jaxify([X, LIMIT], [t * t[1:], t.dot(t[::2]), t[4]]))
     assert all(np.isnan(np.asarray(x)).all() for x in f(XS, 2.5))
+
+
+def test_blocks_of_each_row():
+    """A -1 beside the length of the trace itself is a number."""
+    t = until(ROWS[1][0])
+    blocks = (t[:, None] * X[None, :2]).reshape((t.shape[0], 2, -1))
+    f = jax.jit(jaxify([X, LIMIT], blocks.sum(axis=(0, 2))))
+    expected = pytensor.function([X, LIMIT], blocks.sum(axis=(0, 2)), mode="FAST_COMPILE")
+    np.testing.assert_allclose(f(XS, 2.5), expected(XS, 2.5), rtol=1e-10)

@@ -232,6 +232,8 @@ class JaxFunction(Stages, ProgramFunction):
         new = need.positions - static
         names = form.names
         traced = sorted(k for k in need.positions if is_traced(given[k]))
+        if (traced or not new) and need.refusal:
+            raise DynamicShapeError(need.refusal) from None
         if traced or not new:
             listed = ", ".join(
                 f"{names[k]!r} ({self._arguments.kind(k)})"

@@ -12,7 +12,7 @@ from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
-from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
 from loopax.jax_backend.values.lists import as_list, as_row
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import carried
@@ -34,7 +34,14 @@ def scan_step(site: Site, consts: Sequence[Any]) -> Step:
             x if x is None else as_row(x, v)
             for x, v in zip([i, *rows, *states, *consts], op.fgraph.inputs, strict=True)
         ]
-        outs = op.split_body_outputs(site.run(op.fgraph, given, origins))
+        frame = site.frame_of(op.fgraph, given, origins)
+        outs = op.split_body_outputs([frame.read(v) for v in frame.plan.outputs])
+        for k in kept:
+            if isinstance(
+                outs.ys[k], PaddedArray
+            ):  # stacked, it would lose its length: padding would count
+                y = op.outs.ys[k]
+                refuse_lengths(frame, [y], f"{op}, which stacks a row {describe(y)} of each step, ")
         nexts = [
             next_state(x, before, v)
             for x, before, v in zip(outs.states, states, op.args.states, strict=True)

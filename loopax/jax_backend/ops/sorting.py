@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 from pytensor.tensor.basic import PermuteRowElements
 from pytensor.tensor.extra_ops import SearchsortedOp, Unique
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
+from loopax.ir.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import no_number
@@ -33,6 +35,28 @@ def argsort(site: Site, x: Any, *axis: Any) -> Any:
     return jnp.argsort(x, axis=_axis(site), stable=site.op.kind == "stable")
 
 
+@rule(PermuteRowElements)
+def permute_rows(site: Site, x: Any, order: Any) -> Any:
+    """``x[order]`` along the last axis; with ``inverse`` what that gives back is ``x``."""
+    for m, n, a, b in zip(
+        x.shape, order.shape, *(v.type.shape for v in site.node.inputs), strict=True
+    ):
+        if m != n and not (m == a == 1 or n == b == 1):
+            raise ValueError(
+                f"{describe(site.out)} permutes rows of the shape {x.shape} by those of the shape "
+                f"{order.shape}: a length must be the same, or 1 in the type of the variable."
+            )
+    shape = np.broadcast_shapes(x.shape, order.shape)
+    x, order = jnp.broadcast_to(x, shape), jnp.broadcast_to(order, shape)
+    if not site.op.inverse:
+        return jnp.take_along_axis(
+            x, order, axis=-1, mode="fill", fill_value=no_number(x.dtype).item()
+        )
+    # A place that no element of the order names, as `perform` leaves whatever is in memory, has no number.
+    empty = jnp.full(shape, no_number(x.dtype))
+    return jnp.put_along_axis(empty, order, x, axis=-1, inplace=False, mode="drop")
+
+
 @rule(SearchsortedOp)
 def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
     a, v = jnp.asarray(a), jnp.asarray(v)
@@ -41,17 +65,6 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
         a, v = a.astype(common), v.astype(common)
     order = sorter[0] if sorter else None
     return jnp.searchsorted(a, v, side=site.op.side, sorter=order)
-
-
-@rule(PermuteRowElements)
-def permute_rows(site: Site, x: Any, y: Any) -> Any:
-    """Each row of ``x`` in the order ``y``, or so that this order gives ``x`` back (``inverse``)."""
-    x, y = jnp.broadcast_arrays(jnp.asarray(x), jnp.asarray(y))
-    if not site.op.inverse:
-        return jnp.take_along_axis(x, y, axis=-1)
-    # A place that no element of ``y`` names, as `perform` leaves whatever is in memory, has no number.
-    unset = jnp.full(x.shape, no_number(x.dtype), x.dtype)
-    return jnp.put_along_axis(unset, y, x, axis=-1, inplace=False)
 
 
 @rule(Unique)

@@ -23,8 +23,8 @@ from pytensor.tensor.type_other import MakeSlice
 from loopax.ir import Scan
 from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
-from loopax.jax_backend.staging.frame import Context, Frame
-from loopax.jax_backend.staging.intervals import has_open_length
+from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
+from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.staging.static import fold
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -60,6 +60,10 @@ class Site:
         """Evaluate an inner graph; ``origins`` as in `Frame`."""
         return run(self.context, graph, inputs, origins, self.frame)
 
+    def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:
+        """The same, as the frame that holds its values."""
+        return run_frame(self.context, graph, inputs, origins, self.frame)
+
 
 def run(
     context: Context,
@@ -69,6 +73,18 @@ def run(
     parent: Frame | None = None,
 ) -> list[Any]:
     """The outputs of ``graph``: NumPy where they are static, JAX where they are traced."""
+    frame = run_frame(context, graph, inputs, origins, parent)
+    return [frame.read(v) for v in frame.plan.outputs]
+
+
+def run_frame(
+    context: Context,
+    graph: AbstractFunctionGraph,
+    inputs: Sequence[Any],
+    origins: Sequence[Any],
+    parent: Frame | None = None,
+) -> Frame:
+    """All values of ``graph``."""
     steps = context.plan(graph)
     frame = Frame(context, steps, dict(zip(steps.inputs, inputs, strict=True)), origins, parent)
     for node, used in steps.steps:
@@ -77,7 +93,7 @@ def run(
         if outs is None:
             outs = convert(Site(node, used, frame), values)
         frame.values.update(zip(node.outputs, outs, strict=True))
-    return [frame.read(v) for v in steps.outputs]
+    return frame
 
 
 def convert(site: Site, values: Sequence[Any]) -> list[Any]:
@@ -136,12 +152,31 @@ def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 def refuse_trace(site: Site) -> NoReturn:
-    """Raise what says that an op must know the length of an array that it does not."""
-    raise DynamicShapeError(
-        f"{site.op}, for {describe(site.out)}, must know while JAX traces how many rows there are, and "
-        "there are as many as a loop takes steps before it stops. What works with such a trace: "
+    """Raise what says that an op must know the length of an array that it does not.
+
+    Raises
+    ------
+    NeedsStatic
+        The length hangs on inputs of the program alone, a mask say: it is known where they are static.
+    DynamicShapeError
+        It hangs on how many steps a loop takes.
+    """
+    traces = [v for v in site.node.inputs if isinstance(site.frame.read(v), PaddedArray)]
+    refuse_lengths(site.frame, traces, f"{site.op}, for {describe(site.out)}, ")
+
+
+def refuse_lengths(frame: Frame, traces: Sequence[Variable], who: str) -> NoReturn:
+    """The same of a reader ``who`` of some variables that are a `PaddedArray`."""
+    refusal = (
+        f"{who}must know while JAX traces how many rows there are, and "
+        "there are as many as a loop takes steps before it stops, or a mask has places. What works with "
+        "such a trace: "
         "elementwise functions, sums, products, extrema, any and all along it, dot products, indices and "
         "slices, concatenation, loops over it, and returning it, as a loopax.PaddedArray. Else mask one of "
         "fixed length: let the loop take all its steps with a state `done` that stays true, and "
         "pt.where(pt.arange(n_steps) < n_done, trace, 0)."
     )
+    each = [inputs_of_length(frame, v) for v in traces]
+    if each and all(each):
+        raise NeedsStatic(frozenset().union(*each), refusal, refusal)
+    raise DynamicShapeError(refusal)

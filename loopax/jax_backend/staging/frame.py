@@ -88,11 +88,14 @@ class ChangesInLoop(DynamicShapeError):
 
 
 class NeedsStatic(Exception):
-    """The values of program inputs (by position) must be static; ``reason`` is for the user."""
+    """The values of program inputs (by position) must be static; ``reason`` is for the user.
 
-    def __init__(self, positions: frozenset[int], reason: str) -> None:
+    ``refusal`` is the whole of what to say where they cannot be, if something else than that helps.
+    """
+
+    def __init__(self, positions: frozenset[int], reason: str, refusal: str | None = None) -> None:
         super().__init__(reason)
-        self.positions, self.reason = positions, reason
+        self.positions, self.reason, self.refusal = positions, reason, refusal
 
 
 @dataclass
@@ -129,7 +132,7 @@ class Frame:
         if not is_traced(x):
             return np.asarray(x) if isinstance(x, jax.Array) else x
         positions: set[int] = set()
-        changing = self._blame(v, positions)
+        changing = self.blame(v, positions)
         reason = f"{needed_by.op} needs the value of {describe(v)} while JAX traces"
         if changing:
             raise ChangesInLoop(
@@ -164,7 +167,7 @@ class Frame:
         self.values.update(zip(v.owner.outputs, outs, strict=True))
         return self.values[v]
 
-    def _blame(self, v: Variable, positions: set[int]) -> set[str]:
+    def blame(self, v: Variable, positions: set[int]) -> set[str]:
         """Collect the program inputs that the traced ``v`` follows from; what changes, by word."""
         changing: set[str] = set()
         stack, seen = [v], {v}
@@ -181,7 +184,7 @@ class Frame:
                     positions.add(origin)
                 elif isinstance(origin, Variable):
                     assert self.parent is not None
-                    changing |= self.parent._blame(origin, positions)
+                    changing |= self.parent.blame(origin, positions)
                 else:
                     changing.add(origin)
                 continue

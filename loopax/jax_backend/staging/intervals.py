@@ -131,6 +131,31 @@ def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
     return False
 
 
+def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
+    """The program inputs (by position) that, if static, would make the length of a `PaddedArray` known.
+
+    None of them where it hangs on how many steps a loop takes, or on what changes from step to step.
+    """
+    if v.owner is None:
+        origin = frame.origins[frame.plan.inputs.index(v)]
+        if isinstance(origin, Variable) and frame.parent is not None:
+            return inputs_of_length(frame.parent, origin)
+        return frozenset()
+    op, inputs = v.owner.op, v.owner.inputs
+    traces = [u for u in inputs if isinstance(frame.read(u), PaddedArray)]
+    if traces:
+        each = [inputs_of_length(frame, u) for u in traces]
+        return frozenset().union(*each) if all(each) else frozenset()
+    values = [frame.read(u) for u in inputs]
+    kind = next((k for cls, k in _LENGTHS.items() if isinstance(op, cls)), None)
+    asked = [inputs[-1]] if _takes_places(op, values) else kind(op, inputs, values) if kind else []
+    positions: set[int] = set()
+    for u in asked:
+        if _is_of_a_loop(frame, u) or frame.blame(u, positions):
+            return frozenset()
+    return frozenset(positions)
+
+
 def _traced(inputs: Any, values: Any, places: Any) -> list[Variable]:
     return [inputs[k] for k in places if is_traced(values[k])]
 

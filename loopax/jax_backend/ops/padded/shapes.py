@@ -28,7 +28,7 @@ def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
     """Rows of another shape: the entries that count stay the first ones."""
     if not isinstance(x, PaddedArray):
         refuse_trace(site)
-    asked = lengths_of(site, site.node.inputs[1])
+    asked = _inferred(x, lengths_of(site, site.node.inputs[1]))
     axis = _same_axis(x, [p.known for p in asked])
     if axis is not None:
         shape = [x.bound if k == axis else p.known for k, p in enumerate(asked)]
@@ -52,6 +52,19 @@ def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
     data = flat.taken(jnp.arange(room * row), count).data.reshape(room, *rest)
     data = jnp.where(length * row == count, data, no_number(data.dtype))
     return PaddedArray(data, length) if is_open else data
+
+
+def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:
+    """``asked`` with its -1 as the number it stands for, where one length is that of ``x`` itself."""
+    unknown = [p for p in asked if p.known is None]
+    if [p.known for p in asked].count(-1) != 1 or len(unknown) != 1:
+        return asked
+    others = int(np.prod([p.known for p in asked if p.known not in (None, -1)], dtype=int))
+    row = int(np.prod([n for k, n in enumerate(x.data.shape) if k != x.axis], dtype=int))
+    if unknown[0].value is not x.length or not others or row % others:
+        return asked
+    n = row // others
+    return [_Length(n, n, n) if p.known == -1 else p for p in asked]
 
 
 def _one_after_the_other(
