@@ -576,6 +576,11 @@ def test_a_scalar_function(kind):
     agrees(Elemwise(op)(*inputs), roots, grad)
 
 
+def test_the_derivative_of_a_remainder_of_operands_that_are_broadcast_and_of_two_dtypes():
+    column, row = M[:, 0].dimshuffle(0, "x"), F32
+    agrees([column % row, row % column], (M, F32), (M, F32))
+
+
 def test_every_conversion_of_ours_has_a_case():
     cased = {case.op for case in CASES.values()}
     absent = [

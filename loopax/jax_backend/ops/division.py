@@ -22,9 +22,11 @@ def floor_divide(x: Any, y: Any) -> Any:
 
 
 def remainder(x: Any, y: Any) -> Any:
-    if jnp.result_type(x, y).kind in "biu":
+    dtype = jnp.result_type(x, y)
+    if dtype.kind in "biu":
         return jnp.where(y == 0, 0, jnp.mod(x, jnp.where(y == 0, 1, y)))
-    return _float_remainder(x, y)
+    # A tangent of a `custom_jvp` has the shape and the dtype of its result.
+    return _float_remainder(*jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype)))
 
 
 @jax.custom_jvp
