@@ -100,7 +100,10 @@ def comparable(name, given, out):
     if name in ("gammainc", "gammaincc", "gammal", "gammau"):
         return ~(np.abs(given[0]) > 1e307)
     if name == "polygamma":
-        return (given[0] >= 0) & (given[0] <= 100)
+        # SciPy sums powers of both signs, which cancel for an even order at half of an odd number:
+        # polygamma(20, -88.5) is -1.25e-22 (with mpmath as well), and -4e8 there.
+        cancels = (given[0] % 2 == 0) & (given[1] < 0) & (given[1] % 1 == 0.5)
+        return (given[0] >= 0) & (given[0] <= 100) & ~cancels
     if name == "owens_t":
         return ~(np.abs(given[1]) < 1e-10)
     return everywhere

@@ -4,11 +4,13 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.tensor.linalg import qr
+from pytensor.compile.mode import Mode
+from pytensor.tensor.linalg import lu, qr
 
 from loopax import jaxify
 from tests.compare import FAST_COMPILE
 
+UNREWRITTEN = Mode(linker="py", optimizer=None)
 rng = np.random.default_rng(0)
 
 
@@ -41,3 +43,19 @@ def test_a_mean_of_another_length_than_the_covariance(backend):
     f = jaxify([mean, cov], draw, backend=backend)
     with pytest.raises(ValueError, match="a mean of length 1|lengths of two axes differ"):
         f(np.ones(1), np.eye(3))
+
+
+@pytest.mark.parametrize("backend", ["jax", pytest.param("numba", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_lu_of_tall_and_wide_matrices(backend, batch):
+    """PyTensor's JAX conversion refuses p_indices; its Numba one wrote outside of what is not square."""
+    a = pt.tensor("a", dtype="float64", shape=(None,) * (len(batch) + 2))
+    modes = [{}, {"permute_l": True}, {"p_indices": True}]
+    outputs = [v for mode in modes for v in lu(a, **mode)]
+    f = jaxify([a], outputs, backend=backend)
+    compiled = pytensor.function([a], outputs, mode=UNREWRITTEN)
+    for shape in [(4, 3), (3, 4), (3, 3), (1, 1)]:
+        value = rng.normal(size=(*batch, *shape))
+        for x, e, v in zip(f(value), compiled(value), outputs, strict=True):
+            e = np.asarray(e, v.type.dtype)  # SciPy's order of one row is an int64
+            np.testing.assert_allclose(np.asarray(x), e, rtol=1e-9, atol=1e-12, strict=True)

@@ -36,6 +36,8 @@ def test_nothing_is_computed_of_them(index):
     if len(np.unique(np.arange(60).reshape(X.shape)[index])) == y.size:
         written[index] = y
         programs["written"] = x[index].set(y), written
+    if any(entry is None for entry in index):  # PyTensor returns what it wrote to with that axis
+        programs = {"read": programs["read"]}
     for variable, expected in programs.values():
         f = jaxify([x], variable)
         np.testing.assert_array_equal(f(X), expected)

@@ -59,7 +59,7 @@ def along(A, C, v, k):
         pt.argmax(C, axis=(0, 2)),
         *(pt.cumsum(A, axis=axis) for axis in (None, 0, 1)),
         pt.cumprod(A, axis=1),
-        pt.cumsum(pt.isnan(v).astype("int8") + 100),  # wraps
+        pt.cumsum(pt.isnan(v).astype("int8") + 20),
         *(f(A, axis=1) for f in (pt.special.softmax, pt.special.log_softmax)),
         pt.special.softmax(C, axis=(0, 2)),
         *(pt.sort(A, axis=axis) for axis in (None, 0, 1)),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 
 from loopax.ir import Call
 from loopax.ir.pullback import floats
@@ -68,7 +71,18 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
         outs = tuple(jnp.asarray(x) for x in convert(core_site, given))
         return outs if len(outs) > 1 else outs[0]
 
-    return jnp.vectorize(core, signature=op.signature)(*map(jnp.asarray, values))
+    return jnp.vectorize(core, signature=_signature(op))(*map(jnp.asarray, values))
+
+
+def _signature(op: Blockwise) -> str:
+    """As NumPy has it. PyTensor says of LU that its matrices are square, and computes tall and wide ones.
+
+    To be removed once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
+    """
+    if not isinstance(op.core_op, LU | LUFactor):
+        return str(op.signature)
+    names = (f"d{k}" for k in itertools.count())
+    return re.sub(r"\w+", lambda _: next(names), op.signature)
 
 
 def _same_row(x: Any, batch_ndim: int) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
+from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 
@@ -35,6 +36,18 @@ def triangular_sylvester(site: Site, a: Any, b: Any, c: Any) -> Any:
     m, n = c.shape
     system = jnp.kron(a, jnp.eye(n, dtype=a.dtype)) + jnp.kron(jnp.eye(m, dtype=b.dtype), b.T)
     return jnp.linalg.solve(system, c.reshape(-1)).reshape(m, n)
+
+
+@rule(LU)
+def lu(site: Site, a: Any) -> Any:
+    """With the order of the rows as integers, which PyTensor's conversion refuses."""
+    op, a = site.op, jnp.asarray(a)
+    if op.permute_l or not op.p_indices:
+        return jax.scipy.linalg.lu(a, permute_l=op.permute_l)
+    order, *factors = jax.scipy.linalg.lu(a)
+    # a = (l @ u)[p]: row i of the permutation has its 1 in column p[i]
+    rows = jnp.arange(a.shape[0], dtype=a.dtype)
+    return (order.real @ rows).round().astype(jnp.int32), *factors
 
 
 @rule(QR)

@@ -79,6 +79,12 @@ def _complex(x: Any, y: Any) -> Any:
     return jax.lax.complex(jnp.real(x), jnp.real(y))
 
 
+def _complex_from_polar(r: Any, theta: Any) -> Any:
+    """No number for a negative radius, which PyTensor refuses."""
+    r = jnp.where(r < 0, jnp.nan, r)
+    return jax.lax.complex(*jnp.broadcast_arrays(r * jnp.cos(theta), r * jnp.sin(theta)))
+
+
 def _round_half_away(x: Any) -> Any:
     return jnp.sign(x) * jnp.floor(jnp.abs(x) + 0.5)
 
@@ -142,6 +148,8 @@ _FUNCTIONS: dict[type, Callable[..., Any]] = {
     MulWithoutZeros: _mul_without_zeros,
     **SPECIAL_FUNCTIONS,
 }
+if hasattr(ps, "ComplexFromPolar"):  # 3.3 dropped it
+    _FUNCTIONS[ps.ComplexFromPolar] = _complex_from_polar
 # PyTensor has these of complex numbers, JAX has not, or has them wrong.
 _REAL_ONLY = {*SPECIAL_FUNCTIONS, Erf, Log1mexp}
 

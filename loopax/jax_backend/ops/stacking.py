@@ -32,6 +32,10 @@ def split(site: Site, x: Any, *rest: Any) -> Any:
     axis = getattr(site.op, "axis", None)
     axis = int(site.static(1)) if axis is None else int(axis)
     sizes = np.asarray(site.static(len(rest)))
+    if len(sizes) != len(site.node.outputs):
+        raise ValueError(
+            f"Split got {len(sizes)} sizes, {sizes.tolist()}, for {len(site.node.outputs)} parts."
+        )
     if (sizes < 0).any():
         raise ValueError(f"Split got the negative size in {sizes.tolist()}.")
     if sizes.sum() != x.shape[axis]:

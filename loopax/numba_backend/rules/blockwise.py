@@ -14,6 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
@@ -34,6 +35,8 @@ def blockwise(site: Site, *values: Value) -> Any:
     names = {}
     for v, sig in zip(values, site.op.inputs_sig, strict=True):
         names.update(zip(sig, v.shape[len(v.shape) - len(sig) :], strict=True))
+    if isinstance(site.op.core_op, LU):  # PyTensor's signature says that its matrices are square
+        names = {}
     shapes = [[names.get(name) for name in sig] for sig in site.op.outputs_sig]
     return repeated(site, node, values, ranks, shapes)
 

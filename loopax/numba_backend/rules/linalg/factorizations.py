@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.decomposition.lu import LUFactor, PivotToPermutations
+from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor, PivotToPermutations
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
@@ -65,6 +65,34 @@ def pivot_to_permutations(site: Site, pivots: Value) -> Any:
         emit.line(f"invert_order({order}, {back})")
         order = back
     return Array(order, pivots.shape, "int64", fresh=True)
+
+
+@rule(LU)
+def lu(site: Site, a: Value) -> Any:
+    """PyTensor's conversion takes every matrix for square, and reads beside one that is not (3.3.7).
+
+    Here it gets one with zeros below or beside, which are never exchanged with a row of ``a``: the first
+    largest element is the pivot. The factors of ``a`` are corners of those of that one.
+    """
+    emit, op = site.emit, site.op
+    m, n = a.shape
+    if m == n:
+        return leaf(site, a)
+    least, most = (emit.temp(f"{which}({m}, {n})") for which in ("min", "max"))
+    padded = emit.empty([most, most], a.dtype)
+    emit.line(f"{padded}[:] = 0")
+    emit.line(f"{padded}[:{m}, :{n}] = {emit.dense(a).name}")
+    outs = leaf(site, Array(padded, (most, most), a.dtype, fresh=True))
+    shapes: list[tuple[Dim, ...]] = [(m, least), (least, n)]
+    if not op.permute_l:
+        shapes.insert(0, (m,) if op.p_indices else (m, m))
+    corners = []
+    for out_, shape in zip(outs, shapes, strict=True):
+        name = emit.empty(shape, out_.dtype)
+        corner = ", ".join(f":{k}" for k in shape)
+        emit.line(f"{name}[:] = {emit.dense(out_).name}[{corner}]")
+        corners.append(Array(name, shape, out_.dtype, fresh=True))
+    return tuple(corners)
 
 
 @rule(QR)
