@@ -36,7 +36,8 @@ def pullback_graph(op: Any, inputs: Sequence[Variable]) -> FunctionGraph:
     cotangents = [given.get(k, DisconnectedType()()) for k in range(len(outputs))]
     # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: an op asks its cotangents for
     # their ranks, and `PermuteRowElements` of integers raises.
-    found = op.pullback(list(inputs), applied, cotangents) if given else [None] * len(inputs)
+    nothing: list[Any] = [None] * len(inputs)
+    found: list[Any] = op.pullback(list(inputs), applied, cotangents) if given else nothing
     wanted: list[Variable] = []
     for k in floats(inputs):
         x: Any = inputs[k]

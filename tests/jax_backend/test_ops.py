@@ -485,6 +485,8 @@ SCALARS: dict[type, tuple[Any, tuple[Any, ...]]] = {
     ps.Sub: (ps.sub, (V, K)),
     ps.IntDiv: (ps.int_div, (V, U)),
     ps.Mod: (ps.mod, (V, U)),
+    ps.Pow: (ps.pow, (A, V)),
+    ps.Sign: (ps.sign, (V,)),
     ps.RoundHalfAwayFromZero: (ps.round_half_away_from_zero, (V,)),
     ps.Second: (ps.second, (V, A)),
     ps.Switch: (ps.switch, (B, V, F32)),
