@@ -3,7 +3,9 @@
 import itertools
 
 import numpy as np
+import pytensor.tensor as pt
 import pytest
+from pytensor import scan
 
 from loopax import jaxify
 from tests.scalar_grid import (
@@ -83,6 +85,19 @@ def test_every_op(backend, family, dtypes):
                 RTOL.get(str(values.dtype), 0.0),
                 atol,
             )
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_bool_times_what_is_not_finite(backend):
+    """False times infinity is nan, which XLA's simplifier does not keep of a converted bool."""
+    b, x = pt.vector("b", dtype="bool"), pt.vector("x")
+    weighted = b * x
+    rows = scan(lambda b, x: b * x, sequences=[b, x], return_updates=False)
+    outputs = [weighted, weighted.sum(), pt.cast(b, "float64") @ x, pt.prod(pt.stack([pt.cast(b, "float64"), x])), rows]
+    values = np.array([True, False, False]), np.array([np.inf, np.inf, 2.0])
+    expected = [np.array([np.inf, np.nan, 0.0]), np.nan, np.nan, np.nan, np.array([np.inf, np.nan, 0.0])]
+    for found, right in zip(jaxify([b, x], outputs, backend=backend)(*values), expected, strict=True):
+        np.testing.assert_array_equal(found, right)
 
 
 def _batched(names, n=16):

@@ -23,7 +23,7 @@ from loopax.ir.errors import describe
 from loopax.jax_backend.ops.computed_once import computed_once
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
-from loopax.jax_backend.ops.scalars import compares_exactly, scalar_function
+from loopax.jax_backend.ops.scalars import compares_exactly, convert, scalar_function
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -109,11 +109,7 @@ def _as_number(x: Any) -> Any:
 def _cast(x: Any, dtype: str) -> Any:
     if not isinstance(x, jax.Array):
         return np.asarray(x, dtype=dtype)
-    return (
-        x
-        if x.dtype == dtype
-        else jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
-    )
+    return x if x.dtype == dtype else convert(x, dtype)
 
 
 def _check_broadcast(site: Site, values: Any) -> None:

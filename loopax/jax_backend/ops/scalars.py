@@ -34,6 +34,8 @@ def scalar_function(site: Site, op: Any, node: Apply) -> Callable[..., Any]:
         raise NotImplementedError(f"JAX has no {op} of complex numbers")
     if ours is not None:
         return ours
+    if isinstance(op, ps.Cast) and node.inputs[0].type.dtype == "bool":
+        return lambda x: convert(x, node.outputs[0].type.dtype)
     try:
         return jax_funcify(op, node=node)
     except AttributeError as error:  # PyTensor looks up its NumPy or SciPy name in JAX
@@ -69,6 +71,20 @@ _COMPARISONS: dict[type, Callable[..., Any]] = {
     ps.NEQ: lambda less, equal: ~equal,
 }
 _SIGNED = {"int8", "int16", "int32", "int64"}
+
+
+def convert(x: Any, dtype: str) -> Any:
+    """``x`` in ``dtype``, as NumPy converts it.
+
+    A bool becomes a float by a choice of two numbers: XLA takes the product of a converted bool and ``y`` for
+    ``select(bool, y, 0)`` (``AlgebraicSimplifier``), which is 0 for False times infinity or nan, where IEEE 754
+    and NumPy have nan.
+    """
+    x = jnp.asarray(x)
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if x.dtype == bool and jnp.issubdtype(dtype, jnp.inexact):
+        return jnp.where(x, jnp.ones((), dtype), jnp.zeros((), dtype))
+    return jax.lax.convert_element_type(x, dtype)
 
 
 def _sign(x: Any) -> Any:

@@ -16,6 +16,7 @@ from pytensor.sparse.math import (
 )
 from pytensor.sparse.type import SparseTensorType
 
+from loopax.jax_backend.ops.scalars import convert
 from loopax.jax_backend.ops.sparse.conversions import major_of
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -67,7 +68,7 @@ def _rows_product(site: Site, row: Any, col: Any, b: Any, g: Any) -> Any:
     """``(g @ b.T)[row, col]``, element by element."""
     b, g = (todense(x) if isinstance(x, OrderedBCOO) else x for x in (b, g))
     dtype = site.out.type.dtype
-    return jnp.sum(gather(g, row).astype(dtype) * gather(b, col).astype(dtype), axis=1)
+    return jnp.sum(convert(gather(g, row), dtype) * convert(gather(b, col), dtype), axis=1)
 
 
 @rule(SamplingDot)
