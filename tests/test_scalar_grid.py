@@ -93,10 +93,24 @@ def test_a_bool_times_what_is_not_finite(backend):
     b, x = pt.vector("b", dtype="bool"), pt.vector("x")
     weighted = b * x
     rows = scan(lambda b, x: b * x, sequences=[b, x], return_updates=False)
-    outputs = [weighted, weighted.sum(), pt.cast(b, "float64") @ x, pt.prod(pt.stack([pt.cast(b, "float64"), x])), rows]
+    outputs = [
+        weighted,
+        weighted.sum(),
+        pt.cast(b, "float64") @ x,
+        pt.prod(pt.stack([pt.cast(b, "float64"), x])),
+        rows,
+    ]
     values = np.array([True, False, False]), np.array([np.inf, np.inf, 2.0])
-    expected = [np.array([np.inf, np.nan, 0.0]), np.nan, np.nan, np.nan, np.array([np.inf, np.nan, 0.0])]
-    for found, right in zip(jaxify([b, x], outputs, backend=backend)(*values), expected, strict=True):
+    expected = [
+        np.array([np.inf, np.nan, 0.0]),
+        np.nan,
+        np.nan,
+        np.nan,
+        np.array([np.inf, np.nan, 0.0]),
+    ]
+    for found, right in zip(
+        jaxify([b, x], outputs, backend=backend)(*values), expected, strict=True
+    ):
         np.testing.assert_array_equal(found, right)
 
 

@@ -40,6 +40,7 @@ class Answer:
         self.gradient = gradient
         self.defined = True
         self.refused: dict[str, str] = {}
+        self.slopes: Callable[[], list[np.ndarray]] | None = None
         self.rewritten: Callable[[], list[np.ndarray]] | None = None
 
     def add(self, who: str, values: list[np.ndarray]) -> None:
@@ -56,6 +57,8 @@ class Answer:
         answer: 1000 for ``log(exp(1000))``, 1 for ``0 / 0`` of one variable. Both are right.
         """
         fault = self._fault(found, dtypes)
+        if fault is not None and self.slopes is not None and self._are_slopes(found):
+            return None
         if fault is None or self.rewritten is None or all(_finite(x) for x in self.values):
             return fault
         try:
@@ -70,6 +73,19 @@ class Answer:
                 both = zip(values, there, strict=True)
                 stable.add(who, [np.where(np.isfinite(x), x, y).astype(x.dtype) for x, y in both])
         return stable._fault(found, dtypes) if stable.accepted else fault
+
+    def _are_slopes(self, found: Sequence[Any]) -> bool:
+        """Whether a gradient that no oracle has is what differences of the function say.
+
+        PyTensor's own gradient of a write counts what a later write to the same place covers, and some of
+        its gradients have the shape of what they were broadcast to.
+        """
+        assert self.slopes is not None
+        return all(
+            np.shape(x) == y.shape
+            and np.allclose(x, y, rtol=1e-4, atol=1e-5 * np.abs(y).max(initial=1))
+            for x, y in zip(found, self.slopes(), strict=True)
+        )
 
     def _fault(self, found: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
         said = None
@@ -202,8 +218,33 @@ class Case:
         answer = self._answer(
             lambda: self.gradients(self.reference), lambda: self.gradients(self.flat), gradient=True
         )
+        shapes = [self.values[k].shape for k in self.wrt]
+        answer.accepted = [a for a in answer.accepted if [x.shape for x in a[1]] == shapes]
+        if not answer.accepted:
+            raise NotAProgram("PyTensor's gradients have other shapes than what they are of")
         answer.defined = all(map(_finite, self.outputs.values))
+        answer.slopes = self.slopes
         return answer
+
+    def slopes(self) -> list[np.ndarray]:
+        """The gradient by central differences of the reference."""
+        f = pytensor.function(
+            self.reference.inputs, self.cost(self.reference), mode=PLAIN, on_unused_input="ignore"
+        )
+        slopes = []
+        for k in self.wrt:
+            x = self.values[k]
+            step = 1e-6 if x.dtype == "float64" else 1e-3
+            slope = np.zeros(x.shape)
+            for at in np.ndindex(x.shape):
+                ends = []
+                for sign in (1, -1):
+                    moved = [np.copy(v) for v in self.values]
+                    moved[k][at] += sign * step
+                    ends.append((float(f(*moved)), float(moved[k][at])))
+                slope[at] = (ends[0][0] - ends[1][0]) / (ends[0][1] - ends[1][1])
+            slopes.append(slope)
+        return slopes
 
     def by_numba(self) -> list[np.ndarray]:
         """PyTensor's NUMBA mode; it compiles for seconds."""

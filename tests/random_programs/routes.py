@@ -113,9 +113,21 @@ def grad_of_jax(case: Case) -> Any:
 
 @route("pytensor.grad in jax")
 def pytensor_grad_in_jax(case: Case) -> Any:
-    answer, g = case.gradient, case.written
+    return _pytensor_grad(case, "jax")
+
+
+def _gradient_of_pytensor(case: Case) -> Answer:
+    """What PyTensor's pullbacks give of the program, its loops included."""
+    if "reference" in case.gradient.refused:
+        raise NotAProgram(case.gradient.refused["reference"])
+    return case.gradient
+
+
+def _pytensor_grad(case: Case, backend: str) -> Any:
+    answer, g = _gradient_of_pytensor(case), case.written
     gradients = case.gradients(g)
-    return _arrays(jaxify(g.inputs, gradients)(*case.values)), answer, _dtypes(gradients)
+    found = jaxify(g.inputs, gradients, backend=backend)(*case.values)
+    return _arrays(found), answer, _dtypes(gradients)
 
 
 @route("jax.vmap")
@@ -139,7 +151,10 @@ def vmap_of_jax(case: Case) -> Any:
 @route("compiled function in jax")
 def compiled_function_in_jax(case: Case) -> Any:
     answer, g = case.outputs, case.written
-    f = pytensor.function(g.inputs, g.outputs, mode="FAST_COMPILE", on_unused_input="ignore")
+    try:
+        f = pytensor.function(g.inputs, g.outputs, mode="FAST_COMPILE", on_unused_input="ignore")
+    except Exception as error:
+        raise NotAProgram(f"PyTensor refuses it: {error}") from error
     return _arrays(jaxify(f)(*case.values)), answer, _dtypes(g.outputs)
 
 
@@ -171,7 +186,7 @@ def numba_as_python(case: Case) -> Any:
 
 @route("loopax.grad in numba")
 def grad_of_numba(case: Case) -> Any:
-    answer = case.gradient
+    answer = _gradient_of_pytensor(case)
     f = jaxify(case.written.inputs, case.cost(case.written), backend="numba")
     found = loopax.grad(f, argnums=tuple(case.wrt))(*case.values)
     return _arrays(found), answer, [str(case.values[k].dtype) for k in case.wrt]
@@ -179,10 +194,7 @@ def grad_of_numba(case: Case) -> Any:
 
 @route("pytensor.grad in numba")
 def pytensor_grad_in_numba(case: Case) -> Any:
-    answer, g = case.gradient, case.written
-    gradients = case.gradients(g)
-    found = jaxify(g.inputs, gradients, backend="numba")(*case.values)
-    return _arrays(found), answer, _dtypes(gradients)
+    return _pytensor_grad(case, "numba")
 
 
 @route("loopax.vmap in numba")
@@ -224,6 +236,8 @@ def _updated(case: Case, backend: str) -> Any:
     g, answer = case.written, case.after
     if not g.updates:
         raise NotAProgram("no updates")
+    if "reference" in answer.refused:
+        raise NotAProgram(answer.refused["reference"])
     f = jaxify(g.inputs, g.outputs, updates=g.updates, backend=backend)
     ctx, found = f.apply(f.init_context(), *case.values)
     names = [s.name for s in g.updates]

@@ -15,11 +15,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
+from loopax.frontend.programs.batching import batched_outputs
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.inner_gradients import is_float
 from loopax.ir.replace import replaced
@@ -53,9 +53,8 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
             for x, a in zip(moved, axes, strict=True)
         ]
         outs, out_tree = _called(f, tree, rows)
-        mapped = dict(zip(rows, moved, strict=True))
         size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a is not None)
-        found = vectorize_graph(outs, mapped)
+        found = batched_outputs(outs, dict(zip(rows, moved, strict=True)))
         returned = out_tree.build(outs)
         to, out_names = match_prefix(out_axes, returned, "out_axes"), leaf_names(returned)
         _check_axes(to, [f"result{n}" for n in out_names], "out_axes")

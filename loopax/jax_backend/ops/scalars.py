@@ -76,9 +76,9 @@ _SIGNED = {"int8", "int16", "int32", "int64"}
 def convert(x: Any, dtype: str) -> Any:
     """``x`` in ``dtype``, as NumPy converts it.
 
-    A bool becomes a float by a choice of two numbers: XLA takes the product of a converted bool and ``y`` for
-    ``select(bool, y, 0)`` (``AlgebraicSimplifier``), which is 0 for False times infinity or nan, where IEEE 754
-    and NumPy have nan.
+    A bool becomes a float by a choice of two numbers: XLA takes the product of a converted bool and ``y``
+    for ``select(bool, y, 0)`` (``AlgebraicSimplifier``), which is 0 for False times infinity or nan, where
+    IEEE 754 and NumPy have nan.
     """
     x = jnp.asarray(x)
     dtype = jax.dtypes.canonicalize_dtype(dtype)

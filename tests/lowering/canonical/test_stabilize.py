@@ -12,12 +12,14 @@ import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
 
 from loopax import jaxify
 from loopax.ir import Cond, check, evaluate
 from loopax.lowering import PASSES, lower
-from loopax.lowering.canonical.stabilize import stabilize
+from loopax.lowering.canonical.stabilize import _tolerant, stabilize
 from tests.compare import imported, loops, primitives
 
 scan = partial(pytensor.scan, return_updates=False)
@@ -278,3 +280,31 @@ def test_the_declared_dtype_in_both_backends():
         for y, e, v in zip(f(at), expected, outs, strict=True):
             assert y.dtype == v.type.dtype
             np.testing.assert_allclose(y, e, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_logarithms_of_determinants(backend):
+    """Of one matrix without overflow; of a batch, for which 3.0's rewrite fails, at all."""
+    one, batch = pt.matrix("one"), pt.tensor3("batch")
+    outputs = [pt.log(pt.linalg.det(one)), pt.log(pt.linalg.det(batch))]
+    large, small = np.eye(120) * 1e3, np.stack([np.eye(2) * 3, np.eye(2)])
+    np.testing.assert_allclose(jaxify([one], outputs[0], backend=backend)(large), 120 * np.log(1e3))
+    np.testing.assert_allclose(
+        jaxify([batch], outputs[1], backend=backend)(small), [2 * np.log(3), 0]
+    )
+
+
+def test_a_rewrite_that_fails_an_assertion_is_left_out():
+    """PyTensor stops there, although the graph is as it was."""
+
+    @node_rewriter([Elemwise])
+    def asserts_what_is_not_so(fgraph, node):
+        raise AssertionError
+
+    x = pt.vector("x")
+    graph = FunctionGraph([x], [pt.exp(x)], clone=True)
+    with pytest.raises(AssertionError):
+        dfs_rewriter(asserts_what_is_not_so).rewrite(graph)
+    with pytensor.config.change_flags(on_opt_error="ignore"):
+        _tolerant(dfs_rewriter(asserts_what_is_not_so)).rewrite(graph)
+    assert len(graph.apply_nodes) == 1

@@ -1,0 +1,123 @@
+"""Outputs over a batch of their inputs: all rows at once, or row by row in a loop.
+
+All at once is PyTensor's ``vectorize_graph``. Two kinds of programs have no such form, and are a `Scan`
+over the rows, whose step is the program of one row:
+
+- what has a length that follows from values, ``x[x > 0]``, ``x[:n]``, ``arange(n)``: it differs from row to
+  row, and no array holds it;
+- what is made of values that have no axes: typed lists, sparse matrices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors, applys_between
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye, Nonzero, Split
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.extra_ops import Repeat, Unique
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from loopax.frontend.loops.variants import map as map_rows
+from loopax.ir.batch import same_in_all_rows
+from loopax.ir.errors import LoopaxError
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.replace import replaced
+
+# Ops that make lengths of values, and from which of their inputs on they do. In a batch PyTensor puts a
+# `Blockwise` around them, which stacks what comes of each row: an error where the lengths differ.
+_FIRST_SIZE = {
+    Alloc: 1,
+    AllocEmpty: 0,
+    ARange: 0,
+    Eye: 0,
+    Nonzero: 0,
+    Repeat: 1,
+    Reshape: 1,
+    Split: 1,
+    Subtensor: 1,
+    Unique: 0,
+}
+
+
+def batched_outputs(
+    outputs: Sequence[Variable], rows: Mapping[Variable, Variable]
+) -> list[Variable]:
+    """``outputs`` over the batch ``rows``; what follows from none of its rows is as it was.
+
+    Parameters
+    ----------
+    outputs
+        Those of one row.
+    rows
+        For each variable that stands for a row the batch of them, with one axis more, in front; or what
+        it is in all rows, of its own type.
+
+    Raises
+    ------
+    NotImplementedError, TypeError
+        An op has no form for a batch, and the outputs none for a loop over rows.
+    """
+    changed = {row: batch for row, batch in rows.items() if row is not batch}
+    try:
+        batched = vectorize_graph(list(outputs), changed)
+    except (NotImplementedError, TypeError) as error:  # the latter from types without axes
+        try:
+            return _row_by_row(outputs, changed)
+        except (LoopaxError, NotImplementedError, TypeError):
+            raise error from None
+    if any(map(_may_stack_lengths, _nodes_between(changed.values(), batched))):
+        try:
+            return _row_by_row(outputs, changed)
+        except (LoopaxError, NotImplementedError, TypeError):
+            pass  # a generator, say, which a loop over rows would have to hand on: the lengths may be equal
+    return batched
+
+
+def _row_by_row(outputs: Sequence[Variable], rows: Mapping[Variable, Variable]) -> list[Variable]:
+    """A loop over the batch; its step is the program of one row."""
+    captured = {row: x for row, x in rows.items() if x.type == row.type}
+    rows = {row: x for row, x in rows.items() if row not in captured}
+    outputs = replaced(outputs, captured)
+    mapped = [k for k, v in enumerate(outputs) if not set(rows).isdisjoint(ancestors([v]))]
+    chosen = [outputs[k] for k in mapped]
+    batched = map_rows(
+        lambda step: replaced(chosen, dict(zip(rows, step, strict=True))), list(rows.values())
+    )
+    result = list(outputs)
+    for k, v in zip(mapped, batched, strict=True):
+        result[k] = v
+    return result
+
+
+def _may_stack_lengths(node: Apply) -> bool:
+    """Whether ``node`` stacks what it makes of each row, of lengths that may differ."""
+    op = node.op
+    if not isinstance(op, Blockwise):
+        return False
+    ndim = op.batch_ndim(node)
+    if None not in node.outputs[0].type.shape[ndim:]:
+        return False
+    if isinstance(op.core_op, AdvancedSubtensor):
+        sizes = [v for v in node.inputs[1:] if v.type.dtype == "bool"]
+    else:
+        first = _FIRST_SIZE.get(type(op.core_op))
+        sizes = [] if first is None else node.inputs[first:]
+    return not all(same_in_all_rows(v, ndim) for v in sizes)
+
+
+def _nodes_between(inputs: Any, outputs: Sequence[Variable]) -> Iterator[Apply]:
+    """The nodes between them, and those of their bodies."""
+    stack = list(applys_between(list(inputs), outputs))
+    while stack:
+        node = stack.pop()
+        yield node
+        if isinstance(node.op, InnerGraphOp):
+            stack += [inner for body in node.op.bodies for inner in body.apply_nodes]
+        elif isinstance(node.op, HasInnerGraph):
+            stack += node.op.fgraph.apply_nodes

@@ -1,0 +1,90 @@
+"""Batches of what has no axis to batch: a loop over rows, with the values of each row alone."""
+
+import numpy as np
+import pytensor
+import pytensor.sparse as sparse
+import pytensor.tensor as pt
+import pytest
+from pytensor import typed_list
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax import grad, jaxify, scan, vmap, while_loop
+from tests.compare import FAST_COMPILE, loops
+
+V = pt.vector("v")
+ROWS = np.array([[1.0, 2.0, -1.0], [3.0, 0.0, -2.0], [-1.0, -1.0, 5.0]])
+OF_VALUES = {
+    "mask": lambda v: v[v > 0].sum(),
+    "rows of a mask": lambda v: pt.outer(v, v)[v > 0].sum(axis=0),
+    "positions": lambda v: pt.nonzero(v)[0].sum(),
+    "slice": lambda v: v[: pt.argmax(v)].sum(),
+    "count": lambda v: pt.arange(pt.argmax(v)).sum(),
+    "zeros": lambda v: pt.alloc(v[0], pt.argmax(v)).sum(),
+    "repeats": lambda v: pt.repeat(v, pt.cast(v > 0, "int64")).sum(),
+    "unique": lambda v: pt.unique(v).sum(),
+    "written": lambda v: pt.set_subtensor(v[v > 0], v[v > 0] * 2).sum(),
+    "of equal lengths": lambda v: pt.roll(v, pt.argmax(v)),
+    "mask in a loop": lambda v: scan(lambda c, x: (c + v[v > x].sum(), None), 0.0, v)[0],
+    "mask in a stopping loop": lambda v: while_loop(
+        lambda c: c[v > 0].sum() < 3, lambda c: c + 1, v
+    ),
+    "list": lambda v: typed_list.make_list([v, v * 2])[1],
+    "sparse": lambda v: sparse.dense_from_sparse(
+        sparse.transpose(sparse.csr_from_dense(v[None]))
+    ).sum(axis=1),
+}
+
+
+@pytest.mark.parametrize("name", OF_VALUES)
+def test_each_row_is_the_program_of_that_row(name):
+    f = OF_VALUES[name]
+    one = pytensor.function([V], f(V), mode=FAST_COMPILE)
+    batched = vmap(jaxify([V], f(V), backend="numba"))
+    np.testing.assert_allclose(batched(ROWS), np.stack([one(x) for x in ROWS]))
+
+
+def test_gradients_of_a_batch():
+    f = jaxify([V], (V[V > 0] ** 2).sum(), backend="numba")
+    np.testing.assert_allclose(vmap(grad(f))(ROWS), 2 * np.maximum(ROWS, 0))
+    summed = grad(lambda m: (vmap(lambda v: (v[v > 0] ** 2).sum())(m) ** 2).sum())
+    expected = 2 * np.sum(np.maximum(ROWS, 0) ** 2, axis=1, keepdims=True) * 2 * np.maximum(ROWS, 0)
+    m = pt.matrix("m")
+    np.testing.assert_allclose(jaxify([m], summed(m), backend="numba")(ROWS), expected)
+
+
+def test_what_is_the_same_for_all_rows_is_outside():
+    m = pt.matrix("m")
+    masked, shared = vmap(lambda v: (v[v > 0].sum(), pt.cumsum(V)))(m)
+    graph = FunctionGraph([m, V], [masked, shared], clone=True)
+    assert len(loops(graph)) == 1
+    values = jaxify([m, V], [masked, shared], backend="numba")(ROWS, ROWS[0])
+    np.testing.assert_allclose(values[0], [3, 3, 5])
+    np.testing.assert_allclose(values[1], np.tile(np.cumsum(ROWS[0]), (3, 1)))
+
+
+def test_an_argument_without_an_axis_is_the_same_in_every_step():
+    k = pt.lscalar("k")
+    f = jaxify([V, k], V[V > k].sum(), backend="numba")
+    np.testing.assert_allclose(vmap(f, in_axes=(0, None))(ROWS, 1), [2, 3, 5])
+
+
+def test_no_loop_where_every_row_has_one_length():
+    """A window at a place, rows by number, and a constant mask stay operations on whole arrays."""
+    m = pt.matrix("m")
+    for f in (
+        lambda v: v[:2],
+        lambda v: v[np.array([True, False, True])],
+        lambda v: v[pt.argsort(v)],
+        lambda v: pt.zeros(v.shape),
+    ):
+        assert not loops(FunctionGraph([m], [vmap(f)(m)], clone=True))
+    inside = vmap(lambda v: scan(lambda i, _: (i + 1, v[i : i + 1].sum()), 0, length=2)[1])(m)
+    (loop,) = loops(FunctionGraph([m], [inside], clone=True))
+    assert not any(isinstance(node.op, Blockwise) for node in loop.op.fgraph.apply_nodes)
+
+
+def test_rows_of_several_lengths_are_no_array():
+    batched = vmap(jaxify([V], V[V > 0], backend="numba"))
+    with pytest.raises(ValueError, match="shape"):
+        batched(ROWS[:2])
