@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from loopax import jaxify
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
 
@@ -121,3 +122,16 @@ def test_some_compiled():
     run = assert_agrees([v, i], outputs, [rng.normal(size=4), [0, 2, -1, 0]])
     with pytest.raises(IndexError, match="out of bounds"):
         run([1.0], [3])
+
+
+def test_a_constant_without_elements_beside_a_length_that_is_not_known():
+    """It was made where it is read, behind what reads it."""
+    m = pt.matrix("m")
+    weights = np.zeros((0, 1))
+    rows = m[5:-5:-3] * weights
+    out = [rows, pt.grad(rows.sum(), m), pt.set_subtensor(m[5:-5:-3], weights)]
+    values = np.arange(20.0).reshape(10, 2)
+    got = jaxify([m], out, backend="numba")(values)
+    assert got[0].shape == (0, 2)
+    np.testing.assert_array_equal(got[1], np.zeros((10, 2)))
+    np.testing.assert_array_equal(got[2], values)

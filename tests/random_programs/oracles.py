@@ -240,9 +240,10 @@ class Case:
                 ends = []
                 for sign in (1, -1):
                     moved = [np.copy(v) for v in self.values]
-                    moved[k][at] += sign * step
+                    moved[k][at] += sign * step * max(1.0, abs(x[at]))
                     ends.append((float(f(*moved)), float(moved[k][at])))
-                slope[at] = (ends[0][0] - ends[1][0]) / (ends[0][1] - ends[1][1])
+                with np.errstate(all="ignore"):
+                    slope[at] = np.divide(*(np.subtract(*pair) for pair in zip(*ends, strict=True)))
             slopes.append(slope)
         return slopes
 

@@ -211,7 +211,7 @@ class Storage(Writer):
 
     def indexable(self, value: Value) -> Value:
         """``value``, such that an index that is not static can be read."""
-        return self.dense(value) if isinstance(value, Small) and value.elements.size > 1 else value
+        return self.dense(value) if isinstance(value, Small) and value.elements.size != 1 else value
 
     def array(self, name: str, variable: Any, fresh: bool = False) -> Array:
         """The `Array` of a local, its dimensions those that the type of ``variable`` gives."""
