@@ -87,7 +87,8 @@ def difference(
     the declared one, ``dtype``, is right as well.
 
     Of a gradient, what is not finite says nothing: where a function has none, each rule gives another.
-    Neither does nan, where it is of something that is not ``defined`` (finite) itself.
+    Neither does nan, where it is of something that is not ``defined`` (finite) itself, or beside another:
+    0 times nan is 0 where a rule has left out the term.
     """
     x, y = np.asarray(found), np.asarray(wanted)
     if str(x.dtype) not in (dtype or str(y.dtype), str(y.dtype)) or x.shape != y.shape:
@@ -107,7 +108,8 @@ def difference(
             near &= np.isfinite(a) & np.isfinite(b)
             same = near | (a == b) | (np.isnan(a) & np.isnan(b)) | np.isinf(far) | np.isnan(far)
         if gradient:
-            same |= ~np.isfinite(b) | (not defined and ~np.isfinite(a))
+            nowhere = not defined or bool(np.isnan(b).any())
+            same |= ~np.isfinite(b) | (nowhere & ~np.isfinite(a))
         bad = ~same
     if not bad.any():
         return None
