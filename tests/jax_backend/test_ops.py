@@ -36,6 +36,7 @@ from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
     ARange,
+    Choose,
     Eye,
     Join,
     MakeVector,
@@ -53,6 +54,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import (
     CpuContiguous,
+    RavelMultiIndex,
     Repeat,
     SearchsortedOp,
     Unique,
@@ -380,6 +382,26 @@ CASES: dict[str, Case] = {
         lambda: [Repeat(axis=0)(V, pt.constant([1, 0, 2])), Repeat(axis=0)(V, N[None])],
         (V, N),
         static=(N,),
+    ),
+    "choose": Case(
+        Choose,
+        lambda: [
+            pt.choose(K // 2, [V, U]),
+            pt.choose(K - 1, [V, U], mode="clip"),
+            pt.choose(K, [V, U], mode="wrap"),
+            pt.choose(K // 2, M),
+        ],
+        (K, V, U, M),
+    ),
+    "ravel_multi_index": Case(
+        RavelMultiIndex,
+        lambda: [
+            pt.ravel_multi_index((K, K // 2), (3, 2)),
+            pt.ravel_multi_index((K, K // 2), (3, 2), order="F"),
+            pt.ravel_multi_index((K + 5, K - 2), (3, 2), mode="wrap"),
+            pt.ravel_multi_index((K + 5, K - 2), (3, 2), mode="clip"),
+        ],
+        (K,),
     ),
     "unravel_index": Case(
         UnravelIndex,
@@ -826,3 +848,14 @@ def test_write_slices_broadcasts_what_it_writes():
         expected[index] = y
         found = write_slices(x, jnp.asarray(y), index, True, False)
         np.testing.assert_array_equal(found, expected)
+
+
+def test_an_index_outside_of_what_it_chooses_from():
+    """An error where it is known, no number where it is traced, as for any other index."""
+    chosen, flat = pt.choose(K, [V, U]), pt.ravel_multi_index((K, K), (3, 2))
+    with pytest.raises(ValueError, match="outside of the 2 choices"):
+        jaxify([V, U], pt.choose(np.array([0, 2, 1]), [V, U]))(VALUES[V], VALUES[U])
+    found = jaxify([K, V, U], chosen)(np.array([0, 2, 1]), VALUES[V], VALUES[U])
+    np.testing.assert_array_equal(found, [0.5, np.nan, -3.0])
+    least = np.iinfo("int64").min
+    np.testing.assert_array_equal(jaxify([K], flat)(np.array([0, 2, 1])), [0, least, 3])

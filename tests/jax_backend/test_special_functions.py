@@ -121,6 +121,35 @@ TAILS = np.array(
 )
 
 
+def test_derivatives_of_the_incomplete_beta_function():
+    """With respect to its parameters too, which JAX refuses; on both sides of the mean, small and large."""
+    a, b, x = pt.dvectors("a", "b", "x")
+    parameters = [0.02, 0.5, 3.0, 40.0, 3000.0]
+    grid = np.array([[p, q, z] for p in parameters for q in parameters for z in (-1.5, 0.1, 2.0)]).T
+    p, q = grid[:2]
+    mean, deviation = p / (p + q), np.sqrt(p * q / (p + q + 1)) / (p + q)
+    values = p, q, np.clip(mean + grid[2] * deviation, 1e-6, 1 - 1e-6)
+    f = jaxify([a, b, x], pt.betainc(a, b, x).sum())
+    slopes = jax.jit(jax.grad(f, (0, 1, 2)))(*values)
+    for k, slope in enumerate(slopes):
+        step = (
+            1e-5
+            * np.eye(3)[k][:, None]
+            * np.minimum(values[k], 1 - values[2] if k == 2 else np.inf)
+        )
+        ends = [sp.betainc(*(np.array(values) + sign * step)) for sign in (1, -1)]
+        by_differences = (ends[0] - ends[1]) / (2 * step[k])
+        np.testing.assert_allclose(slope, by_differences, rtol=1e-4, atol=1e-7)
+    at = [np.array([v]) for v in (2.0, 3.0, 0.4)]
+    hessian = np.squeeze(np.array(jax.hessian(f, (0, 1, 2))(*at)))
+    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-9)
+    np.testing.assert_allclose(
+        hessian[0, 0], 0.0583966, rtol=1e-5
+    )  # by differences of the gradient
+    edge = jax.grad(f, (0, 1, 2))(np.ones(2), np.ones(2), np.array([0.0, 1.0]))
+    np.testing.assert_array_equal(edge, [[0, 0], [0, 0], [1, 1]])
+
+
 def test_ndtri_exp():
     x = np.array([*TAILS, -np.inf, 1e-17, 1, np.nan])
     close(normal_tails.ndtri_exp(jnp.asarray(x)), sp.ndtri_exp(x), rtol=1e-11)

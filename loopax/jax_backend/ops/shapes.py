@@ -15,7 +15,7 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.extra_ops import Repeat, UnravelIndex
+from pytensor.tensor.extra_ops import RavelMultiIndex, Repeat, UnravelIndex
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
@@ -24,7 +24,7 @@ from loopax.ir.errors import describe
 from loopax.ir.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.staging.static import is_traced, no_number
 
 
 def _dims(site: Site, first: int, count: int) -> tuple[int, ...]:
@@ -140,6 +140,21 @@ def unravel_index(site: Site, indices: Any, dims: Any) -> Any:
     if site.op.order == "F":
         return tuple(jnp.unravel_index(indices, shape[::-1])[::-1])
     return tuple(jnp.unravel_index(indices, shape))
+
+
+@rule(RavelMultiIndex)
+def ravel_multi_index(site: Site, *values: Any) -> Any:
+    *indices, _ = values
+    shape = tuple(int(n) for n in site.static(len(indices)))
+    if site.op.mode != "raise":
+        return jnp.ravel_multi_index(indices, shape, mode=site.op.mode, order=site.op.order)
+    inside = True
+    for k, n in zip(indices, shape, strict=True):
+        inside = inside & (k >= 0) & (k < n)
+    if not is_traced(inside) and not np.all(inside):
+        raise ValueError(f"{describe(site.out)}: an index lies outside of the shape {shape}.")
+    flat = jnp.ravel_multi_index(indices, shape, mode="clip", order=site.op.order)
+    return jnp.where(inside, flat, no_number(flat.dtype))
 
 
 @rule(FitRows)

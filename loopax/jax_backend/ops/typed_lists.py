@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import Choose
 from pytensor.tensor.type_other import MakeSlice
 from pytensor.typed_list.basic import (
     Append,
@@ -82,6 +83,22 @@ def _at(leaf: Any, k: Any) -> Any:
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         return leaf.at[k].get(mode="clip")
     return leaf.at[k].get(mode="fill", fill_value=no_number(leaf.dtype))
+
+
+@rule(Choose)
+def choose(site: Site, index: Any, choices: Any) -> Any:
+    """Element by element the one of the choices, the rows of a list or an array, that an index names."""
+    rows = list(_given(site, choices, 1)) if isinstance(choices, StackedList | list) else choices
+    if site.op.mode != "raise":
+        return jnp.choose(index, rows, mode=site.op.mode)
+    inside = (index >= 0) & (index < len(rows))
+    if not is_traced(index) and not np.all(inside):
+        raise ValueError(
+            f"{describe(site.out)}: an index lies outside of the {len(rows)} choices. "
+            "pt.choose(..., mode='clip') takes the nearest one."
+        )
+    chosen = jnp.choose(index, rows, mode="clip")
+    return jnp.where(inside, chosen, no_number(chosen.dtype))
 
 
 @rule(Length)

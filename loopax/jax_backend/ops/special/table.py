@@ -12,6 +12,7 @@ import pytensor.scalar.math as sm
 
 from loopax.jax_backend.ops.special import incomplete_gammas, normal_tails, polygammas
 from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
+from loopax.jax_backend.ops.special.incomplete_beta import betainc
 
 SPECIAL_FUNCTIONS: dict[type, Callable[..., Any]] = {
     sm.Gamma: polygammas.gamma,
@@ -21,6 +22,7 @@ SPECIAL_FUNCTIONS: dict[type, Callable[..., Any]] = {
     sm.PolyGamma: polygammas.polygamma,
     sm.GammaInc: incomplete_gammas.gammainc,
     sm.GammaIncC: incomplete_gammas.gammaincc,
+    sm.BetaInc: betainc,
     sm.Erfcinv: normal_tails.erfcinv,
     sm.Owens_t: normal_tails.owens_t,
     sm.Hyp2F1: hyp2f1,
