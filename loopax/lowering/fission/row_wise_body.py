@@ -14,6 +14,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.lowering.fission import row_wise_rules  # noqa: F401  (they register themselves)
 from loopax.lowering.fission.row_wise import RowWise, row_wise
 
 
