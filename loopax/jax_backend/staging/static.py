@@ -8,39 +8,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
-from pytensor.printing import Print
+from pytensor.graph.op import HasInnerGraph
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.math import Dot
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.typed_list.basic import TypedListType
 
-from loopax.ir import Call, FitRows, Scan
-from loopax.ir.checked import Checked
+from loopax.ir import FitRows, KeepRows
 from loopax.ir.compat import IfElse
+from loopax.ir.effects import Effects, effects
 from loopax.ir.evaluate import apply
 
 FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
 
-# Random draws and prints are effects; loops and calls are worth tracing; what makes an array larger
-# than its inputs is left to XLA, as is memory that nobody has written yet.
-_NEVER = (
-    RandomVariable,
-    Print,
-    Scan,
-    Call,
-    OpFromGraph,
-    Blockwise,
-    IfElse,
-    AllocEmpty,
-    Repeat,
-    Dot,
-    FitRows,
-)
+# Loops and calls are worth tracing; what makes an array larger than its inputs is left to XLA, as is
+# memory that nobody has written yet.
+_STAGED = (HasInnerGraph, Blockwise, IfElse, AllocEmpty, Repeat, Dot, FitRows, KeepRows)
+# A foreign Op may have effects: it runs when the program does.
+_WHEN_IT_RUNS = Effects.DRAWS | Effects.PRINTS | Effects.UNKNOWN
 
 
 def is_traced(x: Any) -> bool:
@@ -73,10 +61,9 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
                 return None
         elif x.size > FOLD_CAP:
             return None
-    own = type(node.op).__module__.startswith("pytensor.") or isinstance(node.op, Checked)
-    if isinstance(node.op, _NEVER) or not own:
-        return None  # a foreign Op may have effects: it runs when the program does
-    if any(isinstance(v.type, TypedListType) for v in node.outputs):
+    if isinstance(node.op, _STAGED) or effects(node.op) & _WHEN_IT_RUNS:
+        return None
+    if any(isinstance(v.type, TypedListType) for v in [*node.inputs, *node.outputs]):
         return None
     if _elements(node.op, values) > FOLD_CAP:
         return None
@@ -96,12 +83,10 @@ def compute(node: Apply, values: Sequence[Any]) -> list[Any]:
         The op may have effects, or is one on lists or sparse matrices, which have forms of their own
         here.
     """
-    op: Any = node.op
-    ours = type(op).__module__.startswith(("pytensor.", "loopax."))
     own_form = any(
         isinstance(v.type, TypedListType | SparseTensorType) for v in [*node.inputs, *node.outputs]
     )
-    if isinstance(op, RandomVariable | Print) or not ours or own_form:
+    if own_form or effects(node.op) & _WHEN_IT_RUNS:
         raise NotKnown
     return apply(node, values)
 

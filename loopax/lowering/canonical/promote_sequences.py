@@ -26,34 +26,21 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.basic import (
-    Alloc,
-    ARange,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.basic import ARange
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import Scan
 from loopax.ir.checked import Checked
+from loopax.ir.effects import Errors, errors
 from loopax.ir.replace import replaced
 from loopax.ir.sizes.size import Clipped, Length, Size
 from loopax.ir.sizes.sizes import Sizes
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
-# What else a step may do where a check of an index moves to before the loop: it raises nothing, or an
-# IndexError, or complains of shapes.
-_QUIET = (
-    *(Alloc, ARange, CAReduce, DimShuffle, Dot, Elemwise, IncSubtensor, Join, MakeVector),
-    *(ScalarFromTensor, Shape, Shape_i, Subtensor, TensorFromScalar),
-)
+# What else a step may raise where a check of an index moves to before the loop.
+_ERRORS_BEHIND = Errors.SHAPE | Errors.LENGTH | Errors.INDEX
 
 
 def promote_sequences(graph: FunctionGraph) -> None:
@@ -219,7 +206,7 @@ class _Promotion:
         return (
             not self.op.stops
             and all(self._is_long(row.outer) for row in self.loop.rows)
-            and all(isinstance(node.op, _QUIET) for node in self.nodes)
+            and not any(errors(node) & ~_ERRORS_BEHIND for node in self.nodes)
         )
 
 

@@ -13,23 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
-from pytensor.tensor.basic import (
-    Alloc,
-    ARange,
-    Join,
-    MakeVector,
-    ScalarFromTensor,
-    TensorFromScalar,
-)
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
-from pytensor.tensor.type import discrete_dtypes
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.subtensor import indices_from_subtensor
 
+from loopax.ir.effects import Errors, errors
 from loopax.lowering.analysis.equal_rows import filled
 
 
@@ -54,7 +43,8 @@ def row_wise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None
     needs them.
     """
     if not any(varies):
-        return _same_for_all(node) if _is_harmless(node) else None
+        # It is computed though the loop takes no step: only shapes that never fit may raise then.
+        return None if errors(node) & ~Errors.SHAPE else _same_for_all(node)
     for cls in type(node.op).__mro__:
         if cls in _RULES:
             return _RULES[cls](node, varies, known)
@@ -79,62 +69,6 @@ def _same_for_all(node: Apply) -> RowWise:
     return RowWise(make, varies=False)
 
 
-def _is_harmless(node: Apply) -> bool:
-    """Whether ``node``, which no row feeds, may be computed though the loop takes no step."""
-    op: Any = node.op
-    if isinstance(op, Alloc):
-        return all(map(is_length, node.inputs[1:]))
-    if isinstance(op, Elemwise):
-        return not _may_raise(node)
-    if isinstance(op, CAReduce):
-        extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
-        return not extreme or all(node.inputs[0].type.shape)  # of nothing there is none
-    if isinstance(op, Reshape):
-        asked = entries_of(node.inputs[1])
-        return asked is not None and is_shape(asked)
-    if isinstance(op, Subtensor):
-        index = index_of(node)
-        slices = index is not None and all(isinstance(k, slice) for k in index)
-        return slices or isinstance(owner_op(node.inputs[0]), Shape)
-    if isinstance(op, ARange):
-        return isinstance(node.inputs[2], Constant) and bool(node.inputs[2].data)
-    plain = (DimShuffle, Dot, MakeVector, Join, Shape, Shape_i, ScalarFromTensor, TensorFromScalar)
-    return isinstance(op, (*plain, ps.ScalarOp)) and not _may_raise(node)
-
-
-def _may_raise(node: Apply) -> bool:
-    """Whether it is an integer to a power, which may be negative."""
-    op: Any = node.op
-    op = op.scalar_op if isinstance(op, Elemwise) else op
-    inner = getattr(op, "fgraph", None)
-    nodes = [node] if inner is None else inner.apply_nodes
-    return any(
-        isinstance(getattr(a.op, "scalar_op", a.op), ps.Pow)
-        and a.outputs[0].type.dtype in discrete_dtypes
-        for a in nodes
-    )
-
-
-def is_length(v: Any) -> bool:
-    """Whether ``v`` is an integer scalar that is 0 or more."""
-    if isinstance(v, Constant):
-        return bool((v.data >= 0).all())
-    op: Any = owner_op(v)
-    if isinstance(op, Subtensor):
-        return isinstance(owner_op(v.owner.inputs[0]), Shape)
-    if isinstance(op, DimShuffle):
-        return isinstance(owner_op(v.owner.inputs[0]), Shape)
-    if isinstance(op, ScalarFromTensor | TensorFromScalar):
-        return is_length(v.owner.inputs[0])
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Cast):
-        return v.type.dtype == "int64" and is_length(v.owner.inputs[0])
-    return isinstance(op, Shape_i)
-
-
-def owner_op(v: Any) -> Any:
-    return None if v.owner is None else v.owner.op
-
-
 # -- indices and shapes -----------------------------------------------------------------------------
 
 
@@ -148,22 +82,6 @@ def index_of(node: Apply, skipped: int = 1) -> list[Any] | None:
     return list(indices_from_subtensor(numbers, op.idx_list))
 
 
-def is_open(v: Any) -> bool:
-    return isinstance(v, Constant) and bool((v.data == -1).all())
-
-
-def is_shape(asked: Sequence[Any]) -> bool:
-    """Whether ``asked`` are lengths, of which one may be left open."""
-    return all(is_length(v) or is_open(v) for v in asked) and sum(map(is_open, asked)) < 2
-
-
-def entries_of(shape: Any) -> list[Any] | None:
-    """The scalars that the vector ``shape`` is made of."""
-    if isinstance(shape, Constant):
-        return [pt.constant(int(k), dtype="int64") for k in shape.data]
-    return list(shape.owner.inputs) if isinstance(owner_op(shape), MakeVector) else None
-
-
 # -- rows --------------------------------------------------------------------------------------------
 
 
@@ -174,8 +92,8 @@ def repeated(x: Any, n: Any) -> Any:
 
 def shuffled(x: Any, order: Sequence[Any]) -> Any:
     """``x.dimshuffle(order)``, of what ``x`` was shuffled from."""
-    while isinstance(op := owner_op(x), DimShuffle):
-        order = [k if k == "x" else op.new_order[k] for k in order]
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        order = [k if k == "x" else x.owner.op.new_order[k] for k in order]
         x = x.owner.inputs[0]
     same = list(order) == list(range(x.type.ndim))
     return x if same else x.dimshuffle(*order)

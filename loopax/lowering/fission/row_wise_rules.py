@@ -19,14 +19,11 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
+from loopax.ir.effects import Errors, entries_of, errors, is_open
 from loopax.lowering.fission.row_wise import (
     RowWise,
     deepened,
-    entries_of,
     index_of,
-    is_length,
-    is_open,
-    is_shape,
     one_row,
     repeated,
     rule,
@@ -203,7 +200,7 @@ def _specify_shape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise 
 @rule(Reshape)
 def _reshape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     asked = entries_of(node.inputs[1])
-    if varies[1] or asked is None or not is_shape(asked):
+    if varies[1] or asked is None or Errors.LENGTH in errors(node):
         return None
     open_axes = [k for k, v in enumerate(asked) if is_open(v)]
 
@@ -229,7 +226,7 @@ def _product(factors: list[Any]) -> Any:
 
 @rule(Alloc)
 def _alloc(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    if any(varies[1:]) or not all(map(is_length, node.inputs[1:])):
+    if any(varies[1:]) or Errors.LENGTH in errors(node):
         return None
     ndim = node.outputs[0].type.ndim
 

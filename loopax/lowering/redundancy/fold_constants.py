@@ -33,9 +33,9 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluate import apply
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.lowering.analysis.raising import Effort, effort
 from loopax.lowering.bodies import map_bodies
 
 FREE = 16 * 2**20  # bytes of a result that is kept in any case
@@ -89,8 +89,7 @@ def _may_run(node: Apply) -> bool:
     core = op.core_op if isinstance(op, Blockwise) else op
     if isinstance(core, InnerGraphOp | OpFromGraph | AllocEmpty):
         return False
-    ours = type(core).__module__.startswith(("pytensor.", "loopax."))
-    return ours and effort(node) is not Effort.FIXED
+    return not effects(op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
 def _bytes(node: Apply, given: list[Any]) -> float:

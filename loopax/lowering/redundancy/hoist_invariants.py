@@ -3,7 +3,7 @@
     scan(c * inv(m) @ r)  ->  k = inv(m);  scan(c * k @ r)
 
 Condition: a node of the step all of whose inputs are constants of the loop. One that is cheap and
-cannot raise (`loopax.lowering.analysis.raising`) just moves. One that may raise, or costs, moves where the
+cannot raise (`loopax.ir.effects`) just moves. One that may raise, or costs, moves where the
 loop is known to take a step, and otherwise under a guard:
 
     k = cond(n_steps > 0, inv(m), zeros(shape of m))
@@ -40,13 +40,13 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs
+from loopax.ir.effects import Speculation, speculation
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trace_shapes
 from loopax.ir.sizes.sizes import Sizes
 from loopax.lowering.analysis.equal_rows import filled
-from loopax.lowering.analysis.raising import Effort, effort
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.redundancy.merge_inputs import Numbers
@@ -123,7 +123,7 @@ class _Invariants:
         self.nodes, self.outputs, self.always = list(nodes), outputs, always
         self.refused: set[Variable] = set()  # whose shape is not known from outside
         self.freed: set[Variable] = set()  # what is read by what leaves
-        self.own: dict[Apply, Effort] = {}  # of each node that follows from constants
+        self.own: dict[Apply, Speculation] = {}  # of each node that follows from constants
         self.guarded: set[Apply] = set()  # of those, the ones that go under the guard
         # What follows from Constants alone is PyTensor's to fold: it goes with what is made of it.
         self.of_constants: set[Apply] = set()
@@ -132,15 +132,15 @@ class _Invariants:
             given = [v for v in node.inputs if not isinstance(v, Constant)]
             if not all(v in same for v in given):
                 continue
-            found = effort(node)
-            if found is Effort.FIXED or _has_open_length(node.op):
+            own = speculation(node)
+            if own is Speculation.FIXED or _has_open_length(node.op):
                 continue
-            self.own[node] = found
+            self.own[node] = own
             same.update(node.outputs)
             if all(v.owner in self.of_constants for v in given):
                 self.of_constants.add(node)
             if not always and (
-                found is Effort.GUARDED or any(v.owner in self.guarded for v in given)
+                own is Speculation.GUARDED or any(v.owner in self.guarded for v in given)
             ):
                 self.guarded.add(node)
 
@@ -167,7 +167,7 @@ class _Invariants:
         is_tensor = isinstance(v.type, DenseTensorType)
         if not is_tensor or v.owner in self.of_constants or _is_spread(v.owner):
             return False
-        if self.own[v.owner] is Effort.FREE:
+        if self.own[v.owner] is Speculation.FREE:
             return False
         if not self.is_guarded(v):
             return True
@@ -249,7 +249,9 @@ def _given(results: list[Any], step: _Invariants) -> list[Any]:
         v = todo.pop()
         if isinstance(v, Constant):
             continue
-        is_cheap = step.own.get(v.owner) is Effort.CHEAP and isinstance(v.type, DenseTensorType)
+        is_cheap = step.own.get(v.owner) is Speculation.CHEAP and isinstance(
+            v.type, DenseTensorType
+        )
         if v.owner is None or (
             is_cheap and v.owner not in step.guarded and v.owner not in step.of_constants
         ):
@@ -269,7 +271,7 @@ def _plain(v: Any, shape: Any) -> Any:
     # They compare the shapes that a step is given, and this is for where no step is taken.
     for node in reversed([n for n in toposort(dims) if isinstance(n.op, CheckAndRaise)]):
         dims = replaced(dims, {node.outputs[0]: node.inputs[0]})
-    if any(effort(node) > Effort.CHEAP for node in toposort(dims)):
+    if any(speculation(node) > Speculation.CHEAP for node in toposort(dims)):
         return None
     return [
         n.astype("int64") if static is None else pt.constant(static, dtype="int64")

@@ -33,12 +33,12 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.effects import Errors, Speculation, errors, speculation
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.sizes.size import Clipped, Length, Size
 from loopax.ir.sizes.sizes import Sizes
 from loopax.lowering.access.trace_reads import Reads, reads_of
-from loopax.lowering.analysis.raising import Effort, effort
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 from loopax.lowering.storage.kept_rows import keep_in_states, rebound, shape_of, trailing_shapes
@@ -120,12 +120,9 @@ def _cannot_raise_later(node: Apply) -> bool:
 
     The shapes are those of the first step, so what is left are integers, and indices.
     """
-    if effort(node) <= Effort.CHEAP or isinstance(node.op, DimShuffle):
-        return True
-    if not isinstance(node.op, Elemwise | CAReduce | Dot):
-        return False
-    types: Any = [v.type for v in (*node.inputs, *node.outputs)]
-    return all(t.dtype.startswith(("float", "complex", "bool")) for t in types)
+    if isinstance(node.op, Elemwise | CAReduce | Dot | DimShuffle):
+        return not errors(node) & ~(Errors.SHAPE | Errors.LENGTH)
+    return speculation(node) <= Speculation.CHEAP
 
 
 def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:

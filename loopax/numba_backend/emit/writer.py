@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,9 +13,6 @@ from loopax.numba_backend.emit.scopes import Block, Frame, Scopes
 from loopax.numba_backend.emit.source import Source
 from loopax.numba_backend.emit.values import Dim
 from loopax.numba_backend.runtime.checks import FUNCTIONS
-
-# Checks of runtime.py; and a range whose step is zero.
-_MAY_RAISE = re.compile(r"\b(?:index|size|stride|slice_bounds|range)\(")
 
 
 class Writer:
@@ -74,15 +70,15 @@ class Writer:
         self.line(f"{name} = {expression}")
         return name
 
-    def number(self, expression: str, hint: str = "k") -> str:
+    def number(self, expression: str, hint: str = "k", may_raise: bool = False) -> str:
         """The same for arithmetic on indices, which is written once in a block, or before a loop.
 
-        What may raise stays where it is: a loop need not take a step.
+        What ``may_raise`` stays where it is: a loop need not take a step.
         """
         scopes = self.scopes
         if known := scopes.known(expression):  # a check has no name
             return known
-        level = scopes.depth if _MAY_RAISE.search(expression) else scopes.level(expression)
+        level = scopes.depth if may_raise else scopes.level(expression)
         if level >= scopes.depth:
             name = self.temp(expression, hint)
             scopes.blocks[-1].known[expression] = name
@@ -166,4 +162,4 @@ class Writer:
         bound = self.scopes.bounded.get(k)
         if bound is not None and self.scopes.same(bound, n):
             return k
-        return self.number(f"index({k}, {n})")
+        return self.number(f"index({k}, {n})", may_raise=True)

@@ -211,7 +211,7 @@ def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, .
 def _step(emit: Emitter, n: Dim, m: Dim) -> Dim:
     if n == m or n == 1:
         return 1 if n == m else 0
-    return emit.number(f"stride({n}, {m})")
+    return emit.number(f"stride({n}, {m})", may_raise=True)
 
 
 def _position(emit: Emitter, k: str, dtype: str, n: Dim) -> Index:
@@ -223,7 +223,7 @@ def _position(emit: Emitter, k: str, dtype: str, n: Dim) -> Index:
         return known % n
     # Unsigned integers of 64 bits would turn the sum with a length into a float.
     k = k if dtype == "int64" or isinstance(known, int) else f"np.int64({k})"
-    return emit.number(f"index({k}, {n})")
+    return emit.number(f"index({k}, {n})", may_raise=True)
 
 
 def _true_positions(emit: Emitter, mask: Value) -> tuple[Array, ...]:

@@ -28,7 +28,10 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
     if kinds <= _INTEGERS:
         parts = [as_dim(e) for e in (low, high, by)]
         names = [str(p) if isinstance(p, int) else f"np.int64({p})" for p in parts]
-        n: Dim = emit.number(f"len(range({', '.join(names)}))", "n") if static is None else static
+        n: Dim | None = static
+        if n is None:  # a step may be zero
+            may_raise = not isinstance(parts[2], int) or not parts[2]
+            n = emit.number(f"len(range({', '.join(names)}))", "n", may_raise)
 
         def at(index: Sequence[Index]) -> str:
             k = f"{names[0]} + {index[0]} * {names[2]}"

@@ -151,7 +151,7 @@ def strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
         elif n == 1:
             found[k + skipped] = 0
         else:
-            found[k + skipped] = emit.number(f"stride({n}, {m})")
+            found[k + skipped] = emit.number(f"stride({n}, {m})", may_raise=True)
     return found
 
 
@@ -236,5 +236,6 @@ def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
         start = f"{n} - 1" if start is None else start
         stop = f"-{n} - 1" if stop is None else stop
         function = "slice_backward"
-    both = emit.number(f"{function}({start}, {stop}, {step}, {n})")
+    may_raise = isinstance(step, str)  # it may be zero
+    both = emit.number(f"{function}({start}, {stop}, {step}, {n})", may_raise=may_raise)
     return Entry(emit.number(f"{both}[0]"), step, emit.number(f"{both}[1]", "n"))

@@ -131,7 +131,9 @@ def _sized(emit: Emitter, size: Value) -> list[Dim]:
     n = size.shape[0]
     assert isinstance(n, int), size  # as many as the draw has axes
     found = [as_dim(emit.read(size, [k])) for k in range(n)]
-    return [n if isinstance(n, int) else emit.number(f"size({n})", "n") for n in found]
+    return [
+        n if isinstance(n, int) else emit.number(f"size({n})", "n", may_raise=True) for n in found
+    ]
 
 
 def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:

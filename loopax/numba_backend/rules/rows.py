@@ -19,7 +19,7 @@ def fit_rows(site: Site, rows: Value, length: Value) -> Array:
 @rule(KeepRows)
 def keep_rows(site: Site, rows: Value, count: Value, length: Value) -> Array:
     emit = site.emit
-    n, wanted = rows.shape[0], emit.number(f"size({emit.scalar(length)})", "n")
+    n, wanted = rows.shape[0], emit.number(f"size({emit.scalar(length)})", "n", may_raise=True)
     kept = emit.number(f"min({emit.scalar(count)}, {wanted}, {n})", "n")
     if not site.op.last:
         return _copied(site, rows, wanted, kept, 0, 0)

@@ -242,7 +242,7 @@ def split(site: Site, x: Value, *rest: Any) -> Any:
         start = start + n if both else emit.number(f"{start} + {n}")  # type: ignore[operator]
     for first, n, v in zip(starts, lengths, site.node.outputs, strict=True):
         static = v.type.shape[axis]
-        count = n if isinstance(n, int) else emit.number(f"size({n})", "n")
+        count = n if isinstance(n, int) else emit.number(f"size({n})", "n", may_raise=True)
         parts.append(_part(emit, x, axis, first, count if static is None else static))
     return tuple(parts)
 
