@@ -15,7 +15,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.explanation.layout import Point, layout
-from loopax.ir import Cond, Loop, Scan
+from loopax.ir import Cond, Scan
 from loopax.lowering.record import with_body
 
 MOST_BOXES = 400  # more are drawn by nobody who wants to read them, and take seconds
@@ -58,8 +58,6 @@ def caption(op: Any) -> str:
     if isinstance(op, Scan):
         parts = [(op.n_seqs, "sequence"), (op.n_states, "state"), (op.n_consts, "constant")]
         parts += [(op.n_ys, "trace")]
-    elif isinstance(op, Loop):
-        parts = [(op.n_states, "state"), (len(op.fgraph.inputs) - op.n_states, "constant")]
     else:
         parts = [
             (len(op.fgraph.inputs), "input"),
@@ -153,10 +151,6 @@ def _names(op: Any) -> tuple[list[str], list[str]]:
         outputs = [f"next {s}" for s in _numbered("s", op.n_states)]
         outputs += [*_numbered("trace ", op.n_ys), *["stop"] * op.stops]
         return [*inputs, *_numbered("c", op.n_consts)], outputs
-    if isinstance(op, Loop):
-        states = _numbered("s", op.n_states)
-        inputs = [*states, *_numbered("c", n - op.n_states)]
-        return inputs, [*(f"next {s}" for s in states), "go on"]
     if isinstance(op, Cond):
         outputs = [*_numbered("then ", op.n_outs), *_numbered("else ", op.n_outs)]
         return _numbered("in ", n), outputs

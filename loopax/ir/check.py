@@ -10,7 +10,6 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from loopax.ir.call import Call
 from loopax.ir.cond import Cond
 from loopax.ir.errors import VerifyError
-from loopax.ir.loop import Loop
 from loopax.ir.pformat import pformat
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.scan import Scan
@@ -42,8 +41,6 @@ def _faults(graph: AbstractFunctionGraph) -> Any:
         known.update(node.outputs)
         if isinstance(node.op, Scan):
             yield from _scan_faults(node.op, node)
-        elif isinstance(node.op, Loop):
-            yield from _loop_faults(node.op, node)
         elif isinstance(node.op, Cond):
             yield from _cond_faults(node.op, node)
         elif isinstance(node.op, Call):
@@ -75,17 +72,6 @@ def _scan_faults(scan: Scan, node: Apply) -> Any:
     if not all(isinstance(v, NominalVariable) for v in scan.fgraph.inputs):
         yield f"the body of {scan} is not frozen"
     yield from _faults(scan.fgraph)
-
-
-def _loop_faults(loop: Loop, node: Apply) -> Any:
-    inner, outs, k = loop.fgraph.inputs, loop.fgraph.outputs, loop.n_states
-    yield from _mismatches(loop, "state or const", inner, node.inputs[1:])
-    yield from _mismatches(loop, "next state", inner[:k], outs[:-1])
-    yield from _mismatches(loop, "final state", inner[:k], node.outputs)
-    for what, flag in [("first flag", node.inputs[0]), ("flag", outs[-1])]:
-        if not FLAG_TYPE.is_super(flag.type):
-            yield f"the {what} of {loop} is {flag.type}, not a bool scalar"
-    yield from _faults(loop.fgraph)
 
 
 def _cond_faults(cond: Cond, node: Apply) -> Any:

@@ -21,7 +21,6 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.call import Call
 from loopax.ir.cond import Cond
-from loopax.ir.loop import Loop
 from loopax.ir.scan import Scan
 
 
@@ -75,16 +74,10 @@ def _graph(
 
 def _inside(op: Any) -> Iterator[str]:
     """The lines for what is inside an op that is no Scan."""
-    if not isinstance(op, Loop | Cond | Call):
+    if not isinstance(op, Cond | Call):
         return
-    n, m = 0, len(op.fgraph.inputs)
-    names: list[str | None] = [None] * m
-    if isinstance(op, Loop):
-        n = op.n_states
-        names = [*(f"s{k}" for k in range(n)), *(f"c{k}" for k in range(m - n))]
-    elif isinstance(op, Cond):
-        n = op.n_outs
-    # A Loop's flag stands apart from its states, a Cond's branches from one another.
+    n = op.n_outs if isinstance(op, Cond) else 0  # its branches stand apart from one another
+    names: list[str | None] = [None] * len(op.fgraph.inputs)
     yield from _graph(op.fgraph, "body", names, lambda outs: [outs[:n], outs[n:]] if n else [outs])
 
 

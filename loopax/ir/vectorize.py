@@ -1,4 +1,4 @@
-"""Batched `Loop`, `Cond` and `KeepRows`: rules for PyTensor's ``vectorize_graph``.
+"""Batched `Cond` and `KeepRows`: rules for PyTensor's ``vectorize_graph``.
 
 `Scan` has its own file, `loopax.ir.vectorize_scan`; so have typed lists, `loopax.ir.vectorize_lists`.
 """
@@ -17,48 +17,7 @@ from loopax.ir import vectorize_lists, vectorize_scan  # noqa: F401  (they regis
 from loopax.ir.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
-from loopax.ir.loop import Loop
 from loopax.ir.rows import KeepRows
-
-# -- Loop --------------------------------------------------------------------------------------------
-
-
-@_vectorize_node.register(Loop)
-def vectorize_loop(op: Loop, node: Apply, *inputs: Any) -> Sequence[Variable]:
-    batch = Batch(node.inputs, inputs)
-    if not batch.ndim:
-        return op.make_node(*inputs).outputs
-    body, k = thaw(op.fgraph), op.n_states
-    go, given = inputs[0], inputs[1:]
-    flags = list(batch.batched[1:])
-    # One more state: which rows go on. A row that does not keeps its states.
-    flag = TensorType("bool", batch.static)
-    going = flag("going")
-    flags[:k] = [isinstance(v.type, TensorType) for v in body.inputs[:k]]
-    replace = {v: batch.type(v.type)() if f else v for v, f in zip(body.inputs, flags, strict=True)}
-    inside = batch.inside(going)
-    *outs, keep = vectorized(body.outputs, replace)
-    nexts = []
-    for new, v in zip(outs, body.inputs[:k], strict=True):
-        if isinstance(v.type, TensorType):
-            over = pt.expand_dims(going, tuple(range(batch.ndim, batch.ndim + v.type.ndim)))
-            new = pt.switch(over, inside.full(new, v.type), replace[v])
-            new = batch.type(v.type).filter_variable(new)
-        nexts.append(new)
-    still = flag.filter_variable(going & inside.full(keep, op.fgraph.outputs[-1].type))
-    loop = Loop.from_body(
-        [going, *(replace[v] for v in body.inputs[:k])],
-        [replace[v] for v in body.inputs[k:]],
-        [still, *nexts],
-        pt.any(still),
-        op.name,
-    )
-    first = batch.full(go, node.inputs[0].type)
-    starts = [
-        batch.full(x, v.type) if f else x for x, v, f in zip(given, body.inputs, flags, strict=True)
-    ]
-    return loop.bind(pt.any(first), [first, *starts[:k]], starts[k:])[1:]
-
 
 # -- Cond --------------------------------------------------------------------------------------------
 

@@ -73,7 +73,7 @@ PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
 
 NATIVE_PASSES = (
     *(stabilize_for_loops if run is stabilize else run for run in _ALL if run not in _FOR_ARRAYS),
-    scan_to_loop,  # last: a Loop cannot be differentiated or batched, and says less than a Scan
+    scan_to_loop,  # last: a buffer says less than a trace
 )
 
 

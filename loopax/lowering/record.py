@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir import Loop, Scan
+from loopax.ir import Scan
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering import order
@@ -64,7 +64,7 @@ def counts(graph: AbstractFunctionGraph) -> Counts:
         within = Counts(0, 0, 0) if op is None else counts(op.fgraph)
         loops += within.loops
         inside += within.inside
-        if isinstance(op, Scan | Loop):
+        if isinstance(op, Scan):
             loops += 1
             inside += within.outside
         else:

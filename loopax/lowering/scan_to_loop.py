@@ -1,11 +1,10 @@
-"""``Scan`` -> ``Loop``: the index, the bound, the rows and the buffers made explicit.
+"""``Scan`` -> a bare one, with neither sequences nor traces: what a backend writes as a loop of its own.
 
     finals, traces = Scan(n_steps, xs, states, consts)
     ->
-    _, *finals, *buffers = Loop([0, *states, *empty buffers], [n_steps, *xs, *consts])
+    *finals, *buffers = Scan(n_steps, [], [*states, *empty buffers], [*xs, *consts])
 
-- The count of the steps taken is a state; a sequence is a constant, read at the count, or with
-  ``reverse`` at ``n_steps - 1 - count``.
+- A sequence is a constant, read at the index of the step.
 - A trace is a buffer of ``n_steps`` rows, a state in which each step sets its row. Its trailing shape
   must be known before the loop starts. A loop that stops early uses the first rows (the last, with
   ``reverse``), where ``n_steps`` is a size one can allocate: see `_can_be_allocated`.
@@ -13,7 +12,7 @@
   are tensors.
 - An output that nobody reads gets neither.
 
-Condition: none, every Scan has a Loop. It comes last: a Loop has no derivative and no batching rule.
+Condition: none. It comes last: a buffer says less than a trace.
 
 Everything stays pure here. A buffer whose only reader is the write into it is written in place by a
 backend that compiles loops; run by `evaluate` it is copied at every step.
@@ -32,10 +31,10 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
-from loopax.ir import Cond, Loop, Scan, ScanArgs, ScanOuts, Stack, TraceType
+from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, Stack, TraceType
+from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.shapes import trace_shapes
 from loopax.ir.sizes.sizes import Sizes
 from loopax.ir.trace import stacked
@@ -53,17 +52,29 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         body = _lowered(op.fgraph)
         if body is not op.fgraph:
             op = op.with_body(body)
-        if isinstance(op, Scan):
+        if isinstance(op, Scan) and not _is_bare(op, node):
             args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
-            # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
-            outs = _as_loop(op, args, read, _trailing_shapes(node.op, args))
+            # Of the body as it was: a Scan in it says more of the shapes of its traces than a bare one.
+            outs = _bare(op, args, read, _trailing_shapes(node.op, args))
         elif op is not node.op:
             outs = op.make_node(*node.inputs).outputs
         else:
             continue
         pairs = [(v, o) for v, o in zip(node.outputs, outs, strict=True) if o is not None]
         graph.replace_all(pairs, reason="scan_to_loop")
+
+
+def _is_bare(scan: Scan, node: Apply) -> bool:
+    """Whether there is nothing to do: a number of steps that may be negative is checked as well."""
+    if scan.n_seqs or scan.n_ys:
+        return False
+    asked = {m for m, _ in step_conditions(scan, scan.split_inputs(node.inputs), Sizes())}
+    check = node.inputs[0].owner
+    while check is not None and isinstance(check.op, Checked):
+        asked.discard(check.op.msg)
+        check = check.inputs[0].owner
+    return not asked
 
 
 def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
@@ -75,7 +86,7 @@ def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
     return body if new == body else new
 
 
-def _as_loop(
+def _bare(
     scan: Scan, args: ScanArgs, read: Sequence[bool], shapes: Sequence[Any]
 ) -> list[Variable | None]:
     """What stands for each output of ``scan``; None for a trace that is not read.
@@ -84,50 +95,36 @@ def _as_loop(
     """
     body = thaw(scan.fgraph)
     inner = scan.split_body_inputs(body.inputs)
-    count, bound = INDEX_TYPE("count"), INDEX_TYPE("n_steps")
-    i = bound - 1 - count if scan.options.reverse else count
     sequences = [stacked(row.type)() for row in inner.rows]
-    rows = [x[i] if isinstance(x.type, DenseTensorType) else getitem(x, i) for x in sequences]
-    step = scan.split_body_outputs(
-        clone_replace(body.outputs, {inner.i: i, **dict(zip(inner.rows, rows, strict=True))})
-    )
+    rows = {
+        row: x[inner.i] if isinstance(x.type, DenseTensorType) else getitem(x, inner.i)
+        for row, x in zip(inner.rows, sequences, strict=True)
+    }
+    step = scan.split_body_outputs(clone_replace(body.outputs, rows))
     n_steps = checked(args.n_steps, step_conditions(scan, args, Sizes()))
-    used = scan.split_outputs(read)
     traces = [
         (_Buffer if shape is not None and _fits(scan, args, y) else _List)(y, shape)
         if wanted
         else None
-        for y, shape, wanted in zip(step.ys, shapes, used.traces, strict=True)
+        for y, shape, wanted in zip(step.ys, shapes, scan.split_outputs(read).traces, strict=True)
     ]
     kept = [t for t in traces if t is not None]
-
-    following = count + 1
-    keep_going = pt.lt(following, bound)
-    flags: list[Any] = []  # whether the loop has stopped is a state where somebody asks
-    if step.stop is not None:
-        keep_going = pt.and_(keep_going, pt.invert(step.stop))
-        flags = [FLAG_TYPE("stopped")] * bool(used.stopped)
-    loop = Loop.from_body(
-        [count, *inner.states, *[t.state for t in kept], *flags],
-        [bound, *sequences, *inner.consts],
-        [following, *step.states, *[t.written(i) for t in kept], *[step.stop for _ in flags]],
-        keep_going,
-        scan.options.name,
+    loop = Scan.from_body(
+        BodyArgs(
+            inner.i, [], [*inner.states, *[t.state for t in kept]], [*sequences, *inner.consts]
+        ),
+        BodyOuts([*step.states, *[t.written(inner.i) for t in kept]], [], step.stop),
+        scan.options,
     )
-    n_done, *rest = loop.bind(
-        pt.gt(n_steps, 0),
-        [
-            pt.constant(0, dtype="int64"),
-            *args.states,
-            *[t.start(n_steps) for t in kept],
-            *[pt.constant(False, dtype="bool") for _ in flags],
-        ],
-        [n_steps, *args.sequences, *args.consts],
+    states = [*args.states, *[t.start(n_steps) for t in kept]]
+    outs = loop.split_outputs(
+        loop.bind(ScanArgs(n_steps, [], states, [*args.sequences, *args.consts]))
     )
-    finals, made = rest[: scan.n_states], iter(rest[scan.n_states :])
-    filled = [None if t is None else t.finished(scan, next(made), n_steps, n_done) for t in traces]
-    ended = [n_done, next(made, None)] if scan.stops else []
-    return ScanOuts(finals, filled, *ended).flat()
+    made = iter(outs.finals[scan.n_states :])
+    filled = [
+        None if t is None else t.finished(scan, next(made), n_steps, outs.n_done) for t in traces
+    ]
+    return outs._replace(finals=outs.finals[: scan.n_states], traces=filled).flat()
 
 
 class _Buffer:

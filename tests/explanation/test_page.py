@@ -12,10 +12,11 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import cond, explain, fori_loop, scan
 from loopax.explanation import Explanation, drawing
 from loopax.explanation.drawing import bodies
-from loopax.ir import Cond, Loop, Scan
+from loopax.ir import Cond, Scan
 from loopax.ir.compat import thaw
 from loopax.lowering.record import stages
 from tests.assorted_loops import CASES, a, s, x
+from tests.bare_loops import While
 
 VOID = {"meta"}
 
@@ -78,7 +79,7 @@ def test_one_drawing_for_each_body(name, tmp_path):
     expected = [one for top in bodies(found.lowered) for one in top.flat()]
     assert len(part.all("svg")) == len(part.all("figure")) == len(expected)
     assert [f["data-number"] for f in part.all("figure")] == [one.number for one in expected]
-    n_loops = sum(isinstance(one.op, Scan | Loop) for one in expected)
+    n_loops = sum(isinstance(one.op, Scan) for one in expected)
     assert n_loops == found.counts_lowered.loops > 0
     if name == "nested":
         assert "1.1" in [one.number for one in expected]
@@ -182,7 +183,7 @@ def boxes(op):
 
 def op_of(inputs, output):
     graph = FunctionGraph(inputs, [output], clone=True)
-    (node,) = [node for node in graph.apply_nodes if isinstance(node.op, Scan | Loop | Cond)]
+    (node,) = [node for node in graph.apply_nodes if isinstance(node.op, Scan | Cond)]
     return node.op
 
 
@@ -209,12 +210,6 @@ def test_branches():
     assert found == {"in": ["in 0"], "op": ["sin"], "out": ["then 0", "else 0"]}
 
 
-def test_a_bare_loop():
-    c = pt.dscalar("c")
-    found, _ = boxes(Loop.from_body([s], [c], [s * c], s > 3.0))
-    assert found["in"] == ["s0", "c0"] and found["out"] == ["next s0", "go on"]
-
-
 def test_a_loop_in_a_loop_is_marked_with_its_number():
     def outer(c, r):
         return fori_loop(0, 2, lambda i, d: d * r, c), None
@@ -229,6 +224,6 @@ def test_a_loop_in_a_loop_is_marked_with_its_number():
 
 def test_a_node_of_a_step_is_drawn_once():
     # In PyTensor 3.0 a frozen graph has one node for two equal ones, and lists it twice.
-    loop = Loop.from_body([s], [], [pt.sin(s) + pt.sin(s)], s > 3.0)
+    loop = While.from_body([s], [], [pt.sin(s) + pt.sin(s)], s > 3.0).op
     found, _ = boxes(loop)
     assert len(found["op"]) == len(loop.fgraph.apply_nodes)

@@ -15,9 +15,10 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.typed_list import make_list
 
 from loopax import cond, scan, while_loop
-from loopax.ir import Cond, FitRows, KeepRows, Loop, Scan, Stack, Unstack, evaluate
+from loopax.ir import Cond, FitRows, KeepRows, Scan, Stack, Unstack, evaluate
 from loopax.ir.inner_graph_op import InnerGraphOp
 from tests.assorted_loops import CASES, PLAIN, X, a, s, x
+from tests.bare_loops import While
 from tests.compare import FAST_COMPILE, FAST_RUN, loops
 
 VM = Mode("vm", "fast_run").excluding("local_add_of_sparse_write")
@@ -38,7 +39,7 @@ def ops(graph):
 def until(n):
     """A bare loop, of a vector and a scalar."""
     c, y, k = pt.dscalar(), pt.dvector(), pt.dscalar()
-    op = Loop.from_body([c, y], [k], [c + k, pt.sin(y) * c], c < n)
+    op = While.from_body([c, y], [k], [c + k, pt.sin(y) * c], c < n)
     return op.bind(s < n, [s, x], [a])
 
 
@@ -80,7 +81,7 @@ def test_all_modes_agree(compiled):
 
 
 def test_the_ops_are_still_there(compiled):
-    wanted = {Scan, Cond, Loop, Stack, KeepRows, FitRows, Unstack}
+    wanted = {Scan, Cond, Stack, KeepRows, FitRows, Unstack}
     for f in compiled.values():
         assert wanted <= {type(op) for op in ops(f.maker.fgraph)}
 
@@ -208,7 +209,7 @@ def test_dprint_shows_what_is_inside():
     outer, inner = text.split("Inner graphs:")
     assert "Scan{recurrence}" in outer and "Cond{choice}" in outer
     assert "Sinh" in inner and "Cosh" in inner and "Sinh" not in outer
-    assert "Loop{loop}" in debugprint(until(3.0), file="str")
+    assert "Scan{loop, stops}" in debugprint(until(3.0), file="str")
     f = pytensor.function([x, s], chosen, mode=FAST_RUN)
     assert "Sinh" in debugprint(f, file="str")
 

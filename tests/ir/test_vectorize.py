@@ -14,9 +14,10 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
 
 from loopax import cond, fori_loop, scan, while_loop
-from loopax.ir import BodyArgs, BodyOuts, Cond, KeepRows, Loop, Scan, ScanArgs, ScanOptions, check
+from loopax.ir import BodyArgs, BodyOuts, Cond, KeepRows, Scan, ScanArgs, ScanOptions, check
 from loopax.ir.inner_graph_op import InnerGraphOp
 from tests.assorted_loops import CASES, PLAIN, X, a, s, x
+from tests.bare_loops import While
 from tests.compare import loops
 from tests.marking import slow_where
 
@@ -357,13 +358,13 @@ def test_a_condition_for_each_row_chooses_between_what_has_rows():
         vectorize_graph(chosen, {flag: pt.bvector("flags")})
 
 
-# -- Loop and KeepRows -------------------------------------------------------------------------------
+# -- bare loops and KeepRows -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("at", [(0,), (1,), (2,), (0, 1, 2)])
 def test_bare_loops(at):
     c, y, top = pt.dscalar(), pt.dvector(), pt.dscalar()
-    op = Loop.from_body([c, y], [top], [2 * c, y + c], 2 * c < top)
+    op = While.from_body([c, y], [top], [2 * c, y + c], 2 * c < top)
     y0 = pt.dvector("y0")
     outs = op.bind(s < a, [s, y0], [a])
     values = [

@@ -99,7 +99,6 @@ from loopax.ir import (
     Cond,
     FitRows,
     KeepRows,
-    Loop,
     Scan,
     ScanArgs,
     Stack,
@@ -113,6 +112,7 @@ from loopax.jax_backend.ops.slices import write_slices
 from loopax.jax_backend.ops.special.table import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging import registry
 from loopax.jax_backend.staging.registry import converted_ops
+from tests.bare_loops import While
 
 V, U, M, B = pt.dvector("v"), pt.dvector("u"), pt.dmatrix("m"), pt.vector("b", dtype="bool")
 A, N, K, INT8 = pt.dscalar("a"), pt.lscalar("n"), pt.lvector("k"), pt.bvector("i")
@@ -178,7 +178,7 @@ def blockwise_of_a_length() -> Any:
 
 def bare_loop() -> Any:
     s, y, c = pt.dscalar("s"), pt.dvector("y"), pt.dscalar("c")
-    return Loop.from_body([s, y], [c], [s * 0.5, y * s + c], s > 0.2).bind(A > 0, [A, U], [A])
+    return While.from_body([s, y], [c], [s * 0.5, y * s + c], s > 0.2).bind(A > 0, [A, U], [A])
 
 
 def cond(short: bool) -> Cond:
@@ -215,7 +215,7 @@ CASES: dict[str, Case] = {
     "call with a pullback": Case(Call, lambda: call(True), (V, U)),
     "blockwise": Case(Blockwise, over_rows, (M,)),
     "blockwise of a static length": Case(Blockwise, blockwise_of_a_length, (V,)),
-    "loop": Case(Loop, bare_loop, (A, U)),
+    "loop": Case(Scan, bare_loop, (A, U)),
     "cond": Case(Cond, lambda: cond(False).bind(pt.gt(A, 0), [V, U]), (A, V, U), (V, U)),
     "cond of different shapes": Case(
         Cond, lambda: cond(True).bind(pt.gt(N, 2), [V, U]), (N, V, U), static=(N,)

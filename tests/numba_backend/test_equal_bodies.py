@@ -3,7 +3,8 @@
 import numpy as np
 import pytensor.tensor as pt
 
-from loopax.ir import Loop, check, evaluate
+from loopax.ir import check, evaluate
+from tests.bare_loops import While
 from tests.compare import imported
 from tests.numba_backend.interpreted import interpreted, lowered
 
@@ -24,8 +25,8 @@ def test_a_write_that_is_in_place_in_one_loop_only():
     following, old = k + 1, pt.dvector("old")
     written = pt.set_subtensor(buffer[k], following.astype("float64"))
     goes_on, zero = pt.lt(following, n), pt.constant(0, dtype="int64")
-    fill = Loop.from_body([k, buffer], [n], [following, written], goes_on)
-    keep = Loop.from_body([k, buffer, old], [n], [following, written, buffer + 0.5], goes_on)
+    fill = While.from_body([k, buffer], [n], [following, written], goes_on)
+    keep = While.from_body([k, buffer, old], [n], [following, written, buffer + 0.5], goes_on)
     filled = fill.bind(pt.gt(n, 0), [zero, pt.zeros((n,))], [n])[1]
     # It starts from what the first one made, so that it is written behind it.
     kept = keep.bind(pt.gt(n, 0), [zero, filled * 0.0, pt.zeros((n,))], [n])
@@ -37,7 +38,7 @@ def test_a_count_of_one_loop_is_no_count_of_the_next():
     following = k + 1
     seen = pt.dscalar("seen")
     body = ([k, seen], [buffer, n], [following, seen + buffer[k]], pt.lt(following, n))
-    loop = Loop.from_body(*body)
+    loop = While.from_body(*body)
     rows = pt.arange(1.0, n + 1.0)
     zero = pt.constant(0.0, dtype="float64")
     found = [

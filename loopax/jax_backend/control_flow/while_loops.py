@@ -1,4 +1,4 @@
-"""``Scan`` that stops, or whose number of steps is traced, and ``Loop`` -> ``lax.while_loop``.
+"""``Scan`` that stops, or whose number of steps is traced -> ``lax.while_loop``.
 
 JAX batches a ``lax.while_loop`` by keeping the states of the rows that are done: under ``jax.vmap``
 each row stops on its own. What it takes to differentiate one is in `bounded`.
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir import Loop, Scan
+from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError
 from loopax.ir.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
@@ -22,16 +22,13 @@ from loopax.jax_backend.bounded_while.bounded import finals, with_traces
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
 from loopax.jax_backend.control_flow.forward_only import forward_only
 from loopax.jax_backend.control_flow.step import (
-    STATE,
     initial_states,
-    next_state,
     rows_of,
     scan_step,
 )
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, no_number
-from loopax.jax_backend.values.lists import RaggedList, as_row
+from loopax.jax_backend.values.lists import RaggedList
 from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
 
 
@@ -129,21 +126,3 @@ def _no_reverse(site: Site) -> str:
         "each of them: it must know how many there can be. Give the loop one, loopax.while_loop(cond, "
         "body, init, max_steps=1000), or use forward mode: jax.jvp, jax.jacfwd."
     )
-
-
-@rule(Loop)
-def loop_rule(site: Site, go: Any, *values: Any) -> tuple[Any, ...]:
-    op: Loop = site.op
-    k, inner = op.n_states, op.fgraph.inputs
-    consts = values[k:]
-    origins = [*[STATE] * k, *site.node.inputs[1 + k :]]
-
-    def body(carry: Any) -> Any:
-        _, states = carry
-        given = [as_row(x, v) for x, v in zip([*states, *consts], inner, strict=True)]
-        *nexts, going = site.run(op.fgraph, given, origins)
-        found = [next_state(x, s, v) for x, s, v in zip(nexts, states, inner[:k], strict=True)]
-        return jnp.asarray(going, bool), tuple(found)
-
-    start = jnp.asarray(go, bool), initial_states(values[:k], inner[:k])
-    return jax.lax.while_loop(lambda carry: carry[0], body, start)[1]

@@ -27,7 +27,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.traversal import ancestors
 
-from loopax.ir import BodyArgs, BodyOuts, Call, Cond, Loop, Scan, ScanArgs
+from loopax.ir import BodyArgs, BodyOuts, Call, Cond, Scan, ScanArgs
 from loopax.ir.compat import thaw
 from loopax.lowering.bodies import map_bodies
 
@@ -66,8 +66,6 @@ def _smaller(node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:
     """Outputs of ``node`` -> those of a smaller node, or nothing where all of it is needed."""
     if isinstance(node.op, Scan):
         return _smaller_scan(node.op, node, used)
-    if isinstance(node.op, Loop):
-        return _smaller_loop(node.op, node, used)
     if isinstance(node.op, Cond):
         return _smaller_cond(node.op, node, used)
     return {}
@@ -110,24 +108,6 @@ def _smaller_scan(op: Scan, node: Apply, used: Sequence[bool]) -> dict[Variable,
     if op.stops:
         pairs |= {before.n_done: bound.n_done, before.stopped: bound.stopped}
     return pairs
-
-
-def _smaller_loop(op: Loop, node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:
-    body: Any = op.fgraph
-    n = op.n_states
-    inner, (*nexts, go) = body.inputs[:n], body.outputs
-    states, read = _living(inner, nexts, [go], [k for k, u in enumerate(used) if u])
-    consts = [k for k, v in enumerate(body.inputs[n:]) if v in read]
-    if (len(states), len(consts)) == (n, len(body.inputs) - n):
-        return {}
-    body = thaw(op.fgraph)
-    inner, (*nexts, go) = body.inputs[:n], body.outputs
-    new = Loop.from_body(
-        _at(inner, states), _at(body.inputs[n:], consts), _at(nexts, states), go, op.name
-    )
-    given = node.inputs[1:]
-    bound = new.bind(node.inputs[0], _at(given[:n], states), _at(given[n:], consts))
-    return dict(zip(_at(node.outputs, states), bound, strict=True))
 
 
 def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:

@@ -172,7 +172,7 @@ class NumbaFunction(ProgramFunction):
         self._refuse_updates()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Derivatives are of the program as it was read: a Loop has none.
+        # Derivatives are of the program as it was read: of buffers they would be larger.
         return {
             "program": self.program,
             "as_read": self.program.as_read,

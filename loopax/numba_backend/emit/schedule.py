@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import Subtensor
 
+from loopax.ir import Scan
 from loopax.numba_backend.emit.emitter import Emitter
 
 # Cycles until the result is there, roughly, of what is not a function of the mathematical library.
@@ -79,18 +79,17 @@ def _folded(heap: list[tuple[float, int, str]], symbol: str) -> str:
     return heap[0][2]
 
 
-def chains(body: AbstractFunctionGraph, n_states: int) -> list[float]:
-    """For each state of a loop how long the step takes to find what follows it.
+def chains(scan: Scan) -> list[float]:
+    """For each state of ``scan`` how long the step takes to find what follows it.
 
     What only copies another state is there at once.
     """
-    states = set(body.inputs[:n_states])
-    when: dict[Any, float] = dict.fromkeys(states, 0)
-    for node in body.toposort():
+    when: dict[Any, float] = dict.fromkeys(scan.args.states, 0)
+    for node in scan.fgraph.toposort():
         known = [when[v] for v in node.inputs if v in when]
         if not known or (isinstance(node.op, Subtensor) and node.inputs[0] not in when):
             continue  # a row that is read at the count of the steps is there before it is needed
         op: Any = node.op
         took = cycles(op.scalar_op) if isinstance(op, Elemwise) else 8
         when.update((v, max(known) + took) for v in node.outputs)
-    return [when.get(v, 0) for v in body.outputs[:n_states]]
+    return [when.get(v, 0) for v in scan.outs.states]

@@ -22,7 +22,7 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.link.numba.dispatch.compile_ops import numba_deepcopy
 
-from loopax.ir import Call, Cond, FitRows, KeepRows, Loop, Stack, Unstack
+from loopax.ir import Call, Cond, FitRows, KeepRows, Stack, Unstack
 from loopax.ir.compat import thaw
 from loopax.numba_backend.emit.literals import dtype_name
 from loopax.numba_backend.emit.source import Source, tuple_of
@@ -62,22 +62,7 @@ def raise_if(source: Source, condition: str, message: str) -> None:
         source.line(f"raise ValueError({message!r})")
 
 
-# -- Loop, Cond, Call ------------------------------------------------------------------------------
-
-
-@register_funcify_and_cache_key(Loop)
-def loop_conversion(op: Loop, node: Any = None, **kwargs: Any) -> Any:
-    states = [f"s{k}" for k in range(op.n_states)]
-    consts = [f"c{k}" for k in range(len(op.fgraph.inputs) - op.n_states)]
-    source = Source("loop", ["go", *states, *consts])
-    for s in states:
-        source.line(f"{s} = deepcopy({s})")
-    source.line("going = go.item()")
-    with source.block("while going:"):
-        source.line(f"{', '.join([*states, 'go'])}, = step({', '.join([*states, *consts])})")
-        source.line("going = go.item()")
-    _return_copies(source, states)
-    return converted(source, {"step": converted_body(op.fgraph)})
+# -- Cond, Call ------------------------------------------------------------------------------------
 
 
 @register_funcify_and_cache_key(Cond)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pytensor.typed_list import Append
 
-from loopax.ir import Loop
+from loopax.ir import Scan
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.literals import dtype_name, joined
@@ -66,9 +66,10 @@ def keeps_shape(emit: Emitter, state: Any, following: Any) -> bool:
     return True
 
 
-def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]], also: dict[str, str]) -> None:
-    """The states become those that follow, all at once, and other locals what ``also`` says."""
-    names, expressions = [*also], [*also.values()]
+def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
+    """The states become those that follow, all at once."""
+    names: list[str] = []
+    expressions: list[str] = []
     arrays: list[tuple[Array, Any]] = []
     seen: list[str] = []  # lists and generators that a state has become
     for state, value in pairs:
@@ -137,12 +138,12 @@ def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[str, s
     return becomes
 
 
-def _keeps_rows(op: Loop, k: int) -> bool:
+def _keeps_rows(op: Scan, k: int) -> bool:
     """Whether the body only appends to a trace, so that it stays in one buffer."""
-    out = op.fgraph.outputs[k]
+    out = op.outs.states[k]
     while out.owner is not None and isinstance(out.owner.op, Append):
         out = out.owner.inputs[0]
-    return out is op.fgraph.inputs[k]
+    return out is op.args.states[k]
 
 
 def _locals(emit: Emitter, value: Small) -> Small:

@@ -7,7 +7,8 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import DynamicShapeError, LoopTypeError, jaxify
-from loopax.ir import BodyArgs, BodyOuts, Loop, Scan, ScanArgs, ScanOptions, evaluate
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, evaluate
+from tests.bare_loops import While
 from tests.compare import assert_agrees, imported, primitives
 
 UNBOUNDED = np.iinfo("int64").max
@@ -117,7 +118,7 @@ def test_derivatives_forward():
 def halving():
     x, y = pt.dscalar(), pt.dvector()
     c = pt.dscalar()
-    return Loop.from_body([x, y], [c], [x / 2, y + x], x > c)
+    return While.from_body([x, y], [c], [x / 2, y + x], x > c)
 
 
 @pytest.mark.parametrize("start", [0.5, 20.0])
@@ -145,7 +146,7 @@ def test_a_bare_loop_in_a_loop():
 
 def test_a_bare_loop_over_integers_fills_a_buffer():
     i, buffer, n = pt.lscalar(), pt.dvector(), pt.lscalar()
-    body = Loop.from_body([i, buffer], [n], [i + 1, buffer[i].set(pt.sqrt(i))], i + 1 < n)
+    body = While.from_body([i, buffer], [n], [i + 1, buffer[i].set(pt.sqrt(i))], i + 1 < n)
     size = pt.lscalar("size")
     out = body.bind(size > 0, [0, pt.zeros(4)], [size])[1]
     assert_agrees([size], out, [3])
@@ -153,7 +154,7 @@ def test_a_bare_loop_over_integers_fills_a_buffer():
 
 def test_a_state_keeps_its_shape():
     y = pt.dvector()
-    grow = Loop.from_body([y], [], [pt.concatenate([y, y])], y.sum() < 9)
+    grow = While.from_body([y], [], [pt.concatenate([y, y])], y.sum() < 9)
     x = pt.dvector("x")
     with pytest.raises(LoopTypeError, match=r"changes its shape from \(2,\) to \(4,\)"):
         jaxify([x], grow.bind(np.array(True), [x])[0])(jnp.ones(2))

@@ -13,7 +13,6 @@ from loopax.ir import (
     BodyOuts,
     Call,
     Cond,
-    Loop,
     Scan,
     ScanArgs,
     ScanOptions,
@@ -22,6 +21,7 @@ from loopax.ir import (
 )
 from loopax.ir.compat import IfElse
 from loopax.jax_backend.staging.registry import find_rule, has_conversion
+from tests.bare_loops import While
 from tests.compare import primitives
 from tests.marking import slow_where
 
@@ -109,7 +109,7 @@ def test_loops_in_loops_conds_and_calls():
 
     call = Call(FunctionGraph([x, s], [x * s, pt.sin(x)], clone=True).freeze())
     agrees([S, A], call(S, A), 0.3, 0.7)
-    halve = Loop.from_body([s], [x], [s / 2], s > x)
+    halve = While.from_body([s], [x], [s / 2], s > x)
     agrees([S, A], halve.bind(S > 0, [S], [A]), 9.0, 0.7)
 
 
@@ -136,7 +136,7 @@ def test_typed_lists():
 
 
 def test_jaxify_takes_its_own_rules():
-    for cls in (Scan, Loop, Cond, Call, Stack, Unstack):
+    for cls in (Scan, Cond, Call, Stack, Unstack):
         op = cls.__new__(cls)
         assert find_rule(op) is not None and has_conversion(op)
     i, s = pt.lscalar(), pt.dscalar()

@@ -10,8 +10,8 @@ from hypothesis import given, seed
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
-from loopax import cond, scan, while_loop
-from loopax.ir import BodyArgs, BodyOuts, Loop, Scan, ScanArgs, check, evaluate
+from loopax import cond, scan
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from tests.assorted_loops import CASES, X, a, s, x
 from tests.compare import loops
@@ -193,16 +193,6 @@ def test_draws_of_different_generators():
     merge_loops(graph)
     check(graph)
     assert sorted(map(shape_of, loops(graph))) == [(0, 1, 0, 1), (0, 1, 0, 2)]
-
-
-def test_bare_loops_are_none_of_its_business():
-    c = pt.dscalar()
-    ops = [Loop.from_body([c], [], [c * 2], c < 9, name=name) for name in "ab"]
-    outs = [op.bind(s < 9, [s])[0] for op in ops]
-    graph = FunctionGraph([s], [*outs, while_loop(lambda c: c < 9, lambda c: c * 2, s)], clone=True)
-    merge_loops(graph)
-    check(graph)
-    assert evaluate(graph, np.asarray(0.6)) == [19.2, 19.2, 9.6]
 
 
 def test_one_loop_is_not_looked_at():

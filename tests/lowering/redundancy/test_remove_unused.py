@@ -13,11 +13,12 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, scan
-from loopax.ir import Call, Cond, Loop, Scan, check, evaluate
+from loopax.ir import Call, Cond, Scan, check, evaluate
 from loopax.lowering import lower
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from tests.assorted_loops import X, a, m, s, v, x
+from tests.bare_loops import While
 from tests.compare import loops
 from tests.kept import rewritten
 from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
@@ -144,7 +145,7 @@ def test_generators_go_and_stay():
         assert shapes(graph) == [left]
 
 
-# -- Cond and Loop -----------------------------------------------------------------------------------
+# -- Cond --------------------------------------------------------------------------------------------
 
 
 def test_branches():
@@ -177,12 +178,12 @@ def test_in_branches():
 
 def test_bare_loops():
     c, d, e, k, t = (pt.dscalar(name) for name in "cdekt")
-    op = Loop.from_body([c, d, e], [k, t], [c + k, d * t, d + e], c < 5)
+    op = While.from_body([c, d, e], [k, t], [c + k, d * t, d + e], c < 5)
     outs = op.bind(s < 5, [s, s, s], [a, s])
 
     def left(*outs):
         found = kept(outs).outputs[0].owner.op
-        return found.n_states, len(found.fgraph.inputs) - found.n_states
+        return found.n_states, found.n_consts
 
     assert left(outs[0]) == (1, 1)
     assert left(outs[1]) == (2, 2)
@@ -287,7 +288,7 @@ def test_pullbacks_of_disconnected_outputs(kind):
 def test_a_bare_loop_inside_of_what_a_pullback_left():
     """A loop without a derivative, computed beside one: only what is read of it stays in the branch."""
     c, d, k = (pt.dscalar(name) for name in "cdk")
-    bare = Loop.from_body([c, d], [k], [c + 1, d * k], c < 3)
+    bare = While.from_body([c, d], [k], [c + 1, d * k], c < 3)
 
     def branch() -> Any:
         count, product = bare.bind(s < 3, [s, s], [a])
@@ -300,9 +301,9 @@ def test_a_bare_loop_inside_of_what_a_pullback_left():
         for node in graph.toposort()
         if isinstance(node.op, Cond)
         for inner in node.op.fgraph.toposort()
-        if isinstance(inner.op, Loop)
+        if isinstance(inner.op, Scan)
     ]
-    assert found and {(op.n_states, len(op.fgraph.inputs)) for op in found} == {(1, 1)}
+    assert found and {(op.n_states, op.n_consts) for op in found} == {(1, 0)}
 
 
 def test_many_lags():

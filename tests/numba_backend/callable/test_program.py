@@ -20,12 +20,12 @@ from loopax.ir import (
     Cond,
     FitRows,
     KeepRows,
-    Loop,
     Scan,
     ScanArgs,
     ScanOptions,
 )
 from loopax.numba_backend import compile_program
+from tests.bare_loops import While
 from tests.marking import slow_where
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import lowered
@@ -125,7 +125,7 @@ def test_a_loop_in_a_branch_in_a_loop():
     outer = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([y + i], [row.sum()]))
     n, s0 = pt.lscalar("n"), pt.dscalar("s0")
     outputs = outer.bind(ScanArgs(n, [], [s0], []))
-    halve = Loop.from_body([k], [], [k // 2], pt.gt(k, 3))
+    halve = While.from_body([k], [], [k // 2], pt.gt(k, 3))
     outputs = [*outputs, *halve.bind(pt.gt(n, 0), [n])]
     assert_agrees([n, s0], outputs, [0, 1.0], [7, 1.0])
 

@@ -6,8 +6,8 @@ import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.fg import FunctionGraph
 
+from loopax.ir import BodyArgs, BodyOuts, Scan
 from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.schedule import chains, cycles, folded
 from tests.numba_backend.interpreted import lowered
@@ -54,12 +54,11 @@ def test_how_long_ops_take():
 def test_when_each_state_is_there():
     """What follows from a state waits for it; a copy, a constant and a row that is read do not."""
     s, t, n, c = pt.dscalar("s"), pt.dscalar("t"), pt.lscalar("n"), pt.dscalar("c")
-    xs = pt.dvector("xs")
-    outputs = [pt.tanh(s) * c, s, n + 1, c * 2, pt.exp(xs[n]), xs[n] + t * t]
+    xs, i = pt.dvector("xs"), pt.lscalar("i")
+    outputs = [pt.tanh(s) * c, s, n + 1, c * 2, pt.exp(xs[n]), xs[i] + t * t]
     u, v, w = pt.dscalars(3)
-    body = FunctionGraph([s, t, n, u, v, w, c, xs], outputs)
-    waits = [cycles(ps.tanh) + 4, 0, 4, 0, 0, 8]
-    assert chains(body, 6) == waits
+    scan = Scan.from_body(BodyArgs(i, [], [s, t, n, u, v, w], [c, xs]), BodyOuts(outputs, []))
+    assert chains(scan) == [cycles(ps.tanh) + 4, 0, 4, 0, 0, 8]
 
 
 def test_a_sum_waits_for_its_latest_state_last():

@@ -24,7 +24,6 @@ from loopax.ir import (
     Cond,
     FitRows,
     KeepRows,
-    Loop,
     Scan,
     ScanArgs,
     ScanOptions,
@@ -32,6 +31,7 @@ from loopax.ir import (
     Unstack,
     evaluate,
 )
+from tests.bare_loops import While
 
 i = pt.lscalar("i")
 
@@ -131,7 +131,7 @@ def test_a_loop_in_a_branch_in_a_loop():
 
 def test_loop_and_call():
     s, k, c = pt.dvector("s"), pt.lscalar("k"), pt.dscalar("c")
-    loop = Loop.from_body([s, k], [c], [s * c, k + 1], pt.lt(k, 3))
+    loop = While.from_body([s, k], [c], [s * c, k + 1], pt.lt(k, 3))
     body = FunctionGraph([s, c], [s, s + c], clone=True).freeze()
     go, s0, c0 = pt.scalar("go", dtype="bool"), pt.dvector("s0"), pt.dscalar("c0")
     final, count = loop.bind(go, [s0, pt.constant(0, dtype="int64")], [c0])
