@@ -14,12 +14,14 @@ Evaluating Derivatives, 2nd ed., chapter 12).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isqrt
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import infer_shape
 from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Constant
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import make_slice
@@ -35,6 +37,18 @@ from loopax.ir.scan_grammar import ScanGrammar
 from loopax.ir.trace import TraceType, stacked
 
 Expansion = Callable[[ScanArgs], ScanOuts]
+
+
+def expanded(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
+    """The outputs of ``scan`` by the plainer loops that mean the same.
+
+    Blocks of steps are cut out of tensors: with rows that are lists each step is a block.
+    """
+    expand = expansion(scan, args.flat())
+    if expand is None:
+        scan = scan.with_options(checkpoint=1)
+        return scan.split_outputs(scan.bind(args))
+    return expand(args)
 
 
 def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
@@ -87,10 +101,8 @@ def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     operands, consts = body.inputs, list(inner.consts)
     last = scan.options.truncate_gradient
     if last >= 0:  # the first steps pass nothing back: what they read is cut off from derivatives
-        consts, args = (
-            [*consts, first],
-            args._replace(consts=[*args.consts, _without_derivative(scan, args).n_done - last]),
-        )
+        taken = _without_derivative(scan, args).n_done
+        consts, args = [*consts, first], args._replace(consts=[*args.consts, taken - last])
         cut = Cond.from_branches(body.inputs, [_cut_off(v) for v in body.inputs], body.inputs)
         operands = cut.bind(count < first, body.inputs)
     stepped: Any = through.bind(done, operands)
@@ -105,6 +117,8 @@ def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     states = [over, pt.constant(0, dtype="int64"), *args.states]
     found = loop.split_outputs(loop.bind(args._replace(n_steps=bound, states=states)))
     stopped, n_done, *finals = found.finals
+    if last >= 0:  # the same number, of which a backend knows how large it can be
+        n_done = taken
     own = args._replace(consts=args.consts[: scan.n_consts])
     traces: list[Any] = list(_without_derivative(scan, own).traces)
     for k, trace in zip(kept, found.traces, strict=True):
@@ -143,17 +157,19 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
     """The steps before the last ``truncate_gradient`` ones, cut off from every derivative, and these."""
     last = scan.options.truncate_gradient
     plain = scan.with_options(truncate_gradient=-1)
-    n = args.n_steps
+    n, known = args.n_steps, _known(args.n_steps)
     m = pt.minimum(n, last)
     backwards = scan.options.reverse
     split = m if backwards else n - m  # the row that parts the two
     early, late = (slice(split, None), slice(None, split))[:: 1 if backwards else -1]
     head = _part(plain, args, n - m, early, split if backwards else 0, cut_off=True)
-    # Where no step is cut off, the first state is that of the loop and has a derivative.
-    states = [
-        pt.switch(n <= last, s, final) if is_float(s) else final
-        for s, final in zip(args.states, head.finals, strict=True)
-    ]
+    states = head.finals
+    if known is None or known <= last:
+        # Where no step is cut off, the first state is that of the loop and has a derivative.
+        states = [
+            pt.switch(n <= last, s, final) if is_float(s) else final
+            for s, final in zip(args.states, head.finals, strict=True)
+        ]
     return head, _part(plain, args._replace(states=states), m, late, 0 if backwards else split)
 
 
@@ -162,13 +178,11 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
 
 def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     """The loop as one over blocks of steps, and what is left of them."""
-    every = scan.options.checkpoint
     plain = scan.with_options(checkpoint=None)
-    n = args.n_steps
-    if every == "sqrt":
-        size: Any = pt.maximum(pt.ceil(pt.sqrt(n.astype("float64"))).astype("int64"), 1)
-    else:
-        size = pt.constant(every, dtype="int64")
+    n, known = args.n_steps, _known(args.n_steps)
+    size = _block_length(scan.options.checkpoint, n)
+    if known is not None and known < int(size.data):
+        return plain.split_outputs(plain.bind(args))
     n_blocks = n // size
     covered = n_blocks * size
 
@@ -197,9 +211,29 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
         left = args._replace(states=states)
         return _part(plain, left, n - covered, slice(covered, None), covered)
 
+    if known is not None and known % int(size.data) == 0:
+        return blocks(args.states)
     first, second = (rest, blocks) if scan.options.reverse else (blocks, rest)
     head = first(args.states)
     return _joined(scan, head, second(head.finals))
+
+
+def _block_length(every: Any, n: Any) -> Any:
+    """How many steps lie between two states that are kept."""
+    known = _known(n)
+    if every != "sqrt":
+        return pt.constant(every, dtype="int64")
+    if known is None:
+        return pt.maximum(pt.ceil(pt.sqrt(n.astype("float64"))).astype("int64"), 1)
+    # A divisor is worth more than the root: what is left over takes a copy of every sequence, and a
+    # second compilation of the step. This far from the root n / k + k is at most 1/4 larger.
+    root = max(1, isqrt(known))
+    divisors = (k for k in range(root, root // 2, -1) if known % k == 0)
+    return pt.constant(next(divisors, root), dtype="int64")
+
+
+def _known(n: Any) -> int | None:
+    return int(n.data) if isinstance(n, Constant) else None
 
 
 def _trailing(x: Any, axes: int = 1) -> list[Any]:

@@ -6,7 +6,6 @@ the loop is unrolled, if it is short: each step is then traced with its own shap
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +18,6 @@ from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError
 from loopax.ir.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
-from loopax.jax_backend.control_flow.blocks import block_length, scan_in_blocks
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
@@ -69,49 +67,17 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
         )
     init = initial_states(args.states, op.args.states)
     sequences = [rows_of(x) for x in args.sequences]
-    if 0 < op.options.truncate_gradient < n:
-        return _truncated(site, args, init, (index, sequences), kept)
     step = scan_step(site, args.consts)
-    return _lax_scan(op, step, init, (index, sequences), kept, n, op.options.reverse)
 
-
-def _lax_scan(
-    op: Scan, step: Any, init: Any, xs: Any, kept: Any, n: int, reverse: bool
-) -> tuple[Any, Any]:
     def body(states: Any, x: Any) -> Any:
         return step(x[0], x[1], states, kept)[:2]
 
-    xs = jax.tree.map(jnp.asarray, xs)
-    scan = partial(jax.lax.scan, reverse=reverse, unroll=op.options.unroll)
-    if k := block_length(op.options, n):
-        return scan_in_blocks(scan, body, init, xs, n, k, reverse)
-    return scan(body, init, xs, length=n)
-
-
-def _truncated(site: Site, args: Any, init: Any, xs: Any, kept: Any) -> Any:
-    """The loop in two parts, of which only the last ``truncate_gradient`` steps are differentiated."""
-
-    def constant(x: Any) -> Any:
-        return jax.tree.map(
-            lambda y: jax.lax.stop_gradient(y) if isinstance(y, jax.Array) else y, x
-        )
-
-    op: Scan = site.op
-    n, last, reverse = int(args.n_steps), op.options.truncate_gradient, op.options.reverse
-    early, late = slice(n - last), slice(n - last, n)
-    if reverse:
-        early, late = slice(last, n), slice(last)
-
-    def part(rows: slice) -> Any:
-        return jax.tree.map(lambda x: x[rows], xs)
-
-    quiet, step = scan_step(site, constant(list(args.consts))), scan_step(site, args.consts)
-    states, before = _lax_scan(
-        op, quiet, constant(init), constant(part(early)), kept, n - last, reverse
-    )
-    finals, after = _lax_scan(op, step, constant(states), part(late), kept, last, reverse)
-    parts = (after, constant(before)) if reverse else (constant(before), after)
-    return finals, jax.tree.map(lambda a, b: jnp.concatenate([a, b]), *parts)
+    if op.options.checkpoint == 1:
+        # Within a scan XLA cannot merge the second computation with the first: no barrier is needed.
+        body = jax.checkpoint(body, prevent_cse=False)
+    xs = jax.tree.map(jnp.asarray, (index, sequences))
+    reverse, unroll = op.options.reverse, op.options.unroll
+    return jax.lax.scan(body, init, xs, length=n, reverse=reverse, unroll=unroll)
 
 
 def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:

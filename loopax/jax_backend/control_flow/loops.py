@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
 from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.expand import expanded
 from loopax.ir.records import UNBOUNDED
+from loopax.ir.run_scan import check_lengths
 from loopax.jax_backend.control_flow.for_loops import for_loop
 from loopax.jax_backend.control_flow.while_loops import while_loop
 from loopax.jax_backend.staging.evaluate import Site
@@ -43,7 +47,11 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
         bound = int(args.n_steps)
     ended: tuple[Any, ...] = ()
     rows_are_traced = any(isinstance(x, PaddedArray) for x in args.sequences)
-    if op.stops or is_traced(args.n_steps) or rows_are_traced:
+    stops = op.stops or is_traced(args.n_steps) or rows_are_traced
+    cut = bound is not None and 0 <= op.options.truncate_gradient < bound
+    if cut or (not stops and op.options.checkpoint not in (None, 1)):
+        finals, ys, *ended = _expanded(site, args, kept)
+    elif stops:
         if bound is None and kept:
             raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
         finals, ys, *ended = while_loop(site, args, bound, kept)
@@ -53,6 +61,22 @@ def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     for k, y in zip(kept, ys, strict=True):
         traces[k] = y
     return (*finals, *traces, *(ended if op.stops else ()))
+
+
+def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
+    """The same of the plainer loops that one with ``checkpoint`` or ``truncate_gradient`` is."""
+    op: Scan = site.op
+    inputs = [v.type() for v in site.node.inputs]
+    if not is_traced(args.n_steps):
+        check_lengths(op, int(args.n_steps), args.sequences)
+    given = inputs if is_traced(args.n_steps) else [pt.constant(args.n_steps), *inputs[1:]]
+    outs = expanded(op, op.split_inputs(given))
+    wanted = [*outs.finals, *(outs.traces[k] for k in kept)]
+    wanted += [outs.n_done, outs.stopped] if op.stops else []
+    graph = FunctionGraph(inputs, wanted, clone=False)
+    found = site.run(graph, args.flat(), site.node.inputs)
+    n, m = op.n_states, op.n_states + len(kept)
+    return found[:n], found[n:m], *found[m:]
 
 
 def _bound(site: Site, args: Any) -> int | None:
