@@ -1,4 +1,4 @@
-"""A step reads at its index without a check where there are as many rows as steps: nothing is compiled here."""
+"""What a step reads at its index needs no check where there is a row for each: nothing is compiled here."""
 
 import re
 
