@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pytensor.graph.basic import Constant
@@ -35,6 +36,9 @@ _DTYPES = {"bool", "float32", "float64"} | {
     f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
 }
 _DTYPES |= {"complex64", "complex128"}
+
+
+ListArgument = Callable[[Emitter, str, Any], Opaque]
 
 
 class NativeProgram:
@@ -104,12 +108,7 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
         raise ValueError(f"on_missing is 'callback' or 'raise', not {on_missing!r}.")
     graph = graph.clone()
     scan_to_loop(graph)
-    if lines := list(dict.fromkeys(_unsupported(graph))):
-        raise UnsupportedOpError(
-            f"The program has types that native code does not know:\n{_listed(lines)}\n"
-            "Cast what is in it, as in x.astype('float64'), or leave it to PyTensor's mode 'CVM'.",
-            lines,
-        )
+    refuse_unknown_types(graph)
     program = NativeProgram(graph)
     if lines := list(dict.fromkeys(program.by_python)):
         if on_missing == "raise":
@@ -119,14 +118,29 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
                 "with on_missing='callback'.",
                 lines,
             )
-        warnings.warn(
-            f"These ops have no conversion to Numba and run as Python, which takes microseconds a call:\n"
-            f"{_listed(lines)}\nRegister one with pytensor.link.numba.dispatch.numba_funcify.register"
-            "(OpClass), or have them refused with on_missing='raise'.",
-            UserWarning,
-            stacklevel=2,
-        )
+        warn_of_python(lines)
     return program
+
+
+def refuse_unknown_types(graph: FunctionGraph) -> None:
+    """Raise an `UnsupportedOpError` that lists the variables whose types native code does not know."""
+    if lines := list(dict.fromkeys(_unsupported(graph))):
+        raise UnsupportedOpError(
+            f"The program has types that native code does not know:\n{_listed(lines)}\n"
+            "Cast what is in it, as in x.astype('float64'), or leave it to PyTensor's mode 'CVM'.",
+            lines,
+        )
+
+
+def warn_of_python(lines: Sequence[str]) -> None:
+    """Say which ops run as Python in a native program."""
+    warnings.warn(
+        f"These ops have no conversion to Numba and run as Python, which takes microseconds a call:\n"
+        f"{_listed(lines)}\nRegister one with pytensor.link.numba.dispatch.numba_funcify.register"
+        "(OpClass); jaxify refuses them with on_missing='raise'.",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _listed(lines: Sequence[str]) -> str:
@@ -158,12 +172,22 @@ def _is_text(v: Constant) -> bool:
     return not hasattr(v.type, "dtype")
 
 
-def emitted(graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool) -> Emitter:
+def _unpacked(emit: Emitter, name: str, v: Any) -> Opaque:
+    """The list that an argument of the program holds: see `opaque_arguments`."""
+    emit.namespace.update(FUNCTIONS)
+    return Opaque(emit.temp(nested(name, v.type), "list"))
+
+
+def emitted(
+    graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool, lists: ListArgument = _unpacked
+) -> Emitter:
+    """The function of ``graph``; ``lists`` says how an argument holds a list."""
     assert rules
+    write = partial(_emit, graph, sizes, keeps_shapes, lists)
     for largest in _SIZES:
-        emit = _emit(graph, sizes, largest, keeps_shapes)
+        emit = write(largest)
         if functions := worth_it(emit.tally):
-            emit = _emit(graph, sizes, largest, keeps_shapes, functions)
+            emit = write(largest, functions)
         if len(emit.source.lines) <= _LINES:
             break
     return emit
@@ -174,15 +198,19 @@ def _names(graph: FunctionGraph) -> list[str]:
 
 
 def _emit(
-    graph: FunctionGraph, sizes: Sizes, largest: int, keeps_shapes: bool, functions: Any = ()
+    graph: FunctionGraph,
+    sizes: Sizes,
+    keeps_shapes: bool,
+    lists: ListArgument,
+    largest: int,
+    functions: Any = (),
 ) -> Emitter:
     emit = Emitter(Source("program", _names(graph)), largest, keeps_shapes)
     emit.worth_it.update(functions)
     given: list[Any] = []
     for k, (name, v) in enumerate(zip(_names(graph), graph.inputs, strict=True)):
         if isinstance(v.type, TypedListType):
-            emit.namespace.update(FUNCTIONS)
-            given.append(Opaque(emit.temp(nested(name, v.type), "list")))
+            given.append(lists(emit, name, v))
         elif is_opaque(v.type):
             given.append(Opaque(name))
         elif v.type.ndim:

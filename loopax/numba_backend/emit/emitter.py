@@ -136,6 +136,7 @@ class Emitter(Storage):
         self.tally: dict[Any, list[int]] = {}  # lines of what could be one
         self.functions: list[Source] = []  # those that the program calls
         self.by_python: list[str] = []  # ops that nothing native is known for
+        self.is_cacheable = True  # of the functions of PyTensor that it calls all are
 
     def mark(self) -> Any:
         return super().mark(), {key: len(lines) for key, lines in self.tally.items()}
@@ -152,6 +153,7 @@ class Emitter(Storage):
         function = inner.source.function({**inner.namespace, **self.namespace})
         self.namespace[inner.source.name] = compiled(function)
         self.by_python += inner.by_python
+        self.is_cacheable &= inner.is_cacheable
 
     @property
     def text(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_funcify
+from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 
 from loopax.numba_backend.emit import opaque
@@ -21,19 +21,19 @@ from loopax.numba_backend.emit.scalars import has_expression
 from loopax.numba_backend.emit.values import Opaque
 
 
-def conversion(op: Any, node: Apply) -> Any:
-    """PyTensor's native function for a node; None where it has none, or runs Python in it."""
+def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
+    """PyTensor's native function for a node and its cache's key; None if it has none, or runs Python."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
-            function = numba_funcify(op, node=node)
+            function, key = numba_funcify_and_cache_key(op, node=node)
         except NotImplementedError:
             return None
     if any("object mode" in str(w.message) for w in said):
         return None
     for w in said:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return function
+    return function, key
 
 
 def converts_scalar(op: Any, node: Apply) -> bool:
@@ -60,7 +60,9 @@ def leaf(site: Site, *values: Any) -> Any:
     converted = conversion(node.op, node)
     if converted is None:
         return object_mode(site, *values)
-    function = emit.bind(converted, "op")
+    native, key = converted
+    function = emit.bind(native, "op")
+    emit.is_cacheable &= key is not None
     destroyed = {k for places in node.op.destroy_map.values() for k in places}
     args = []
     for k, (v, value) in enumerate(zip(node.inputs, values, strict=True)):

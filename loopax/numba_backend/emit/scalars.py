@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
-from pytensor.link.numba.dispatch.basic import numba_funcify
+from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
 from pytensor.scalar.math import Erf, Erfc, GammaLn, Log1mexp, Sigmoid, Softplus
 
 from loopax.numba_backend.emit.emitter import Emitter
@@ -263,7 +263,9 @@ def _by_pytensor(
     emit: Emitter, op: Any, operands: Sequence[str], dtypes: Sequence[str], outs: Sequence[str]
 ) -> list[str]:
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
-    function = emit.bind(numba_funcify(op, node=node), "scalar")
+    native, key = numba_funcify_and_cache_key(op, node=node)
+    function = emit.bind(native, "scalar")
+    emit.is_cacheable &= key is not None
     call = f"{function}({', '.join(operands)})"
     if len(outs) == 1:
         return [emit.temp(f"{dtype_name(outs[0])}({call})")]

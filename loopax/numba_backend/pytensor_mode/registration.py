@@ -21,8 +21,7 @@ class ImportConversions(GraphRewriter):
     """Changes nothing: a graph is about to be converted to Numba."""
 
     def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
-        for module in ("conversions", "scan_conversion"):
-            import_module(f"loopax.numba_backend.pytensor_mode.{module}")
+        import_module("loopax.numba_backend.pytensor_mode.conversions")
 
 
 def register_with_pytensor() -> None:
