@@ -215,7 +215,7 @@ class _Guard:
     """
 
     def __init__(self, results: list[Any], step: _Invariants) -> None:
-        self.given = _given(results, step)
+        self.given = _operands(results, step)
         self.operands = [v.type() for v in self.given]
         self.results = replaced(results, dict(zip(self.given, self.operands, strict=True)))
         self.shapes = self._shapes() if results else []
@@ -241,7 +241,7 @@ class _Guard:
         return cond.bind(pt.gt(n_steps, 0), given)
 
 
-def _given(results: list[Any], step: _Invariants) -> list[Any]:
+def _operands(results: list[Any], step: _Invariants) -> list[Any]:
     """What the nodes under the guard read: constants, and tensors that are computed anyway."""
     found: dict[Any, None] = {}
     seen, todo = set(results), list(results)
