@@ -228,7 +228,9 @@ class _Writer:
         try:
             found = pytensor.grad(cost, wrt, **how)
         except NotImplementedError as error:
-            assert "has no bound" in str(error)  # as `expansion` says of such a loop, and as it should
+            assert "has no bound" in str(
+                error
+            )  # as `expansion` says of such a loop, and as it should
             return []
         if self.chance(0.3):
             self.features["second derivative"] += 1
