@@ -1,17 +1,17 @@
-"""``while go: *states, go = step(*states, *consts)``, as the `Scan` that it is: for tests of such loops."""
+"""``while go: *states, go = step(*states, *consts)``, as the `Loop` that it is: for tests of such loops."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 
-from loopax.ir import UNBOUNDED, BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir import UNBOUNDED, BodyArgs, BodyOuts, Loop, ScanArgs
 
 
 class While(NamedTuple):
     """A loop with neither sequences nor traces, which goes on as long as its body says so."""
 
-    op: Scan
+    op: Loop
 
     @classmethod
     def from_body(
@@ -22,7 +22,7 @@ class While(NamedTuple):
         keep_going: Any,
     ) -> "While":
         args = BodyArgs(pt.lscalar("i"), [], states, consts)
-        return cls(Scan.from_body(args, BodyOuts(next_states, [], pt.invert(keep_going))))
+        return cls(Loop.from_body(args, BodyOuts(next_states, [], pt.invert(keep_going))))
 
     def bind(self, go: Any, states: Sequence[Any], consts: Sequence[Any] = ()) -> list[Any]:
         """The final states."""

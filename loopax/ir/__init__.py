@@ -14,6 +14,7 @@ from loopax.ir.errors import (
     VerifyError,
 )
 from loopax.ir.evaluate import evaluate
+from loopax.ir.loop import Loop
 from loopax.ir.pformat import pformat
 from loopax.ir.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.rows import FitRows, KeepRows
@@ -29,6 +30,7 @@ __all__ = [
     "DynamicShapeError",
     "FitRows",
     "KeepRows",
+    "Loop",
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",

@@ -83,7 +83,7 @@ class ScanGrammar(CompiledBodies):
     def __str__(self) -> str:
         words = [self.options.name or "loop"]
         words += ["reverse"] * self.options.reverse + ["stops"] * self.stops
-        return f"Scan{{{', '.join(words)}}}"
+        return f"{type(self).__name__}{{{', '.join(words)}}}"
 
     # -- how the flat lists divide ---------------------------------------------------------------
 

@@ -1,8 +1,8 @@
-"""``Scan`` -> a bare one, with neither sequences nor traces: what a backend writes as a loop of its own.
+"""``Scan`` -> ``Loop``, with neither sequences nor traces: what a backend writes as a loop of its own.
 
     finals, traces = Scan(n_steps, xs, states, consts)
     ->
-    *finals, *buffers = Scan(n_steps, [], [*states, *empty buffers], [*xs, *consts])
+    *finals, *buffers = Loop(n_steps, [], [*states, *empty buffers], [*xs, *consts])
 
 - A sequence is a constant, read at the index of the step.
 - A trace is a buffer of ``n_steps`` rows, a state in which each step sets its row. Its trailing shape
@@ -31,7 +31,7 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
-from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, Stack, TraceType
+from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
 from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
@@ -52,10 +52,10 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         body = _lowered(op.fgraph)
         if body is not op.fgraph:
             op = op.with_body(body)
-        if isinstance(op, Scan) and not _is_bare(op, node):
+        if isinstance(op, Scan) and not _is_lowered(op, node):
             args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
-            # Of the body as it was: a Scan in it says more of the shapes of its traces than a bare one.
+            # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
             outs = _bare(op, args, read, _trailing_shapes(node.op, args))
         elif op is not node.op:
             outs = op.make_node(*node.inputs).outputs
@@ -65,9 +65,9 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         graph.replace_all(pairs, reason="scan_to_loop")
 
 
-def _is_bare(scan: Scan, node: Apply) -> bool:
+def _is_lowered(scan: Scan, node: Apply) -> bool:
     """Whether there is nothing to do: a number of steps that may be negative is checked as well."""
-    if scan.n_seqs or scan.n_ys:
+    if not isinstance(scan, Loop):
         return False
     asked = {m for m, _ in step_conditions(scan, scan.split_inputs(node.inputs), Sizes())}
     check = node.inputs[0].owner
@@ -109,7 +109,7 @@ def _bare(
         for y, shape, wanted in zip(step.ys, shapes, scan.split_outputs(read).traces, strict=True)
     ]
     kept = [t for t in traces if t is not None]
-    loop = Scan.from_body(
+    loop = Loop.from_body(
         BodyArgs(
             inner.i, [], [*inner.states, *[t.state for t in kept]], [*sequences, *inner.consts]
         ),

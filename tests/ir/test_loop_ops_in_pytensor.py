@@ -209,7 +209,7 @@ def test_dprint_shows_what_is_inside():
     outer, inner = text.split("Inner graphs:")
     assert "Scan{recurrence}" in outer and "Cond{choice}" in outer
     assert "Sinh" in inner and "Cosh" in inner and "Sinh" not in outer
-    assert "Scan{loop, stops}" in debugprint(until(3.0), file="str")
+    assert "Loop{loop, stops}" in debugprint(until(3.0), file="str")
     f = pytensor.function([x, s], chosen, mode=FAST_RUN)
     assert "Sinh" in debugprint(f, file="str")
 

@@ -1,4 +1,4 @@
-"""A bare ``Scan`` -> ``for``, left by ``break`` where it stops. `loop_states` holds its states."""
+"""``Loop`` -> ``for``, left by ``break`` where it stops. `loop_states` holds its states."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import Append
 
-from loopax.ir import Scan
+from loopax.ir import Loop
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.literals import as_dim
 from loopax.numba_backend.emit.schedule import chains
@@ -19,7 +19,7 @@ from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
 from loopax.numba_backend.rules.loop_states import keeps_shape, names, started, step
 
 
-@rule(Scan)
+@rule(Loop)
 def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     assert not site.op.n_seqs and not site.op.n_ys, "scan_to_loop comes before"
     # A state has the shape that it starts with, until the body has shown that it changes it.
@@ -98,7 +98,7 @@ def _ended(site: Site) -> dict[str, str]:
     return {name: site.emit.temp(start, name) for name, start, v in starts if site.uses[v]}
 
 
-def _writes(op: Scan) -> tuple[dict[int, Apply], set[Apply]]:
+def _writes(op: Loop) -> tuple[dict[int, Apply], set[Apply]]:
     """The states that are only written to, with the node that writes: one array for the whole loop.
 
     The body may read rows of it as well: they are copied before the write, which comes last. The nodes
@@ -150,4 +150,4 @@ def _is_row(node: Apply) -> bool:
     return node.outputs[0].type.ndim == node.inputs[0].type.ndim - 1
 
 
-READS_ONCE[Scan] = _read_by_rows
+READS_ONCE[Loop] = _read_by_rows
