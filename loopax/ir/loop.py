@@ -9,7 +9,8 @@ Grammar, with ``k`` states and ``c`` constants::
 It is what a `Scan` becomes last, before a backend writes it as a native loop: the rows of a sequence
 are read at the index, the buffer of a trace is a state. It keeps the number of steps, so that what is
 counted is written as a loop that counts; a loop that only stops has `UNBOUNDED` of them. It says less
-than a Scan, and is one: it is run, batched, checked and differentiated as any other.
+than a Scan, and is one: it is run, batched, checked and differentiated as any other. `scan_to_loop`
+checks before it what a Scan checks itself: that the number of steps is none below 0.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
-from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.shapes import trace_shapes
@@ -52,7 +51,7 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         body = _lowered(op.fgraph)
         if body is not op.fgraph:
             op = op.with_body(body)
-        if isinstance(op, Scan) and not _is_lowered(op, node):
+        if isinstance(op, Scan) and not isinstance(op, Loop):
             args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
             # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
@@ -63,18 +62,6 @@ def scan_to_loop(graph: FunctionGraph) -> None:
             continue
         pairs = [(v, o) for v, o in zip(node.outputs, outs, strict=True) if o is not None]
         graph.replace_all(pairs, reason="scan_to_loop")
-
-
-def _is_lowered(scan: Scan, node: Apply) -> bool:
-    """Whether there is nothing to do: a number of steps that may be negative is checked as well."""
-    if not isinstance(scan, Loop):
-        return False
-    asked = {m for m, _ in step_conditions(scan, scan.split_inputs(node.inputs), Sizes())}
-    check = node.inputs[0].owner
-    while check is not None and isinstance(check.op, Checked):
-        asked.discard(check.op.msg)
-        check = check.inputs[0].owner
-    return not asked
 
 
 def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
