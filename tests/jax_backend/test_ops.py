@@ -90,7 +90,7 @@ from pytensor.typed_list.basic import (
     Reverse,
 )
 
-from loopax import UnsupportedOpError, jaxify
+from loopax import PaddedArray, UnsupportedOpError, jaxify
 from loopax.frontend import read_variables
 from loopax.ir import (
     BodyArgs,
@@ -859,3 +859,21 @@ def test_an_index_outside_of_what_it_chooses_from():
     np.testing.assert_array_equal(found, [0.5, np.nan, -3.0])
     least = np.iinfo("int64").min
     np.testing.assert_array_equal(jaxify([K], flat)(np.array([0, 2, 1])), [0, least, 3])
+
+
+def test_a_length_that_is_the_same_whatever_the_values():
+    """The number of bins under ``jit`` and ``vmap``: a remainder and a bool lie in known intervals."""
+    flags = pt.vector("flags", dtype="bool")
+    bins = jaxify(
+        [K, flags], [pt.bincount(K % 5, minlength=5), pt.bincount(flags * 1, minlength=2)]
+    )
+    values = np.array([1, 7, -1]), np.array([True, False, True])
+    expected = [np.bincount(values[0] % 5, minlength=5), np.bincount(values[1] * 1, minlength=2)]
+    for found in (jax.jit(bins)(*values), bins(*values)):
+        for x, y in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(x, y)
+    batched = jax.vmap(bins)(*(np.stack([v, v[::-1]]) for v in values))
+    np.testing.assert_array_equal(batched[0], [expected[0]] * 2)
+    few = jax.jit(jaxify([K], pt.bincount(K % 5, minlength=3)))(np.array([1, 7, 1]))
+    assert isinstance(few, PaddedArray) and few.data.shape == (5,)  # from 3 to 5 of them
+    np.testing.assert_array_equal(np.asarray(few), [0, 2, 1])

@@ -18,15 +18,16 @@ import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import MakeSlice
 
 from loopax.ir import Scan
 from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
-from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length
+from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_range
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
-from loopax.jax_backend.staging.static import fold
+from loopax.jax_backend.staging.static import fold, is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
 
@@ -53,7 +54,15 @@ class Site:
         return self.node.outputs[0]
 
     def static(self, k: int) -> Any:
-        """Input ``k`` as a NumPy value; see `Frame.static_value`."""
+        """Input ``k`` as a NumPy value; see `Frame.static_value`.
+
+        A traced integer may have one value only: the length of ``bincount(x % 5, minlength=5)``.
+        """
+        v = self.node.inputs[k]
+        if is_traced(self.frame.read(v)) and getattr(v.type, "dtype", "") in integer_dtypes:
+            interval = known_range(self.frame, v) if v.type.ndim == 0 else None
+            if interval is not None and interval[0] == interval[1]:
+                return np.asarray(interval[0], dtype=v.type.dtype)
         return self.frame.static_value(self.node.inputs[k], self.node)
 
     def run(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> list[Any]:

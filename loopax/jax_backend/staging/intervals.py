@@ -22,6 +22,7 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Max, Min
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -37,15 +38,20 @@ from loopax.jax_backend.staging.frame import Frame
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
+# What they give are elements of their first input.
+_SAME_RANGE = (CheckAndRaise, DimShuffle, Max, Min, ScalarFromTensor, TensorFromScalar)
 Range = tuple[int, int]
 _LEAST = -(2**63)
 
 
 def known_range(frame: Frame, v: Variable) -> Range | None:
-    """The least and the greatest value that the integer ``v`` can have; None where nothing says so."""
+    """The least and the greatest value of integers ``v``, of any shape; None where nothing says so."""
     x = frame.read(v)
     if not is_traced(x):
-        return (int(x), int(x)) if np.size(x) == 1 else None
+        whole = getattr(x, "dtype", None) is not None and x.dtype.kind in "iub" and np.size(x)
+        return (int(np.min(x)), int(np.max(x))) if whole else None
+    if getattr(v.type, "dtype", None) == "bool":
+        return 0, 1
     if v.owner is None:
         origin = frame.origins[frame.plan.inputs.index(v)]
         if isinstance(origin, Variable) and frame.parent is not None:
@@ -56,7 +62,7 @@ def known_range(frame: Frame, v: Variable) -> Range | None:
     if isinstance(op, Scan) and op.stops and v is v.owner.outputs[-2]:
         asked = known_range(frame, inputs[0])
         return None if asked is None else (0, max(asked[1], 0))
-    if isinstance(op, ScalarFromTensor | TensorFromScalar | DimShuffle | CheckAndRaise):
+    if isinstance(op, _SAME_RANGE):
         return known_range(frame, inputs[0])
     if isinstance(op, Shape_i):
         return _length(frame, inputs[0], op.i)
@@ -86,7 +92,8 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     asked = kind(node.op, node.inputs, values)
     # A value that could be static is to be, where the caller gives it one: the result is an array then.
     return any(
-        known_range(frame, v) is not None
+        (interval := known_range(frame, v)) is not None
+        and interval[0] != interval[1]
         and (frame.context.open_lengths or _is_of_a_loop(frame, v))
         for v in asked
     )
@@ -212,6 +219,11 @@ def _mul(a: Range, b: Range) -> Range:
     return min(ends), max(ends)
 
 
+def _remainder(_: Range | None, divisor: Range | None) -> Range | None:
+    """Of a positive divisor: from 0 on, whatever is divided."""
+    return None if divisor is None or divisor[0] <= 0 else (0, divisor[1] - 1)
+
+
 def _minimum(*ranges: Range | None) -> Range | None:
     """At most the least of the upper ends that are known."""
     known = [r for r in ranges if r is not None]
@@ -238,6 +250,7 @@ _OPS: dict[type, Callable[..., Any]] = {
     ps.Mul: _all_known(_mul),
     type(ps.maximum): _all_known(lambda *r: (max(a[0] for a in r), max(a[1] for a in r))),
     type(ps.minimum): _minimum,
+    ps.Mod: _remainder,
     ps.Clip: _within,
     ps.Switch: _switch,
     ps.Cast: lambda a: a,
