@@ -216,7 +216,7 @@ def test_data_stay_on_the_device_until_they_change(accepted):
         assert len(accepted) == count + 2  # v once
     w.set_value(np.ones(3))
     for _ in range(2):
-        with pytest.raises(ValueError, match="lengths \[3, 40\]"):
+        with pytest.raises(ValueError, match=r"lengths \[3, 40\]"):
             f(XS)
 
 
