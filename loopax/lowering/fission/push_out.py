@@ -5,7 +5,8 @@
 
 A loop without states has nothing but such functions: of its traces, those that can be computed so, are,
 and if all are, no loop is left. Before the states of any other loop, what is computed from its sequences
-or its index alone comes in as a sequence, where it has a product, a sum or a function such as ``exp``.
+or its index alone comes in as a sequence, where it has a product, a sum or a function such as ``exp``; or
+where numbers come in, and fewer sequences and constants than before.
 
 Condition: it does not stop, and no derivative is cut in it. Each op has a form for all rows
 (`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for the values in a row.
@@ -143,10 +144,22 @@ def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[A
 
 def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     """What is worth to be computed for all rows and is read by the rest of the body."""
-    if not body.dear:
-        return []
-    read = [v for node in body.nodes if node not in body.rules for v in node.inputs]
-    return [v for v in dict.fromkeys([*read, *outputs]) if v in body.dear]
+    rest = [node for node in body.nodes if node not in body.rules]
+    read = list(dict.fromkeys([*(v for node in rest for v in node.inputs), *outputs]))
+    made = [v for v in read if v.owner in body.rules and body.varies.get(v, False)]
+    dear = [v for v in made if v in body.dear]
+    if made == dear or any(Bulk.of(v).rank for v in made):
+        return dear
+    (rows, consts), (rows_left, consts_left) = (_ports(body, outputs, new) for new in (dear, made))
+    fewer = rows_left <= rows and rows_left + consts_left < rows + consts
+    return made if fewer else dear
+
+
+def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """How many rows, and how many constants, ``outputs`` follow from where ``new`` ones are rows too."""
+    inputs = [v for v in ancestors(outputs, new) if v.owner is None and v in body.varies]
+    rows = sum(body.varies[v] for v in inputs)
+    return rows + len(new), len(inputs) - rows
 
 
 def conditions_of(op: Scan, node: Apply, sizes: Sizes, known: KnownLengths) -> Conditions | None:

@@ -51,14 +51,19 @@ def _split(graph: FunctionGraph, known: KnownLengths) -> None:
     map_bodies(graph, partial(_split, known=known._replace(inputs=frozenset())))
     sizes = Sizes()
     for node in graph.toposort():
-        op: Any = node.op
-        if not can_be_fused(op) or not op.n_states or not op.n_ys:
-            continue
-        if not all(isinstance(v.type, DenseTensorType) for v in op.args.states):
-            continue
-        rows = [a for a in atoms(node) if a.is_row and (a.before or a.after)]
-        if rows and (new := _leaving(node, rows, sizes, known)):
+        if new := leaving(node, sizes, known):
             replace_outputs(graph, new, "split_loops")
+
+
+def leaving(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+    """Outputs of ``node`` -> those of the loop without what can leave it, and this; empty if none can."""
+    op: Any = node.op
+    if not can_be_fused(op) or not op.n_states or not op.n_ys:
+        return {}
+    if not all(isinstance(v.type, DenseTensorType) for v in op.args.states):
+        return {}
+    rows = [a for a in atoms(node) if a.is_row and (a.before or a.after)]
+    return _leaving(node, rows, sizes, known) if rows else {}
 
 
 def _leaving(node: Apply, rows: list[Atom], sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
