@@ -91,7 +91,7 @@ def _term(loop: OpenLoop, state: State) -> Any:
         not isinstance(kind, DenseTensorType)
         or kind.dtype not in ("float32", "float64")
         or not _is_small(kind.shape)
-        or (chain := _additions(state)) is None
+        or not (chain := _additions(state))
     ):
         return None
     outputs = [v for s in loop.states if s is not state for v in [s.next]]
@@ -106,25 +106,25 @@ def _term(loop: OpenLoop, state: State) -> Any:
     return total if total.type == kind and state.inner not in ancestors([total]) else None
 
 
-def _additions(state: State) -> list[Apply] | None:
-    """The nodes by which the step adds to ``state``, the last first; None where it does anything else."""
+def _additions(state: State) -> list[Apply]:
+    """The nodes by which the step adds to ``state``, the last first; none where it does anything else."""
     found: list[Apply] = []
     v = state.next
     while v is not state.inner:
         node = v.owner
         if node is None or not _adds(node):
-            return None
+            return []
         through = [
             k
             for k, u in enumerate(node.inputs)
             if u is state.inner or state.inner in ancestors([u])
         ]
         if len(through) != 1 or (through != [0] and not _is_sum(node)):
-            return None
+            return []
         found.append(node)
         v = node.inputs[through[0]]
         if v.type.shape != state.inner.type.shape or v.type.dtype != state.inner.type.dtype:
-            return None
+            return []
     return found
 
 

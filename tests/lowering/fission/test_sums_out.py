@@ -63,10 +63,11 @@ def test_a_few_numbers_to_some_of_which_is_added():
     [
         lambda t, c, r: t + t * c,
         lambda t, c, r: c - t,
+        lambda t, c, r: t,
         lambda t, c, r: 2 * t + c,
         lambda t, c, r: t + pt.sqrt(pt.abs(t)) * r,
     ],
-    ids=["read again", "taken from", "twice", "a function of it"],
+    ids=["read again", "taken from", "kept", "twice", "a function of it"],
 )
 def test_what_does_more_than_add_stays(next_total):
     assert states(summing(next_total)) == 2
