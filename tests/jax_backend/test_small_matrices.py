@@ -10,7 +10,7 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from pytensor.tensor.linalg import cholesky, det, inv, slogdet, solve, solve_triangular
+from pytensor.tensor.linalg import cho_solve, cholesky, det, inv, slogdet, solve, solve_triangular
 
 from loopax import jaxify, scan
 from loopax.jax_backend.ops import small_matrices
@@ -52,6 +52,11 @@ PROGRAMS = {
     "vector": ([A, B], solve(A, B[:, 0], b_ndim=1), lambda a, b: np.linalg.solve(a, b[:, 0])),
     "symmetric": ([A, B], solve(A, B, assume_a="sym"), np.linalg.solve),
     "definite": ([A, B], solve(A, B, assume_a="pos"), np.linalg.solve),
+    "by a factor": (
+        [A, B],
+        cho_solve((cholesky(A), True), B),
+        np.linalg.solve,
+    ),
     "lower": (
         [A, B],
         solve_triangular(A, B, lower=True),
@@ -87,7 +92,7 @@ def test_values_and_derivatives(name, n, m):
     if n == 2:
         jax.test_util.check_grads(f, given_values, order=2, modes=["rev"], rtol=1e-4, atol=1e-4)
     for k, (ours, theirs) in enumerate(zip(slope(*given_values), found, strict=True)):
-        if name == "definite" and k == 0:  # one reads a triangle, the other both
+        if name in ("definite", "by a factor") and k == 0:  # one reads a triangle, the other both
             ours, theirs = ours + ours.T, theirs + theirs.T
         np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-11)
     batch = jax.vmap(f)(*[np.stack([x, 2 * x]) for x in given_values])
