@@ -161,3 +161,17 @@ def test_constant_indices_out_of_bounds_still_raise(static, beyond):
     run = interpreted(lowered([x], [pt.exp(x[k]).sum()]))
     with pytest.raises(IndexError, match="out of bounds"):
         run(np.ones(5))
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("mask", [KNOWN > 0, KNOWN > 9, np.array([True, False, True])])
+def test_the_positions_of_a_constant_mask_are_known(static, mask):
+    x = pt.tensor("x", dtype="float64", shape=(len(mask) if static else None,))
+    y = pt.dvector("y")
+    outputs = [x[mask].sum(), x[mask].inc(y), pt.set_subtensor(x[mask], y)]
+    case = [rng.normal(size=len(mask)), rng.normal(size=mask.sum())]
+    run = assert_agrees([x, y], outputs, case, native=False)
+    assert "+= 1" not in run.source
+    if not static:
+        with pytest.raises(IndexError):
+            run(np.ones(len(mask) + 1), np.ones(mask.sum()))

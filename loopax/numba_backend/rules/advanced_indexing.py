@@ -180,7 +180,12 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
             for n, m in zip(entry.shape, x.shape[len(entries) :], strict=False):
                 if n != m:
                     emit.line(f"mask_length({n}, {m})")
-            entries += _true_positions(emit, entry)
+            known = _known_mask(emit, entry)
+            entries += (
+                _true_positions(emit, entry)
+                if known is None
+                else [emit.constant_array(k) for k in known.nonzero()]
+            )
         else:
             entries.append(entry)
     entries += [slice(None)] * (len(x.shape) - len(entries))
@@ -201,6 +206,13 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
     lengths = [axis.count for axis in axes if isinstance(axis, Entry)]
     whole = (*lengths[:first], *shape, *lengths[first:])
     return Selection(axes, whole, first, len(shape))  # type: ignore[arg-type]
+
+
+def _known_mask(emit: Emitter, mask: Value) -> np.ndarray | None:
+    if isinstance(mask, Small):
+        known = set(mask.elements.flat) <= {"True", "False"}
+        return mask.elements == "True" if known and mask.shape else None
+    return emit.constant_data(mask)
 
 
 def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
