@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.scalar.math import GammaLn, Log1mexp, Softplus
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import Subtensor
