@@ -95,3 +95,18 @@ def test_rounds_go_to_and_fro():
     sides = [lambda k=k: calls.append(k) or float(k) for k in range(3)]
     assert in_rounds(sides, 2).tolist() == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     assert calls == [0, 1, 2, 2, 1, 0]
+
+
+def test_a_mode_that_is_wrong_is_left_out():
+    def made(value):
+        return beside.Made(lambda x: (value, np.ones(2)), None, 0.0, 0.0)
+
+    routes = {route.name: made(1.0) for route, _ in beside.ROUTES}
+    agree = {**routes, "JAX": made(1.0), "NUMBA": made(1.0)}
+    assert beside.disagreeing("walk", agree) == {}
+    found = beside.disagreeing("walk", {**agree, "JAX": made(2.0)})
+    assert list(found) == ["JAX"] and "difference" in found["JAX"]
+    with pytest.raises(AssertionError, match="walk"):
+        beside.disagreeing("walk", {**routes, "JAX": made(2.0), "NUMBA": made(2.0)})
+    with pytest.raises(AssertionError, match="walk: Numba"):
+        beside.disagreeing("walk", {**agree, "Numba": made(2.0)})

@@ -15,7 +15,9 @@ from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
+from loopax.lowering.fission.sums_out import sums_out
 from loopax.lowering.fusion.fuse_loops import fuse_loops
+from loopax.lowering.redundancy.divide_early import divide_early
 from loopax.lowering.redundancy.fold_constants import fold_constants
 from loopax.lowering.redundancy.fold_zeros import fold_zeros
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
@@ -57,17 +59,19 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     merge_inputs,  # states that two of them carried both
     merge_equal,  # what two of them computed both, from one state by now
     hoist_invariants,
+    sums_out,  # after fuse_loops, which may find that a sum is read in the loop; its terms leave next
     split_loops,  # after fuse_loops, which would have to take back what has left
     push_out,  # last of those that take something out: the rows that it looks at are fewer by now
     merge_equal,  # what has left two loops may be the same
     remove_unused,
     fold_constants,  # after all that looks at how a constant is made: a fill, zeros but for some rows
+    divide_early,  # after stabilize, which makes one quotient of several
     nest_terms,  # last: sums and products are in their flat form until here, in which others recognise them
 )
 
 # A backend that writes its own loops has an operation on a row cheaper inside than on all rows outside.
-_FOR_ARRAYS = (split_loops, push_out)
-_FOR_LOOPS = (unmask, sum_in_loops, nest_terms)
+_FOR_ARRAYS = (sums_out, split_loops, push_out)
+_FOR_LOOPS = (unmask, sum_in_loops, divide_early, nest_terms)
 
 PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
 

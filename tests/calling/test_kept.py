@@ -12,7 +12,9 @@ from pytensor.raise_op import Assert
 import loopax
 from loopax import jaxify
 from loopax.calling import kept as kept_module
+from loopax.ir.errors import LoopTypeError
 from loopax.ir.program import Program
+from loopax.jax_backend.callable import function as jax_function
 from loopax.lowering.early_part import early_part
 from tests.compare import FAST_COMPILE
 
@@ -181,3 +183,48 @@ def test_explain_shows_which_is_which():
         once, _, each = text.partition("== at each call ==")
         assert "exp(" in once.partition("== once for each value of w ==")[2] and "exp(" not in each
     assert loopax.explain([X], X * 2).part is None
+
+
+@pytest.fixture
+def accepted(monkeypatch):
+    """The values of shared variables that went to the device."""
+    values = []
+
+    def accept(x, held, what):
+        values.append(x)
+        return accept_itself(x, held, what)
+
+    accept_itself = jax_function.accept
+    monkeypatch.setattr(jax_function, "accept", accept)
+    return values
+
+
+def test_data_stay_on_the_device_until_they_change(accepted):
+    w = pytensor.shared(np.linspace(0.0, 1.0, 40), name="w")
+    v = pytensor.shared(np.ones(40), name="v")
+    f = jaxify([X], (X * w - v).sum())
+    add = pytensor.function([], [], updates={w: w + 1}, mode="CVM")
+
+    def borrowed():
+        w.get_value(borrow=True, return_internal_type=True)[-1] += 2
+
+    changes = [lambda: None, add, borrowed, lambda: w.set_value(-w.get_value())]
+    for count, change in enumerate(changes):
+        change()
+        for _ in range(3):
+            np.testing.assert_allclose(f(XS), (XS * w.get_value() - 1).sum(), rtol=1e-12)
+        assert len(accepted) == count + 2  # v once
+    w.set_value(np.ones(3))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"lengths \[3, 40\]"):
+            f(XS)
+
+
+def test_a_value_that_does_not_fit_is_refused_at_every_call():
+    w = pytensor.shared(np.ones(40), shape=(40,), name="w")
+    f = jaxify([X], X * w)
+    f(XS)
+    w.container.storage[0] = np.ones((2, 20))
+    for _ in range(2):
+        with pytest.raises(LoopTypeError, match="shared variable 'w'"):
+            f(XS)

@@ -204,3 +204,22 @@ def test_a_row_is_looked_up_once_for_its_elements():
         assert re.search(r"\n        k\d+ = index\(t\d+, n\d+\)\n +for i", text), text
     text = source([x, at], [x[at, 0].sum()])
     assert re.search(r"\n            k\d+ = index\(t\d+, n\d+\)\n", text), "each at its own"
+
+
+# -- switches ------------------------------------------------------------------------------------------
+
+
+def test_of_a_switch_only_the_branch_that_is_needed_is_computed_where_that_pays():
+    x, m = pt.dvector("x"), pt.vector("m", dtype="bool")
+    softplus = pt.softplus(x), pt.softplus(-x)
+    text = source([x, m], [pt.switch(m, *softplus).sum()])
+    head, condition, rest = text.partition("if t0:\n")
+    assert condition and "exp" not in head and "else:\n" in rest
+    for cheap in (pt.switch(m, x + 1, -x), pt.switch(m, pt.exp(x), 0.0)):
+        assert "if t0:\n" not in source([x, m], [cheap.sum()])
+
+
+def test_a_branch_of_a_switch_that_may_raise_is_always_computed():
+    x, m, k = pt.dvector("x"), pt.vector("m", dtype="bool"), pt.lvector("k")
+    text = source([x, m, k], [pt.switch(m, pt.softplus(x[k]), pt.softplus(-x)).sum()])
+    assert "index(" in text and "if t0:\n" not in text

@@ -135,3 +135,43 @@ def test_a_constant_without_elements_beside_a_length_that_is_not_known():
     assert got[0].shape == (0, 2)
     np.testing.assert_array_equal(got[1], np.zeros((10, 2)))
     np.testing.assert_array_equal(got[2], values)
+
+
+# Of indices that are known there is nothing to check in the loop that reads.
+KNOWN = np.arange(70) % 5 - 2
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("low", [0, -2])
+def test_constant_indices_are_checked_before_the_loop(static, low):
+    x, y = pt.tensor("x", dtype="float64", shape=(5 if static else None,)), pt.dvector("y")
+    k = pt.constant(KNOWN - KNOWN.min() + low)
+    outputs = [pt.exp(x[k]).sum(), x[k].inc(y), pt.set_subtensor(x[k], y)]
+    case = [rng.normal(size=5), rng.normal(size=70)]
+    text = assert_agrees([x, y], outputs, case, native=False).source
+    inside = [line for line in text.splitlines() if "index(" in line and line.startswith(" " * 8)]
+    assert bool(inside) == (low < 0 and not static), text
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("beyond", [5, -6])
+def test_constant_indices_out_of_bounds_still_raise(static, beyond):
+    x = pt.tensor("x", dtype="float64", shape=(5 if static else None,))
+    k = np.append(KNOWN, beyond)
+    run = interpreted(lowered([x], [pt.exp(x[k]).sum()]))
+    with pytest.raises(IndexError, match="out of bounds"):
+        run(np.ones(5))
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("mask", [KNOWN > 0, KNOWN > 9, np.array([True, False, True])])
+def test_the_positions_of_a_constant_mask_are_known(static, mask):
+    x = pt.tensor("x", dtype="float64", shape=(len(mask) if static else None,))
+    y = pt.dvector("y")
+    outputs = [x[mask].sum(), x[mask].inc(y), pt.set_subtensor(x[mask], y)]
+    case = [rng.normal(size=len(mask)), rng.normal(size=mask.sum())]
+    run = assert_agrees([x, y], outputs, case, native=False)
+    assert "+= 1" not in run.source
+    if not static:
+        with pytest.raises(IndexError):
+            run(np.ones(len(mask) + 1), np.ones(mask.sum()))

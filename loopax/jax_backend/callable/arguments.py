@@ -22,10 +22,14 @@ class JaxArguments(Arguments):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program, TARGET)
-        # Arrays of these dtypes and shapes need no second look: None where any input needs one.
+        # Arrays of these dtypes, ranks and lengths need no second look: None where any input needs one.
+        # Of those without static lengths only the rank is compared.
         self.plain = None
         if all(isinstance(t, DenseTensorType) for t in self.types):
-            self.plain = [(np.dtype(t.dtype), t.shape) for t in self.types]
+            self.plain = [
+                (np.dtype(t.dtype), t.ndim, None if set(t.shape) <= {None} else t.shape)
+                for t in self.types
+            ]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], bool]:
         """The values of all inputs, in order, and whether all of them are concrete.
@@ -41,31 +45,35 @@ class JaxArguments(Arguments):
         """
         if kwargs or len(args) != len(self.inputs):
             args = self.in_order(args, kwargs)
-        if self.plain is not None:  # the fast path: to accept an array takes 5 us, a small model 10
-            for x, (dtype, shape) in zip(args, self.plain, strict=True):
-                if not _fits(x, dtype, shape):
-                    break
-            else:
-                return args, True
+        if self.fit(args):
+            return args, True
         values = tuple(
             accept(x, t, what) for x, t, what in zip(args, self.types, self.whats, strict=True)
         )
         return values, not any(map(is_traced, values))
 
+    def fit(self, args: tuple[Any, ...]) -> bool:
+        """Whether these are all arguments, concrete arrays that `bind` would return as they are.
 
-def _fits(x: Any, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> bool:
-    """Whether ``x`` is a concrete array that `accept` would return as it is.
-
-    Of JAX's arrays and NumPy's own; where it says no, `accept` may still take or convert the value.
-    """
-    kind = type(x)
-    if kind is _ARRAY:
-        x = x.aval  # its shape and dtype are attributes, those of the array are looked up in Python
-    elif kind is not np.ndarray or not x.flags.aligned or (dtype.kind in "iu" and narrowed(x)):
-        return False
-    if x.dtype != dtype or len(x.shape) != len(shape):
-        return False
-    for n, expected in zip(x.shape, shape, strict=True):  # a generator would cost as much again
-        if n != expected and expected is not None:
+        Of JAX's arrays and NumPy's own; where it says no, `bind` may still take or convert a value.
+        """
+        plain = self.plain
+        if plain is None or len(args) != len(plain):
             return False
-    return True
+        for x, (dtype, ndim, shape) in zip(args, plain):  # noqa: B905  # strict costs as much as a check
+            kind = type(x)
+            if kind is _ARRAY:
+                x = x.aval  # its shape and dtype are attributes, those of the array Python looks up
+            elif (
+                kind is not np.ndarray
+                or not x.flags.aligned
+                or (dtype.kind in "iu" and narrowed(x))
+            ):
+                return False
+            if (x.dtype is not dtype and x.dtype != dtype) or len(x.shape) != ndim:
+                return False
+            if shape is not None:
+                for n, expected in zip(x.shape, shape):  # noqa: B905  # they have one length
+                    if n != expected and expected is not None:
+                        return False
+        return True

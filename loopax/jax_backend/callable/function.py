@@ -15,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import TensorType, integer_dtypes
 
 from loopax.calling.function import ProgramFunction
-from loopax.calling.kept import KeptValues
+from loopax.calling.kept import Kept, KeptValues
 from loopax.ir.errors import DynamicShapeError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
@@ -27,7 +27,7 @@ from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.crossing import current, is_static, release
+from loopax.jax_backend.values.crossing import accept, current, is_static, release
 from loopax.jax_backend.values.generators import is_key
 from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering.early_part import early_part
@@ -111,6 +111,15 @@ class JaxFunction(Stages, ProgramFunction):
         ]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
         self._compiled = {form: self._variant(form, ()) for form in self._static}
+        # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8.
+        plain = not (self.program.shared or self.program.updates or self._static[self._whole])
+        self._short = self._compiled[self._whole] if plain and self._checks != "raise" else None
+        self._all = range(len(self.program.shared))
+        self._devices = {
+            k: self._kept_on_device(k)
+            for k, s in enumerate(self.program.shared)
+            if isinstance(s.variable.type, TensorType)
+        }
         self._warned = False
         self._describe(self._arguments)
 
@@ -122,16 +131,26 @@ class JaxFunction(Stages, ProgramFunction):
         self._prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        short = self._short
+        if short is not None and not kwargs and self._arguments.fit(args):
+            try:
+                return short(*args)[0]
+            except NeedsStatic:
+                pass
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A direct call, whatever it is given."""
         self._refuse_updates()
         given, concrete = self._arguments.bind(args, kwargs)
         form = self._whole
         if self.program.shared:
             kept = self._kept() if self._rest is not None else None
             if kept is None:
-                given = (*given, *self._shared_values(range(len(self.program.shared))))
+                given = (*given, *self._shared_values(self._all, concrete))
             else:
                 form = self._rest
-                given = (*given, *self._shared_values(self._left), *kept)
+                given = (*given, *self._shared_values(self._left, concrete), *kept)
         return self._run(form, given, concrete)[0]
 
     def apply(self, context: JaxContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -218,9 +237,28 @@ class JaxFunction(Stages, ProgramFunction):
                 self._make_static(form, need, given, static)
                 static = static | need.positions
 
-    def _shared_values(self, positions: Iterable[int]) -> list[Any]:
+    def _shared_values(self, positions: Iterable[int], concrete: bool) -> list[Any]:
+        """What shared variables hold now. Of arrays, what a direct call reads stays on the device."""
         shared, whats = self.program.shared, self._arguments.shared_whats
-        return [current(shared[k].value, shared[k].variable.type, whats[k]) for k in positions]
+        keeps = concrete and jax.config.jax_enable_x64
+        values = []
+        for k in positions:
+            x = shared[k].value
+            if keeps and type(x) is np.ndarray and k in self._devices:
+                values.append(self._devices[k]([x]))
+            else:
+                values.append(current(x, shared[k].variable.type, whats[k]))
+        return values
+
+    def _kept_on_device(self, k: int) -> Kept:
+        """The value of shared variable ``k`` on the device, made anew where it has changed."""
+        held, what = self.program.shared[k].variable.type, self._arguments.shared_whats[k]
+
+        def make(copies: list[np.ndarray]) -> Any:
+            with jax.ensure_compile_time_eval():
+                return jnp.asarray(accept(copies[0], held, what))
+
+        return Kept(make)
 
     def _make_static(
         self, form: _Form, need: NeedsStatic, given: Any, static: frozenset[int]
@@ -254,6 +292,7 @@ class JaxFunction(Stages, ProgramFunction):
             ) from None
         with TRACING:
             self._static[form] |= new
+            self._short = None
 
     def _call_variant(self, form: _Form, given: Any, static: frozenset[int], concrete: bool) -> Any:
         values = {k: jax.tree.map(_known, given[k]) for k in sorted(static)}

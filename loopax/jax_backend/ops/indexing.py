@@ -28,6 +28,7 @@ from pytensor.tensor.subtensor import (
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.jax_backend.ops.known_indices import in_range
+from loopax.jax_backend.ops.known_positions import read_at, write_at
 from loopax.jax_backend.ops.slices import is_basic, write_slices
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -45,6 +46,8 @@ def read(site: Site, x: Any, *values: Any) -> Any:
         x = jnp.asarray(x)
         if all(isinstance(e, slice | int | None) for e in index.entries):
             return x[index.entries]
+        if (taken := read_at(x, index.entries)) is not None:
+            return taken
         entries, facts = in_range(index.entries, x.shape)
         return x.at[entries].get(**facts)
     x = jnp.asarray(x)
@@ -76,9 +79,11 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if _is_whole(index, x):
         return jnp.broadcast_to(y, x.shape) if sets else x + y
     if not index.dynamic:
+        zero = _is_zero(site, site.node.inputs[0])
         if is_basic(index.entries):
-            zero = _is_zero(site, site.node.inputs[0])
             return write_slices(x, y, index.entries, sets, from_zero=zero)
+        if (written := write_at(x, y, index.entries, sets, from_zero=zero)) is not None:
+            return written
         at, facts = in_range(index.entries, x.shape)
         return x.at[at].set(y, **facts) if sets else x.at[at].add(y, **facts)
     if sets and index.row is not None and _in_bounds(site, 2, x.shape[0]):

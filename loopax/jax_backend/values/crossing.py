@@ -31,6 +31,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.tensor.type_other import SliceType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.calling.kept import aligned_copy
 from loopax.calling.types import (
     NO_ARRAYS,
     accept_none,
@@ -50,7 +51,6 @@ from loopax.jax_backend.values.x64 import as_declared, narrowed, refuse_narrowed
 
 TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
-_ALIGNED = 64  # bytes: where JAX on CPU reads a NumPy array in place
 
 
 def is_static(t: Any) -> bool:
@@ -105,7 +105,7 @@ def current(x: Any, held: Any, what: str) -> Any:
     call that it was given to has returned. A copy that is aligned is the only one made.
     """
     if isinstance(held, DenseTensorType) and isinstance(x, np.ndarray):
-        return accept(_aligned_copy(x), held, what)
+        return accept(aligned_copy(x), held, what)
     if isinstance(held, TypedListType) and isinstance(x, list):
         return accept([current(row, held.ttype, what) for row in x], held, what)
     return accept(x, held, what)
@@ -199,11 +199,3 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
 def _widens(dtype: str, to: str) -> bool:
     """Whether PyTensor would cast ``dtype`` to ``to`` by itself: nothing is lost."""
     return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
-
-
-def _aligned_copy(x: np.ndarray) -> np.ndarray:
-    buffer = np.empty(x.nbytes + _ALIGNED, dtype=np.uint8)
-    offset = -buffer.ctypes.data % _ALIGNED
-    copy = buffer[offset : offset + x.nbytes].view(x.dtype).reshape(x.shape)
-    copy[...] = x
-    return copy

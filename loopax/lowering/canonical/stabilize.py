@@ -26,7 +26,9 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
-from pytensor.tensor.linalg.summary import Det
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
@@ -79,8 +81,6 @@ _EXCLUDED = (
     # They ask PyTensor's assumptions of every transpose and dot: 15 of 140 ms, and nothing was found.
     "useless_symmetric_transpose",
     "orthogonal_dot_transpose_to_eye",
-    # ``a * x + a * y`` to ``a * (x + y)`` and back: up to 24 of 140 ms. No stable form needs it.
-    "local_greedy_distributor",
     # ``x[1]`` with an index of 8 bits, which saves C code and hides that it is 1 from what follows.
     "local_uint_constant_indices",
     # ``abs(x / y)`` to ``abs(x) / abs(y)``: a second division where ``x / y`` is used as well.
@@ -107,14 +107,17 @@ def _shape_unsafe() -> set[str]:
     return {r.name for db in databases for r in db.__db__.get("shape_unsafe", ())} - _KEPT
 
 
-# In a step of a native loop a matrix has few rows, and its inverse is a few lines. An LU factorization,
-# its permutations and two triangular systems for each right side take three times as long to compile:
-# the gradient of a Kalman filter with two observations 8.4 s in the place of 3.9, and twice as long to run.
+# The inverse of a matrix of few rows is a few lines, in both backends. An LU factorization, its
+# permutations and two triangular systems for each right side take three times as long to compile in native
+# code: the gradient of a Kalman filter with two observations 8.4 s in the place of 3.9, and twice as long
+# to run; in JAX a Kalman step takes 1.5 of a hand-written one.
 _SMALL_MATRICES = (
     "inv_to_solve",
     "reuse_decomposition_multiple_solves",
     "reuse_decomposition_multiple_solves_jax",
 )
+_FEW = 3  # rows that the backends write out
+_OF_MATRICES = (MatrixInverse, Solve, Det, SLogDet)
 
 
 # 3.0's ``log(det(x))`` fails for a batch of matrices, by an assertion; 3.3 has a right one elsewhere.
@@ -157,13 +160,28 @@ def stabilize(graph: FunctionGraph) -> None:
     An exception inside one of PyTensor's rewrites leaves the graph as it was before that rewrite,
     with PyTensor's own report of it.
     """
-    _rewrite(graph)
+    _rewrite(graph, *(_SMALL_MATRICES if _are_small(graph, unknown=False) else ()))
     stabilize_bodies(graph)
 
 
 def stabilize_bodies(graph: FunctionGraph) -> None:
-    """The same on the bodies alone."""
-    map_bodies(graph, stabilize, where=_is_any)
+    """The same on the bodies alone, where a matrix of unknown size is taken for a small one."""
+    map_bodies(graph, _stabilize_body, where=_is_any)
+
+
+def _stabilize_body(body: FunctionGraph) -> None:
+    _rewrite(body, *(_SMALL_MATRICES if _are_small(body, unknown=True) else ()))
+    stabilize_bodies(body)
+
+
+def _are_small(graph: FunctionGraph, unknown: bool) -> bool:
+    """Whether ``graph`` inverts matrices, and all have few rows, or an ``unknown`` number."""
+    rows = [
+        node.inputs[0].type.shape[-1]
+        for node in graph.apply_nodes
+        if isinstance(getattr(node.op, "core_op", node.op), _OF_MATRICES)
+    ]
+    return bool(rows) and all(unknown if n is None else n <= _FEW for n in rows)
 
 
 def stabilize_for_loops(graph: FunctionGraph) -> None:

@@ -5,7 +5,9 @@
 
 A loop without states has nothing but such functions: of its traces, those that can be computed so, are,
 and if all are, no loop is left. Before the states of any other loop, what is computed from its sequences
-or its index alone comes in as a sequence, where it has a product, a sum or a function such as ``exp``.
+or its index alone comes in as a sequence, where it has a product, a sum or a function such as ``exp``; or
+where numbers come in, and fewer sequences and constants than before. Of a sum or product those terms
+come first that follow from the rows.
 
 Condition: it does not stop, and no derivative is cut in it. Each op has a form for all rows
 (`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for the values in a row.
@@ -28,10 +30,12 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
@@ -114,12 +118,7 @@ def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[A
     if conditions is None:
         return {}
     known_steps = known.covers(sizes.of(node.inputs[0]))
-    if not _frontier(
-        RowWiseBody(op.args, op.fgraph.toposort(), None, known_steps), op.fgraph.outputs
-    ):
-        return {}
     loop = OpenLoop.of(node)
-    outputs = loop.outputs()
     # A body of its own: what is found in the frozen one is none of the variables here.
     args = op.args._replace(
         i=loop.i,
@@ -127,8 +126,14 @@ def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[A
         states=[s.inner for s in loop.states],
         consts=[c.inner for c in loop.consts],
     )
+    outputs = loop.outputs()
     body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
+    while sums := _sums_of_rows(body):  # ends: what is taken first is one term of the rest
+        outputs = replaced(outputs, sums)
+        body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
     found = _frontier(body, outputs)
+    if not found:
+        return {}
     n = checked(loop.n_steps, conditions)
     outside = _outside(
         args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
@@ -141,12 +146,40 @@ def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[A
     return loop.close()
 
 
+def _sums_of_rows(body: RowWiseBody) -> dict[Any, Any]:
+    """Sums and products of rows, constants and what follows from a state -> what is of rows first."""
+    found: dict[Any, Any] = {}
+    for node in body.nodes:
+        op: Any = node.op
+        if node in body.rules or not isinstance(op, Elemwise) or len(node.inputs) < 3:
+            continue
+        if isinstance(op.scalar_op, ps.Add | ps.Mul) and len(node.outputs) == 1:
+            same = [v for v in node.inputs if v.type == node.outputs[0].type]
+            first = [v for v in same if v in body]
+            rest = [v for v in node.inputs if v not in first]
+            if rest and len(first) > 1 and any(body.varies.get(v, False) for v in first):
+                found[node.outputs[0]] = op(op(*first), *rest)
+    return found
+
+
 def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     """What is worth to be computed for all rows and is read by the rest of the body."""
-    if not body.dear:
-        return []
-    read = [v for node in body.nodes if node not in body.rules for v in node.inputs]
-    return [v for v in dict.fromkeys([*read, *outputs]) if v in body.dear]
+    rest = [node for node in body.nodes if node not in body.rules]
+    read = list(dict.fromkeys([*(v for node in rest for v in node.inputs), *outputs]))
+    made = [v for v in read if v.owner in body.rules and body.varies.get(v, False)]
+    dear = [v for v in made if v in body.dear]
+    if made == dear or any(Bulk.of(v).rank for v in made):
+        return dear
+    (rows, consts), (rows_left, consts_left) = (_ports(body, outputs, new) for new in (dear, made))
+    fewer = rows_left <= rows and rows_left + consts_left < rows + consts
+    return made if fewer else dear
+
+
+def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tuple[int, int]:
+    """How many rows, and how many constants, ``outputs`` follow from where ``new`` ones are rows too."""
+    inputs = [v for v in ancestors(outputs, new) if v.owner is None and v in body.varies]
+    rows = sum(body.varies[v] for v in inputs)
+    return rows + len(new), len(inputs) - rows
 
 
 def conditions_of(op: Scan, node: Apply, sizes: Sizes, known: KnownLengths) -> Conditions | None:

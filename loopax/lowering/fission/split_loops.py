@@ -10,7 +10,7 @@ behind ``f``: the zeros stay zeros.
 
 Condition: that of `push_out`, for what leaves. The loop does not emit more than before: each state that it
 now emits is no larger than the trace that leaves, and there are no more of them than of those, unless they
-pay with a product, a sum or a function such as ``exp``.
+pay with a product, a sum or a function such as ``exp``. Products of small matrices stay where they are.
 
 Reason: one operation on all rows costs less than one a step, and a shorter step compiles faster.
 
@@ -35,7 +35,7 @@ from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.push_out import conditions_of, drop_unread, outside_of, row_traces
-from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, largest
+from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, is_small_product, largest
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
 
@@ -51,14 +51,19 @@ def _split(graph: FunctionGraph, known: KnownLengths) -> None:
     map_bodies(graph, partial(_split, known=known._replace(inputs=frozenset())))
     sizes = Sizes()
     for node in graph.toposort():
-        op: Any = node.op
-        if not can_be_fused(op) or not op.n_states or not op.n_ys:
-            continue
-        if not all(isinstance(v.type, DenseTensorType) for v in op.args.states):
-            continue
-        rows = [a for a in atoms(node) if a.is_row and (a.before or a.after)]
-        if rows and (new := _leaving(node, rows, sizes, known)):
+        if new := leaving(node, sizes, known):
             replace_outputs(graph, new, "split_loops")
+
+
+def leaving(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+    """Outputs of ``node`` -> those of the loop without what can leave it, and this; empty if none can."""
+    op: Any = node.op
+    if not can_be_fused(op) or not op.n_states or not op.n_ys:
+        return {}
+    if not all(isinstance(v.type, DenseTensorType) for v in op.args.states):
+        return {}
+    rows = [a for a in atoms(node) if a.is_row and (a.before or a.after)]
+    return _leaving(node, rows, sizes, known) if rows else {}
 
 
 def _leaving(node: Apply, rows: list[Atom], sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
@@ -117,7 +122,7 @@ def _states_of(op: Any, atom: Atom) -> list[tuple[Any, Key]]:
 
 def _pays(op: Any, atom: Atom, body: RowWiseBody, emitted: set[Any]) -> bool:
     y = op.outs.ys[atom.ys[0]]
-    if y not in body:
+    if y not in body or any(map(is_small_product, toposort([y]))):
         return False
     new = [v for v, _ in _states_of(op, atom) if v not in emitted]
     return all(Bulk.of(v).fits(Bulk.of(y)) for v in new)

@@ -168,7 +168,16 @@ class Emitter(Storage):
             for at in np.ndindex(*data.shape):
                 elements[at] = literal(data[at])
             return Small(elements, str(data.dtype))
+        return self.constant_array(data)
+
+    def constant_array(self, data: np.ndarray) -> Array:
+        """An array that is a global of the function."""
         return Array(self.bind(np.ascontiguousarray(data), "const"), data.shape, str(data.dtype))
+
+    def constant_data(self, value: Value) -> np.ndarray | None:
+        """What is in the array ``value``, where that is known now."""
+        data = self.namespace.get(value.name) if isinstance(value, Array) else None
+        return data if isinstance(data, np.ndarray) else None
 
     def constant_value(self, v: Any) -> Any:
         if on_numbers(v):

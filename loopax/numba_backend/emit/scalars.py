@@ -95,14 +95,14 @@ _SIGNED = {
 }
 _UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large one for a negative one
 _BOOLS = {
-    ps.AND: "{0} and {1}",
-    ps.OR: "{0} or {1}",
+    ps.AND: "{0} & {1}",
+    ps.OR: "{0} | {1}",
     ps.XOR: "{0} != {1}",
     ps.Invert: "not {0}",
-    ps.Add: "{all: or }",
-    ps.Mul: "{all: and }",
-    ps.ScalarMaximum: "{0} or {1}",
-    ps.ScalarMinimum: "{0} and {1}",
+    ps.Add: "{all: | }",
+    ps.Mul: "{all: & }",
+    ps.ScalarMaximum: "{0} | {1}",
+    ps.ScalarMinimum: "{0} & {1}",
     ps.Real: "{0}",
     ps.Imag: "False",
     ps.EQ: "{0} == {1}",

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.scalar as ps
+from pytensor.scalar.math import GammaLn, Log1mexp, Softplus
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import Subtensor
 
@@ -36,6 +37,9 @@ _CYCLES: dict[type, int] = {
     ps.TrueDiv: 13,
     ps.Reciprocal: 13,
     ps.Sqrt: 15,
+    Softplus: 45,  # two functions, or more
+    Log1mexp: 45,
+    GammaLn: 60,
 }
 _FUNCTION = 20
 

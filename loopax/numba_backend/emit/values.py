@@ -57,7 +57,8 @@ class Virtual:
     is an expression for it as an array, in C or Fortran order, where that copies nothing; ``flat`` is an
     array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
     literal that all elements are, where that is known. ``light`` says that computing an element again costs
-    about what reading it from memory would.
+    about what reading it from memory would. ``cost`` is how many cycles an element takes, where computing
+    one raises nothing.
     """
 
     shape: tuple[Dim, ...]
@@ -69,6 +70,7 @@ class Virtual:
     flat: Array | None = None
     element: str | None = None
     light: bool = False
+    cost: float | None = None
 
 
 @dataclass(frozen=True)

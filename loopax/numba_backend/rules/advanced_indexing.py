@@ -38,15 +38,21 @@ from loopax.numba_backend.rules.indexing import (
 
 @dataclass(frozen=True)
 class Gather:
-    """An axis that is read at integers. ``strides`` say how their own axes are read: 0 is broadcast."""
+    """An axis that is read at integers. ``strides`` say how their own axes are read: 0 is broadcast.
+
+    ``in_range`` says that none is negative, and none beyond the end.
+    """
 
     integers: Value
     strides: tuple[Dim, ...]
     length: Dim
+    in_range: bool = False
 
     def position(self, emit: Emitter, at: Sequence[Index]) -> Index:
         own = at[len(at) - len(self.strides) :]
         where = [stretched(emit, i, s) for i, s in zip(own, self.strides, strict=True)]
+        if self.in_range:
+            return emit.read(self.integers, where)
         if isinstance(self.integers, Array) and (loop := emit.loop_over_others(where)):
             # One check for a row, whose elements are then read or written by vector code.
             k = emit.before_loop(loop, f"{self.integers.name}[{joined(where)}]", where, "t")
@@ -174,7 +180,12 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
             for n, m in zip(entry.shape, x.shape[len(entries) :], strict=False):
                 if n != m:
                     emit.line(f"mask_length({n}, {m})")
-            entries += _true_positions(emit, entry)
+            known = _known_mask(emit, entry)
+            entries += (
+                _true_positions(emit, entry)
+                if known is None
+                else [emit.constant_array(k) for k in known.nonzero()]
+            )
         else:
             entries.append(entry)
     entries += [slice(None)] * (len(x.shape) - len(entries))
@@ -188,12 +199,40 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
         else:
             own = shape[len(shape) - len(entry.shape) :]
             steps = tuple(_step(emit, a, b) for a, b in zip(entry.shape, own, strict=True))
-            axes.append(Gather(emit.indexable(entry), steps, n))
+            entry, in_range = _checked_now(emit, emit.indexable(entry), n)
+            axes.append(Gather(entry, steps, n, in_range))
     # The axes of the integers stand where these do, or first where a slice is between two of them.
     first = gathers[0] if together else 0
     lengths = [axis.count for axis in axes if isinstance(axis, Entry)]
     whole = (*lengths[:first], *shape, *lengths[first:])
     return Selection(axes, whole, first, len(shape))  # type: ignore[arg-type]
+
+
+def _known_mask(emit: Emitter, mask: Value) -> np.ndarray | None:
+    if isinstance(mask, Small):
+        known = set(mask.elements.flat) <= {"True", "False"}
+        return mask.elements == "True" if known and mask.shape else None
+    return emit.constant_data(mask)
+
+
+def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
+    """Constant integers as positions from the beginning, if they are within an axis of length ``n``.
+
+    A loop over indices that are checked, one by one, is not made vector code.
+    """
+    data = emit.constant_data(entry)
+    if data is None or not data.size or data.dtype.kind not in "iu":
+        return entry, False
+    low, high = int(data.min()), int(data.max())
+    if isinstance(n, int):
+        if not -n <= low <= high < n:
+            return entry, False
+        data = np.where(data < 0, data.astype(np.int64) + n, data)
+    elif low < 0:
+        return entry, False
+    else:
+        emit.line(f"index({high}, {n})")
+    return emit.constant_array(data.astype(np.int64, copy=False)), True
 
 
 def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:

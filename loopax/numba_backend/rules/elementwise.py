@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from loopax.numba_backend.emit.leaf import converts_scalar, leaf
 from loopax.numba_backend.emit.literals import dtype_name, joined, literal
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import FOLDS, cast, emit_scalar
-from loopax.numba_backend.emit.schedule import folded, ready
+from loopax.numba_backend.emit.schedule import cycles, folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
 from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, small
 from loopax.numba_backend.rules.reshaping import product
@@ -43,12 +44,22 @@ def elemwise(site: Site, *values: Value) -> Any:
     if is_fill(site.op):
         return _filled(site, shape, values[1], stretched[1])
 
+    def operand(k: int, at: Any) -> str:
+        where = [0 if one else i for i, one in zip(at, stretched[k], strict=True)]
+        return emit.read(given[k], where)
+
     def outputs(at: Any) -> list[str]:
-        names = [
-            emit.read(v, [0 if one else i for i, one in zip(at, s, strict=True)])
-            for v, s in zip(given, stretched, strict=True)
-        ]
+        names = [operand(k, at) for k in range(len(given))]
         return emit_scalar(emit, site.op.scalar_op, names, node)
+
+    def chosen(at: Any) -> str:
+        """The one branch of a switch that is needed."""
+        condition, name = operand(0, at), emit.local("t")
+        for k, head in ((1, f"if {condition}:"), (2, "else:")):
+            with emit.block(head):
+                found = cast(operand(k, at), node.inputs[k].type.dtype, site.out.type.dtype)
+                emit.line(f"{name} = {found}")
+        return name
 
     if emit.is_small(shape):
         given: Any = [
@@ -63,9 +74,12 @@ def elemwise(site: Site, *values: Value) -> Any:
         return tuple(Small(elements, v.type.dtype) for elements, v in pairs)
     given = [emit.indexable(v) for v in values]
     if len(node.outputs) == 1:
-        return site.result(
-            Virtual(shape, site.out.type.dtype, lambda at: outputs(at)[0], cheap=False)
-        )
+        dtype, costs = site.out.type.dtype, [_cost(v) for v in given]
+        branches = isinstance(site.op.scalar_op, ps.Switch) and dtype in ("float32", "float64")
+        lazy = branches and _is_worth_a_branch(costs[1:])
+        element = chosen if lazy else lambda at: outputs(at)[0]
+        cost = None if None in costs else cycles(site.op.scalar_op) + sum(costs)
+        return site.result(Virtual(shape, dtype, element, cheap=False, cost=cost))
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
     with emit.loops(shape) as indices:
         for at in indices:  # type: ignore[assignment]
@@ -74,6 +88,25 @@ def elemwise(site: Site, *values: Value) -> Any:
     return tuple(
         Array(a, shape, v.type.dtype, fresh=True) for a, v in zip(arrays, node.outputs, strict=True)
     )
+
+
+_BRANCH = 40  # cycles that must be saved, or may be, for each that is predicted wrongly
+
+
+def _is_worth_a_branch(costs: Sequence[float | None]) -> bool:
+    """Whether computing only one of the branches of a switch is faster than to choose between both.
+
+    Where a branch calls a function, the loop is no vector code in any case: of ``log1p(exp(x))`` for one
+    value of a mask and ``log1p(exp(-x))`` for the other, one takes half the time of both.
+    """
+    return None not in costs and sum(costs) >= _BRANCH  # type: ignore[arg-type]
+
+
+def _cost(v: Value) -> float | None:
+    """Cycles that an element takes where it is read, None where reading one may raise."""
+    if isinstance(v, Virtual) and not v.cheap:
+        return v.cost
+    return 1 if isinstance(v, Array) else 0
 
 
 def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[bool, ...]) -> Value:
@@ -117,11 +150,12 @@ _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
 _IN_ANY_ORDER = {ps.Add: "plus({0}, {1})", ps.Mul: "times({0}, {1})"}  # of floats
 # PyTensor's conversion begins the extremes of bools at infinity, which is true: `min` is False whatever it
 # is of, `max` True (3.0.7 and 3.3.7).
+# `&` is vector code, `and` a branch.
 _BOOL_FOLDS: dict[type, tuple[str, Any]] = {
-    ps.AND: ("{0} and {1}", True),
-    ps.OR: ("{0} or {1}", False),
-    ps.ScalarMinimum: ("{0} and {1}", True),
-    ps.ScalarMaximum: ("{0} or {1}", False),
+    ps.AND: ("{0} & {1}", True),
+    ps.OR: ("{0} | {1}", False),
+    ps.ScalarMinimum: ("{0} & {1}", True),
+    ps.ScalarMaximum: ("{0} | {1}", False),
 }
 
 

@@ -129,7 +129,8 @@ def dimshuffle(site: Site, x: Value) -> Any:
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
     if [k for k in order if k != "x"] != sorted(k for k in order if k != "x"):
         flat = None
-    return site.result(Virtual(shape, x.dtype, at, _cheap(x), view=view, flat=flat))
+    cost = x.cost if isinstance(x, Virtual) else None
+    return site.result(Virtual(shape, x.dtype, at, _cheap(x), view=view, flat=flat, cost=cost))
 
 
 READS_ONCE[DimShuffle] = lambda node, position: True

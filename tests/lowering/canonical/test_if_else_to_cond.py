@@ -162,10 +162,10 @@ def top_level(jaxpr):
 def test_the_dear_op_is_inside_the_cond():
     m = pt.dmatrix("m")
     f = jaxify([C, m], if_else(C > 0, pt.linalg.cholesky(m), m))
-    jaxpr = jax.make_jaxpr(jax.jit(f, inline=True))(1.0, np.eye(3))
+    jaxpr = jax.make_jaxpr(jax.jit(f, inline=True))(1.0, np.eye(4))
     assert "cholesky" in primitives(jaxpr) and "cholesky" not in top_level(jaxpr)
     slope = jax.grad(lambda c, m: f(c, m).sum(), argnums=1)
-    g = jax.make_jaxpr(jax.jit(slope, inline=True))(1.0, np.eye(3))
+    g = jax.make_jaxpr(jax.jit(slope, inline=True))(1.0, np.eye(4))
     assert "cholesky" not in top_level(g)
 
 

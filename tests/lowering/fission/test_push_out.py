@@ -405,3 +405,21 @@ def test_random_loops_and_their_gradients(number):
         pushed(outs, given, [values(recipe)])
 
     holds()
+
+
+def test_numbers_come_in_as_one_row_where_fewer_come_in_then():
+    """Of a sum those terms first that follow from the rows; a row that takes the place of none stays."""
+    x, s, a, b, c = pt.dvector("x"), *pt.dscalars("s", "a", "b", "c")
+    at = [np.linspace(0.0, 1.0, 4), 0.3, 0.5, 0.2, 0.7]
+
+    def ports(step):
+        outs = scan(step, s, x)
+        graph = rewritten(
+            FunctionGraph([x, s, a, b, c], list(outs), clone=True), push_out, at, rtol=1e-13
+        )
+        (node,) = loops(graph)
+        return node.op.n_seqs, node.op.n_consts
+
+    assert ports(lambda v, r: ((new := a + b * r**2 + c * v), new)) == (1, 1)
+    assert ports(lambda v, r: ((new := pt.mul(a, r, pt.tanh(v), b)), new)) == (1, 0)
+    assert ports(lambda v, r: ((new := (r + 1) * v + r), new)) == (1, 0)  # two rows for one

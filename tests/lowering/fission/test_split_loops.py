@@ -6,6 +6,7 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
+from loopax.lowering.fission.row_wise_body import is_small_product
 from loopax.lowering.fission.split_loops import split_loops
 from tests.compare import loops
 from tests.kept import rewritten
@@ -92,3 +93,16 @@ def test_in_a_body():
 
     around, inner = loops(after(scan(outer, s, x)))
     assert "exp" in ops(around.op.fgraph) and "exp" not in ops(inner.op.fgraph)
+
+
+@pytest.mark.parametrize(("n", "stays"), [(2, True), (4, True), (5, False), (None, False)], ids=str)
+def test_products_of_small_matrices_stay(n, stays):
+    """Outside they are a call for all rows."""
+    m = pt.tensor("m", dtype="float64", shape=(n, n))
+    out, ys = scan(lambda c, r: (pt.tanh(c), pt.dot(c, c)[0, 0] * r), m, x)
+    graph = FunctionGraph([x, m], [out, ys], clone=True)
+    order = n or 3
+    graph = rewritten(graph, split_loops, [np.ones(3), np.full((order, order), 0.1)], rtol=1e-12)
+    (node,) = loops(graph)
+    assert "Dot" in ops(node.op.fgraph) or not stays
+    assert is_small_product(pt.dot(m, m).owner) == stays

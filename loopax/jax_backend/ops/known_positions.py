@@ -1,0 +1,99 @@
+"""Writing to positions that are known while JAX traces, and reading from them: without a scatter.
+
+``x.at[at].set(y)`` is a scatter, which XLA on the CPU runs as a loop that nothing is fused with, and whose
+derivative in JAX asks at run time which of the updates were the last at their place. Which element of ``y``
+goes where is known here: a read of ``y``, selected where there is one. The pullback of the one is the
+other, so that neither has a scatter in its derivatives of any order. 600 of 600 elements take 10 us where
+the scatter takes 29, 500 of 10,000 take 30 and 42.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.jax_backend.bounded_while.linear import Linear
+from loopax.jax_backend.ops.known_indices import in_range
+
+_DENSE = 20  # up to so many elements for each that is written: more are faster left alone
+_MOST = 2**20  # elements of an array of which the positions are listed
+
+
+def write_at(x: Any, y: Any, entries: tuple[Any, ...], sets: bool, from_zero: bool) -> Any:
+    """``x`` with ``y`` set or added at known positions, or None where a scatter is better.
+
+    The last of several values for one place is set. ``from_zero`` says that ``x`` is known to be zero.
+    """
+    at = _positions(x.shape, entries)
+    if at is None:
+        return None
+    there = np.zeros(x.size, dtype=bool)
+    there[at.ravel()] = True
+    if not sets and there.sum() < at.size:
+        return None
+    there = there.reshape(x.shape)
+    if y.size == 1:
+        placed = jnp.where(there, y.reshape(()), jnp.zeros((), y.dtype))
+    else:
+        place, _ = _place_and_take(at, x.shape)
+        placed = place([], [jnp.broadcast_to(y, at.shape)])[0]
+    if from_zero:
+        return placed
+    return jnp.where(there, placed, x) if sets else x + placed
+
+
+def read_at(x: Any, entries: tuple[Any, ...]) -> Any:
+    """``x`` at known positions, none of them twice; or None where that is not so, or they are few."""
+    at = _positions(x.shape, entries)
+    if at is None or len(np.unique(at)) < at.size:
+        return None
+    known, facts = in_range(entries, x.shape)
+    _, read = _place_and_take(at, x.shape, lambda x: x.at[known].get(**facts))
+    return read([], [x])[0]
+
+
+def _positions(shape: tuple[int, ...], entries: tuple[Any, ...]) -> Any:
+    """Which elements the known ``entries`` select, by their number; None where these are few or none."""
+    size = int(np.prod(shape))
+    if size > _MOST:
+        return None
+    at = np.arange(size, dtype=np.int32).reshape(shape)[entries]
+    return at if size <= _DENSE * at.size else None
+
+
+def _place_and_take(
+    at: np.ndarray, shape: tuple[int, ...], taken: Any = None
+) -> tuple[Linear, Linear]:
+    """What places an array at the elements ``at`` of zeros of ``shape``, and what takes it from there.
+
+    The last is placed where there are several. Each is the transpose of the other. ``taken`` reads the
+    elements, where they are all taken.
+    """
+    size = int(np.prod(shape))
+    source, there = np.zeros(size, dtype=np.int32), np.zeros(size, dtype=bool)
+    numbers = np.arange(at.size, dtype=np.int32).reshape(at.shape)
+    source[at.ravel()], there[at.ravel()] = numbers.ravel(), True
+    last = source[at] == numbers
+    source, there = source.reshape(shape), there.reshape(shape)
+
+    def placed(residuals: Any, ys: Any) -> list[Any]:
+        return [_where(there, _elements(ys[0], source))]
+
+    def taken_last(residuals: Any, xs: Any) -> list[Any]:
+        return [taken(xs[0]) if taken else _where(last, _elements(xs[0], at))]
+
+    place = Linear(placed, lambda residuals, xs: take([], xs), placed)
+    take = Linear(taken_last, lambda residuals, ys: place([], ys), taken_last)
+    return place, take
+
+
+def _where(mask: np.ndarray, x: Any) -> Any:
+    return x if mask.all() else jnp.where(mask, x, jnp.zeros((), x.dtype))
+
+
+def _elements(x: Any, at: np.ndarray) -> Any:
+    """Elements of ``x``, by their number."""
+    known, facts = in_range((at,), (x.size,))
+    return x.reshape(-1).at[known].get(**facts)
