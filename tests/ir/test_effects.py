@@ -167,7 +167,7 @@ class Foreign(Op):
         (OpFromGraph([x, RNG], [DRAWN])(x, RNG), Effects.DRAWS),
         (pt.inc_subtensor(x[1:], 1.0, inplace=True), Effects.OVERWRITES),
     ],
-    ids=str,
+    ids=["function", "draw", "print", "foreign", "call", "graph", "in place"],
 )
 def test_effects(v, expected):
     assert effects(v.owner.op) == expected
