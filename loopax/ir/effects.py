@@ -36,7 +36,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.call import Call
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims
 
 
 class Effects(Flag):
@@ -182,8 +182,8 @@ def _is_exact(node: Apply) -> bool:
 
 
 def _is_length(v: Any) -> bool:
-    sizes = Sizes()
-    return sizes.at_least(sizes.of(v))
+    dims = Dims()
+    return dims.at_least(dims.value(v))
 
 
 def _is_shape(asked: Sequence[Any]) -> bool:
@@ -193,7 +193,7 @@ def _is_shape(asked: Sequence[Any]) -> bool:
 
 def is_open(v: Any) -> bool:
     """Whether ``v``, an entry of the shape that a Reshape asks for, is left to the number of entries."""
-    return Sizes().of(v).constant == -1
+    return Dims().value(v).constant == -1
 
 
 def entries_of(shape: Any) -> list[Any] | None:

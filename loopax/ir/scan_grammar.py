@@ -51,7 +51,7 @@ class ScanGrammar(CompiledBodies):
 
         A constant that the step returns as it is, or an input it passes on, is allowed anywhere.
         """
-        graph = FunctionGraph(args.flat(), outs.flat(), clone=True)
+        graph = FunctionGraph(args.flat(), outs.flat(), clone=False)
         return cls(
             graph.freeze(),
             len(args.rows),

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pytensor.configdefaults import config
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
 from loopax.lowering.canonical.promote_sequences import promote_sequences
@@ -97,3 +98,4 @@ def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], 
     with config.change_flags(traceback__limit=0):
         for run in passes:
             run(graph)
+    without_dims(graph)

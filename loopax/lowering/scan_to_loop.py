@@ -35,7 +35,7 @@ from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, Tra
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.shapes import trace_shapes
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.ir.trace import stacked
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 
@@ -55,7 +55,8 @@ def scan_to_loop(graph: FunctionGraph) -> None:
             args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
             # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
-            outs = _bare(op, args, read, _trailing_shapes(node.op, args))
+            dims = unconditional_dims_of(graph)
+            outs = _bare(op, args, dims, read, _trailing_shapes(node.op, args))
         elif op is not node.op:
             outs = op.make_node(*node.inputs).outputs
         else:
@@ -74,7 +75,7 @@ def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
 
 
 def _bare(
-    scan: Scan, args: ScanArgs, read: Sequence[bool], shapes: Sequence[Any]
+    scan: Scan, args: ScanArgs, dims: Dims, read: Sequence[bool], shapes: Sequence[Any]
 ) -> list[Variable | None]:
     """What stands for each output of ``scan``; None for a trace that is not read.
 
@@ -88,7 +89,7 @@ def _bare(
         for row, x in zip(inner.rows, sequences, strict=True)
     }
     step = scan.split_body_outputs(clone_replace(body.outputs, rows))
-    n_steps = checked(args.n_steps, step_conditions(scan, args, Sizes()))
+    n_steps = checked(args.n_steps, step_conditions(scan, args, dims))
     traces = [
         (_Buffer if shape is not None and _fits(scan, args, y) else _List)(y, shape)
         if wanted

@@ -16,10 +16,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor, indices_from_subtensor
 
-from loopax.frontend.legacy_scan.lengths import Count, constant, count, rows_of
 from loopax.frontend.legacy_scan.reads import heads, reads
 from loopax.frontend.loops.windows import Window
 from loopax.ir import FitRows, ScanOuts
+from loopax.ir.sizes import Dims
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,13 @@ class Answer:
 class Loop:
     """The loop under construction: pairs of (variable inside, what it is outside).
 
-    ``n_steps`` is the number of steps, or a bound on it where ``stop`` may end the loop before.
+    ``n_steps`` is the number of steps, or a bound on it where ``stop`` may end the loop before; ``dims``
+    are the dimensions outside.
     """
 
     i: Variable
     n_steps: Variable
+    dims: Dims
     stop: Variable | None = None
     rows: list[tuple[Any, Any]] = field(default_factory=list)
     states: list[tuple[Any, Any]] = field(default_factory=list)
@@ -83,7 +85,7 @@ def answer_sot(
     ``k`` up to ``w.size``, is row ``-k`` of the final window, whatever its length. A loop that stops
     early leaves a buffer that ends with the last row it made.
     """
-    full = _is_full(buffer, loop.n_steps, w.size)
+    full = _is_full(buffer, loop, w.size)
     capacity = buffer.shape[0]
     traces: dict[int, int] = {}  # row of the window -> where the trace of it lies
     answers: list[Answer] = []
@@ -157,7 +159,7 @@ def answer_nit_sot(
     fgraph: FunctionGraph, loop: Loop, out: Any, y: Any, capacity: Any
 ) -> list[Answer]:
     """Reads of a mapped output, kept in a buffer of ``capacity`` rows."""
-    full = count(capacity) == count(loop.n_steps)
+    full = loop.dims.value(capacity) == loop.dims.value(loop.n_steps)
 
     def length(outs: ScanOuts) -> Any:
         n = outs.n_done if full else _fitted(loop, capacity, outs.n_done)
@@ -194,7 +196,7 @@ def answer_mit_mot(
     answers: list[Answer] = []
     is_read = False
     # The steps have touched every row from `first` on: there is nothing behind the final window.
-    full = rows_of(buffer) == count(loop.n_steps).plus(Count(first + w.size))
+    full = loop.dims.length(buffer) == loop.dims.value(loop.n_steps) + first + w.size
 
     def last(outs: ScanOuts, n: int) -> Any:
         """The last ``n`` rows, the very last one first."""
@@ -230,13 +232,13 @@ def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variab
     return found if found and all(0 < n <= size for _, n in found) else None
 
 
-def initial_rows(buffer: Any, size: int) -> Any:
+def initial_rows(buffer: Any, size: int, dims: Dims) -> Any:
     """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
     made = _expanded(buffer)
     if made is not None:
         rows, stop, _ = made
         # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
-        if constant(stop) in (None, size):
+        if stop is None or dims.value(stop).constant in (None, size):
             return rows
     if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
         value, _, *trailing = buffer.owner.inputs
@@ -286,12 +288,12 @@ def _expanded(buffer: Any) -> tuple[Any, Any, Any] | None:
     return rows, first.stop, base.owner.inputs[0]
 
 
-def _is_full(buffer: Any, n_steps: Any, size: int) -> bool:
-    """Whether ``buffer`` provably has ``n_steps + size`` rows, as `scan` allocates it."""
+def _is_full(buffer: Any, loop: Loop, size: int) -> bool:
+    """Whether ``buffer`` provably has ``size`` rows more than there are steps, as `scan` allocates it."""
     made = _expanded(buffer)
     if made is None:
         return False
     _, stop, total = made
     # The initial rows are ``size``, though the graph may only say that they are all of an array.
-    initial = Count(size) if stop is None else count(stop)
-    return count(total) in (count(n_steps).plus(Count(size)), count(n_steps).plus(initial))
+    rows, steps = loop.dims.value(total), loop.dims.value(loop.n_steps)
+    return rows == steps + size or (stop is not None and rows == steps + loop.dims.value(stop))

@@ -35,6 +35,7 @@ from loopax.ir import (
     UnsupportedOpError,
 )
 from loopax.ir.errors import describe
+from loopax.ir.sizes import dims_of
 
 
 def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dict[Variable, Any]:
@@ -55,7 +56,8 @@ class _Importer:
         self.fgraph, self.node, self.inner = fgraph, node, inner
         self.op: Any = node.op
         stop = _flag(inner.outputs[-1]) if self.op.info.as_while else None
-        self.loop = Loop(pt.lscalar("i"), plain(node.inputs[0]), stop)
+        dims = dims_of(fgraph)
+        self.loop = Loop(pt.lscalar("i"), plain(node.inputs[0], dims), dims, stop)
         self.taps: dict[Variable, Any] = {}  # inner input that is a tap -> row of a window
 
     def replacements(self) -> dict[Variable, Any]:
@@ -63,7 +65,7 @@ class _Importer:
         for var, seq in zip(
             op.inner_seqs(self.inner.inputs), op.outer_seqs(self.node.inputs), strict=True
         ):
-            loop.rows.append((var, rows_exactly(seq, loop.n_steps)))
+            loop.rows.append((var, rows_exactly(seq, loop.n_steps, loop.dims)))
         outputs = iter(self.node.outputs)
         answers: list[Answer] = []
         for plan in (
@@ -132,7 +134,7 @@ class _Importer:
             )
         loop = self.loop
         entering = variables[0].type()
-        loop.rows.append((entering, rows_exactly(buffer[first + size :], loop.n_steps)))
+        loop.rows.append((entering, rows_exactly(buffer[first + size :], loop.n_steps, loop.dims)))
         w = window(buffer[first : first + size], size, entering.type, loop.i)
         for tap, var in zip(ins, variables, strict=True):
             self.taps[var] = w.read(tap - low) if tap < high else entering
@@ -172,7 +174,7 @@ class _Importer:
         # The buffer opens with the rows of times -size to -1; step t reads those of t+tap and
         # makes that of time t, row `size` of its window.
         op, size, loop = self.op, -min(taps), self.loop
-        start = buffers.initial_rows(buffer, size)
+        start = buffers.initial_rows(buffer, size, self.loop.dims)
         row_type, anchor = variables[0].type, None
         if may_be_cut(size, row_type, op.truncate_gradient):
             anchor = row_type.clone(shape=(size, *row_type.shape))()

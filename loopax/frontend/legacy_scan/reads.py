@@ -12,8 +12,8 @@ from pytensor.scalar.basic import Second
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
-from loopax.frontend.legacy_scan.lengths import constant
 from loopax.ir.compat import joined_rows
+from loopax.ir.sizes import Length, asked_length, unconditional_dims_of
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def reads(fgraph: FunctionGraph, rows: Variable) -> Iterator[Read]:
         elif isinstance(op, Shape_i) and op.i == 0:
             yield Read(client.outputs[0], length=True)
         elif isinstance(op, Subtensor) and position == 0:
-            read = _indexed(rows, client)
+            read = _indexed(fgraph, rows, client)
             if read.start == 0 and read.stop is None:  # all of it, as `scan` writes a sequence
                 yield from reads(fgraph, read.variable)
             else:
@@ -82,7 +82,7 @@ def heads(fgraph: FunctionGraph, rows: Variable) -> list[tuple[Variable, int]] |
             continue
         if not isinstance(op, Subtensor) or position:
             return None
-        read = _indexed(rows, client)
+        read = _indexed(fgraph, rows, client)
         if read.start != 0 or read.stop is None or read.stop < 0:
             return None
         found.append((read.variable, read.stop))
@@ -91,24 +91,20 @@ def heads(fgraph: FunctionGraph, rows: Variable) -> list[tuple[Variable, int]] |
 
 def _of_shape(fgraph: FunctionGraph, rows: Variable, shape: Variable) -> Iterator[Read]:
     for client, _ in fgraph.clients.get(shape, ()):
-        if isinstance(client.op, Subtensor):
-            index = indices_from_subtensor(client.inputs[1:], client.op.idx_list)
-            if constant(index[0]) == 0:
-                yield Read(client.outputs[0], length=True)
-                continue
-        yield Read(rows)
+        is_length = client.outputs and asked_length(client.outputs[0]) == Length(rows, 0)
+        yield Read(client.outputs[0], length=True) if is_length else Read(rows)
 
 
-def _indexed(rows: Variable, client: Any) -> Read:
-    out = client.outputs[0]
+def _indexed(fgraph: FunctionGraph, rows: Variable, client: Any) -> Read:
+    out, dims = client.outputs[0], unconditional_dims_of(fgraph)
     first, *rest = indices_from_subtensor(client.inputs[1:], client.op.idx_list)
     if not isinstance(first, slice):
-        row = constant(first)
+        row = dims.value(first).constant
         return Read(rows) if row is None else Read(out, row=row, rest=tuple(rest))
-    start = 0 if first.start is None else constant(first.start)
-    stop = None if first.stop is None else constant(first.stop)
+    start = 0 if first.start is None else dims.value(first.start).constant
+    stop = None if first.stop is None else dims.value(first.stop).constant
     is_known = start is not None and (first.stop is None or stop is not None)
-    step = 1 if first.step is None else constant(first.step)
+    step = 1 if first.step is None else dims.value(first.step).constant
     if step == -1 and first.start is None and first.stop is None and not rest:
         return Read(out, reverse=True)
     if rest or not is_known or step != 1:

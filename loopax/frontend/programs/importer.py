@@ -29,6 +29,7 @@ from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.pullback import pullback_graph
+from loopax.ir.sizes import without_dims
 
 
 def import_graph(graph: FunctionGraph) -> None:
@@ -63,6 +64,7 @@ class _Importer:
             if new:
                 graph.replace_all(list(new.items()), import_missing=True, reason="import")
         widen_accumulators(graph)
+        without_dims(graph)
         return graph
 
     def replacements(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:

@@ -2,6 +2,10 @@
 
 A loop of at most 100 steps makes at most 100 rows. What else has that length, ``x[:n_done]`` or the loop
 that a gradient runs back through, then has room for as many.
+
+An interval is no `loopax.ir.sizes.dim_expr.DimExpr`: it is one of the values in a frame, of this trace,
+ends at the room of a `PaddedArray`, which may be less than the expression of its length allows, and says
+nothing of what is equal.
 """
 
 from __future__ import annotations
@@ -14,26 +18,20 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    ARange,
     Nonzero,
     ScalarFromTensor,
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, Min
-from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    indices_from_subtensor,
 )
 
-from loopax.ir import FitRows, Scan
-from loopax.ir.rows import KeepRows
+from loopax.ir import Scan
+from loopax.ir.sizes import asked_length, length_inputs
 from loopax.jax_backend.staging.frame import Frame
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -62,16 +60,12 @@ def known_range(frame: Frame, v: Variable) -> Range | None:
     if isinstance(op, Scan) and op.stops and v is v.owner.outputs[-2]:
         asked = known_range(frame, inputs[0])
         return None if asked is None else (0, max(asked[1], 0))
+    if (asked := asked_length(v)) is not None:
+        return _length(frame, asked.of, asked.axis)
     if isinstance(op, _SAME_RANGE):
         return known_range(frame, inputs[0])
-    if isinstance(op, Shape_i):
-        return _length(frame, inputs[0], op.i)
     if isinstance(op, Shape) and inputs[0].type.ndim == 1:
         return _length(frame, inputs[0], 0)
-    if isinstance(op, Subtensor) and (k := _position(op, inputs)) is not None:
-        shape = inputs[0].owner
-        if shape is not None and isinstance(shape.op, Shape):
-            return _length(frame, shape.inputs[0], k)
     if isinstance(op, Elemwise) and type(op.scalar_op) in _OPS:
         ranges = [known_range(frame, u) for u in inputs]
         return _OPS[type(op.scalar_op)](*ranges)
@@ -86,16 +80,13 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     """
     if frame.context.open_lengths and _takes_places(node.op, values):
         return True
-    kind = next((k for cls, k in _LENGTHS.items() if isinstance(node.op, cls)), None)
-    if kind is None:
-        return False
-    asked = kind(node.op, node.inputs, values)
     # A value that could be static is to be, where the caller gives it one: the result is an array then.
     return any(
         (interval := known_range(frame, v)) is not None
         and interval[0] != interval[1]
         and (frame.context.open_lengths or _is_of_a_loop(frame, v))
-        for v in asked
+        for v in length_inputs(node.op, node)
+        if is_traced(frame.read(v))
     )
 
 
@@ -154,40 +145,16 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
         each = [inputs_of_length(frame, u) for u in traces]
         return frozenset().union(*each) if all(each) else frozenset()
     values = [frame.read(u) for u in inputs]
-    kind = next((k for cls, k in _LENGTHS.items() if isinstance(op, cls)), None)
-    asked = [inputs[-1]] if _takes_places(op, values) else kind(op, inputs, values) if kind else []
+    given = [inputs[-1]] if _takes_places(op, values) else length_inputs(op, v.owner)
     positions: set[int] = set()
-    for u in asked:
+    for u in (u for u in given if is_traced(frame.read(u))):
         if _is_of_a_loop(frame, u) or frame.blame(u, positions):
             return frozenset()
     return frozenset(positions)
 
 
-def _traced(inputs: Any, values: Any, places: Any) -> list[Variable]:
-    return [inputs[k] for k in places if is_traced(values[k])]
-
-
-def _ends_of_slices(op: Any, inputs: Any, values: Any) -> list[Variable]:
-    skipped = 1 if isinstance(op, Subtensor) else 2
-    index = indices_from_subtensor(inputs[skipped:], op.idx_list)
-    read = dict(zip(inputs, values, strict=True))
-    ends = [p for k in index if isinstance(k, slice) for p in (k.start, k.stop) if p in read]
-    return [p for p in ends if is_traced(read[p])]
-
-
 # Behind which inputs the index begins.
 _INDEXED: dict[type, int] = {AdvancedSubtensor: 1, AdvancedIncSubtensor: 2}
-
-# Of the ops that make an array of a length that they are given, which inputs are lengths.
-_LENGTHS: dict[Any, Callable[[Any, Any, Any], list[Variable]]] = {
-    Alloc: lambda op, inputs, values: _traced(inputs, values, range(1, len(inputs))),
-    AllocEmpty: lambda op, inputs, values: _traced(inputs, values, range(len(inputs))),
-    ARange: lambda op, inputs, values: _traced(inputs, values, [1]),
-    FitRows: lambda op, inputs, values: _traced(inputs, values, [1]),
-    KeepRows: lambda op, inputs, values: _traced(inputs, values, [2]),
-    Subtensor: _ends_of_slices,
-    IncSubtensor: _ends_of_slices,
-}
 
 
 def _length(frame: Frame, v: Variable, axis: int) -> Range | None:
@@ -196,14 +163,6 @@ def _length(frame: Frame, v: Variable, axis: int) -> Range | None:
         return None
     n = x.data.shape[axis]
     return (0 if axis == x.axis else n, n)
-
-
-def _position(op: Any, inputs: Any) -> int | None:
-    """The constant ``k`` of ``x[k]``."""
-    index = indices_from_subtensor(inputs[1:], op.idx_list)
-    if len(index) != 1 or not isinstance(index[0], Constant):
-        return None
-    return int(index[0].data)
 
 
 def _all_known(f: Callable[..., Range]) -> Callable[..., Range | None]:

@@ -27,8 +27,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subt
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.compat import joined_rows
-from loopax.ir.sizes.size import Clipped, Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Clipped, DimExpr, dims_of
 
 _SOURCES = 8  # a tensor of more than so many is a source itself
 _DEPTH = 40  # so is one that is made of them in more steps
@@ -36,11 +35,11 @@ _TRACE = 2  # what a flip of a loop's trace counts: it is made of rows that were
 
 
 class Rows(NamedTuple):
-    """``x[lo:hi]``, from the last row to the first if ``flipped``; bounds are Sizes of known sign."""
+    """``x[lo:hi]``, from the last row to the first if ``flipped``; bounds are of known sign."""
 
     x: Any
-    lo: Size | None
-    hi: Size | None
+    lo: DimExpr | None
+    hi: DimExpr | None
     flipped: bool
     rest: tuple[Any, ...]
 
@@ -62,16 +61,12 @@ class Flips:
     ----------
     traces
         Those of loops that could run the other way: a source each, and what is made of them is followed.
-    sizes
-        Of the graph, if they are there already: a flip changes none of them.
     """
 
-    def __init__(
-        self, graph: FunctionGraph, traces: Container[Any] = (), sizes: Sizes | None = None
-    ) -> None:
+    def __init__(self, graph: FunctionGraph, traces: Container[Any] = ()) -> None:
         self.graph = graph
         self.traces = traces
-        self.sizes = Sizes(graph) if sizes is None else sizes
+        self.dims = dims_of(graph)
         self._found: dict[Any, _Known] = {}
         self._made: dict[tuple[Any, bool], Any] = {}
         self._deep = 0
@@ -213,16 +208,16 @@ class Flips:
     def _window(self, x: Any, rows: Any, rest: tuple[Any, ...]) -> Rows | None:
         if not isinstance(rows, slice):
             return None
-        step = 1 if rows.step is None else self.sizes.of(rows.step).constant
-        bounds = [None if b is None else self.sizes.of(b) for b in (rows.start, rows.stop)]
+        step = 1 if rows.step is None else self.dims.value(rows.step).constant
+        bounds = [None if b is None else self.dims.value(b) for b in (rows.start, rows.stop)]
         if step not in (1, -1):
             return None
-        n = self.sizes.length(x)
+        n = self.dims.length(x)
         if step == -1:
             start, stop = bounds
             if stop is not None and stop.constant == -1:
-                return Rows(x, Size(), Size(), True, rest)  # none at all
-            if start is not None and start in (n - 1, Size(offset=-1)):
+                return Rows(x, DimExpr(), DimExpr(), True, rest)  # none at all
+            if start is not None and start in (n - 1, DimExpr(offset=-1)):
                 start = None
             if stop is not None and stop == -n - 1:
                 stop = None
@@ -232,18 +227,18 @@ class Flips:
         elif not all(self._signed(b) for b in bounds):
             return None
         lo, hi = bounds
-        if lo is not None and (lo == Size() or lo == -n):
+        if lo is not None and (lo == DimExpr() or lo == -n):
             lo = None
         if hi is not None and hi == n:
             hi = None
         return Rows(x, lo, hi, step == -1, rest)
 
-    def _signed(self, bound: Size | None) -> bool:
+    def _signed(self, bound: DimExpr | None) -> bool:
         return (
             bound is None
             or bound.constant is not None
-            or self.sizes.at_least(bound)
-            or self.sizes.at_least(-bound, 2)  # one row further it is still a negative number
+            or self.dims.at_least(bound)
+            or self.dims.at_least(-bound, 2)  # one row further it is still a negative number
         )
 
     def _of_rows(self, rows: Rows) -> _Known:
@@ -265,27 +260,27 @@ class Flips:
             make,
         )
 
-    def _turned_bounds(self, rows: Rows) -> tuple[Size | None, Size | None]:
+    def _turned_bounds(self, rows: Rows) -> tuple[DimExpr | None, DimExpr | None]:
         """The bounds of the same rows in ``x[::-1]``."""
-        if rows.hi is not None and rows.hi == Size():
-            return Size(), Size()
-        n = self.sizes.length(rows.x)
+        if rows.hi is not None and rows.hi == DimExpr():
+            return DimExpr(), DimExpr()
+        n = self.dims.length(rows.x)
         lo = None if rows.hi is None else self._from_the_end(rows.hi, n)
         hi = None if rows.lo is None else self._from_the_end(rows.lo, n)
         return lo, hi
 
-    def _from_the_end(self, bound: Size, n: Size) -> Size:
+    def _from_the_end(self, bound: DimExpr, n: DimExpr) -> DimExpr:
         """``n - bound``, or what is the same to a slice."""
-        if bound.constant is not None or self.sizes.at_least(-bound, 1):
+        if bound.constant is not None or self.dims.at_least(-bound, 1):
             return -bound
-        if self.sizes.at_least(n - bound):
+        if self.dims.at_least(n - bound):
             return n - bound
-        return Size(frozenset([(Clipped(True, n - bound, Size()), 1)]))
+        return DimExpr.variable(Clipped(True, n - bound, DimExpr()))
 
-    def _bound(self, bound: Size | None) -> Any:
+    def _bound(self, bound: DimExpr | None) -> Any:
         if bound is None:
             return None
-        return self.sizes.variable(bound) if bound.constant is None else bound.constant
+        return self.dims.variable(bound) if bound.constant is None else bound.constant
 
     # -- increments ------------------------------------------------------------------------------
 

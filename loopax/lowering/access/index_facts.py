@@ -8,7 +8,7 @@ A pass may build on it if the error stays. Where it has made the node that raise
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
@@ -18,16 +18,17 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse, LazyIfElse
-from loopax.ir.sizes.size import Size, counts_steps
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import (
+    DimExpr,
+    Dims,
+    Fact,
+    counts_steps,
+    dims_of,
+    loop_facts,
+    unconditional_dims_of,
+)
 
 _MESSAGE = "index out of bounds: the axis is too short"
-
-
-class _Fact(NamedTuple):
-    node: Apply  # raises IndexError where it does not hold
-    length: Size
-    least: int
 
 
 class IndexFacts:
@@ -35,35 +36,33 @@ class IndexFacts:
 
     def __init__(self, graph: FunctionGraph) -> None:
         self.graph = graph
-        self.sizes = Sizes(graph)
-        self._plain = Sizes(graph)
+        self._without = self.dims = dims_of(graph)
         lazy = any(isinstance(node.op, IfElse | LazyIfElse) for node in graph.apply_nodes)
         checkable = any(isinstance(v.type, DenseTensorType) for v in graph.outputs)
-        self._facts = [] if lazy or not checkable else self._found()
-        for fact in self._facts:
-            self.sizes.learn(fact.length, fact.least)
+        self._facts = [] if lazy or not checkable else self._of_indices()
+        if self._facts:
+            self.dims = Dims([*loop_facts(graph, unconditional_dims_of(graph)), *self._facts])
 
-    def _found(self) -> list[_Fact]:
-        asked = Sizes(self.graph)  # of its own: its answers name what a pass may replace
-        facts = []
+    def _of_indices(self) -> list[Fact]:
+        dims, facts = self._without, []
         for node in self.graph.toposort():
-            index = _constant_index(node, asked)
+            index = _constant_index(node, dims)
             if index is None:
                 continue
-            length, least = asked.length(node.inputs[0]), index + 1 if index >= 0 else -index
-            if any(counts_steps(atom) for atom, _ in length.terms):
+            length, least = dims.length(node.inputs[0]), index + 1 if index >= 0 else -index
+            if any(counts_steps(variable) for variable, _ in length.terms):
                 continue  # JAX could not check it: there an index that is out of range gives NaN
-            if not asked.at_least(length, least) and [k for _, k in length.terms] == [1]:
-                facts.append(_Fact(node, length, least))
+            if not dims.at_least(length, least) and [k for _, k in length.terms] == [1]:
+                facts.append(Fact(node, length, least))
         return facts
 
-    def guarded(self, size: Size, v: Any) -> Any:
-        """``v``, the number for ``size``, with a check if it may be negative where a fact does not hold."""
-        if not self._facts or self._plain.at_least(size):
+    def guarded(self, expr: DimExpr, v: Any) -> Any:
+        """``v``, the number for ``expr``, with a check if it may be negative where a fact does not hold."""
+        if not self._facts or self._without.at_least(expr):
             return v
-        atoms = {atom for atom, _ in size.terms}
+        variables = {variable for variable, _ in expr.terms}
         for fact in self._facts:
-            if atoms & {atom for atom, _ in fact.length.terms}:
+            if variables & {variable for variable, _ in fact.expr.terms}:
                 v = self._checked(v, fact)
         return v
 
@@ -74,8 +73,8 @@ class IndexFacts:
             return
         k = next(k for k, v in enumerate(self.graph.outputs) if isinstance(v.type, DenseTensorType))
         old = new = self.graph.outputs[k]
-        for length, least in dict.fromkeys((fact.length, fact.least) for fact in lost):
-            new = self._checked(new, _Fact(lost[0].node, length, least))
+        for length, least in dict.fromkeys((fact.expr, fact.least) for fact in lost):
+            new = self._checked(new, Fact(lost[0].node, length, least))
         for client, at in list(self.graph.clients[old]):
             if isinstance(client.op, Output) and client.op.idx == k:
                 new = old.type.filter_variable(new)
@@ -83,15 +82,15 @@ class IndexFacts:
                     client, at, new, reason="keep_errors", import_missing=True
                 )
 
-    def _checked(self, v: Any, fact: _Fact) -> Any:
-        holds = pt.ge(self.sizes.variable(fact.length), fact.least)
+    def _checked(self, v: Any, fact: Fact) -> Any:
+        holds = pt.ge(self.dims.variable(fact.expr), fact.least)
         return Checked(IndexError, _MESSAGE)(v, holds)
 
 
-def _constant_index(node: Apply, sizes: Sizes) -> int | None:
+def _constant_index(node: Apply, dims: Dims) -> int | None:
     op: Any = node.op
     if not isinstance(op, Subtensor | IncSubtensor) or not op.idx_list:
         return None
     given = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
     first = indices_from_subtensor(given, op.idx_list)[0]
-    return None if isinstance(first, slice) else sizes.of(first).constant
+    return None if isinstance(first, slice) else dims.value(first).constant

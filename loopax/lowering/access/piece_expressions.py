@@ -17,8 +17,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
 from loopax.ir.compat import joined_rows
-from loopax.ir.sizes.size import Length, Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.lowering.access.row_pieces import NONE, ONE, Fill, Piece, Row, Rows, Window
 from loopax.lowering.analysis.equal_rows import filled
 
@@ -30,14 +29,14 @@ class Expressions:
 
     Parameters
     ----------
-    sizes
+    dims
         What is known of their lengths.
     guarded
-        Puts a check around the number for a size, where ``sizes`` takes something for granted.
+        Puts a check around the number for an expression, where ``dims`` takes something for granted.
     """
 
-    def __init__(self, sizes: Sizes, guarded: Callable[[Size, Any], Any] | None = None) -> None:
-        self.sizes = sizes
+    def __init__(self, dims: Dims, guarded: Callable[[DimExpr, Any], Any] | None = None) -> None:
+        self.dims = dims
         self._guard = guarded
         self._scalars: dict[Any, Any] = {}
         self._built: dict[Any, Any] = {}
@@ -45,23 +44,21 @@ class Expressions:
 
     # -- lengths ---------------------------------------------------------------------------------
 
-    def length(self, x: Any, axis: int) -> Size:
+    def length(self, x: Any, axis: int) -> DimExpr:
         """The length of ``x`` along an axis, of something else wherever it can be."""
-        size = self.sizes.length(x, axis)
-        if not axis or size.constant is not None:
-            return size
-        (atom, _), *others = size.terms
-        if others or not isinstance(atom, Length) or size != Size(frozenset([(atom, 1)])):
-            return size
-        parts = joined_rows(atom.of.owner) if atom.axis else None
+        expr = self.dims.length(x, axis)
+        variable = expr.only_variable if axis else None
+        if not isinstance(variable, Length) or not variable.axis:
+            return expr
+        parts = joined_rows(variable.of.owner)
         if not parts:
-            return size
-        lengths = [self.length(part, atom.axis) for part in parts]
+            return expr
+        lengths = [self.length(part, variable.axis) for part in parts]
         return next((n for n in lengths if n.constant is not None), lengths[0])
 
-    def hangs_on(self, size: Size, x: Any) -> bool:
-        """Whether a number for ``size`` would be read from ``x``."""
-        return any(isinstance(atom, Length) and atom.of is x for atom, _ in size.terms)
+    def hangs_on(self, expr: DimExpr, x: Any) -> bool:
+        """Whether a number for ``expr`` would be read from ``x``."""
+        return any(isinstance(variable, Length) and variable.of is x for variable, _ in expr.terms)
 
     def agree(self, x: Any, y: Any, off: int) -> bool:
         """Whether the rows of ``x`` have the shape of ``y``'s (of ``y``, with ``off`` 1)."""
@@ -70,17 +67,17 @@ class Expressions:
         axes = range(1, x.type.ndim)
         return all(self.length(x, k) == self.length(y, k - off) for k in axes)
 
-    def number(self, size: Size) -> Any:
-        """``size`` as a variable, one for each."""
-        return self.kept(size, lambda: self._number(size))
+    def number(self, expr: DimExpr) -> Any:
+        """``expr`` as a variable, one for each."""
+        return self.kept(expr, lambda: self._number(expr))
 
-    def _number(self, size: Size) -> Any:
-        v = self.sizes.variable(size)
-        return v if self._guard is None else self._guard(size, v)
+    def _number(self, expr: DimExpr) -> Any:
+        v = self.dims.variable(expr)
+        return v if self._guard is None else self._guard(expr, v)
 
     # -- numbers ---------------------------------------------------------------------------------
 
-    def zeros(self, dtype: str, count: Size = ONE) -> Fill:
+    def zeros(self, dtype: str, count: DimExpr = ONE) -> Fill:
         """Rows of zeros."""
         return Fill(self.constant(np.zeros((), dtype)[()]), count)
 
@@ -149,7 +146,7 @@ class Expressions:
         self._built[key] = new
         return new
 
-    def _expression(self, rows: Rows, trailing: tuple[Size, ...], dtype: str) -> Any:
+    def _expression(self, rows: Rows, trailing: tuple[DimExpr, ...], dtype: str) -> Any:
         if len(rows) == 1:
             return self._one(rows[0], trailing, dtype)
         if rows:
@@ -169,7 +166,7 @@ class Expressions:
         """The first tensor of the rows of ``x`` that was built or asked for; it may be ``x``."""
         return self._built.setdefault(self._key(rows, x), x)
 
-    def _one(self, piece: Piece, trailing: tuple[Size, ...], dtype: str) -> Any:
+    def _one(self, piece: Piece, trailing: tuple[DimExpr, ...], dtype: str) -> Any:
         if isinstance(piece, Row):
             return pt.shape_padleft(piece.row)
         if isinstance(piece, Fill):
@@ -196,12 +193,12 @@ class Expressions:
         return self._kept_expression(((fill,), tuple(trailing), like.type.dtype))
 
     def _index(self, piece: Window) -> Any:
-        bound = self._bound(piece.start, self.sizes.length(piece.source))
+        bound = self._bound(piece.start, self.dims.length(piece.source))
         return self.number(piece.start) if bound is None else bound
 
     def _bounds(self, w: Window) -> tuple[Any, Any, Any] | None:
         """The slice of a window in the fewest words, None where one slice cannot say it."""
-        n = self.sizes.length(w.source)
+        n = self.dims.length(w.source)
         if w.step == 1:
             stop = w.start + w.count
             first = None if w.start == NONE else self._bound(w.start, n)
@@ -218,11 +215,11 @@ class Expressions:
             return None  # -1, which a number may be at zero rows, would mean the last row
         return first, last, -1
 
-    def _bound(self, at: Size, n: Size) -> Any:
+    def _bound(self, at: DimExpr, n: DimExpr) -> Any:
         """``at`` as a bound: a number, or one counted from the end; None where it may be negative."""
         if at.constant is not None:
             return at.constant if at.constant >= 0 else None
         behind = (at - n).constant
         if behind is not None and behind < 0:
             return behind
-        return self.number(at) if self.sizes.at_least(at) else None
+        return self.number(at) if self.dims.at_least(at) else None

@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subt
 from pytensor.tensor.type_other import NoneConst
 
 from loopax.ir.compat import joined_rows
-from loopax.ir.sizes.size import Size
+from loopax.ir.sizes import DimExpr
 from loopax.lowering.access.row_pieces import (
     NONE,
     ONE,
@@ -41,13 +41,13 @@ def _of_subtensor(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] |
     if not isinstance(rows, slice) or any(map(pieces.is_guarded, node.inputs[1:])):
         return None
     source = node.inputs[0]
-    window = pieces.sizes.window(source, rows)
+    window = pieces.dims.window(source, rows)
     if window is None:
         return None
-    found = sliced(pieces.sizes, pieces.of(source), *window)
+    found = sliced(pieces.dims, pieces.of(source), *window)
     if found is not None:
         return found, 1 + pieces.nodes(source)
-    found = sliced(pieces.sizes, pieces.itself(source), *window)
+    found = sliced(pieces.dims, pieces.itself(source), *window)
     return None if found is None else (found, 1)
 
 
@@ -57,13 +57,13 @@ def _of_write(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | Non
     if write is None:
         return None
     start, count, value, nodes = write
-    n, rows = pieces.sizes.length(base), pieces.of(base)
-    before = taken(pieces.sizes, rows, NONE, start)
-    after = taken(pieces.sizes, rows, start + count, n - start - count)
+    n, rows = pieces.dims.length(base), pieces.of(base)
+    before = taken(pieces.dims, rows, NONE, start)
+    after = taken(pieces.dims, rows, start + count, n - start - count)
     if before is None or after is None:
         return None
     if not node.op.set_instead_of_inc:
-        below = taken(pieces.sizes, rows, start, count)
+        below = taken(pieces.dims, rows, start, count)
         both = None
         if below is not None and base.type.dtype != "bool":
             both = pieces.added([below, value], x)
@@ -73,7 +73,7 @@ def _of_write(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | Non
     return joined([*before, *value, *after]), min(CAP, 1 + nodes + pieces.nodes(base))
 
 
-def written_rows(pieces: RowQuestions, node: Any) -> tuple[Size, Size, Rows, int] | None:
+def written_rows(pieces: RowQuestions, node: Any) -> tuple[DimExpr, DimExpr, Rows, int] | None:
     """Where ``node`` writes how many rows, the rows, and the nodes that make them."""
     base, y = node.inputs[:2]
     index = leading_index(node)
@@ -82,7 +82,7 @@ def written_rows(pieces: RowQuestions, node: Any) -> tuple[Size, Size, Rows, int
     if any(map(pieces.is_guarded, node.inputs[2:])):
         return None
     if isinstance(index, slice):
-        window = pieces.sizes.window(base, index)
+        window = pieces.dims.window(base, index)
         if window is None:
             return None
         start, count, step = window
@@ -101,7 +101,7 @@ def written_rows(pieces: RowQuestions, node: Any) -> tuple[Size, Size, Rows, int
 
 
 def _written(
-    pieces: RowQuestions, base: Any, y: Any, count: Size, many: bool
+    pieces: RowQuestions, base: Any, y: Any, count: DimExpr, many: bool
 ) -> tuple[Rows, int] | None:
     """The rows that a write of ``y`` to ``count`` rows of ``base`` leaves there."""
     if all(n == 1 for n in y.type.shape):
@@ -117,7 +117,7 @@ def _written(
         piece, nodes = pieces.row_in(y)
         return joined([repeated(y, piece, count)]), nodes
     if many and y.type.ndim == base.type.ndim and pieces.agree(base, y, 0):
-        if pieces.sizes.length(y) == count:
+        if pieces.dims.length(y) == count:
             return pieces.asked(y)
     return None
 
@@ -138,20 +138,20 @@ def _of_split(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | Non
     axis = getattr(op, "axis", None)
     if axis is None and isinstance(node.inputs[1], Constant):
         axis = int(node.inputs[1].data)
-    lengths = [pieces.sizes.length(out) for out in node.outputs]
+    lengths = [pieces.dims.length(out) for out in node.outputs]
     total = sum(lengths, NONE)
-    if axis != 0 or total != pieces.sizes.length(source) or pieces.is_guarded(node.inputs[-1]):
+    if axis != 0 or total != pieces.dims.length(source) or pieces.is_guarded(node.inputs[-1]):
         return None
     if not all(_is_known(pieces, out, n) for out, n in zip(node.outputs, lengths, strict=True)):
         return None
     k = node.outputs.index(x)
-    found = taken(pieces.sizes, pieces.of(source), sum(lengths[:k], NONE), lengths[k])
+    found = taken(pieces.dims, pieces.of(source), sum(lengths[:k], NONE), lengths[k])
     return None if found is None else (found, min(CAP, 1 + pieces.nodes(source)))
 
 
-def _is_known(pieces: RowQuestions, out: Any, n: Size) -> bool:
+def _is_known(pieces: RowQuestions, out: Any, n: DimExpr) -> bool:
     """Whether the length that a Split was asked for cannot be negative."""
-    return pieces.sizes.at_least(n) and all(
+    return pieces.dims.at_least(n) and all(
         getattr(atom, "of", None) is not out for atom, _ in n.terms
     )
 
@@ -160,20 +160,20 @@ def _of_alloc(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | Non
     value, *dims = node.inputs
     if any(pieces.is_guarded(n) for n in dims):
         return None
-    lengths = [pieces.sizes.of(n) for n in dims]
+    lengths = [pieces.dims.value(n) for n in dims]
     if value.type.ndim == x.type.ndim and value.type.shape[0] != 1:
-        same = [pieces.sizes.length(value, k) == n for k, n in enumerate(lengths)]
+        same = [pieces.dims.length(value, k) == n for k, n in enumerate(lengths)]
         if not all(same):
             return None
         rows, nodes = pieces.asked(value)
         return rows, min(CAP, 1 + nodes)
-    if not all(pieces.sizes.at_least(n) for n in lengths):
+    if not all(pieces.dims.at_least(n) for n in lengths):
         return None
     row = _filled(pieces, value, x.type.ndim, lengths)
     return None if row is None else (joined([Fill(row, lengths[0])]), 1)
 
 
-def _filled(pieces: RowQuestions, value: Any, ndim: int, lengths: list[Size]) -> Any:
+def _filled(pieces: RowQuestions, value: Any, ndim: int, lengths: list[DimExpr]) -> Any:
     """The row of a fill with ``value``, which has length 1 along the leading axis or lacks it."""
     if all(n == 1 for n in value.type.shape):
         return pieces.scalar(value)
@@ -203,7 +203,7 @@ def _of_vector(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | No
 def _of_specify_shape(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | None:
     source, *dims = node.inputs
     for k, n in enumerate(dims):
-        if n.type != NoneConst.type and pieces.sizes.of(n) != pieces.sizes.length(source, k):
+        if n.type != NoneConst.type and pieces.dims.value(n) != pieces.dims.length(source, k):
             return None
     rows, nodes = pieces.asked(source)
     return rows, min(CAP, 1 + nodes)
@@ -237,8 +237,8 @@ def _of_product(pieces: RowQuestions, x: Any, node: Any) -> tuple[Rows, int] | N
             fills.append(v)
     if not fills or any(not pieces.agree(fills[0], v, 0) for v in fills):
         return None
-    n = pieces.sizes.length(fills[0])
-    if x.type.shape[0] == 1 or any(pieces.sizes.length(v) != n for v in fills):
+    n = pieces.dims.length(fills[0])
+    if x.type.shape[0] == 1 or any(pieces.dims.length(v) != n for v in fills):
         return None
     product = np.prod(np.asarray(factors, x.type.dtype), dtype=x.type.dtype)
     nodes = min(CAP, 1 + sum(map(pieces.nodes, fills)))

@@ -3,7 +3,7 @@
     set_subtensor(zeros(n + 1)[1:], t)[::-1]  ->  t's n rows backwards, one row of zeros
 
 `Pieces.of` follows a tensor through slices, writes, joins, splits, fills and sums with zeros, as far as
-`Sizes` proves where each row lies; what cannot be followed is a window of the tensor itself. `build`
+`Dims` proves where each row lies; what cannot be followed is a window of the tensor itself. `build`
 makes the shortest expression for such rows, and `cost` says how many nodes that takes.
 """
 
@@ -21,8 +21,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes.size import Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, Dims
 from loopax.lowering.access.piece_rules import CAP, RULES, leading_index, written_rows
 from loopax.lowering.access.row_pieces import (
     NONE,
@@ -41,7 +40,7 @@ from loopax.lowering.access.row_pieces import (
 from loopax.lowering.access.row_questions import RowQuestions
 
 _MOST = 16  # pieces of one tensor; what has more stays as it is
-_DEPTH = 100  # as in Sizes: asked in topological order, few questions go far
+_DEPTH = 100  # asked in topological order, few questions go far
 
 
 class Pieces(RowQuestions):
@@ -50,8 +49,8 @@ class Pieces(RowQuestions):
     Parameters are those of `Expressions`.
     """
 
-    def __init__(self, sizes: Sizes, guarded: Callable[[Size, Any], Any] | None = None) -> None:
-        super().__init__(sizes, guarded)
+    def __init__(self, dims: Dims, guarded: Callable[[DimExpr, Any], Any] | None = None) -> None:
+        super().__init__(dims, guarded)
         self._rows: dict[Any, tuple[Rows, int]] = {}
         self._guarded: dict[Any, bool] = {}
         self._depth = 0
@@ -68,7 +67,7 @@ class Pieces(RowQuestions):
         found = self._rows.get(x)
         if found is not None:
             return found
-        itself = (Window(x, NONE, self.sizes.length(x), 1),), 0
+        itself = (Window(x, NONE, self.dims.length(x), 1),), 0
         if self._depth >= _DEPTH:  # not kept
             return itself
         self._depth += 1
@@ -86,7 +85,7 @@ class Pieces(RowQuestions):
             return None
         if isinstance(x, Constant):
             value = self.one_value(x)
-            return None if value is None else (joined([Fill(value, self.sizes.length(x))]), 0)
+            return None if value is None else (joined([Fill(value, self.dims.length(x))]), 0)
         if x.owner is None or x.owner.op.destroy_map:
             return None
         for kinds, rule in RULES:
@@ -96,7 +95,7 @@ class Pieces(RowQuestions):
 
     def itself(self, x: Any) -> Rows:
         """``x`` as a window of the first tensor of its rows: for a cut that nobody knows more of."""
-        return (Window(self.first(self.of(x), x), NONE, self.sizes.length(x), 1),)
+        return (Window(self.first(self.of(x), x), NONE, self.dims.length(x), 1),)
 
     def uniform(self, v: Any) -> Any:
         """The scalar that all elements of ``v`` are, None where nobody knows one."""
@@ -114,7 +113,7 @@ class Pieces(RowQuestions):
         at = self.position(x, index)
         if at is None:
             return None
-        rows = taken(self.sizes, self.of(x), at, ONE) or taken(self.sizes, self.itself(x), at, ONE)
+        rows = taken(self.dims, self.of(x), at, ONE) or taken(self.dims, self.itself(x), at, ONE)
         return rows[0] if rows is not None and len(rows) == 1 else None
 
     def only_row(self, x: Any) -> Piece | None:
@@ -149,17 +148,17 @@ class Pieces(RowQuestions):
                 return Fill(rows[0].value, ONE), nodes
         return Row(v), 0
 
-    def position(self, x: Any, index: Any) -> Size | None:
+    def position(self, x: Any, index: Any) -> DimExpr | None:
         if self.is_guarded(index):
             return None
-        n, at = self.sizes.length(x), self.sizes.of(index)
-        if self.sizes.at_least(-at, 1):
+        n, at = self.dims.length(x), self.dims.value(index)
+        if self.dims.at_least(-at, 1):
             at = at + n
-        inside = self.sizes.at_least(at) and self.sizes.at_least(n - at, 1)
+        inside = self.dims.at_least(at) and self.dims.at_least(n - at, 1)
         return at if inside else None
 
     def is_guarded(self, v: Any) -> bool:
-        """Whether a check stands in the arithmetic of the integer ``v``: `Sizes` looks through it."""
+        """Whether a check stands in the arithmetic of the integer ``v``: `Dims` looks through it."""
         found = self._guarded.get(v)
         if found is None:
             node = v.owner
@@ -174,9 +173,9 @@ class Pieces(RowQuestions):
 
     def added(self, terms: Sequence[Rows], like: Any) -> tuple[Rows, int] | None:
         """The sum of rows, where zeros in some of them leave less to add; and the nodes it takes."""
-        parts: list[tuple[Size, list[Piece]]] = [(p.count, [p]) for p in terms[0]]
+        parts: list[tuple[DimExpr, list[Piece]]] = [(p.count, [p]) for p in terms[0]]
         for rows in terms[1:]:
-            refined = beside(self.sizes, parts, rows)
+            refined = beside(self.dims, parts, rows)
             if refined is None or len(refined) > _MOST:
                 return None
             parts = refined
@@ -211,7 +210,7 @@ class Pieces(RowQuestions):
         return all(
             v.type.dtype == x.type.dtype
             and self.agree(given[0], v, 0)
-            and self.sizes.length(v) == self.sizes.length(given[0])
+            and self.dims.length(v) == self.dims.length(given[0])
             for v in given
         )
 
@@ -220,7 +219,7 @@ class Pieces(RowQuestions):
         rows = joined(rows)
         if len(rows) == 1 and isinstance(rows[0], Window):
             window = rows[0]
-            n = self.sizes.length(window.source)
+            n = self.dims.length(window.source)
             if window.count == n and window.source.type.dtype == like.type.dtype:
                 if window.start in (NONE, n - 1) and self.agree(window.source, like, 0):
                     terms = self._terms(window.source)
@@ -253,8 +252,8 @@ class Pieces(RowQuestions):
             if write is None:
                 return None
             start, count, rows, _ = write
-            left = self.sizes.length(x) - start - count
-            if not self.sizes.at_least(start) or not self.sizes.at_least(left):
+            left = self.dims.length(x) - start - count
+            if not self.dims.at_least(start) or not self.dims.at_least(left):
                 return None
             dtype = x.type.dtype
             padded = [self.zeros(dtype, start), *rows, self.zeros(dtype, left)]

@@ -2,7 +2,7 @@
 
     rows 1 to 3 of [fill of 2 rows, window of t]  ->  [fill of 1 row, rows 0 to 1 of t]
 
-`Sizes` proves where each row lies; where it cannot, there is no answer.
+`Dims` proves where each row lies; where it cannot, there is no answer.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Constant
 
-from loopax.ir.sizes.size import Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, Dims
 
-NONE, ONE = Size(), Size(offset=1)
+NONE, ONE = DimExpr(), DimExpr(offset=1)
 
 
 @dataclass(frozen=True)
@@ -25,8 +24,8 @@ class Window:
     """``count`` rows of ``source``: row ``start`` and those after it (before it, where step is -1)."""
 
     source: Any
-    start: Size
-    count: Size
+    start: DimExpr
+    count: DimExpr
     step: int
 
 
@@ -35,7 +34,7 @@ class Row:
     """One row, a variable of one dimension less."""
 
     row: Any
-    count: Size = ONE
+    count: DimExpr = ONE
 
 
 @dataclass(frozen=True)
@@ -43,16 +42,16 @@ class Fill:
     """``count`` times the same row; ``value`` is the row, or a scalar that all its elements are."""
 
     value: Any
-    count: Size
+    count: DimExpr
 
 
 Piece = Window | Row | Fill
 Rows = tuple[Piece, ...]
 
 
-def taken(sizes: Sizes, rows: Rows, start: Size, count: Size) -> Rows | None:
+def taken(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None:
     """``count`` rows from ``start`` on, None where the pieces they lie in are not known."""
-    least, found = sizes.at_least, []
+    least, found = dims.at_least, []
     for piece in rows:
         if count == NONE:
             break
@@ -77,24 +76,24 @@ def taken(sizes: Sizes, rows: Rows, start: Size, count: Size) -> Rows | None:
     return joined(found) if count == NONE else None
 
 
-def sliced(sizes: Sizes, rows: Rows, start: Size, count: Size, step: int) -> Rows | None:
+def sliced(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr, step: int) -> Rows | None:
     """``count`` rows from ``start`` on, ``step`` apart, which is 1 or -1."""
     if step == 1:
-        return taken(sizes, rows, start, count)
-    found = taken(sizes, rows, start - count + 1, count)
+        return taken(dims, rows, start, count)
+    found = taken(dims, rows, start - count + 1, count)
     return None if found is None else backwards(found)
 
 
-def beside(sizes: Sizes, parts: Any, rows: Rows) -> Any:
+def beside(dims: Dims, parts: Any, rows: Rows) -> Any:
     """``parts`` with the rows beside them, cut where either has a border."""
-    found: list[tuple[Size, list[Piece]]] = []
+    found: list[tuple[DimExpr, list[Piece]]] = []
     left, right = list(parts), list(rows)
     while left and right:
         (n, together), piece = left.pop(0), right.pop(0)
         m = piece.count
-        if sizes.at_least(m - n):
+        if dims.at_least(m - n):
             part = n
-        elif sizes.at_least(n - m):
+        elif dims.at_least(n - m):
             part = m
         else:
             return None
@@ -134,7 +133,7 @@ def _turned(piece: Piece) -> Piece:
     return Window(piece.source, last, piece.count, -piece.step)
 
 
-def cut(piece: Piece, start: Size, count: Size) -> Piece | None:
+def cut(piece: Piece, start: DimExpr, count: DimExpr) -> Piece | None:
     """``count`` rows of a piece, None of a single row where they are not that row."""
     if isinstance(piece, Window):
         return replace(piece, start=piece.start + start * piece.step, count=count)
@@ -143,7 +142,7 @@ def cut(piece: Piece, start: Size, count: Size) -> Piece | None:
     return piece if start == NONE and count == ONE else None
 
 
-def repeated(y: Any, piece: Piece, count: Size) -> Piece:
+def repeated(y: Any, piece: Piece, count: DimExpr) -> Piece:
     """The row ``y``, of which ``piece`` is known, written to ``count`` rows."""
     if count == ONE:
         return piece

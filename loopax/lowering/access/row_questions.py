@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from loopax.ir.sizes.size import Size
+from loopax.ir.sizes import DimExpr
 from loopax.lowering.access.piece_expressions import Expressions
 from loopax.lowering.access.row_pieces import Piece, Rows
 
@@ -43,12 +43,12 @@ class RowQuestions(Expressions, ABC):
         """``v`` as one row, found in what it was read from; and the nodes that read it there."""
 
     @abstractmethod
-    def position(self, x: Any, index: Any) -> Size | None:
+    def position(self, x: Any, index: Any) -> DimExpr | None:
         """Where ``x[index]`` is, None where the index may be out of range."""
 
     @abstractmethod
     def is_guarded(self, v: Any) -> bool:
-        """Whether a check stands in the arithmetic of the integer ``v``: `Sizes` looks through it."""
+        """Whether a check stands in the arithmetic of the integer ``v``: `Dims` looks through it."""
 
     @abstractmethod
     def added(self, terms: Sequence[Rows], like: Any) -> tuple[Rows, int] | None:

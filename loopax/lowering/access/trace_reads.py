@@ -20,8 +20,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes.size import Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, Dims
 
 Index = tuple[Any, ...]
 _FLIP = (slice(None, None, -1),)
@@ -69,31 +68,31 @@ class Reads:
         return max((r.rows for r in self.rows if r.back == back), default=0)
 
 
-def reads_of(graph: FunctionGraph, node: Apply, k: int, sizes: Sizes) -> Reads:
+def reads_of(graph: FunctionGraph, node: Apply, k: int, dims: Dims) -> Reads:
     """What ``graph`` reads of trace ``k`` of the loop ``node``."""
     op: Any = node.op
     trace = op.split_outputs(node.outputs).traces[k]
     found = Reads([], [], False)
     if isinstance(trace.type, DenseTensorType):
-        ends = _Ends(sizes, trace_length(node, sizes), sizes.length(trace))
+        ends = _Ends(dims, trace_length(node, dims), dims.length(trace))
         _collect(graph, trace, (), False, ends, found)
     else:
         found.whole = True
     return found
 
 
-def trace_length(node: Apply, sizes: Sizes) -> Size:
+def trace_length(node: Apply, dims: Dims) -> DimExpr:
     """How many rows the traces of the loop ``node`` have."""
     op: Any = node.op
-    return sizes.of(node.outputs[-2] if op.stops else node.inputs[0])
+    return dims.value(node.outputs[-2] if op.stops else node.inputs[0])
 
 
-def has_rows(node: Apply, sizes: Sizes, k: int) -> bool:
+def has_rows(node: Apply, dims: Dims, k: int) -> bool:
     """Whether the traces of the loop ``node`` surely have ``k`` rows."""
     op: Any = node.op
     if op.stops and k > 1:
         return False
-    return not k or sizes.at_least(sizes.of(node.inputs[0]), k)
+    return not k or dims.at_least(dims.value(node.inputs[0]), k)
 
 
 def _collect(
@@ -193,8 +192,8 @@ def _window(start: int | None, stop: int | None, step: int) -> tuple[bool, int] 
 class _Ends:
     """Positions as numbers that count from an end: ``n - 2`` of ``n`` rows is -2."""
 
-    def __init__(self, sizes: Sizes, *lengths: Size) -> None:
-        self.sizes, self.lengths = sizes, lengths
+    def __init__(self, dims: Dims, *lengths: DimExpr) -> None:
+        self.dims, self.lengths = dims, lengths
         self.known = lengths[0].constant
 
     def at(self, v: Any) -> int | None:
@@ -207,7 +206,7 @@ class _Ends:
 
     def slice(self, entry: slice) -> tuple[int | None, int | None, int] | None:
         """Start, stop and step; None where nobody knows them."""
-        step = 1 if entry.step is None else self.sizes.of(entry.step).constant
+        step = 1 if entry.step is None else self.dims.value(entry.step).constant
         if not step:
             return None
         start = None if entry.start is None else self._number(entry.start)
@@ -226,11 +225,11 @@ class _Ends:
         return start, stop, step
 
     def _number(self, v: Any, may_be_end: bool = False) -> Any:
-        size = self.sizes.of(v)
-        if size.constant is not None:
-            return size.constant
+        expr = self.dims.value(v)
+        if expr.constant is not None:
+            return expr.constant
         for length in self.lengths:
-            left = (length - size).constant
+            left = (length - expr).constant
             if left == 0 and may_be_end:
                 return _END
             # Of no rows -1 is as much out of range as n - 1; further ones would wrap around.
@@ -239,7 +238,7 @@ class _Ends:
         return None
 
     def _has(self, rows: int) -> bool:
-        return any(self.sizes.at_least(n, rows) for n in self.lengths)
+        return any(self.dims.at_least(n, rows) for n in self.lengths)
 
 
 _END = 2**62  # of a slice that takes all rows to the last one

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
@@ -14,21 +13,23 @@ from pytensor.typed_list import length
 
 from loopax.ir import Scan, ScanArgs
 from loopax.ir.checked import Checked
-from loopax.ir.sizes.size import Size, counts_steps
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims
 
 Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold
 
 
-def step_conditions(scan: Scan, args: ScanArgs, sizes: Sizes) -> list[tuple[str, Any]]:
-    """What must hold of the lengths that ``scan`` is given, as far as ``sizes`` cannot prove it."""
-    n_steps, known = args.n_steps, sizes.of(args.n_steps)
+def step_conditions(scan: Scan, args: ScanArgs, dims: Dims) -> list[tuple[str, Any]]:
+    """What must hold of the lengths that ``scan`` is given, as far as ``dims`` cannot prove it.
+
+    They are unconditional: the loop that would raise may be the one that goes.
+    """
+    n_steps, known = args.n_steps, dims.value(args.n_steps)
     found: list[tuple[str, Any]] = []
-    if not _is_a_length(known, sizes):
+    if not dims.at_least(known):
         message = f"{scan} was asked for a negative number of steps: a loop takes 0 or more."
         found.append((message, pt.ge(n_steps, 0)))
     for k, x in enumerate(args.sequences):
-        if sizes.length(x) == known:
+        if dims.length(x) == known:
             continue
         rows = x.shape[0] if isinstance(x.type, DenseTensorType) else length(x)
         message = (
@@ -59,10 +60,3 @@ def is_checked(n_steps: Any) -> bool:
         seen |= new
         stack += new
     return False
-
-
-def _is_a_length(size: Size, sizes: Sizes) -> bool:
-    """Whether ``size`` is 0 or more by itself, and not because another loop would have raised."""
-    return sizes.at_least(size) and all(
-        not isinstance(atom, Variable) or counts_steps(atom) for atom, _ in size.terms
-    )

@@ -21,12 +21,12 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims
 
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
 
 
-def row_of(x: Any) -> Any:
+def row_of(x: Any, dims: Dims) -> Any:
     """The row that all rows of ``x`` are, None where they are not known to be one or there may be none."""
     if not isinstance(x.type, DenseTensorType):
         return None
@@ -34,15 +34,16 @@ def row_of(x: Any) -> Any:
         return _row_of_constant(x)
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, Alloc):
-        value, _, *dims = x.owner.inputs
-        return _spread(_without_leading(value, x.type.ndim), dims)
+        value, _, *shape = x.owner.inputs
+        return _spread(_without_leading(value, x.type.ndim), shape)
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Second):
-        return _filled(*x.owner.inputs)
+        like, value = x.owner.inputs
+        return _filled(like, value, dims)
     if isinstance(op, Subtensor):
         rows, *rest = indices_from_subtensor(x.owner.inputs[1:], op.idx_list)
         # A step of 0 raises. With one that is known, rows of equal rows are equal rows.
         if isinstance(rows, slice) and not rest and _steps(rows.step):
-            return row_of(x.owner.inputs[0])
+            return row_of(x.owner.inputs[0], dims)
     return None
 
 
@@ -91,20 +92,20 @@ def _spread(value: Any, dims: list[Any]) -> Any:
     return filled(value, dims)
 
 
-def _filled(like: Any, value: Any) -> Any:
+def _filled(like: Any, value: Any, dims: Dims) -> Any:
     """The row of ``second(like, value)``."""
     value = _without_leading(value, value.type.ndim)
     if value is None or like.type.shape[0] == 1:
         return None
-    sizes, dims = Sizes(), []
+    shape: list[Any] = []
     for k, n in enumerate(value.type.shape):
         from_value = like.type.shape[k + 1] == 1
-        if n != 1 and not from_value and sizes.length(like, k + 1) != sizes.length(value, k):
+        if n != 1 and not from_value and dims.length(like, k + 1) != dims.length(value, k):
             return None  # where they differ it raises
         x, axis = (value, k) if from_value else (like, k + 1)
         static = x.type.shape[axis]
-        dims.append(x.shape[axis] if static is None else pt.constant(static, dtype="int64"))
-    return _spread(value, dims)
+        shape.append(x.shape[axis] if static is None else pt.constant(static, dtype="int64"))
+    return _spread(value, shape)
 
 
 def filled(value: Any, dims: Sequence[Any]) -> Any:

@@ -15,7 +15,7 @@ from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir import Scan
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.sizes.size import Length, Size
+from loopax.ir.sizes import DimExpr, Length
 
 
 def has_open_lengths(graph: Any) -> bool:
@@ -69,6 +69,8 @@ class KnownLengths(NamedTuple):
     all: bool
     inputs: frozenset[Variable]
 
-    def covers(self, size: Size) -> bool:
-        roots = [atom.of if isinstance(atom, Length) else atom for atom, _ in size.terms]
+    def covers(self, expr: DimExpr) -> bool:
+        roots = [
+            variable.of if isinstance(variable, Length) else variable for variable, _ in expr.terms
+        ]
         return self.all or all(isinstance(v, Variable) and v in self.inputs for v in roots)

@@ -34,8 +34,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.size import Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, dims_of
 from loopax.lowering.access.pieces import Pieces
 from loopax.lowering.access.row_pieces import NONE, ONE, Piece, Rows, is_zero, taken
 from loopax.lowering.bodies import map_bodies
@@ -46,7 +45,7 @@ def align_sums(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     loops = [node for node in graph.toposort() if _adds_rows(node.op)]
     if loops:
-        pieces = Pieces(Sizes(graph))
+        pieces = Pieces(dims_of(graph))
         for node in loops:
             _align(graph, node, pieces)
     map_bodies(graph, align_sums)
@@ -150,8 +149,8 @@ class _Moved(NamedTuple):
 def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
     """What stands for the rows ``x`` that are added to a state that begins as ``init``."""
     op: Any = node.op
-    n = pieces.sizes.of(node.inputs[0])
-    if pieces.sizes.length(x) != n or x.type.ndim != init.type.ndim + 1:
+    n = pieces.dims.value(node.inputs[0])
+    if pieces.dims.length(x) != n or x.type.ndim != init.type.ndim + 1:
         return None
     first = pieces.as_row(init)
     rows = (*pieces.of(x), first) if op.options.reverse else (first, *pieces.of(x))
@@ -159,7 +158,9 @@ def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
     moved: list[Rows] = []
     kept: list[Rows] = []
     for term in pieces.terms(rows, x):
-        here, before = (taken(pieces.sizes, term, Size(offset=k), n) for k in (behind, 1 - behind))
+        here, before = (
+            taken(pieces.dims, term, DimExpr(offset=k), n) for k in (behind, 1 - behind)
+        )
         if here is None and before is None:
             return None
         if before is not None and (here is None or pieces.cost(before) < pieces.cost(here)):
@@ -180,15 +181,15 @@ def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
     )
 
 
-def _part(pieces: Pieces, term: Rows, start: int, n: Size) -> Rows:
-    found = taken(pieces.sizes, term, Size(offset=start), n)
+def _part(pieces: Pieces, term: Rows, start: int, n: DimExpr) -> Rows:
+    found = taken(pieces.dims, term, DimExpr(offset=start), n)
     assert found is not None
     return found
 
 
-def _rows_at(pieces: Pieces, terms: list[Rows], at: Size) -> list[Piece] | None:
+def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | None:
     """The row of each term at one position, without zeros; None if one is not known."""
-    found = [taken(pieces.sizes, term, at, ONE) for term in terms]
+    found = [taken(pieces.dims, term, at, ONE) for term in terms]
     if any(rows is None for rows in found):
         return None
     return [p for rows in found for p in rows or () if not is_zero(p)]

@@ -34,8 +34,7 @@ from loopax.ir import Scan
 from loopax.ir.checked import Checked
 from loopax.ir.effects import Errors, errors
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.size import Clipped, Length, Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, dims_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
@@ -45,11 +44,10 @@ _ERRORS_BEHIND = Errors.SHAPE | Errors.LENGTH | Errors.INDEX
 
 def promote_sequences(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    nodes = [node for node in graph.toposort() if isinstance(node.op, Scan) and _may(node.op)]
-    if nodes:
-        sizes = Sizes(graph)
-        for node in nodes:
-            new = _Promotion(node, sizes).result()
+    dims = dims_of(graph)
+    for node in graph.toposort():
+        if isinstance(node.op, Scan) and _may(node.op):
+            new = _Promotion(node, dims).result()
             if new:
                 replace_outputs(graph, new, "promote_sequences")
     map_bodies(graph, promote_sequences)
@@ -76,21 +74,20 @@ class _Line(NamedTuple):
     """The integers ``start + sign * i``, one for each step ``i``."""
 
     sign: int
-    start: Size
+    start: DimExpr
 
 
 class _Promotion:
     """One loop, taken apart."""
 
-    def __init__(self, node: Any, sizes: Sizes) -> None:
-        self.op, self.sizes = node.op, sizes
+    def __init__(self, node: Any, dims: Dims) -> None:
+        self.op, self.dims = node.op, dims
         self.loop = OpenLoop.of(node)
-        self.inside = Sizes()
-        self.n = self.any = sizes.of(self.loop.n_steps)
-        if len(self.n.terms) == 1 and not self.n.offset:
-            ((atom, k),) = self.n.terms
-            if k == 1 and isinstance(atom, Clipped) and atom.largest and atom.b == Size():
-                self.any = atom.a
+        self.inside = Dims()
+        self.n = self.any = dims.value(self.loop.n_steps)
+        steps = self.n.only_variable
+        if isinstance(steps, Clipped) and steps.largest and steps.b == DimExpr():
+            self.any = steps.a
         self.consts = {c.inner: c.outer for c in self.loop.consts}
         self.lines = self._lines()
         self.nodes = list(toposort(self.loop.outputs()))
@@ -98,9 +95,9 @@ class _Promotion:
 
     def _lines(self) -> dict[Any, _Line]:
         """What counts the steps inside: the index, and the rows of an ``arange``."""
-        found = {row.inner: _line(self.sizes, row.outer) for row in self.loop.rows}
+        found = {row.inner: _line(self.dims, row.outer) for row in self.loop.rows}
         lines = {v: line for v, line in found.items() if line is not None}
-        return {self.loop.i: _Line(1, Size()), **lines}
+        return {self.loop.i: _Line(1, DimExpr()), **lines}
 
     def result(self) -> dict[Any, Any]:
         """The outputs of the node -> those of one with more sequences; empty if there are none."""
@@ -128,7 +125,7 @@ class _Promotion:
         return any(self._is_long(row.outer) for row in self.loop.rows)
 
     def _is_long(self, x: Any) -> bool:
-        return self.sizes.length(x) == self.n
+        return self.dims.length(x) == self.n
 
     def _row(self, c: Any, index: Any) -> Input | None:
         """The row of a sequence that is ``c[index]``, None if ``c`` stays a constant for it."""
@@ -146,38 +143,38 @@ class _Promotion:
 
     def _line_of(self, index: Any) -> _Line | None:
         """``index``, an integer of the step, as a line."""
-        size = self.inside.of(index)
-        start, line = Size(offset=size.offset), None
-        for atom, k in size.terms:
-            if atom in self.lines and line is None and k in (1, -1):
-                line = _Line(k * self.lines[atom].sign, self.lines[atom].start * k)
-            elif atom in self.consts:
-                start = start + self.sizes.of(self.consts[atom]) * k
-            elif isinstance(atom, Length) and atom.of in self.consts:
-                start = start + self.sizes.length(self.consts[atom.of], atom.axis) * k
+        expr = self.inside.value(index)
+        start, line = DimExpr(offset=expr.offset), None
+        for variable, k in expr.terms:
+            if variable in self.lines and line is None and k in (1, -1):
+                line = _Line(k * self.lines[variable].sign, self.lines[variable].start * k)
+            elif variable in self.consts:
+                start = start + self.dims.value(self.consts[variable]) * k
+            elif isinstance(variable, Length) and variable.of in self.consts:
+                start = start + self.dims.length(self.consts[variable.of], variable.axis) * k
             else:
                 return None
         return None if line is None else _Line(line.sign, line.start + start)
 
     def _sequence(self, c: Any, line: _Line) -> Any:
         """The rows of ``c`` along ``line``, None where one of them might not be there."""
-        sizes, length = self.sizes, self.sizes.length(c)
+        dims, length = self.dims, self.dims.length(c)
         lo = line.start if line.sign > 0 else line.start - self.n + 1
         hi = lo + self.n
-        if sizes.at_least(-self._if_any(hi)):  # all of them count from the end
+        if dims.at_least(-self._if_any(hi)):  # all of them count from the end
             lo, hi = lo + length, hi + length
         end = self._if_any(hi)
-        if not self._is_known(lo) or not sizes.at_least(self._if_any(lo)):
+        if not self._is_known(lo) or not dims.at_least(self._if_any(lo)):
             return None
-        fits = sizes.at_least(length - end)
+        fits = dims.at_least(length - end)
         if not fits and not self._can_check():
             return None
         # Without steps the two bounds are equal; without an upper one the lower must be as high.
         is_last = end == length and self._share(hi) >= 0
         stop = None if is_last else self._bound(hi)
-        x = c if lo == Size() and stop is None else c[self._bound(lo) : stop]
+        x = c if lo == DimExpr() and stop is None else c[self._bound(lo) : stop]
         if not fits:
-            enough = pt.le(sizes.variable(hi), c.shape[0])
+            enough = pt.le(dims.variable(hi), c.shape[0])
             x = Checked(
                 IndexError,
                 f"{self.op} reads a row behind the last one of a constant: index out of range. "
@@ -185,21 +182,24 @@ class _Promotion:
             )(x, pt.or_(pt.le(self.loop.n_steps, 0), enough))
         return x if line.sign > 0 else x[::-1]
 
-    def _if_any(self, size: Size) -> Size:
-        """``size`` where the loop takes steps: ``n_steps`` is ``k`` then, if it is ``max(k, 0)``."""
-        return size + (self.any - self.n) * self._share(size)
+    def _if_any(self, expr: DimExpr) -> DimExpr:
+        """``expr`` where the loop takes steps: ``n_steps`` is ``k`` then, if it is ``max(k, 0)``."""
+        return expr + (self.any - self.n) * self._share(expr)
 
-    def _share(self, size: Size) -> int:
-        """How often ``n_steps`` is in ``size``, 0 where it is not ``max(k, 0)``."""
-        return 0 if self.any == self.n else dict(size.terms).get(next(iter(self.n.terms))[0], 0)
+    def _share(self, expr: DimExpr) -> int:
+        """How often ``n_steps`` is in ``expr``, 0 where it is not ``max(k, 0)``."""
+        return 0 if self.any == self.n else dict(expr.terms).get(next(iter(self.n.terms))[0], 0)
 
-    def _is_known(self, size: Size) -> bool:
-        """Whether ``size`` follows from shapes and the number of steps, which is known."""
-        steps = {atom for atom, _ in self.n.terms}
-        return all(atom in steps or _is_of_shape(atom) for atom, _ in size.terms)
+    def _is_known(self, expr: DimExpr) -> bool:
+        """Whether ``expr`` follows from shapes and the number of steps, which is known."""
+        steps = {variable for variable, _ in self.n.terms}
+        return all(
+            variable in steps or _is_of_shapes(DimExpr.variable(variable))
+            for variable, _ in expr.terms
+        )
 
-    def _bound(self, size: Size) -> Any:
-        return self.sizes.variable(size) if size.constant is None else size.constant
+    def _bound(self, expr: DimExpr) -> Any:
+        return self.dims.variable(expr) if expr.constant is None else expr.constant
 
     def _can_check(self) -> bool:
         """Whether nothing else could raise before an index that is too large does."""
@@ -218,7 +218,7 @@ def _at(row: Any, read: Any, new: dict[Any, Any]) -> Any:
     return row[indices_from_subtensor(inputs, read.op.idx_list)[1:]]
 
 
-def _line(sizes: Sizes, x: Any) -> _Line | None:
+def _line(dims: Dims, x: Any) -> _Line | None:
     """The rows of the sequence ``x`` as a line, None if they are none."""
     if getattr(x.type, "ndim", None) != 1 or x.type.dtype not in ("int64", "int32"):
         return None
@@ -226,33 +226,29 @@ def _line(sizes: Sizes, x: Any) -> _Line | None:
         number = int(x.data[0]) if len(x.data) else 0
         for sign in (1, -1):
             if np.array_equal(x.data, number + sign * np.arange(len(x.data))):
-                return _Line(sign, Size(offset=number))
+                return _Line(sign, DimExpr(offset=number))
         return None
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, ARange):
-        first, _, apart = map(sizes.of, x.owner.inputs)
+        first, _, apart = map(dims.value, x.owner.inputs)
         return _Line(1, first) if apart.constant == 1 else None
     if isinstance(op, Subtensor):
         (rows,) = indices_from_subtensor(x.owner.inputs[1:], op.idx_list)
-        line = _line(sizes, x.owner.inputs[0])
+        line = _line(dims, x.owner.inputs[0])
         if line is None or not isinstance(rows, slice):
             return None
-        if rows.step is None and (rows.start is None or sizes.at_least(sizes.of(rows.start))):
-            begin = Size() if rows.start is None else sizes.of(rows.start)  # if there is any row
+        if rows.step is None and (rows.start is None or dims.at_least(dims.value(rows.start))):
+            begin = (
+                DimExpr() if rows.start is None else dims.value(rows.start)
+            )  # if there is any row
             return line._replace(start=line.start + begin * line.sign)
-        window = sizes.window(x.owner.inputs[0], rows)
+        window = dims.window(x.owner.inputs[0], rows)
         if window is not None:
             begin, _, step = window
             return _Line(line.sign * step, line.start + begin * line.sign)
     return None
 
 
-def _is_of_shapes(size: Size) -> bool:
-    """Whether ``size`` follows from numbers and the shapes of tensors alone."""
-    return all(_is_of_shape(atom) for atom, _ in size.terms)
-
-
-def _is_of_shape(atom: Any) -> bool:
-    if isinstance(atom, Clipped):
-        return _is_of_shapes(atom.a) and _is_of_shapes(atom.b)
-    return isinstance(atom, Length)
+def _is_of_shapes(expr: DimExpr) -> bool:
+    """Whether ``expr`` follows from numbers and the shapes of tensors alone."""
+    return all(isinstance(v, Length) for v in expr.roots())

@@ -33,7 +33,6 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.sizes import Sizes
 from loopax.lowering.access.flips import Flips, from_the_other_end
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
@@ -90,12 +89,11 @@ def _turn_loops(graph: FunctionGraph) -> set[Any]:
     made = {t: node for node in loops for t in _split(node)[1].traces}
     if not loops:
         return set()
-    sizes = Sizes(graph)
-    turned = _choose(loops, _reads(graph, Flips(graph, made, sizes), made, set(loops)))
+    turned = _choose(loops, _reads(graph, Flips(graph, made), made, set(loops)))
     traces = set(made)
     for node in loops:  # the first ones first: what the next ones read is as it will be
         if node in turned:
-            new = _turn(node, Flips(graph, traces, sizes))
+            new = _turn(node, Flips(graph, traces))
             traces -= {*_split(node)[1].traces}
             traces |= {x.owner.inputs[0] for old, x in new.items() if old in made}
             replace_outputs(graph, new, "recognise_reverse")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Split
@@ -35,7 +35,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subt
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.sizes.size import Length
+from loopax.ir.sizes import DimExpr, asked_length
 from loopax.lowering.access.index_facts import IndexFacts
 from loopax.lowering.access.piece_rules import leading_index
 from loopax.lowering.access.pieces import Pieces
@@ -86,8 +86,8 @@ class _Sweep:
     def __init__(self, graph: FunctionGraph) -> None:
         self.graph = graph
         self.facts = IndexFacts(graph)
-        self.sizes = self.facts.sizes
-        self.pieces = Pieces(self.sizes, self.facts.guarded)
+        self.dims = self.facts.dims
+        self.pieces = Pieces(self.dims, self.facts.guarded)
         self.changed = False
         self.stale = False  # whether an answer hangs on a length that is known better by now
 
@@ -110,7 +110,7 @@ class _Sweep:
         pairs = [(old, old.type.filter_variable(new))]
         self.graph.replace_all(pairs, reason="simplify_gradients", import_missing=True)
         self.changed = True
-        self.stale |= self.sizes.was_unknown(old)
+        self.stale |= self.dims.is_unknown(old)
 
     def _may_stand_for(self, old: Any, new: Any) -> bool:
         if not old.type.is_super(new.type):
@@ -241,20 +241,20 @@ class _Sweep:
             return None
         if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second):
             return node.inputs[1]
-        size = self.sizes.of(v)
-        if size.constant is not None:
-            return v.type.make_constant(np.asarray(size.constant).astype(v.type.dtype)[()])
+        expr = self.dims.value(v)
+        if expr.constant is not None:
+            return v.type.make_constant(np.asarray(expr.constant).astype(v.type.dtype)[()])
         if isinstance(node.op, ScalarFromTensor) or v.type.dtype != "int64":
             return None
         if not isinstance(v.type, DenseTensorType):
             return None
-        asked = _asked_of(node)
+        asked = asked_length(v)
         if asked is None:
-            ((atom, k),) = size.terms if len(size.terms) == 1 and not size.offset else ((v, 1),)
-            simpler = k == 1 and atom is not v and not isinstance(atom, tuple)
+            same = expr.only_variable
+            simpler = isinstance(same, Variable) and same is not v
         else:
-            simpler = size.terms != {(Length(asked, _axis_of(node)), 1)} and self._fits(asked)
-        return self.pieces.number(size) if simpler else self.sizes.first(size, v)
+            simpler = expr != DimExpr.variable(asked) and self._fits(asked.of)
+        return self.pieces.number(expr) if simpler else self.dims.first(expr, v)
 
     def _fits(self, x: Any) -> bool:
         """Whether ``x`` cannot raise for what it takes of its inputs' lengths."""
@@ -283,29 +283,6 @@ _STRUCTURE = (
     SpecifyShape,
     Elemwise,
 )
-
-
-def _axis_of(node: Apply) -> int:
-    """The axis of which ``node``, an element of a shape, is the length."""
-    op: Any = node.op
-    if isinstance(op, Shape_i):
-        return int(op.i)
-    if isinstance(op, DimShuffle):
-        return 0
-    (index,) = indices_from_subtensor(node.inputs[1:], op.idx_list)
-    return int(index.data) if isinstance(index, Constant) else 0
-
-
-def _asked_of(node: Apply) -> Any:
-    """The variable of which ``node`` is a length, None for any other node."""
-    op: Any = node.op
-    if isinstance(op, Shape_i):
-        return node.inputs[0]
-    if isinstance(op, Subtensor | DimShuffle):
-        shape = node.inputs[0].owner
-        if shape is not None and isinstance(shape.op, Shape):
-            return shape.inputs[0]
-    return None
 
 
 def _is_shorter(new: Any, node: Apply) -> bool:

@@ -41,7 +41,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions
 from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
 from loopax.lowering.bodies import map_bodies
@@ -59,7 +59,7 @@ def push_out(graph: FunctionGraph) -> None:
 def _push_out(graph: FunctionGraph, known: KnownLengths) -> None:
     # Inner ones first: a map in a map is an op on rows by the time that the outer one is looked at.
     map_bodies(graph, partial(_push_out, known=known._replace(inputs=frozenset())))
-    sizes = Sizes()  # without the graph: a loop that goes raises no longer for what it is asked
+    dims = unconditional_dims_of(graph)  # a loop that goes raises no longer for what it is asked
     for node in graph.toposort():
         if (
             not isinstance(node.op, Scan)
@@ -68,19 +68,21 @@ def _push_out(graph: FunctionGraph, known: KnownLengths) -> None:
         ):
             continue
         push = _before_the_states if node.op.n_states else _without_map
-        if new := push(node, sizes, known):
+        if new := push(node, dims, known):
             replace_outputs(graph, new, "push_out")
 
 
-def _without_map(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Of a loop without states: traces -> the same without a loop, where there is such."""
     op: Any = node.op
-    conditions = conditions_of(op, node, sizes, known)
+    conditions = conditions_of(op, node, dims, known)
     if conditions is None:
         return {}
     tensors = [v for v in (*op.args.rows, *op.outs.ys) if isinstance(v.type, DenseTensorType)]
     bulk = largest([Bulk.of(v) for v in tensors])
-    body = RowWiseBody(op.args, op.fgraph.toposort(), bulk, known.covers(sizes.of(node.inputs[0])))
+    body = RowWiseBody(
+        op.args, op.fgraph.toposort(), bulk, known.covers(dims.value(node.inputs[0]))
+    )
     leave = [k for k, y in enumerate(op.outs.ys) if y in body]
     if not leave:
         return {}
@@ -111,13 +113,13 @@ def row_traces(
     }
 
 
-def _before_the_states(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Outputs -> those of a loop that reads what it has computed before from its rows alone."""
     op: Any = node.op
-    conditions = conditions_of(op, node, sizes, known)
+    conditions = conditions_of(op, node, dims, known)
     if conditions is None:
         return {}
-    known_steps = known.covers(sizes.of(node.inputs[0]))
+    known_steps = known.covers(dims.value(node.inputs[0]))
     loop = OpenLoop.of(node)
     # A body of its own: what is found in the frozen one is none of the variables here.
     args = op.args._replace(
@@ -182,16 +184,16 @@ def _ports(body: RowWiseBody, outputs: Sequence[Any], new: Sequence[Any]) -> tup
     return rows + len(new), len(inputs) - rows
 
 
-def conditions_of(op: Scan, node: Apply, sizes: Sizes, known: KnownLengths) -> Conditions | None:
+def conditions_of(op: Scan, node: Apply, dims: Dims, known: KnownLengths) -> Conditions | None:
     """What has to be checked; None where a backend could not, or the loop never ends."""
     args = op.split_inputs(node.inputs)
-    n = sizes.of(args.n_steps)
+    n = dims.value(args.n_steps)
     if n.constant == UNBOUNDED:
         return None
-    conditions = step_conditions(op, args, sizes)
+    conditions = step_conditions(op, args, dims)
     if is_checked(args.n_steps):  # what reads the rows alone would not ask for the number of steps
         conditions.append((f"{op} takes 0 steps or more.", pt.ge(args.n_steps, 0)))
-    lengths = [n, *map(sizes.length, args.sequences)]
+    lengths = [n, *map(dims.length, args.sequences)]
     return conditions if not conditions or all(map(known.covers, lengths)) else None
 
 

@@ -30,7 +30,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
 from loopax.lowering.bodies import map_bodies
@@ -49,13 +49,13 @@ def split_loops(graph: FunctionGraph) -> None:
 
 def _split(graph: FunctionGraph, known: KnownLengths) -> None:
     map_bodies(graph, partial(_split, known=known._replace(inputs=frozenset())))
-    sizes = Sizes()
+    dims = unconditional_dims_of(graph)
     for node in graph.toposort():
-        if new := leaving(node, sizes, known):
+        if new := leaving(node, dims, known):
             replace_outputs(graph, new, "split_loops")
 
 
-def leaving(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+def leaving(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of the loop without what can leave it, and this; empty if none can."""
     op: Any = node.op
     if not can_be_fused(op) or not op.n_states or not op.n_ys:
@@ -63,13 +63,13 @@ def leaving(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
     if not all(isinstance(v.type, DenseTensorType) for v in op.args.states):
         return {}
     rows = [a for a in atoms(node) if a.is_row and (a.before or a.after)]
-    return _leaving(node, rows, sizes, known) if rows else {}
+    return _leaving(node, rows, dims, known) if rows else {}
 
 
-def _leaving(node: Apply, rows: list[Atom], sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of the loop without the ``rows`` that can leave, and these."""
     op: Any = node.op
-    conditions = conditions_of(op, node, sizes, known)
+    conditions = conditions_of(op, node, dims, known)
     if conditions is None:
         return {}
     read = {v: key for a in rows for v, key in _states_of(op, a)}
@@ -77,7 +77,7 @@ def _leaving(node: Apply, rows: list[Atom], sizes: Sizes, known: KnownLengths) -
         v for v in (*op.args.rows, *read, *op.outs.ys) if isinstance(v.type, DenseTensorType)
     ]
     args = op.args._replace(rows=[*op.args.rows, *read])
-    steps_known = known.covers(sizes.of(node.inputs[0]))
+    steps_known = known.covers(dims.value(node.inputs[0]))
     bulk = largest([Bulk.of(v) for v in tensors])
     body = RowWiseBody(args, op.fgraph.toposort(), bulk, steps_known)
     emitted = set(op.outs.ys)

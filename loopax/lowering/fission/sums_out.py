@@ -34,7 +34,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.split_loops import leaving
@@ -51,15 +51,15 @@ def sums_out(graph: FunctionGraph) -> None:
 
 def _sums_out(graph: FunctionGraph, known: KnownLengths) -> None:
     map_bodies(graph, partial(_sums_out, known=known._replace(inputs=frozenset())))
-    sizes = Sizes()
+    dims = unconditional_dims_of(graph)
     for node in graph.toposort():
         op: Any = node.op
         if can_be_fused(op) and op.n_states and op.options.checkpoint is None:
-            if new := _without_sums(node, sizes, known):
+            if new := _without_sums(node, dims, known):
                 replace_outputs(graph, new, "sums_out")
 
 
-def _without_sums(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, Any]:
+def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of the loop without the states that only add up, and these."""
     loop = OpenLoop.of(node)
     terms = {k: t for k, s in enumerate(loop.states) if (t := _term(loop, s)) is not None}
@@ -70,7 +70,7 @@ def _without_sums(node: Apply, sizes: Sizes, known: KnownLengths) -> dict[Any, A
     loop.ys += [Y(t) for t in terms.values()]
     found = loop.bind()
     traces: list[Any] = list(found[len(found) - len(terms) :])
-    gone = leaving(found[0].owner, sizes, known)
+    gone = leaving(found[0].owner, dims, known)
     if not all(trace in gone for trace in traces):
         return {}
     old = [*(s.final for s in loop.states), *(y.trace for y in loop.ys[: -len(terms)])]

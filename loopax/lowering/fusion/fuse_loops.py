@@ -11,7 +11,7 @@ row on the way. If fewer loops come out of it, a loop is first taken apart
 (`loopax.lowering.analysis.atoms`): the pullback of a pullback holds a carry that only needs the first
 loop, and rows that need the second.
 
-Condition: the same number of steps (`Sizes` says so), no stop condition, no truncated gradient, equal
+Condition: the same number of steps (`Dims` says so), no stop condition, no truncated gradient, equal
 options.
 
 Reason: each derivative of a loop adds a loop for each there was, 2, 4, 8. What they carry is of two
@@ -37,7 +37,6 @@ from pytensor.tensor.extra_ops import squeeze
 from loopax.ir.compat import thaw
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.sizes import Sizes
 from loopax.lowering.analysis.atoms import Atom, atoms, whole
 from loopax.lowering.analysis.row_level import row_of, stands_for_all_rows
 from loopax.lowering.bodies import map_bodies
@@ -48,10 +47,9 @@ from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 def fuse_loops(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     if sum(can_be_fused(node.op) for node in graph.apply_nodes) > 1:
-        sizes = Sizes(graph)
-        plan = Plan(graph, sizes, whole)
+        plan = Plan(graph, whole)
         if len(plan.clusters) > 1:
-            parts = Plan(graph, sizes, atoms)
+            parts = Plan(graph, atoms)
             if len(parts.clusters) < len(plan.clusters):
                 plan = parts
         _carry_out(graph, plan)

@@ -23,7 +23,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import Scan
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import dims_of, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom
 from loopax.lowering.analysis.checked_steps import is_checked
 from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows
@@ -65,12 +65,12 @@ def can_be_fused(op: Any) -> bool:
 class Plan:
     """The clusters of ``graph``, whose loops consist of what ``parts`` says."""
 
-    def __init__(
-        self, graph: FunctionGraph, sizes: Sizes, parts: Callable[[Apply], list[Atom]]
-    ) -> None:
+    def __init__(self, graph: FunctionGraph, parts: Callable[[Apply], list[Atom]]) -> None:
         self.clusters: list[Cluster] = []
-        self._sizes = sizes
-        self._steps = _Steps()
+        self._dims, self._unconditional = dims_of(graph), unconditional_dims_of(graph)
+        self._checks: dict[
+            Any, bool
+        ] = {}  # of numbers of steps: whether something is checked there
         self._by_key: dict[Any, list[Cluster]] = {}
         self._of_node: dict[Apply, dict[Cluster, None]] = {}  # where the parts of a loop are
         self._masks: dict[Any, tuple[int, int]] = {}
@@ -115,9 +115,7 @@ class Plan:
                 depends |= self._of(node.inputs[0])[0]
                 whole |= depends
                 for c in self._by_key.get(key, ()):
-                    if c.bit & depends & ~own_whole and self._steps.can_be(
-                        c.n_steps, node.inputs[0]
-                    ):
+                    if c.bit & depends & ~own_whole and self._may_take(c.n_steps, node.inputs[0]):
                         whole &= ~c.bit
                 for y in atom.ys:
                     trace = node.outputs[op.n_states + y]
@@ -175,7 +173,7 @@ class Plan:
             return False
         if (whole | before) & cluster.bit:
             return False
-        if not self._steps.can_be(cluster.n_steps, atom.node.inputs[0]):
+        if not self._may_take(cluster.n_steps, atom.node.inputs[0]):
             return False
         self._add(atom, cluster, depends)
         return True
@@ -247,24 +245,20 @@ class Plan:
     def _key(self, node: Apply) -> Any:
         """What loops have in common that can be one: the number of steps, and how they are run."""
         op: Any = node.op
-        return self._sizes.of(node.inputs[0]), op.options.unroll, op.options.checkpoint
+        return self._dims.value(node.inputs[0]), op.options.unroll, op.options.checkpoint
 
+    def _may_take(self, n_steps: Any, own: Any) -> bool:
+        """Whether a loop of ``own`` steps may take ``n_steps``, which are as many.
 
-class _Steps:
-    """Whether a loop may take its number of steps from another one, which has the same `Size`."""
-
-    def __init__(self) -> None:
-        self._plain = Sizes()
-        self._checks: dict[Any, bool] = {}
-
-    def can_be(self, n_steps: Any, own: Any) -> bool:
-        """Whether no error gets lost with ``own``: that of a check, or of a negative number."""
+        No error gets lost with ``own`` then: that of a check, or of a negative number.
+        """
         if n_steps is own:
             return True
         if self._is_checked(n_steps) or self._is_checked(own):
             return False
-        size = self._plain.of(own)
-        return self._plain.of(n_steps) == size or self._plain.at_least(size)
+        dims = self._unconditional
+        expr = dims.value(own)
+        return dims.value(n_steps) == expr or dims.at_least(expr)
 
     def _is_checked(self, n_steps: Any) -> bool:
         if n_steps not in self._checks:

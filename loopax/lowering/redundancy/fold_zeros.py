@@ -36,7 +36,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
@@ -64,9 +64,7 @@ def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
         if outside(x)
     }
     assumed = [
-        k
-        for k, x in enumerate(given.states)
-        if _is_float(x) and outside(x) and _keeps_shape(args.states[k], outs.states[k])
+        k for k, x in enumerate(given.states) if _is_float(x) and outside(x) and _keeps_shape(op, k)
     ]
     if not assumed and not fixed:
         return
@@ -83,26 +81,9 @@ def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
     _rebuild(graph, node, assumed, fixed)
 
 
-def _keeps_shape(state: Any, following: Any) -> bool:
-    """Whether a state has after each step the shape that it had before."""
-    sizes = Sizes()
-
-    def same(axis: int) -> bool:
-        stack, seen = [following], set()
-        while stack:
-            v = stack.pop()
-            if v is state or sizes.length(v, axis) == sizes.length(state, axis):
-                return True
-            op: Any = None if v.owner is None else v.owner.op
-            if isinstance(op, Elemwise):  # of those that are not broadcast one tells the length
-                found = [x for x in v.owner.inputs if x.type.shape[axis] != 1]
-            else:
-                found = v.owner.inputs[:1] if isinstance(op, IncSubtensor | SpecifyShape) else []
-            stack += [x for x in found if x not in seen]
-            seen.update(found)
-        return False
-
-    return all(n is not None or same(k) for k, n in enumerate(state.type.shape))
+def _keeps_shape(op: Scan, k: int) -> bool:
+    """Whether state ``k`` has after each step the shape that it had before."""
+    return all(body_dims(op).keeps(k, axis) for axis in range(op.args.states[k].type.ndim))
 
 
 def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[Any]) -> None:
@@ -116,7 +97,11 @@ def _rebuild(graph: FunctionGraph, node: Apply, assumed: list[int], fixed: set[A
     finals = {}
     kept = [v for k, v in enumerate(node.outputs) if k not in assumed and graph.clients.get(v)]
     # Where nothing else is read of the loop, its errors have to be raised without it.
-    errors = [] if kept else step_conditions(op, op.split_inputs(node.inputs), Sizes())
+    errors = (
+        []
+        if kept
+        else step_conditions(op, op.split_inputs(node.inputs), unconditional_dims_of(graph))
+    )
     for k in assumed:
         state = loop.states[k]
         finals[state.final] = checked(state.init, errors)

@@ -45,7 +45,7 @@ from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trace_shapes
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import dims_of
 from loopax.lowering.analysis.equal_rows import filled
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
@@ -58,20 +58,18 @@ def hoist_invariants(graph: FunctionGraph) -> None:
     So what leaves an inner loop leaves the ones around it too.
     """
     map_bodies(graph, hoist_invariants)
-    loops = [node for node in graph.toposort() if isinstance(node.op, Scan)]
-    sizes = Sizes(graph) if loops else None
-    for node in loops:
-        new = _hoisted(node, sizes)
-        if new:
+    dims = dims_of(graph)
+    for node in graph.toposort():
+        if isinstance(node.op, Scan) and (new := _hoisted(node, dims)):
             replace_outputs(graph, new, "hoist_invariants")
 
 
-def _hoisted(node: Apply, sizes: Any) -> dict[Any, Any]:
+def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of a loop that computes less, or nothing if it computes all anew."""
     op: Any = node.op
     if op.options.truncate_gradient >= 0:
         return {}
-    always = sizes.at_least(sizes.of(node.inputs[0]), 1)
+    always = dims.at_least(dims.value(node.inputs[0]), 1)
     body = op.fgraph
     if not _Invariants(body.toposort(), body.outputs, op.args.consts, always).leave():
         return {}  # nothing was copied to see that

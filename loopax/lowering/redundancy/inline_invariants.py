@@ -38,7 +38,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims, dims_of, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import is_checked
 from loopax.lowering.analysis.equal_rows import filled, row_of
 from loopax.lowering.bodies import map_bodies
@@ -64,7 +64,7 @@ def _inline(graph: FunctionGraph) -> bool:
         return False
     # That no loop takes fewer than 0 steps is what a loop checks: to take something out of its loop
     # it must be known without.
-    within, without = Sizes(graph), Sizes()
+    within, without = dims_of(graph), unconditional_dims_of(graph)
     changed = False
     for node in loops:
         ports = _Ports(graph, node, within, without)
@@ -176,9 +176,9 @@ def _substitute(loop: OpenLoop, old: Any, new: Any) -> None:
 
 
 class _Ports:
-    """What can be done to the ports of one loop, whose sizes are those of ``node``."""
+    """What can be done to the ports of one loop, whose dims are those of ``node``."""
 
-    def __init__(self, graph: FunctionGraph, node: Apply, within: Sizes, without: Sizes) -> None:
+    def __init__(self, graph: FunctionGraph, node: Apply, within: Dims, without: Dims) -> None:
         self.graph, self.node = graph, node
         self.within, self.without = within, without
         self.is_cut = node.op.options.truncate_gradient >= 0  # type: ignore[attr-defined]
@@ -194,7 +194,7 @@ class _Ports:
     def lengths_hold(self) -> bool:
         """Whether `check_lengths` has nothing to raise, in any run."""
         given = self.node.op.split_inputs(self.node.inputs)  # type: ignore[attr-defined]
-        n = self.without.of(given.n_steps)
+        n = self.without.value(given.n_steps)
         return (
             n.constant != UNBOUNDED
             and not is_checked(self.node.inputs[0])
@@ -210,10 +210,10 @@ class _Ports:
         for x in loop.rows:
             if self.is_cut and not isinstance(x.outer, Constant):
                 continue
-            row = row_of(x.outer)
+            row = row_of(x.outer, self.without)
             if row is None or not x.inner.type.is_super(row.type):
                 continue
-            if self.within.length(x.outer) == self.within.of(loop.n_steps):
+            if self.within.length(x.outer) == self.within.value(loop.n_steps):
                 found.append(_Uniform(x, row))
         return found
 
@@ -253,7 +253,7 @@ class _Ports:
                 continue
             if v in rows:
                 trace = rows[v]
-                if self.without.length(trace) != self.without.of(loop.n_steps):
+                if self.without.length(trace) != self.without.value(loop.n_steps):
                     continue  # the step that reads it may be all that asks for its length
             elif v is loop.i:
                 trace = pt.arange(loop.n_steps, dtype="int64")

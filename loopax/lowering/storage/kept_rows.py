@@ -23,13 +23,18 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import ScanArgs
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.shapes import trace_shapes
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims
 from loopax.lowering.access.trace_reads import Read, Reads, has_rows
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
 
 def keep_in_states(
-    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, sizes: Sizes, why: str
+    graph: FunctionGraph,
+    node: Apply,
+    reads: dict[int, Reads],
+    shapes: Any,
+    dims: Dims,
+    why: str,
 ) -> Apply:
     """Leave the traces of ``node`` in ``reads``, by number, unmade: nothing else is read of them.
 
@@ -44,7 +49,7 @@ def keep_in_states(
     for k, found in reads.items():
         ends = {back: [finals[id(s)] for s in states] for back, states in kept[k].items()}
         for read in found.rows:
-            pairs[read.out] = _value(read, ends[read.back], partial(has_rows, node, sizes), n)
+            pairs[read.out] = _value(read, ends[read.back], partial(has_rows, node, dims), n)
         for asked in found.shapes:
             pairs[asked.outputs[0]] = shape_of(asked, n, shapes[k])
     replace_outputs(graph, pairs, why)

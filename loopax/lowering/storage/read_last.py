@@ -27,7 +27,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import Scan
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import Dims, dims_of
 from loopax.lowering.access.trace_reads import Reads, has_rows, reads_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
@@ -36,27 +36,26 @@ from loopax.lowering.storage.kept_rows import keep_in_states, trailing_shapes
 
 def read_last(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    nodes = [n for n in graph.toposort() if isinstance(n.op, Scan) and n.op.n_ys]
-    sizes = Sizes(graph) if nodes else None
-    for node in nodes:
-        if sizes is not None and node in graph.apply_nodes:
-            _read_last(graph, node, sizes)
+    dims = dims_of(graph)
+    for node in graph.toposort():
+        if isinstance(node.op, Scan) and node.op.n_ys and node in graph.apply_nodes:
+            _read_last(graph, node, dims)
     map_bodies(graph, read_last)
 
 
-def _read_last(graph: FunctionGraph, node: Apply, sizes: Sizes) -> None:
+def _read_last(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     op: Any = node.op
     last_is_back = not op.options.reverse
-    reads = {k: reads_of(graph, node, k, sizes) for k in range(op.n_ys)}
+    reads = {k: reads_of(graph, node, k, dims) for k in range(op.n_ys)}
     only = {k: found for k, found in reads.items() if _is_last(found, last_is_back)}
     if only:
         shapes = trailing_shapes(node)
         only = {k: found for k, found in only.items() if shapes[k] is not None}
     for k, found in reads.items():
-        if k not in only and has_rows(node, sizes, 1):
+        if k not in only and has_rows(node, dims, 1):
             _from_final(graph, node, k, found, last_is_back)
     if only:
-        keep_in_states(graph, node, only, shapes, sizes, "read_last")
+        keep_in_states(graph, node, only, shapes, dims, "read_last")
 
 
 def _is_last(found: Reads, last_is_back: bool) -> bool:

@@ -36,8 +36,7 @@ from loopax.ir import Scan
 from loopax.ir.effects import Errors, Speculation, errors, speculation
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.size import Clipped, Length, Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, Dims, Length, dims_of
 from loopax.lowering.access.trace_reads import Reads, reads_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
@@ -48,17 +47,16 @@ _STATES = 4  # rows that are kept as states; each is copied at every step
 
 def read_rows(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    nodes = [n for n in graph.toposort() if isinstance(n.op, Scan) and n.op.n_ys]
-    sizes = Sizes(graph) if nodes else None
-    for node in nodes:
-        if sizes is not None and node in graph.apply_nodes:
-            _read_rows(graph, node, sizes)
+    dims = dims_of(graph)
+    for node in graph.toposort():
+        if isinstance(node.op, Scan) and node.op.n_ys and node in graph.apply_nodes:
+            _read_rows(graph, node, dims)
     map_bodies(graph, read_rows)
 
 
-def _read_rows(graph: FunctionGraph, node: Apply, sizes: Sizes) -> None:
+def _read_rows(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     op: Any = node.op
-    reads = {k: reads_of(graph, node, k, sizes) for k in range(op.n_ys)}
+    reads = {k: reads_of(graph, node, k, dims) for k in range(op.n_ys)}
     reads = {k: found for k, found in reads.items() if found.whole or found.rows or found.shapes}
     some = {k: found for k, found in reads.items() if not found.whole and found.rows}
     if not some:
@@ -75,41 +73,37 @@ def _read_rows(graph: FunctionGraph, node: Apply, sizes: Sizes) -> None:
         for k, found in some.items()
         if found.most(True) <= _STATES
         and found.most(False) <= _STATES
-        and _is_longer(node, sizes, most)
+        and _is_longer(node, dims, most)
     }
-    if len(some) == len(reads) and _can_be_cut(node, sizes, max(rows.values())):
+    if len(some) == len(reads) and _can_be_cut(node, dims, max(rows.values())):
         if not rows[last] and rows[first] and _is_all(graph, node, some):
-            return _take_fewer_steps(graph, node, some, shapes, rows[first], sizes)
+            return _take_fewer_steps(graph, node, some, shapes, rows[first], dims)
         if not rows[first] and len(few) < len(some) and not op.stops:
-            return _split(graph, node, some, shapes, rows[last], sizes)
+            return _split(graph, node, some, shapes, rows[last], dims)
     if few:
-        left = keep_in_states(graph, node, few, shapes, sizes, "read_rows")
-        _read_rows(graph, left, sizes)  # of which more may be possible
+        left = keep_in_states(graph, node, few, shapes, dims, "read_rows")
+        _read_rows(graph, left, dims)  # of which more may be possible
 
 
-def _is_longer(node: Apply, sizes: Sizes, rows: int) -> bool:
+def _is_longer(node: Apply, dims: Dims, rows: int) -> bool:
     """Whether a trace may have twice as many rows, or more."""
-    return not sizes.at_least(Size(offset=2 * rows - 1) - sizes.of(node.inputs[0]))
+    return not dims.at_least(DimExpr(offset=2 * rows - 1) - dims.value(node.inputs[0]))
 
 
-def _can_be_cut(node: Apply, sizes: Sizes, rows: int) -> bool:
+def _can_be_cut(node: Apply, dims: Dims, rows: int) -> bool:
     op: Any = node.op
-    length = sizes.of(node.inputs[0])
+    length = dims.value(node.inputs[0])
     return (
         op.options.truncate_gradient < 0
         and all(isinstance(r.type, DenseTensorType) for r in op.args.rows)
-        and _is_longer(node, sizes, rows)
-        and (sizes.at_least(length, rows) or _is_static(length))
+        and _is_longer(node, dims, rows)
+        and (dims.at_least(length, rows) or _is_static(length))
     )
 
 
-def _is_static(size: Size) -> bool:
+def _is_static(expr: DimExpr) -> bool:
     """Whether only lengths of inputs are in it."""
-    return all(
-        (isinstance(atom, Length) and atom.of.owner is None)
-        or (isinstance(atom, Clipped) and _is_static(atom.a) and _is_static(atom.b))
-        for atom, _ in size.terms
-    )
+    return all(isinstance(v, Length) and v.of.owner is None for v in expr.roots())
 
 
 # -- fewer steps -------------------------------------------------------------------------------------
@@ -138,13 +132,18 @@ def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:
 
 
 def _take_fewer_steps(
-    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, sizes: Sizes
+    graph: FunctionGraph,
+    node: Apply,
+    reads: dict[int, Reads],
+    shapes: Any,
+    rows: int,
+    dims: Dims,
 ) -> None:
     op: Any = node.op
-    length = sizes.of(node.inputs[0])
-    if any(sizes.length(x) != length for x in op.split_inputs(node.inputs).sequences):
+    length = dims.value(node.inputs[0])
+    if any(dims.length(x) != length for x in op.split_inputs(node.inputs).sequences):
         return  # a sequence of another length raises
-    steps = _at_most(node, sizes, rows)
+    steps = _at_most(node, dims, rows)
     first = node.inputs[0] - steps if op.options.reverse else None
     loop = _part(
         node, steps, first, slice(first, None) if op.options.reverse else slice(steps), reads
@@ -152,10 +151,10 @@ def _take_fewer_steps(
     replace_outputs(graph, _rows_of(node, loop, rebound(loop)[1], reads, shapes), "read_rows")
 
 
-def _at_most(node: Apply, sizes: Sizes, rows: int) -> Any:
+def _at_most(node: Apply, dims: Dims, rows: int) -> Any:
     """The number of steps, or ``rows`` where it is less."""
     n = node.inputs[0]
-    if sizes.at_least(sizes.of(n), rows):
+    if dims.at_least(dims.value(n), rows):
         return pt.constant(rows, dtype="int64")
     return pt.minimum(n, rows)
 
@@ -164,10 +163,15 @@ def _at_most(node: Apply, sizes: Sizes, rows: int) -> Any:
 
 
 def _split(
-    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, sizes: Sizes
+    graph: FunctionGraph,
+    node: Apply,
+    reads: dict[int, Reads],
+    shapes: Any,
+    rows: int,
+    dims: Dims,
 ) -> None:
     op: Any = node.op
-    late = _at_most(node, sizes, rows)
+    late = _at_most(node, dims, rows)
     early = node.inputs[0] - late
     if op.options.reverse:  # the first steps are on the last rows
         head = _part(node, early, late, slice(late, None), {})

@@ -23,8 +23,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Join
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.ir.sizes.size import Size
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import DimExpr, dims_of
 from loopax.lowering.access.pieces import Pieces
 from loopax.lowering.access.row_pieces import NONE, ONE, Rows, Window, backwards
 from loopax.lowering.bodies import map_bodies
@@ -47,7 +46,7 @@ class _Found(NamedTuple):
 def state_traces(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     if any(isinstance(node.op, Join) for node in graph.apply_nodes):
-        pieces = Pieces(Sizes(graph))
+        pieces = Pieces(dims_of(graph))
         loops = [node for node in graph.toposort() if can_be_fused(node.op)]
         found = {node: _states_of(graph, node, pieces) for node in loops}
         # Only now: what is known of the rows is said of the variables that were there.
@@ -60,7 +59,7 @@ def state_traces(graph: FunctionGraph) -> None:
 def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found]:
     """What is pieced together of the traces of the states of ``node``."""
     op: Any = node.op
-    n = pieces.sizes.of(node.inputs[0])
+    n = pieces.dims.value(node.inputs[0])
     given, made = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
     found = []
     for after, group, ends in (
@@ -103,7 +102,7 @@ def _read_from(graph: FunctionGraph, trace: Any) -> list[Any]:
 class _Shifted:
     """The rows of ``trace`` but the first, then ``end``; not ``last``: ``end``, then all but the last."""
 
-    def __init__(self, pieces: Pieces, trace: Any, end: Any, n: Size, last: bool) -> None:
+    def __init__(self, pieces: Pieces, trace: Any, end: Any, n: DimExpr, last: bool) -> None:
         self._pieces, row = pieces, pieces.as_row(end)
         self._start, self._count = ONE if last else NONE, n
         whole, part = Window(trace, NONE, n, 1), Window(trace, self._start, n - 1, 1)

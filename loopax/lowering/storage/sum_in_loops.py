@@ -34,7 +34,7 @@ from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.checked import Checked
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
-from loopax.ir.sizes.sizes import Sizes
+from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fusion.fusion_plan import can_be_fused
@@ -48,7 +48,7 @@ def sum_in_loops(graph: FunctionGraph) -> None:
     if any(can_be_fused(node.op) for node in graph.apply_nodes):
         order = {node: k for k, node in enumerate(graph.toposort())}
         for node in order:
-            if _is_sum(node) and (new := _in_loop(node, order)) is not None:
+            if _is_sum(node) and (new := _in_loop(graph, node, order)) is not None:
                 replace_outputs(graph, {node.outputs[0]: new}, "sum_in_loops")
     map_bodies(graph, sum_in_loops)
 
@@ -64,7 +64,7 @@ def _is_sum(node: Apply) -> bool:
     )
 
 
-def _in_loop(node: Apply, order: dict[Apply, int]) -> Any:
+def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
     """The same sum, by a loop over the rows of a trace; None where there is no trace."""
     leaves = _leaves(node.inputs[0])
     if leaves is None:
@@ -73,7 +73,7 @@ def _in_loop(node: Apply, order: dict[Apply, int]) -> Any:
     if loops:
         return _added_up(node, node.inputs[0], max(loops, key=lambda n: order.get(n, -1)))
     joins = [v for v in leaves if _joins_trace(v)]
-    return _in_parts(node, joins[0], leaves) if len(joins) == 1 else None
+    return _in_parts(graph, node, joins[0], leaves) if len(joins) == 1 else None
 
 
 def _leaves(x: Variable) -> list[Any] | None:
@@ -140,11 +140,11 @@ def _parts(v: Any) -> Sequence[Any] | None:
     return parts if axis in (0, -v.type.ndim) else None
 
 
-def _in_parts(node: Apply, join: Any, leaves: Sequence[Any]) -> Any:
+def _in_parts(graph: FunctionGraph, node: Apply, join: Any, leaves: Sequence[Any]) -> Any:
     """The sum of the sums over the parts of ``join``; what else there is of rows is cut likewise."""
     parts = _parts(join)
     assert parts is not None
-    sizes = Sizes()
+    dims = unconditional_dims_of(graph)
     # Nothing here may ask a trace for its length: then its loop would have to run before the sum.
     lengths = [p.owner.inputs[0] if _is_trace(p) else p.shape[0] for p in parts]
     total: Any = pt.add(*lengths) if len(lengths) > 1 else lengths[0]
@@ -152,7 +152,7 @@ def _in_parts(node: Apply, join: Any, leaves: Sequence[Any]) -> Any:
     for v in leaves:
         if v is join:
             continue
-        same = sizes.length(v) == sizes.length(join)
+        same = dims.length(v) == dims.length(join)
         error = "Input dimension mismatch: the lengths of two axes differ"
         others[v] = v if same else Checked(ValueError, error)(v, pt.eq(v.shape[0], total))
     terms, start = [], pt.constant(0, dtype="int64")

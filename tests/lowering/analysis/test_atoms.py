@@ -5,7 +5,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import scan
-from loopax.ir.sizes.sizes import Sizes
 from loopax.lowering.analysis.atoms import atoms, whole
 from loopax.lowering.fusion.fusion_plan import Plan, can_be_fused
 from tests.compare import loops
@@ -102,7 +101,7 @@ def test_a_generator_keeps_a_loop_whole():
 
 
 def plan(*outputs, inputs=(x, y, s, a)):
-    return Plan(graph_of(*outputs, inputs=inputs), Sizes(), atoms)
+    return Plan(graph_of(*outputs, inputs=inputs), atoms)
 
 
 def first(**options):
@@ -137,7 +136,7 @@ def test_other_steps_and_other_directions_are_other_clusters():
 def test_a_variable_depends_on_the_clusters_it_follows_from():
     f, ys = first()
     graph = graph_of(f, pt.sin(ys), y * 2)
-    found = Plan(graph, Sizes(), atoms)
+    found = Plan(graph, atoms)
     (cluster,) = found.clusters
     assert [found.depends(v, cluster) for v in graph.outputs] == [True, True, False]
 

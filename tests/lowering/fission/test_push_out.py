@@ -282,7 +282,7 @@ def test_errors_before_the_states():
 def test_the_trace_of_a_loop_that_stops():
     """A function of its rows alone leaves; what could not be checked in JAX does not."""
     _, ys, _ = scan(lambda c, r: (c + r, c * r, c > 0.1), s, x)
-    # 3.3 puts n_done in the place of the trace's length, which no Size says is the same.
+    # 3.3 puts n_done in the place of the trace's length, which no DimExpr says is the same.
     alone = pushed(loopax.map(lambda r: pt.sin(r), ys), stable=False)
     assert len(loops(alone)) == 1
     assert not loops(pushed(loopax.map(lambda r: r * 2, x[x > 0]), stable=False))

@@ -1,0 +1,127 @@
+"""A `DimExpr`: a length or a number of steps, as an affine expression over dimension variables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+
+from loopax.ir import Scan
+
+
+class Length(NamedTuple):
+    """The length of a variable along an axis, as a dimension variable."""
+
+    of: Variable
+    axis: int
+
+
+def asked_length(v: Any) -> Length | None:
+    """The length that the integer scalar ``v`` reads off an array, None where it is anything else."""
+    node: Any = v.owner
+    if node is None or not isinstance(node.op, Shape_i | Subtensor | DimShuffle) or v.type.ndim:
+        return None
+    x = node.inputs[0]
+    if isinstance(node.op, Shape_i):
+        return Length(x, node.op.i)
+    if x.owner is None or not isinstance(x.owner.op, Shape):
+        return None
+    (array,) = x.owner.inputs
+    if isinstance(node.op, DimShuffle):  # of an array of one axis
+        return Length(array, 0)
+    (index,) = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+    axis = int(index.data) if isinstance(index, Constant) else array.type.ndim
+    return Length(array, axis) if 0 <= axis < array.type.ndim else None
+
+
+class Clipped(NamedTuple):
+    """The larger (``largest``) or smaller of two expressions, as a dimension variable."""
+
+    largest: bool
+    a: DimExpr
+    b: DimExpr
+
+
+@dataclass(frozen=True)
+class DimExpr:
+    """``offset`` and the dimension variables, with how often each counts.
+
+    A dimension variable is an integer scalar of a graph, a `Length` or a `Clipped`.
+
+    >>> (DimExpr.variable("n") + 2 - DimExpr.variable("n")).constant
+    2
+    """
+
+    terms: frozenset[tuple[Any, int]] = frozenset()
+    offset: int = 0
+
+    @classmethod
+    def variable(cls, variable: Any) -> DimExpr:
+        """``variable`` itself."""
+        return cls(frozenset([(variable, 1)]))
+
+    @property
+    def constant(self) -> int | None:
+        """The number that it is, None where it is not the same in every run."""
+        return None if self.terms else self.offset
+
+    @property
+    def only_variable(self) -> Any:
+        """The dimension variable that it is, None where it is anything else."""
+        ((variable, k), *others) = self.terms or [(None, 1)]
+        return variable if k == 1 and not others and not self.offset else None
+
+    def roots(self) -> list[Any]:
+        """What it follows from: its dimension variables, and those of the `Clipped` ones among them."""
+        found: list[Any] = []
+        for v, _ in self.terms:
+            found += [*v.a.roots(), *v.b.roots()] if isinstance(v, Clipped) else [v]
+        return found
+
+    def __add__(self, other: DimExpr | int) -> DimExpr:
+        if isinstance(other, int):
+            return DimExpr(self.terms, self.offset + other)
+        offset = self.offset + other.offset
+        if not (self.terms and other.terms):  # most are; without it half of the time is for dicts
+            return DimExpr(self.terms or other.terms, offset)
+        counts = dict(self.terms)
+        for variable, k in other.terms:
+            counts[variable] = counts.get(variable, 0) + k
+        return DimExpr(frozenset((v, k) for v, k in counts.items() if k), offset)
+
+    def __mul__(self, k: int) -> DimExpr:
+        if not k:
+            return DimExpr()
+        return DimExpr(frozenset((v, k * n) for v, n in self.terms), k * self.offset)
+
+    def __neg__(self) -> DimExpr:
+        return self * -1
+
+    def __sub__(self, other: DimExpr | int) -> DimExpr:
+        if isinstance(other, DimExpr) and self.terms == other.terms:
+            return DimExpr(offset=self.offset - other.offset)
+        return self + -other
+
+
+def total(expressions: Iterable[DimExpr]) -> DimExpr:
+    """The sum of ``expressions``."""
+    found = DimExpr()
+    for expression in expressions:
+        found = found + expression
+    return found
+
+
+def counts_steps(variable: Any) -> bool:
+    """Whether ``variable`` is the number of steps that a loop has taken before it stopped."""
+    node = variable.owner if isinstance(variable, Variable) else None
+    return (
+        node is not None
+        and isinstance(node.op, Scan)
+        and node.op.stops
+        and variable is node.outputs[-2]
+    )

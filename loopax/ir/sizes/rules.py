@@ -1,0 +1,43 @@
+"""What the ops say of dimensions, a rule for each class of them.
+
+An op that has no rule says nothing: its dimensions are dimension variables of their own. A rule may be
+registered wherever the op is known, beside its conversion to a backend say:
+
+    @length_rule.register(Tile)
+    def length_of_tile(op, dims, node, x, axis): ...
+
+``dims`` is the `Dims` that asks. A rule reads its own node, and asks ``dims`` for all that is behind
+it, so that the answer is dropped where something there changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+from loopax.ir.sizes.dim_expr import DimExpr
+
+
+@singledispatch
+def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | None:
+    """The length along ``axis`` of ``x``, an output of ``node``; None where nobody can tell."""
+    return None
+
+
+@singledispatch
+def length_inputs(op: Any, node: Any) -> Sequence[Any]:
+    """The inputs of ``node`` that are lengths of what it makes, or bounds of the rows that it takes."""
+    return ()
+
+
+@singledispatch
+def value_rule(op: Any, dims: Any, node: Any) -> DimExpr | None:
+    """The integer scalar that ``node`` makes; None where nobody can tell."""
+    return None
+
+
+@singledispatch
+def arithmetic_rule(op: Any, dims: Any, inputs: Any) -> DimExpr | None:
+    """What the scalar op ``op`` makes of integers where it does not wrap around; None as above."""
+    return None

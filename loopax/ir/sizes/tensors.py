@@ -1,0 +1,128 @@
+"""The length of a tensor along an axis, by the op that made it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.basic import Constant
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, Split
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+
+from loopax.ir.compat import joined_rows
+from loopax.ir.rows import FitRows, KeepRows
+from loopax.ir.sizes.analysis import Dims, is_integer
+from loopax.ir.sizes.dim_expr import DimExpr, total
+from loopax.ir.sizes.rules import length_inputs, length_rule
+from loopax.ir.sizes.scalars import element
+
+length_rule.register(IncSubtensor | CheckAndRaise | SpecifyShape)(
+    lambda op, dims, node, x, axis: dims.length(node.inputs[0], axis)
+)
+
+
+@length_rule.register(Elemwise)
+def _elementwise(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    # A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
+    lengths = [dims.length(v, axis) for v in node.inputs if v.type.shape[axis] != 1]
+    constant = [n for n in lengths if n.constant is not None]
+    return next(iter([*constant, *lengths]), None)
+
+
+@length_rule.register(DimShuffle)
+def _transposed(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
+    place = op.new_order[axis]
+    return DimExpr(offset=1) if place == "x" else dims.length(node.inputs[0], place)
+
+
+@length_rule.register(CAReduce)
+def _reduced(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    if op.axis is None:
+        return None
+    kept = [k for k in range(node.inputs[0].type.ndim) if k not in op.axis]
+    return dims.length(node.inputs[0], kept[axis])
+
+
+@length_rule.register(Blockwise)
+def _batched(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    return _product(op, dims, node, x, axis) if isinstance(op.core_op, Dot) else None
+
+
+@length_rule.register(Dot)
+def _product(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    a, b = node.inputs
+    if max(a.type.ndim, b.type.ndim) > 2:
+        return None
+    if axis == 0 and a.type.ndim == 2:
+        return dims.length(a, 0)
+    return dims.length(b, b.type.ndim - 1) if x.type.ndim else None
+
+
+# -- lengths that are given --------------------------------------------------------------------------
+
+
+length_rule.register(Alloc)(lambda op, dims, node, x, axis: dims.value(node.inputs[1 + axis]))
+length_rule.register(AllocEmpty)(lambda op, dims, node, x, axis: dims.value(node.inputs[axis]))
+
+length_inputs.register(Alloc)(lambda op, node: node.inputs[1:])
+length_inputs.register(AllocEmpty)(lambda op, node: node.inputs)
+length_inputs.register(ARange)(lambda op, node: node.inputs[1:2])
+length_inputs.register(FitRows | KeepRows)(lambda op, node: node.inputs[-1:])
+
+
+@length_rule.register(ARange)
+def _counted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    if not all(map(is_integer, node.inputs)):
+        return None
+    start, stop, step = map(dims.value, node.inputs)
+    return dims.clipped(True, stop - start, DimExpr()) if step.constant == 1 else None
+
+
+@length_rule.register(FitRows | KeepRows)  # which take a negative length for 0
+def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
+    if axis:
+        return dims.length(node.inputs[0], axis)
+    return dims.clipped(True, dims.value(node.inputs[-1]), DimExpr())
+
+
+# -- parts and wholes --------------------------------------------------------------------------------
+
+
+@length_rule.register(Subtensor)
+def _read(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    source, *given = node.inputs
+    at = axis
+    for k, entry in enumerate(indices_from_subtensor(given, op.idx_list)):
+        if not isinstance(entry, slice):
+            at += 1
+        elif k == at:
+            window = dims.window(source, entry, k)
+            return None if window is None else window[1]
+    return dims.length(source, at)
+
+
+@length_inputs.register(Subtensor | IncSubtensor)
+def _bounds(op: Any, node: Any) -> list[Any]:
+    given = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
+    slices = [k for k in indices_from_subtensor(given, op.idx_list) if isinstance(k, slice)]
+    return [bound for k in slices for bound in (k.start, k.stop) if bound in given]
+
+
+@length_rule.register(Join)
+def _joined(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    pieces = None if axis else joined_rows(node)
+    return None if pieces is None else total(map(dims.length, pieces))
+
+
+@length_rule.register(Split)
+def _split(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
+    along = getattr(op, "axis", None)  # 3.3 made it a property; in 3.0 it is the second input
+    if along is None and isinstance(node.inputs[1], Constant):
+        along = int(node.inputs[1].data)
+    if axis or along != 0:
+        return None
+    return element(dims, node.inputs[-1], node.outputs.index(x))
