@@ -130,8 +130,9 @@ def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any
     )
     outputs = loop.outputs()
     body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
-    while sums := _sums_of_rows(body):  # ends: what is taken first is one term of the rest
-        outputs = replaced(outputs, sums)
+    new = _with_rows_first(body, outputs)
+    if new != outputs:
+        outputs = new
         body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
     found = _frontier(body, outputs)
     if not found:
@@ -148,20 +149,30 @@ def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any
     return loop.close()
 
 
-def _sums_of_rows(body: RowWiseBody) -> dict[Any, Any]:
-    """Sums and products of rows, constants and what follows from a state -> what is of rows first."""
-    found: dict[Any, Any] = {}
+def _with_rows_first(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
+    """``outputs``, of sums and products those terms first that follow from rows and constants alone."""
+    new: dict[Any, Any] = {}
     for node in body.nodes:
-        op: Any = node.op
-        if node in body.rules or not isinstance(op, Elemwise) or len(node.inputs) < 3:
-            continue
-        if isinstance(op.scalar_op, ps.Add | ps.Mul) and len(node.outputs) == 1:
-            same = [v for v in node.inputs if v.type == node.outputs[0].type]
-            first = [v for v in same if v in body]
-            rest = [v for v in node.inputs if v not in first]
-            if rest and len(first) > 1 and any(body.varies.get(v, False) for v in first):
-                found[node.outputs[0]] = op(op(*first), *rest)
-    return found
+        inputs = [new.get(v, v) for v in node.inputs]
+        if first := _terms_of_rows(body, node):
+            op: Any = node.op
+            rest = [x for v, x in zip(node.inputs, inputs, strict=True) if v not in first]
+            new[node.outputs[0]] = op(op(*first), *rest)
+        elif inputs != node.inputs:
+            new.update(zip(node.outputs, node.clone_with_new_inputs(inputs).outputs, strict=True))
+    return [new.get(v, v) for v in outputs]
+
+
+def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
+    """Of a sum or product that follows from a state, the terms that do not; none where they are few."""
+    op: Any = node.op
+    if node in body.rules or not isinstance(op, Elemwise) or len(node.inputs) < 3:
+        return []
+    if not isinstance(op.scalar_op, ps.Add | ps.Mul) or len(node.outputs) != 1:
+        return []
+    first = [v for v in node.inputs if v.type == node.outputs[0].type and v in body]
+    is_part = 1 < len(first) < len(node.inputs)
+    return first if is_part and any(body.varies.get(v, False) for v in first) else []
 
 
 def _frontier(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
