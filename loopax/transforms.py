@@ -22,6 +22,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
         A function of PyTensor variables, in pytrees; or what `loopax.jaxify` returns: of JAX it is what
         ``jax.vmap`` makes of it, of native code one of the same kind, compiled anew. A loop in it becomes
         one loop over batched states: rows that stop after different numbers of steps stop on their own.
+        What has no form for a batch, rows of lengths that follow from values, lists or sparse matrices, is
+        a loop over the rows.
     in_axes, out_axes
         Which axis of each argument, and of each result, is the new one: a number, None for what is the
         same for all rows, or a pytree of these that the arguments (results) begin with. Of what is given

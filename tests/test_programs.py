@@ -10,7 +10,7 @@ import pytest
 import loopax
 from loopax.jax_backend.values.padded_array import PaddedArray
 from tests.marking import slow_where
-from tests.programs import composition, linalg, models, reference
+from tests.programs import composition, linalg, models, reference, special
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
 
 NOW = due()
@@ -116,7 +116,15 @@ def test_under_jit(program):
 
 
 # Several seconds each; the others of their themes go through the same code.
-LARGE = (linalg.solve_triangular_both_ways, models.runge_kutta)
+LARGE = (
+    linalg.solve_triangular_both_ways,
+    linalg.exponential_and_powers,
+    linalg.discrete_lyapunov,
+    linalg.batched_solve_and_cholesky,
+    models.runge_kutta,
+    models.kalman_filter,
+    special.error_functions,
+)
 
 
 @pytest.mark.parametrize("program", slow_where(LARGE.__contains__, [p for p in NOW if p.grad_wrt]))

@@ -89,7 +89,8 @@ def near(value, shape):
 
 
 @pytest.mark.parametrize(
-    "name", slow_where(("every 3", "stopping, sqrt", "branching").__contains__, CASES)
+    "name",
+    slow_where(("every 3", "stopping, sqrt", "stopping, reverse", "branching").__contains__, CASES),
 )
 def test_any_of_the_inputs_may_be_batched(name):
     case, f = case_of(name)

@@ -88,7 +88,9 @@ def test_a_loop_that_runs_backwards_is_what_the_ir_says(n):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("truncate", [1, 3, 6, 7])
+@pytest.mark.parametrize(
+    "truncate", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (6, 7))]
+)
 @pytest.mark.parametrize("checkpoint", [None, 2])
 def test_truncated_gradients_go_through_the_last_steps_taken(truncate, reverse, checkpoint):
     inputs, outs = program(reverse=reverse, truncate_gradient=truncate, checkpoint=checkpoint)

@@ -13,6 +13,7 @@ from pytensor.typed_list import TypedListType
 from loopax.frontend import import_graph, read_variables
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
+from tests.marking import slow_where
 from tests.numba_backend.interpreted import interpreted
 from tests.programs import reference
 from tests.programs.catalogue import due, raising
@@ -74,7 +75,13 @@ def check_refuses(program, function_of):
     assert program.error in kinds or program.error in str(caught.value)
 
 
-@pytest.mark.parametrize("program", [*due(), *OF_ANY_LENGTH], ids=str)
+# Written out as Python their series take seconds.
+SERIES = ("special-gradient_of_incomplete_beta", "special-gradient_of_incomplete_gamma")
+
+
+@pytest.mark.parametrize(
+    "program", slow_where(lambda p: str(p) in SERIES, [*due(), *OF_ANY_LENGTH])
+)
 def test_values_as_python(program):
     # A list that comes in is taken apart by native code: Python has no tuple of unknown length to take.
     inputs = [getattr(v, "variable", v) for v in reference.parts(program)[0]]
