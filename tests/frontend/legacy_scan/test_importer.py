@@ -460,3 +460,13 @@ def test_truncated_buffers_of_several_outputs(n):
     chex.assert_trees_all_close(
         [np.asarray(x) for x in jaxify(compiled)(*values)], compiled(*values), rtol=1e-12
     )
+
+
+def test_a_slice_of_the_shape_of_a_trace():
+    """It is no length of the trace, and no row of it."""
+    x = pt.dmatrix("x")
+    trace = pytensor.scan(lambda s: 2 * s, outputs_info=[x], n_steps=3, return_updates=False)
+    f = jaxify([x], [trace.shape[1:], trace.shape[0], trace[-1]])
+    shape, length, last = f(np.ones((2, 1)))
+    assert tuple(shape) == (2, 1) and length == 3
+    np.testing.assert_array_equal(last, np.full((2, 1), 8.0))
