@@ -5,9 +5,9 @@
     ys = scan(lambda s, r: (g(s, r), f(s, r)), s, x);  total = t + ys.sum()
 
 Condition: the state is a float, or a few, of which nothing else is read, in the step or behind it, but its
-last value; the loop does not stop and keeps no checkpoints. What it adds can leave the loop after it:
-`split_loops`, the next pass, then makes it one operation on all rows. So nothing larger is stored than a
-trace of the states that the terms are made of.
+last value; the loop does not stop and keeps no checkpoints, and the number of its steps is known before it
+runs. What it adds can leave the loop after it: `split_loops`, the next pass, then makes it one operation on
+all rows. So nothing larger is stored than a trace of the states that the terms are made of.
 
 Reason: the gradient by each constant that a step reads is such a state. XLA on the CPU runs a step as one
 function as long as it carries little, and hands it over piece by piece where it carries more: the gradient
@@ -54,7 +54,10 @@ def _sums_out(graph: FunctionGraph, known: KnownLengths) -> None:
     dims = unconditional_dims_of(graph)
     for node in graph.toposort():
         op: Any = node.op
-        if can_be_fused(op) and op.n_states and op.options.checkpoint is None:
+        if not can_be_fused(op) or not op.n_states or op.options.checkpoint is not None:
+            continue
+        # A trace of as many rows as nobody knows has room for all that there could be.
+        if known.covers(dims.value(node.inputs[0])):
             if new := _without_sums(node, dims, known):
                 replace_outputs(graph, new, "sums_out")
 
