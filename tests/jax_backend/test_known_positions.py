@@ -40,7 +40,7 @@ def expected(index, sets, y):
 
 @pytest.mark.parametrize("sets", [True, False])
 @pytest.mark.parametrize("index", INDICES, ids=str)
-@pytest.mark.parametrize("broadcast", [False, True])
+@pytest.mark.parametrize("broadcast", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_values_and_derivatives_have_no_scatter(index, sets, broadcast):
     shape = () if broadcast else X[index].shape
     y = np.random.default_rng(0).normal(size=shape)

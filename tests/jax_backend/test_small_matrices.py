@@ -71,7 +71,9 @@ PROGRAMS = {
 }
 
 
-@pytest.mark.parametrize(("n", "m"), [(1, 1), pytest.param(2, 6, marks=pytest.mark.slow), (3, 1)])
+@pytest.mark.parametrize(
+    ("n", "m"), [*(pytest.param(*nm, marks=pytest.mark.slow) for nm in ((1, 1), (2, 6))), (3, 1)]
+)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_values_and_derivatives(name, n, m):
     inputs, out, expected = PROGRAMS[name]

@@ -47,7 +47,7 @@ def reduced():
     yield from (b.all(), b.any(), pt.dot(M, M.T), pt.sqr(i), pt.diff(i))
 
 
-@pytest.mark.parametrize("outputs", [cumulated, reduced])
+@pytest.mark.parametrize("outputs", [cumulated, pytest.param(reduced, marks=pytest.mark.slow)])
 def test_values_and_dtypes_are_those_of_numpy(outputs):
     outputs = list(outputs())
     expected = pytensor.function(INPUTS, outputs, mode=FAST_COMPILE, on_unused_input="ignore")(
