@@ -12,6 +12,8 @@ parsed, not imported: an import inside a function or under TYPE_CHECKING counts 
 """
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -176,6 +178,32 @@ def test_a_circle_is_seen(source: str) -> None:
     }
     assert import_cycle(imports_within(sources, {"p"})) == ["p.a", "p.b", "p.c", "p.a"]
     assert not import_cycle(imports_within({**sources, "p.c": "from p import d"}, {"p"}))
+
+
+USED = """
+import pkgutil, sys
+import numpy as np, pytensor.tensor as pt
+import loopax
+
+x = pt.vector("x")
+for backend in ("jax", "numba"):
+    loopax.jaxify([x], 2 * x, backend=backend)(np.ones(2))
+every = {m.name for m in pkgutil.walk_packages(loopax.__path__, "loopax.")}
+print(*sorted(every - set(sys.modules)))
+"""
+# What is imported when it is asked for: a program of its own, and PyTensor's mode NUMBA.
+ON_DEMAND = {
+    "loopax.__main__",
+    "loopax.demo.nile",
+    "loopax.demo.picture",
+    "loopax.numba_backend.pytensor_mode.conversions",
+}
+
+
+def test_use_imports_every_module() -> None:
+    """Rules register on import. A module that only tests import would be missing without a word."""
+    run = subprocess.run([sys.executable, "-c", USED], capture_output=True, text=True, check=True)
+    assert set(run.stdout.split()) == ON_DEMAND
 
 
 def test_every_folder_has_a_layer() -> None:
