@@ -81,10 +81,14 @@ class Answer:
         its gradients have the shape of what they were broadcast to.
         """
         assert self.slopes is not None
+        try:
+            slopes = self.slopes()
+        except Exception:  # PyTensor itself refuses the program with its loops
+            return False
         return all(
             np.shape(x) == y.shape
             and np.allclose(x, y, rtol=1e-4, atol=1e-5 * np.abs(y).max(initial=1))
-            for x, y in zip(found, self.slopes(), strict=True)
+            for x, y in zip(found, slopes, strict=True)
         )
 
     def _fault(self, found: Sequence[Any], dtypes: Sequence[str] | None = None) -> str | None:
