@@ -17,32 +17,22 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors, applys_between
-from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye, Nonzero, Split
+from pytensor.tensor.basic import ARange, Eye, Nonzero, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Reshape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 
 from loopax.frontend.loops.variants import map as map_rows
 from loopax.ir.batch import same_in_all_rows
 from loopax.ir.errors import LoopaxError
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
+from loopax.ir.sizes import length_inputs
 
-# Ops that make lengths of values, and from which of their inputs on they do. In a batch PyTensor puts a
-# `Blockwise` around them, which stacks what comes of each row: an error where the lengths differ.
-_FIRST_SIZE = {
-    Alloc: 1,
-    AllocEmpty: 0,
-    ARange: 0,
-    Eye: 0,
-    Nonzero: 0,
-    Repeat: 1,
-    Reshape: 1,
-    Split: 1,
-    Subtensor: 1,
-    Unique: 0,
-}
+# Ops whose lengths follow from values, beside those that `length_inputs` knows: from which of their inputs
+# on. In a batch PyTensor puts a `Blockwise` around them, which stacks what comes of each row.
+_FIRST_SIZE = {ARange: 0, Eye: 0, Nonzero: 0, Repeat: 1, Reshape: 1, Split: 1, Unique: 0}
 
 
 def batched_outputs(
@@ -103,12 +93,17 @@ def _may_stack_lengths(node: Apply) -> bool:
     ndim = op.batch_ndim(node)
     if None not in node.outputs[0].type.shape[ndim:]:
         return False
-    if isinstance(op.core_op, AdvancedSubtensor):
-        sizes = [v for v in node.inputs[1:] if v.type.dtype == "bool"]
-    else:
-        first = _FIRST_SIZE.get(type(op.core_op))
-        sizes = [] if first is None else node.inputs[first:]
-    return not all(same_in_all_rows(v, ndim) for v in sizes)
+    return not all(same_in_all_rows(v, ndim) for v in _sizes(op.core_op, node))
+
+
+def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:
+    """The inputs of ``node``, a `Blockwise` of ``core_op``, whose values make the lengths of its output."""
+    if isinstance(core_op, IncSubtensor):
+        return []  # it has those of what is written into
+    if isinstance(core_op, AdvancedSubtensor):
+        return [v for v in node.inputs[1:] if v.type.dtype == "bool"]
+    first = _FIRST_SIZE.get(type(core_op))
+    return length_inputs(core_op, node) if first is None else node.inputs[first:]
 
 
 def _nodes_between(inputs: Any, outputs: Sequence[Variable]) -> Iterator[Apply]:

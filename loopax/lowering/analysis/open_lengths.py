@@ -69,6 +69,15 @@ class KnownLengths(NamedTuple):
     all: bool
     inputs: frozenset[Variable]
 
+    @classmethod
+    def at(cls, graph: Any) -> KnownLengths:
+        """Those that a backend knows in ``graph``, a program."""
+        return cls(not has_open_lengths(graph), frozenset(graph.inputs))
+
+    def inside(self) -> KnownLengths:
+        """Those that it knows in a body: what comes in there are no inputs of the program."""
+        return self._replace(inputs=frozenset())
+
     def covers(self, expr: DimExpr) -> bool:
         roots = [
             variable.of if isinstance(variable, Length) else variable for variable, _ in expr.terms

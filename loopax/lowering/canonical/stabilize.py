@@ -207,7 +207,7 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
     make_casts_explicit(graph)
     # A loop of constants may run for long, and to run it here takes a compiler: that is for the backend.
     graph.keeps_loops = True  # type: ignore[attr-defined]  # asked by InnerGraphOp.do_constant_folding
-    if any(_is_det_of_a_batch(node) for node in graph.apply_nodes):
+    if _OF_ONE_MATRIX and any(map(_is_det_of_a_batch, graph.apply_nodes)):
         without = (*without, *_OF_ONE_MATRIX)
     with config.change_flags(
         traceback__limit=0

@@ -43,7 +43,7 @@ from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions
-from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
+from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.row_wise import repeated
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, largest
@@ -52,13 +52,13 @@ from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
 def push_out(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    known = KnownLengths(not has_open_lengths(graph), frozenset(graph.inputs))
+    known = KnownLengths.at(graph)
     _push_out(graph, known)
 
 
 def _push_out(graph: FunctionGraph, known: KnownLengths) -> None:
     # Inner ones first: a map in a map is an op on rows by the time that the outer one is looked at.
-    map_bodies(graph, partial(_push_out, known=known._replace(inputs=frozenset())))
+    map_bodies(graph, partial(_push_out, known=known.inside()))
     dims = unconditional_dims_of(graph)  # a loop that goes raises no longer for what it is asked
     for node in graph.toposort():
         if (

@@ -32,7 +32,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom, atoms
-from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
+from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.push_out import conditions_of, drop_unread, outside_of, row_traces
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, is_small_product, largest
@@ -44,11 +44,11 @@ Key = tuple[str, int]  # a state "before" the step or "after" it
 
 def split_loops(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    _split(graph, KnownLengths(not has_open_lengths(graph), frozenset(graph.inputs)))
+    _split(graph, KnownLengths.at(graph))
 
 
 def _split(graph: FunctionGraph, known: KnownLengths) -> None:
-    map_bodies(graph, partial(_split, known=known._replace(inputs=frozenset())))
+    map_bodies(graph, partial(_split, known=known.inside()))
     dims = unconditional_dims_of(graph)
     for node in graph.toposort():
         if new := leaving(node, dims, known):

@@ -35,7 +35,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.sizes import Dims, unconditional_dims_of
-from loopax.lowering.analysis.open_lengths import KnownLengths, has_open_lengths
+from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.split_loops import leaving
 from loopax.lowering.fusion.fusion_plan import can_be_fused
@@ -46,11 +46,11 @@ _MOST = 16  # numbers in a state: of more, the terms of all steps are no little 
 
 def sums_out(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    _sums_out(graph, KnownLengths(not has_open_lengths(graph), frozenset(graph.inputs)))
+    _sums_out(graph, KnownLengths.at(graph))
 
 
 def _sums_out(graph: FunctionGraph, known: KnownLengths) -> None:
-    map_bodies(graph, partial(_sums_out, known=known._replace(inputs=frozenset())))
+    map_bodies(graph, partial(_sums_out, known=known.inside()))
     dims = unconditional_dims_of(graph)
     for node in graph.toposort():
         op: Any = node.op

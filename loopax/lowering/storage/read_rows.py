@@ -132,12 +132,7 @@ def _is_all(graph: FunctionGraph, node: Apply, reads: dict[int, Reads]) -> bool:
 
 
 def _take_fewer_steps(
-    graph: FunctionGraph,
-    node: Apply,
-    reads: dict[int, Reads],
-    shapes: Any,
-    rows: int,
-    dims: Dims,
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, dims: Dims
 ) -> None:
     op: Any = node.op
     length = dims.value(node.inputs[0])
@@ -163,12 +158,7 @@ def _at_most(node: Apply, dims: Dims, rows: int) -> Any:
 
 
 def _split(
-    graph: FunctionGraph,
-    node: Apply,
-    reads: dict[int, Reads],
-    shapes: Any,
-    rows: int,
-    dims: Dims,
+    graph: FunctionGraph, node: Apply, reads: dict[int, Reads], shapes: Any, rows: int, dims: Dims
 ) -> None:
     op: Any = node.op
     late = _at_most(node, dims, rows)

@@ -76,6 +76,7 @@ def test_no_loop_where_every_row_has_one_length():
         lambda v: v[:2],
         lambda v: v[np.array([True, False, True])],
         lambda v: v[pt.argsort(v)],
+        lambda v: pt.outer(v, v)[pt.argmax(v)],
         lambda v: pt.zeros(v.shape),
     ):
         assert not loops(FunctionGraph([m], [vmap(f)(m)], clone=True))
