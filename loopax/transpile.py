@@ -23,6 +23,7 @@ def jaxify(
     jit: bool = True,
     on_missing: str = "callback",
     checks: str | None = None,
+    loops: str | None = None,
     name: str | None = None,
 ) -> Any:
     """Turn a PyTensor program into a pure callable: of JAX, or of native code.
@@ -51,7 +52,15 @@ def jaxify(
         the program runs. ``"checkify"``, the default: it is seen by ``jax.experimental.checkify``, and
         skipped without, with one warning; it costs nothing. ``"raise"``: its exception is raised, at a
         direct call as it is, under a transformation of yours as one of JAX that has its message in it.
-        ``"ignore"``: it is left out. In native code checks always raise, and ``"raise"`` is all there is.
+        ``"ignore"``: it is left out. In native code a check that is not ignored raises, and with
+        ``backend="numba"`` ``"raise"`` is all there is.
+    loops
+        In JAX, what the program runs as on the CPU. ``"xla"``, the default: JAX's operations, with its
+        loops as ``lax.scan`` and ``lax.while_loop``. ``"native"``: one call of native code, compiled by
+        Numba, which JAX's transformations take all the same; it is faster where a step is small. On other
+        platforms, where the function is exported, and where a program has something that is no array, or
+        an op that nothing native is known for, it is JAX's operations nevertheless. The environment's
+        ``LOOPAX_LOOPS`` is another default.
     name
         The ``__name__`` of the callable.
 
@@ -78,7 +87,7 @@ def jaxify(
     array(5.)
     """
     chosen = backend_named(backend)
-    build = Builder(chosen, chosen.options(jit, on_missing, checks))
+    build = Builder(chosen, chosen.options(jit, on_missing, checks=checks, loops=loops))
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)

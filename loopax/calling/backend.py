@@ -64,9 +64,9 @@ class Backend:
         Those that a program goes through, in order.
     no_jit
         Where ``jit=False`` is no option: a sentence that says what there is in its place.
-    checks
-        What ``jaxify(..., checks=)`` may be, the default first. ``function`` takes it if
-        there is a choice.
+    choices
+        What ``jaxify(..., checks=, loops=)`` may be, for each the default first. ``function`` takes those
+        that leave a choice.
     transformations
         ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
         function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
@@ -82,14 +82,16 @@ class Backend:
     context: type[Mapping[str, Any]]
     passes: tuple[Callable[[FunctionGraph], None], ...]
     no_jit: str | None = None
-    checks: tuple[str, ...] = ("raise",)
+    choices: Mapping[str, tuple[str, ...]] = field(
+        default_factory=lambda: {"checks": ("raise",), "loops": ("native",)}
+    )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     refusal: Callable[[UnsupportedOpError, FunctionGraph, str], UnsupportedOpError] = (
         lambda error, graph, on_missing: error
     )
 
-    def options(self, jit: bool, on_missing: str, checks: str | None = None) -> dict[str, Any]:
-        """The options of `loopax.jaxify` that ``function`` takes.
+    def options(self, jit: bool, on_missing: str, **asked: str | None) -> dict[str, Any]:
+        """The options of `loopax.jaxify` that ``function`` takes; ``asked`` are those of `choices`.
 
         Raises
         ------
@@ -98,16 +100,20 @@ class Backend:
         """
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
-        if checks is not None and checks not in self.checks:
-            raise ValueError(
-                f"checks must be one of {self.checks} with backend={self.name!r}, got {checks!r}"
-            )
-        chosen = {"checks": checks or self.checks[0]} if len(self.checks) > 1 else {}
+        chosen: dict[str, Any] = {"on_missing": on_missing}
+        for option, values in self.choices.items():
+            value = asked.get(option)
+            if value is not None and value not in values:
+                raise ValueError(
+                    f"{option} must be one of {values} with backend={self.name!r}, got {value!r}"
+                )
+            if len(values) > 1:
+                chosen[option] = values[0] if value is None else value
         if self.no_jit is None:
-            return {"jit": jit, "on_missing": on_missing, **chosen}
+            return {"jit": jit, **chosen}
         if jit is not True:
             raise ValueError(f"jit={jit!r} goes with backend={DEFAULT!r}. {self.no_jit}")
-        return {"on_missing": on_missing, **chosen}
+        return chosen
 
     def __reduce__(self) -> Any:
         return backend_named, (self.name,)

@@ -11,6 +11,7 @@ from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.function import JaxFunction
 from loopax.jax_backend.callable.stages import JaxTracedFunction, transformed_by
 from loopax.jax_backend.callable.support import unsupported_ops
+from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS
 from loopax.lowering import PASSES
@@ -32,6 +33,6 @@ JAX = Backend(
     transformations={
         f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, jax.vmap)
     },
-    checks=CHECKS,
+    choices={"checks": CHECKS, "loops": LOOPS},
     refusal=_all_unsupported,
 )

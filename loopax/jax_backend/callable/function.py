@@ -23,13 +23,13 @@ from loopax.jax_backend.callable.arguments import JaxArguments
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
+from loopax.jax_backend.callable.variant import Variant
+from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.crossing import accept, current, is_static, release
+from loopax.jax_backend.values.crossing import accept, current, is_static
 from loopax.jax_backend.values.generators import is_key
-from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering.early_part import early_part
 
 
@@ -69,6 +69,8 @@ class JaxFunction(Stages, ProgramFunction):
         ``"callback"`` or ``"raise"``: what becomes of ops without a JAX conversion.
     checks
         One of `CHECKS`: what becomes of assertions about values that are traced.
+    loops
+        One of `LOOPS`: whether the program is native code on the CPU, where it can be.
     """
 
     backend_name = "jax"
@@ -80,6 +82,7 @@ class JaxFunction(Stages, ProgramFunction):
         jit: bool = True,
         on_missing: str = "callback",
         checks: str = CHECKS[0],
+        loops: str = LOOPS[0],
     ) -> None:
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
@@ -89,11 +92,17 @@ class JaxFunction(Stages, ProgramFunction):
         self._jit = jit
         self._on_missing = on_missing
         self._checks = checks
+        self._loops = loops
         self._prepare()
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"jit": self._jit, "on_missing": self._on_missing, "checks": self._checks}
+        return {
+            "jit": self._jit,
+            "on_missing": self._on_missing,
+            "checks": self._checks,
+            "loops": self._loops,
+        }
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
@@ -124,10 +133,13 @@ class JaxFunction(Stages, ProgramFunction):
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: self.__dict__[k] for k in ("program", "_jit", "_on_missing", "_checks")}
+        kept = ("program", "_jit", "_on_missing", "_checks", "_loops")
+        return {**{k: self.__dict__[k] for k in kept}, "as_read": self.program.as_read}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        as_read = state.pop("as_read")
         self.__dict__.update(state)
+        self.program.as_read = as_read
         self._prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -188,7 +200,7 @@ class JaxFunction(Stages, ProgramFunction):
         """The program as a whole; and without the part that follows from shared variables alone."""
         names = tuple(self._arguments.names)
         self._whole, self._rest = _Form(self.program.graph, names), None
-        part = early_part(self.program)
+        part = early_part(self.program) if self._loops == "xla" else None
         if part is None:
             return [self._whole]
         n = len(self.program.inputs)
@@ -331,18 +343,18 @@ class JaxFunction(Stages, ProgramFunction):
         self, form: _Form, static: tuple[tuple[int, Any], ...], open_lengths: bool = False
     ) -> Any:
         """The program for given values of its static inputs, as a function of the others."""
-        graph, build, context = form.graph, self.program.build, self._contexts[open_lengths]
-        n_returned = self.program.n_returned
-        positions = dict(static)
-        rest = [k for k in range(len(graph.inputs)) if k not in positions]
+        build, n_returned = self.program.build, self.program.n_returned
+        native = self._loops == "native" and form is self._whole
+        evaluate = Variant(
+            form.graph,
+            dict(static),
+            self._contexts[open_lengths],
+            self.program.name,
+            self.program.as_read if native else None,
+        )
 
         def program(*traced: Any) -> Any:
-            given: list[Any] = [positions.get(k) for k in range(len(graph.inputs))]
-            for k, x in zip(rest, traced, strict=True):
-                given[k] = as_declared(x, graph.inputs[k])
-            with TRACING:
-                outs = run(context, graph, given, range(len(given)))
-            outs = [release(x, v) for x, v in zip(outs, graph.outputs, strict=True)]
+            outs = evaluate(*traced)
             return build(outs[:n_returned]), tuple(outs[n_returned:])
 
         program.__name__ = program.__qualname__ = self.program.name

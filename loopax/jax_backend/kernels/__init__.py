@@ -1,0 +1,1 @@
+"""Programs, and their derivatives, as one primitive of JAX that runs natively on the CPU."""

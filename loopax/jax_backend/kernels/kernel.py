@@ -1,0 +1,228 @@
+"""``Kernel``: a graph with its native code, its form in JAX's operations, and its derivatives.
+
+The derivatives are kernels again, to any order: of the native code by the IR's pullback and pushforward, of
+JAX's form by JAX's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
+
+from loopax.ir.errors import UnsupportedOpError
+from loopax.ir.inner_gradients import is_float, pull_back, push_forward, zeros_for
+from loopax.ir.lock import TRACING
+
+Shape = tuple[int, ...]
+Shapes = tuple[Shape, ...]
+
+
+class Kernel:
+    """A function of arrays, of one element of a batch.
+
+    Parameters
+    ----------
+    inputs, outputs
+        A graph in the IR, from before the passes.
+    in_jax
+        The same function in JAX's operations: of arrays, to a list of arrays.
+    shapes
+        Of the outputs, from those of the inputs.
+    checks
+        Whether a check raises in native code, or is left out.
+    linear
+        How many of the inputs, the last ones, the outputs are linear in.
+    transpose
+        The transpose in these inputs: a kernel of the others and of a cotangent for each output.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        in_jax: Callable[..., list[Any]],
+        shapes: Callable[[Shapes], Sequence[Shape]],
+        name: str,
+        checks: bool = True,
+        linear: int = 0,
+        transpose: Callable[[], Kernel] | None = None,
+    ) -> None:
+        self.inputs = tuple(inputs)
+        self.outputs = tuple(outputs)
+        self.in_jax = in_jax
+        self.name = name
+        self.checks = checks
+        self.linear = linear
+        self._shapes = shapes
+        self._known_shapes: dict[Shapes, tuple[Shape, ...]] = {}
+        self._transpose = transpose
+        self._derivatives: dict[tuple[str, tuple[int, ...]], Kernel] = {}
+
+    def __repr__(self) -> str:
+        return self.name
+
+    def shapes(self, inputs: Shapes) -> tuple[Shape, ...]:
+        """Of the outputs, for inputs of these shapes."""
+        if inputs not in self._known_shapes:
+            self._known_shapes[inputs] = tuple(map(tuple, self._shapes(inputs)))
+        return self._known_shapes[inputs]
+
+    @property
+    def dtypes(self) -> list[str]:
+        """Of the outputs."""
+        return [v.type.dtype for v in self.outputs]
+
+    @cached_property
+    def floats(self) -> list[int]:
+        """The outputs that have derivatives."""
+        return [k for k, v in enumerate(self.outputs) if is_float(v)]
+
+    @property
+    def is_scalar(self) -> bool:
+        """Whether the one output with a derivative is a number, so that a gradient is all of it."""
+        return len(self.floats) == 1 and self.outputs[self.floats[0]].type.ndim == 0
+
+    @cached_property
+    def code(self) -> Any:
+        """Its native code, or None where there is none."""
+        from loopax.numba_backend.ffi.kernel_code import KernelCode  # it imports Numba
+
+        try:
+            with TRACING:
+                return KernelCode(self.inputs, self.outputs, self.checks)
+        except UnsupportedOpError:
+            return None
+
+    # -- derivatives -------------------------------------------------------------------------------
+
+    def with_gradient(self, wrt: tuple[int, ...]) -> Kernel:
+        """The outputs, and behind them the gradient of the scalar one with respect to ``wrt``."""
+        return self._derivative("gradient", wrt, self._with_gradient)
+
+    def pushforward(self, wrt: tuple[int, ...]) -> Kernel:
+        """Of the inputs and tangents of those at ``wrt``: the tangents of the outputs that have some."""
+        return self._derivative("pushforward", wrt, self._pushforward)
+
+    def pullback(self, wrt: tuple[int, ...]) -> Kernel:
+        """Of the inputs and cotangents of the outputs that have some: those of the inputs at ``wrt``."""
+        return self._derivative("pullback", wrt, self._pullback)
+
+    def transposed(self) -> Kernel:
+        assert self._transpose is not None, f"{self.name} is not linear"
+        return self._transpose()
+
+    def _derivative(
+        self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], Kernel]
+    ) -> Kernel:
+        with TRACING:
+            if (kind, wrt) not in self._derivatives:
+                try:
+                    self._derivatives[kind, wrt] = make(wrt)
+                except (NotImplementedError, NullTypeGradError) as error:
+                    raise NotImplementedError(str(error)) from error
+            return self._derivatives[kind, wrt]
+
+    def _with_gradient(self, wrt: tuple[int, ...]) -> Kernel:
+        (scalar,) = self.floats
+        y = self.outputs[scalar]
+        chosen = [self.inputs[k] for k in wrt]
+        cotangents = [y.ones_like() if k == scalar else None for k in range(len(self.outputs))]
+        gradient = _complete(chosen, self._pulled_back(wrt, cotangents))
+
+        def in_jax(*args: Any) -> list[Any]:
+            def value(*moving: Any) -> Any:
+                outs = self.in_jax(*_with(args, wrt, moving))
+                return outs[scalar], outs
+
+            pull = jax.grad(value, argnums=tuple(range(len(wrt))), has_aux=True)
+            slopes, outs = pull(*(args[k] for k in wrt))
+            return [*outs, *slopes]
+
+        def shapes(inputs: Shapes) -> list[Shape]:
+            return [*self.shapes(inputs), *(inputs[k] for k in wrt)]
+
+        return Kernel(
+            self.inputs,
+            [*self.outputs, *gradient],
+            in_jax,
+            shapes,
+            f"{self.name}_with_gradient",
+            self.checks,
+        )
+
+    def _pushforward(self, wrt: tuple[int, ...]) -> Kernel:
+        tangents = {k: self.inputs[k].type() for k in wrt}
+        moved = push_forward(
+            self.inputs, self.outputs, [tangents.get(k) for k in range(len(self.inputs))]
+        )
+        outputs = [self.outputs[k] for k in self.floats]
+        new = _complete(outputs, [moved[k] for k in self.floats])
+        n = len(self.inputs)
+
+        def in_jax(*args: Any) -> list[Any]:
+            def values(*moving: Any) -> list[Any]:
+                outs = self.in_jax(*_with(args[:n], wrt, moving))
+                return [outs[k] for k in self.floats]
+
+            return jax.jvp(values, tuple(args[k] for k in wrt), tuple(args[n:]))[1]
+
+        def shapes(inputs: Shapes) -> list[Shape]:
+            outs = self.shapes(inputs[:n])
+            return [outs[k] for k in self.floats]
+
+        return Kernel(
+            [*self.inputs, *tangents.values()],
+            new,
+            in_jax,
+            shapes,
+            f"{self.name}_pushforward",
+            self.checks,
+            linear=len(wrt),
+            transpose=lambda: self.pullback(wrt),
+        )
+
+    def _pullback(self, wrt: tuple[int, ...]) -> Kernel:
+        cotangents = {k: self.outputs[k].type() for k in self.floats}
+        chosen = [self.inputs[k] for k in wrt]
+        arrived = self._pulled_back(wrt, [cotangents.get(k) for k in range(len(self.outputs))])
+        n = len(self.inputs)
+
+        def in_jax(*args: Any) -> list[Any]:
+            def values(*moving: Any) -> list[Any]:
+                outs = self.in_jax(*_with(args[:n], wrt, moving))
+                return [outs[k] for k in self.floats]
+
+            return list(jax.vjp(values, *(args[k] for k in wrt))[1](list(args[n:])))
+
+        return Kernel(
+            [*self.inputs, *cotangents.values()],
+            _complete(chosen, arrived),
+            in_jax,
+            lambda inputs: [inputs[k] for k in wrt],
+            f"{self.name}_pullback",
+            self.checks,
+            linear=len(cotangents),
+            transpose=lambda: self.pushforward(wrt),
+        )
+
+    def _pulled_back(self, wrt: tuple[int, ...], cotangents: Sequence[Any]) -> list[Any]:
+        arrived = pull_back(self.inputs, self.outputs, cotangents)
+        return [arrived[k] for k in wrt]
+
+
+def _with(args: Sequence[Any], positions: Sequence[int], values: Sequence[Any]) -> list[Any]:
+    """``args`` with those at ``positions`` replaced."""
+    new = list(args)
+    for k, x in zip(positions, values, strict=True):
+        new[k] = x
+    return new
+
+
+def _complete(variables: Sequence[Any], derivatives: Sequence[Any]) -> list[Any]:
+    """The derivatives of these variables: zeros where none arrives."""
+    return [zeros_for(v) if d is None else d for v, d in zip(variables, derivatives, strict=True)]

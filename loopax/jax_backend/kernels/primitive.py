@@ -1,0 +1,195 @@
+"""``loopax_kernel``: a `Kernel` as a primitive of JAX, with its rules.
+
+Its derivatives and batches are the same primitive, of other kernels or over more axes, so that every
+transformation of JAX takes it, to any order. On the CPU it is one call of native code; on other platforms,
+and where it is exported, JAX's operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.core import ShapedArray
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from loopax.ir.lock import TRACING
+from loopax.jax_backend.kernels.kernel import Kernel
+
+# For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
+Batch = tuple[tuple[bool, ...], ...]
+
+kernel_p = Primitive("loopax_kernel")
+kernel_p.multiple_results = True
+
+
+def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
+    """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
+    return kernel_p.bind(*args, kernel=kernel, batch=batch)
+
+
+@lru_cache(maxsize=512)
+def _compiled(kernel: Kernel, batch: Batch) -> Any:
+    return jax.jit(lambda *args: bind(kernel, args, batch))
+
+
+@kernel_p.def_impl
+def _impl(*args: Any, kernel: Kernel, batch: Batch) -> Any:
+    return _compiled(kernel, batch)(*args)
+
+
+@kernel_p.def_abstract_eval
+def _abstract(*args: Any, kernel: Kernel, batch: Batch) -> list[Any]:
+    rows = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(args))
+    lengths = _batch_shape(args, batch)
+    shapes = kernel.shapes(rows)
+    return [ShapedArray((*lengths, *s), t) for s, t in zip(shapes, kernel.dtypes, strict=True)]
+
+
+def _axes(batch: Batch, k: int, level: int | None = None) -> int:
+    """How many axes of the batch (before ``level``) input ``k`` has."""
+    return sum(has_axis[k] for has_axis in batch[:level])
+
+
+def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
+    firsts = [has_axis.index(True) for has_axis in batch]
+    return tuple(args[k].shape[_axes(batch, k, level)] for level, k in enumerate(firsts))
+
+
+# -- derivatives -----------------------------------------------------------------------------------
+
+
+def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch) -> Any:
+    wrt = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
+    moving = [tangents[k] for k in wrt]
+    derive = _jvp_of_scalar if kernel.is_scalar else _jvp_of_arrays
+    try:
+        return derive(kernel, batch, primals, wrt, moving)
+    except NotImplementedError:  # an op has no derivative in PyTensor; it may have one in JAX
+        return _jvp_in_jax(kernel, batch, primals, wrt, moving)
+
+
+def _jvp_of_scalar(
+    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+) -> Any:
+    """By the gradient, which is computed with the value: what is left is linear, and JAX's."""
+    outs = bind(kernel.with_gradient(wrt), primals, batch)
+    values, slopes = outs[: len(kernel.outputs)], outs[len(kernel.outputs) :]
+    depth = len(batch)
+    total: Any = 0.0
+    for k, slope, t in zip(wrt, slopes, tangents, strict=True):
+        product = slope * _spread(t, [has_axis[k] for has_axis in batch])
+        total = total + product.sum(axis=tuple(range(depth, slope.ndim)))
+    moved = {kernel.floats[0]: total}
+    return values, _with_zeros(values, moved)
+
+
+def _spread(t: Any, has_axis: Sequence[bool]) -> Any:
+    """``t`` with an axis of length 1 for each one of the batch that it does not have."""
+    missing = [level for level, has in enumerate(has_axis) if not has]
+    return jnp.expand_dims(t, missing) if missing else t
+
+
+def _jvp_of_arrays(
+    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+) -> Any:
+    push = kernel.pushforward(wrt)
+    outs = bind(kernel, primals, batch)
+    of_both = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
+    moved = bind(push, [*primals, *tangents], of_both)
+    return outs, _with_zeros(outs, dict(zip(kernel.floats, moved, strict=True)))
+
+
+def _jvp_in_jax(
+    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
+) -> Any:
+    def values(*moving: Any) -> list[Any]:
+        args = list(primals)
+        for k, x in zip(wrt, moving, strict=True):
+            args[k] = x
+        return _in_jax(kernel, batch)(*args)
+
+    outs, moved = jax.jvp(values, tuple(primals[k] for k in wrt), tuple(tangents))
+    return outs, _with_zeros(outs, {k: moved[k] for k in kernel.floats})
+
+
+def _with_zeros(outs: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
+    """A tangent for each output: zero for those that have none."""
+    return [tangents.get(k, ad.Zero(jax.typeof(x).to_tangent_aval())) for k, x in enumerate(outs)]
+
+
+def _transpose(cotangents: Any, *args: Any, kernel: Kernel, batch: Batch) -> list[Any]:
+    first = len(kernel.inputs) - kernel.linear
+    pull = kernel.transposed()
+    given = [ad.instantiate_zeros(ct) for ct in cotangents]
+    full = (True,) * len(given)  # the outputs have all axes of the batch
+    of_both = tuple((*has_axis[:first], *full) for has_axis in batch)
+    arrived = bind(pull, [*args[:first], *given], of_both)
+    found: list[Any] = [None] * first
+    for k, ct in enumerate(arrived, first):
+        if not ad.is_undefined_primal(args[k]):
+            found.append(None)
+            continue
+        missing = tuple(level for level, has_axis in enumerate(batch) if not has_axis[k])
+        found.append(ct.sum(axis=missing) if missing else ct)
+    return found
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def _batched(args: Any, axes: Any, *, kernel: Kernel, batch: Batch) -> Any:
+    has_axis = tuple(axis is not None for axis in axes)
+    moved = [
+        jnp.moveaxis(x, axis, 0) if has else x
+        for x, axis, has in zip(args, axes, has_axis, strict=True)
+    ]
+    outs = bind(kernel, moved, (has_axis, *batch))
+    return outs, [0] * len(outs)
+
+
+# -- lowering --------------------------------------------------------------------------------------
+
+
+def _in_jax(kernel: Kernel, batch: Batch) -> Any:
+    """The kernel over its batch, in JAX's operations."""
+    function: Any = kernel.in_jax
+    for has_axis in reversed(batch):
+        function = jax.vmap(function, in_axes=tuple(0 if has else None for has in has_axis))
+    return function
+
+
+def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> Any:
+    return mlir.lower_fun(_in_jax(kernel, batch), multiple_results=True)(ctx, *args)
+
+
+def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> Any:
+    exported = ctx.module_context.lowering_parameters.for_export
+    if exported or kernel.code is None:
+        return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
+    shapes = [x.shape[_axes(batch, k) :] for k, x in enumerate(ctx.avals_in)]
+    name, address = kernel.code.handler(shapes, batch)
+    _register(name, address)
+    return jax.ffi.ffi_lowering(name)(ctx, *args)
+
+
+_REGISTERED: set[str] = set()
+
+
+def _register(name: str, address: int) -> None:
+    """XLA takes a name once."""
+    with TRACING:
+        if name not in _REGISTERED:
+            jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")
+            _REGISTERED.add(name)
+
+
+ad.primitive_jvps[kernel_p] = _jvp
+ad.primitive_transposes[kernel_p] = _transpose
+batching.primitive_batchers[kernel_p] = _batched
+mlir.register_lowering(kernel_p, _lowered_to_jax)
+mlir.register_lowering(kernel_p, _lowered_to_native, platform="cpu")

@@ -1,0 +1,1 @@
+"""Native functions as handlers of XLA's foreign function interface."""

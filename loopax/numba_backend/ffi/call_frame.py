@@ -1,0 +1,86 @@
+"""What XLA hands to a handler: the layout of its call frame, read by code that a builder writes.
+
+The layout is that of ``xla/ffi/api/c_api.h`` (its folder is ``jax.ffi.include_dir()``) on 64 bits. The
+fields named here stand at the same places in all versions of the interface from 0.1 to 0.5: fields are
+only ever added behind the last one of a struct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+
+I32, I64 = ir.IntType(32), ir.IntType(64)
+
+# Bytes from the beginning of XLA_FFI_CallFrame, ...
+EXTENSION, API, _ARGUMENTS, _RESULTS = 8, 16, 72, 112
+# ... of XLA_FFI_Buffer, ...
+_DATA, _DIMENSIONS = 24, 40
+# ... of XLA_FFI_Extension_Base, and of the XLA_FFI_Metadata that one of this type points to.
+_EXTENSION_TYPE, _METADATA = 8, 24
+_METADATA_TYPE = 1
+_MAJOR, _MINOR, _TRAITS = 24, 28, 32
+
+VERSION = (0, 1)  # of the interface: the oldest that has these fields
+
+
+class CallFrame:
+    """The call frame at ``address``, an i64."""
+
+    def __init__(self, builder: ir.IRBuilder, address: Any) -> None:
+        self._builder = builder
+        self._address = address
+
+    def argument(self, k: int) -> Buffer:
+        return Buffer(self._builder, self._load(self._load(self._address, _ARGUMENTS), 8 * k))
+
+    def result(self, k: int) -> Buffer:
+        return Buffer(self._builder, self._load(self._load(self._address, _RESULTS), 8 * k))
+
+    @contextmanager
+    def is_call(self) -> Iterator[None]:
+        """Code for a call that is to compute; one that asks what the handler is gets its answer."""
+        builder = self._builder
+        extension = self._load(self._address, EXTENSION)
+        extended = builder.icmp_unsigned("!=", extension, I64(0))
+        computes = builder.alloca(ir.IntType(1))
+        builder.store(ir.IntType(1)(1), computes)
+        with builder.if_then(extended, likely=False):
+            kind = self._load(extension, _EXTENSION_TYPE, I32)
+            with builder.if_then(builder.icmp_signed("==", kind, I32(_METADATA_TYPE))):
+                metadata = self._load(extension, _METADATA)
+                values = zip((_MAJOR, _MINOR, _TRAITS), (*VERSION, 0), strict=True)
+                for offset, value in values:
+                    builder.store(I32(value), pointer(builder, metadata, offset, I32))
+                builder.store(ir.IntType(1)(0), computes)
+        with builder.if_then(builder.load(computes), likely=True):
+            yield
+
+    def _load(self, base: Any, offset: int, kind: Any = I64) -> Any:
+        return self._builder.load(pointer(self._builder, base, offset, kind))
+
+
+class Buffer:
+    """One array of a call frame: row-major, contiguous."""
+
+    def __init__(self, builder: ir.IRBuilder, address: Any) -> None:
+        self._builder = builder
+        self._address = address
+
+    @property
+    def data(self) -> Any:
+        """The address of its first element, an i64."""
+        return self._builder.load(pointer(self._builder, self._address, _DATA, I64))
+
+    def length(self, axis: int) -> Any:
+        """Of ``axis``, an i64."""
+        lengths = self._builder.load(pointer(self._builder, self._address, _DIMENSIONS, I64))
+        return self._builder.load(pointer(self._builder, lengths, 8 * axis, I64))
+
+
+def pointer(builder: ir.IRBuilder, base: Any, offset: int, kind: Any) -> Any:
+    """The address ``base + offset``, as a pointer to ``kind``."""
+    return builder.inttoptr(builder.add(base, I64(offset)), ir.PointerType(kind))

@@ -1,0 +1,116 @@
+"""A graph as handlers for XLA: lowered once, compiled for each set of small lengths and each batch."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.lock import TRACING
+from loopax.lowering import NATIVE_PASSES, run_passes
+from loopax.lowering.redundancy.drop_checks import drop_checks
+from loopax.numba_backend.callable.program import compile_program
+from loopax.numba_backend.ffi.handler import ArrayType, handler
+
+# XLA keeps the address of a handler for as long as the process lives.
+_HANDLERS: dict[str, Any] = {}
+
+
+class KernelCode:
+    """The native code of a graph of arrays.
+
+    Parameters
+    ----------
+    inputs, outputs
+        Of a graph in the IR from before the passes; it is left as it is.
+    checks
+        Whether its checks raise, or are left out.
+
+    Raises
+    ------
+    UnsupportedOpError
+        Something in it is no array, or has no native code.
+    """
+
+    def __init__(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], checks: bool = True
+    ) -> None:
+        if lines := [describe(v) for v in (*inputs, *outputs) if not is_array(v)]:
+            raise UnsupportedOpError(
+                "Native code inside of JAX takes and returns arrays only:\n" + "\n".join(lines),
+                lines,
+            )
+        graph = FunctionGraph(list(inputs), list(outputs), clone=True)
+        run_passes(graph, NATIVE_PASSES if checks else (drop_checks, *NATIVE_PASSES))
+        self._variants = compile_program(graph, on_missing="raise").variants
+        self._inputs = [_array_type(v) for v in graph.inputs]
+        self._outputs = [_array_type(v) for v in graph.outputs]
+
+    def handler(
+        self, shapes: Sequence[tuple[int, ...]], mapped: Sequence[Sequence[bool]]
+    ) -> tuple[str, int]:
+        """The name and address of a handler for arguments of these shapes.
+
+        Parameters
+        ----------
+        shapes
+            Of the arguments, without the axes of a batch.
+        mapped
+            See `loopax.numba_backend.ffi.handler.handler`.
+
+        Returns
+        -------
+        Equal names stand for equal code, in other processes too: JAX's own cache on disk keeps them.
+        """
+        with TRACING:
+            lengths = tuple(shapes[k][axis] for k, axis in self._variants.axes)
+            function = self._variants.find(lengths)
+            name = self._name(function, mapped)
+            if name not in _HANDLERS:
+                _HANDLERS[name] = handler(function, self._inputs, self._outputs, mapped)
+            return name, _HANDLERS[name].address
+
+    def _name(self, function: Any, mapped: Sequence[Sequence[bool]]) -> str:
+        parts = [
+            numba.__version__,
+            pytensor.__version__,
+            function.py_func.__source__,
+            repr((self._inputs, self._outputs, mapped)),
+        ]
+        digest = hashlib.sha256("\n".join(parts).encode())
+        for key, value in sorted(function.py_func.__globals__.items()):
+            if key in _SOURCE_NAMES:
+                continue
+            digest.update(key.encode())
+            digest.update(_content(value))
+        return f"loopax_{digest.hexdigest()[:32]}"
+
+
+_SOURCE_NAMES = {"__name__", "__builtins__", "__source__", "__file__"}
+
+
+def _content(value: Any) -> bytes:
+    """What a global of native code is, for the hash of the code."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} {value.shape}".encode() + value.tobytes()
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if module and name and "<locals>" not in name:
+        return f"{module}.{name}".encode()
+    return uuid.uuid4().bytes  # what nothing is known of is like nothing else
+
+
+def is_array(v: Variable) -> bool:
+    return isinstance(v.type, DenseTensorType)
+
+
+def _array_type(v: Variable) -> ArrayType:
+    return ArrayType(v.type.dtype, v.type.ndim)

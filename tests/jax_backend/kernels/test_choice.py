@@ -1,0 +1,213 @@
+"""Which programs run as native code in JAX, and what comes of those that do not."""
+
+import functools
+import pickle
+import threading
+import warnings
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.raise_op import Assert
+
+import loopax
+from loopax import jaxify
+from tests.compare import primitives
+
+X = np.arange(1.0, 5.0)
+
+
+def native(inputs, outputs, **options):
+    return jaxify(inputs, outputs, loops="native", **options)
+
+
+def kernels(f, *args):
+    return primitives(jax.make_jaxpr(f)(*args))["loopax_kernel"]
+
+
+@pytest.fixture
+def x():
+    return pt.dvector("x")
+
+
+def total_of_steps(x):
+    return loopax.scan(lambda s, y: (s + y**2, None), 0.0, x)[0]
+
+
+def test_the_option_is_checked(x):
+    with pytest.raises(ValueError, match="loops must be one of"):
+        jaxify([x], x, loops="fast")
+    with pytest.raises(ValueError, match="loops must be one of"):
+        jaxify([x], x, backend="numba", loops="xla")
+    assert jaxify([x], x, backend="numba", loops="native")(X).tolist() == X.tolist()
+
+
+def test_jax_runs_what_it_is_told_to(x):
+    assert kernels(jaxify([x], total_of_steps(x), loops="xla"), X) == 0
+    assert kernels(native([x], total_of_steps(x)), X) == 1
+
+
+def test_direct_calls_and_arguments_of_other_kinds(x):
+    f = native([x], total_of_steps(x))
+    for given in (X, jnp.asarray(X), list(X), X[::2].repeat(2)[:3], np.arange(3)):
+        np.testing.assert_allclose(f(given), (np.asarray(given, float) ** 2).sum())
+
+
+def test_shared_variables_are_read_at_each_call(x):
+    w = pytensor.shared(np.array([1.0, 2.0]), name="w")
+    f = native([x], total_of_steps(x) * w.sum())
+    assert f(X) == 90.0
+    w.set_value(np.array([1.0, 0.0, 0.0]))
+    assert f(X) == 30.0
+    context = f.init_context()
+    assert jax.jit(lambda c: f.apply(c, X)[1])(context.set("w", np.array([2.0]))) == 60.0
+
+
+def test_lengths_that_follow_from_values_make_a_program_for_each(x):
+    n = pt.lscalar("n")
+    f = native([x, n], total_of_steps(x[:n]))
+    assert [float(f(X, k)) for k in (2, 3)] == [5.0, 14.0]
+    assert jax.grad(lambda v: f(v, 2))(X).tolist() == [2.0, 4.0, 0.0, 0.0]
+
+
+def test_a_trace_as_long_as_a_loop_takes_steps_stays_with_jax(x):
+    rows = loopax.scan(lambda s, y: (s + y, s + y, s + y > 5.0), pt.constant(0.0), x)[1]
+    f = native([x], rows)
+    assert kernels(f, X) == 0
+    np.testing.assert_allclose(f(X), [1.0, 3.0, 6.0])
+
+
+def test_what_is_no_array_stays_with_jax(x):
+    rng = pytensor.shared(np.random.default_rng(1))
+    draw = pt.random.normal.make_node(rng, None, 0.0, 1.0).outputs[1]
+    f = native([x], x + draw)
+    assert kernels(f, X) == 0
+
+
+class BlackBox(Op):
+    """Twice its input, by Python."""
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = 2 * inputs[0]
+
+
+def test_an_op_without_native_code_keeps_its_program_with_jax(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        f = native([x], BlackBox()(x).sum())
+        assert kernels(f, X) == 0
+        assert f(X) == 20.0
+
+
+def test_what_is_exported_has_jax_operations(x):
+    f = native([x], total_of_steps(x))
+    text = jax.export.export(jax.jit(f), platforms=["cpu", "cuda"])(X).mlir_module()
+    assert "@loopax_" not in text and "while" in text
+    assert "@loopax_" in jax.jit(f).lower(X).as_text()
+
+
+def test_part_of_a_mesh(x):
+    f = native([x], total_of_steps(x))
+    mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.sharding.PartitionSpec("rows")
+
+    # JAX's own check would have a loop's first state be cast to a part of the mesh.
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=(rows,), out_specs=rows, check_vma=False)
+    def sums(part):
+        return jax.vmap(f)(part)
+
+    np.testing.assert_allclose(jax.jit(sums)(np.stack([X, 2 * X])), [30.0, 120.0])
+
+
+def test_pickled(x):
+    f = native([x], total_of_steps(x))
+    again = pickle.loads(pickle.dumps(f))
+    assert again(X) == 30.0
+    assert kernels(again, X) == 1
+
+
+def test_first_calls_in_many_threads(x):
+    f = native([x], total_of_steps(x))
+    found = {}
+
+    def call(k):
+        found[k] = float(f(k * X)), jax.grad(f)(k * X).tolist()
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {k: (30.0 * k**2, (2 * k * X).tolist()) for k in range(8)}
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def reading():
+    x, k = pt.dvector("x"), pt.lvector("k")
+    total, _ = loopax.scan(lambda s, i: (s + x[i], None), 0.0, k)
+    return native([x, k], total)
+
+
+def test_an_index_out_of_range_is_an_error(reading):
+    assert reading(X, [0, 3, -1]) == 9.0
+    calls = [(reading, [0, 4]), (jax.jit(reading), [0, 4])]
+    calls += [(jax.vmap(reading, in_axes=(None, 0)), [[0, 1], [0, 4]])]
+    for f, k in calls:
+        with pytest.raises(Exception, match="IndexError: index is out of bounds"):
+            jax.block_until_ready(f(X, np.array(k)))
+    assert reading(X, [0, 3, -1]) == 9.0
+
+
+def test_in_every_thread(reading):
+    found = []
+
+    def call(k):
+        try:
+            jax.block_until_ready(jax.jit(reading)(X, np.array([0, 3 + k % 2])))
+            found.append(None)
+        except Exception as error:
+            found.append("index is out of bounds" in str(error))
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found, key=bool) == [None] * 4 + [True] * 4
+
+
+def positive(x):
+    return total_of_steps(Assert("x is to be positive")(x, pt.all(x > 0)))
+
+
+def test_a_check_raises_its_message(x):
+    f = native([x], positive(x))
+    assert jax.jit(f)(X) == 30.0
+    with pytest.raises(Exception, match="x is to be positive"):
+        jax.block_until_ready(jax.jit(f)(-X))
+
+
+def test_a_direct_call_raises_the_error_itself(x):
+    f = native([x], positive(x), checks="raise")
+    assert f(X) == 30.0
+    with pytest.raises(AssertionError, match="^x is to be positive$"):
+        f(-X)
+
+
+def test_a_check_that_is_to_be_ignored(x):
+    def step(s, y):
+        return s + Assert("y is to be positive")(y, y > 0) ** 2, None
+
+    f = native([x], positive(x) + loopax.scan(step, 0.0, x)[0], checks="ignore")
+    assert jax.jit(f)(-X) == 60.0

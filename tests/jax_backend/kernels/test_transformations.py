@@ -1,0 +1,178 @@
+"""A native program under JAX's transformations: the values of the form in JAX's operations."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+import loopax
+from loopax import jaxify
+from tests.compare import primitives
+
+RTOL, ATOL = 1e-9, 1e-11
+
+
+def volatility(p, x):
+    """A likelihood by a loop: a number."""
+
+    def step(h, r):
+        h = p[0] + p[1] * r**2 + p[2] * h
+        return h, pt.log(h) + r**2 / h
+
+    _, terms = loopax.scan(step, pt.as_tensor(0.5), x)
+    return -0.5 * terms.sum()
+
+
+def filtered(p, x):
+    """Arrays of several ranks, and whole numbers, by a loop over vectors."""
+
+    def step(s, r):
+        s = pt.tanh(p * s + r)
+        return s, (s.sum(), s)
+
+    last, (sums, states) = loopax.scan(step, pt.ones(3), x)
+    return {"last": last, "sums": sums, "states": states, "n": (sums > 0).sum()}
+
+
+def root(p, x):
+    """A loop that stops at a value."""
+    target = p[0] + x[0] ** 2 + 1.0
+    step = lambda s: 0.5 * (s + target / s)  # noqa: E731
+    return (
+        loopax.while_loop(lambda s: abs(s**2 - target) > 1e-12, step, target, max_steps=40)
+        * x.sum()
+    )
+
+
+def without_loop(p, x):
+    return pt.exp(-((x[:, None] - p[None, :]) ** 2)).sum(), x.max() * p[1]
+
+
+PROGRAMS = {f.__name__: f for f in (volatility, filtered, root, without_loop)}
+P, X = np.array([0.3, 0.2, 0.5]), np.random.default_rng(1).normal(size=6)
+
+
+@functools.cache
+def both(name):
+    """The program in native code, and in JAX's operations."""
+    p, x = pt.dvector("p"), pt.dvector("x")
+    outputs = PROGRAMS[name](p, x)
+    return [jaxify([p, x], outputs, loops=loops) for loops in ("native", "xla")]
+
+
+def check(name, transform, *args):
+    native, xla = both(name)
+    assert primitives(jax.make_jaxpr(native)(P, X))["loopax_kernel"] == 1
+    got, right = (jax.jit(transform(f))(*args) for f in (native, xla))
+    assert jax.tree.structure(got) == jax.tree.structure(right)
+    for g, r in zip(jax.tree.leaves(got), jax.tree.leaves(right), strict=True):
+        assert g.dtype == r.dtype and g.shape == r.shape
+        np.testing.assert_allclose(g, r, rtol=RTOL, atol=ATOL)
+
+
+def floats_of(f):
+    """The float results, in one vector."""
+
+    def flat(*args):
+        leaves = [x for x in jax.tree.leaves(f(*args)) if jnp.issubdtype(x.dtype, jnp.floating)]
+        return jnp.concatenate([jnp.ravel(x) for x in leaves])
+
+    return flat
+
+
+def total(f):
+    return lambda *args: (floats_of(f)(*args) ** 2).sum()
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_values(name):
+    check(name, lambda f: f, P, X)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_value_and_gradient(name):
+    check(name, lambda f: jax.value_and_grad(total(f), argnums=(0, 1)), P, X)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_forward_mode(name):
+    check(name, lambda f: jax.jacfwd(floats_of(f)), P, X)
+
+
+@pytest.mark.parametrize("name", ["volatility", "filtered"])
+def test_second_order(name):
+    check(name, lambda f: jax.hessian(total(f)), P, X)
+    hvp = lambda f: lambda p, x, v: jax.jvp(lambda q: jax.grad(total(f))(q, x), (p,), (v,))[1]  # noqa: E731
+    check(name, hvp, P, X, P)
+
+
+def test_reverse_over_reverse():
+    check("volatility", lambda f: jax.jacrev(jax.grad(f)), P, X)
+
+
+def test_third_order():
+    check("volatility", lambda f: jax.jacfwd(jax.hessian(f)), P, X)
+
+
+@pytest.mark.parametrize("name", ["volatility", "filtered", "without_loop"])
+@pytest.mark.parametrize("axes", [(0, None), (None, 1), (0, 0)])
+def test_batches(name, axes):
+    args = [
+        x if axis is None else np.stack([x, x + 0.1], axis=axis)
+        for x, axis in zip((P, X), axes, strict=True)
+    ]
+    check(name, lambda f: jax.vmap(f, in_axes=axes), *args)
+
+
+@pytest.mark.parametrize("name", ["volatility", "filtered"])
+def test_derivatives_of_batches_and_batches_of_derivatives(name):
+    rows = np.stack([P, P + 0.1])
+    check(name, lambda f: jax.vmap(jax.value_and_grad(total(f)), in_axes=(0, None)), rows, X)
+    batched = lambda f: total(jax.vmap(floats_of(f), in_axes=(0, None)))  # noqa: E731
+    check(name, lambda f: jax.grad(batched(f), argnums=(0, 1)), rows, X)
+
+
+def test_batches_of_batches():
+    rows, columns = np.stack([P, P + 0.1]), np.stack([X, X + 0.1, X - 0.2])
+    inner = lambda f: jax.vmap(jax.grad(f), in_axes=(0, None))  # noqa: E731
+    check("volatility", lambda f: jax.vmap(inner(f), in_axes=(None, 0)), rows, columns)
+
+
+def test_inside_of_jax_loops_branches_and_checkpoints():
+    def carried(f):
+        def step(c, x):
+            return c + 0.01 * f(P * c, x), None
+
+        return lambda c, xs: jax.lax.scan(step, c, xs)[0]
+
+    rows = np.stack([X, X + 0.1])
+    check("volatility", lambda f: jax.value_and_grad(carried(f)), 1.0, rows)
+    branch = lambda f: lambda p, x: jax.lax.cond(p[0] > 0, f, lambda p, x: p.sum(), p, x)  # noqa: E731
+    check("volatility", lambda f: jax.grad(branch(f)), P, X)
+    check("volatility", lambda f: jax.grad(jax.checkpoint(f)), P, X)
+
+
+def test_linearize_and_linear_transpose():
+    def line(f):
+        def moved(p, x):
+            values, push = jax.linearize(floats_of(f), p, x)
+            tangents = push(jnp.ones(3), jnp.ones(6))
+            return values, tangents, jax.linear_transpose(push, p, x)(values)
+
+        return moved
+
+    check("filtered", line, P, X)
+
+
+def test_gradients_with_respect_to_some_of_the_arguments():
+    check("filtered", lambda f: jax.grad(lambda x: total(f)(P, x)), X)
+
+
+def test_float0_tangents_of_whole_numbers():
+    n, x = pt.lscalar("n"), pt.dvector("x")
+    f = jaxify([n, x], (x**n).sum(), loops="native")
+    value, slope = jax.jvp(lambda n, x: f(n, x), (2, X), (np.zeros((), jax.dtypes.float0), X))
+    np.testing.assert_allclose([value, slope], [(X**2).sum(), 2 * (X**2).sum()])
