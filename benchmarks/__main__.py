@@ -11,6 +11,7 @@ import jax
 from benchmarks.calls import COUNTS, LIMIT, call_overhead
 from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
+from benchmarks.kernels import kernels
 from benchmarks.models_beside_pytensor import MISSING, models, pymc_is_there
 from benchmarks.models_report import MODEL, draw, models_table
 from benchmarks.native import PROGRAMS as NATIVE_PROGRAMS
@@ -22,7 +23,7 @@ from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, NATIVE_CALL, OVERHEAD, Figure, as_json, environment, table
 from benchmarks.stopping import stoppings
 
-NATIVE = ("native", "native-cold")  # what takes names of native programs
+NATIVE = ("native", "native-cold", "kernels")  # what takes names of native programs
 CHOICES = (
     *PROGRAMS,
     "calls",
@@ -160,6 +161,8 @@ def measure(which, programs, arguments):
         yield from models(pairs, arguments.only, say)
     if "native" in which:
         yield from natives(pairs, programs, say, arguments.pytensor)
+    if "kernels" in which:
+        yield from kernels(pairs, programs, say)
     for kind in KINDS if "native-calls" in which else ():
         for count, limit in LIMITS.items():
             name = f"{count} {kind}{'s' * (count > 1)}"

@@ -16,6 +16,7 @@ ENOUGH = 9  # pairs; fewer show that it runs, not how fast (what is in process t
 OVERHEAD = "direct call"
 CHECKPOINT = "checkpoint"
 NATIVE = "native"
+KERNELS = "kernels"
 NATIVE_CALL = "native call"
 NATIVE_GROWTH = "native growth"
 COLD = "cold"
@@ -186,6 +187,12 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
     (
         NATIVE,
         "one native function beside hand-written Numba's forward pass (*: shapes not declared)",
+        line("", "", [HEAD]),
+        row,
+    ),
+    (
+        KERNELS,
+        'loops as jaxify chooses on the CPU beside the same as JAX\'s operations (loops="xla")',
         line("", "", [HEAD]),
         row,
     ),

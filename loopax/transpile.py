@@ -55,12 +55,12 @@ def jaxify(
         ``"ignore"``: it is left out. In native code a check that is not ignored raises, and with
         ``backend="numba"`` ``"raise"`` is all there is.
     loops
-        In JAX, what the program runs as on the CPU. ``"xla"``, the default: JAX's operations, with its
-        loops as ``lax.scan`` and ``lax.while_loop``. ``"native"``: one call of native code, compiled by
-        Numba, which JAX's transformations take all the same; it is faster where a step is small. On other
-        platforms, where the function is exported, and where a program has something that is no array, or
-        an op that nothing native is known for, it is JAX's operations nevertheless. The environment's
-        ``LOOPAX_LOOPS`` is another default.
+        In JAX, what a program of arrays runs as on the CPU. ``"xla"``: JAX's operations, with its loops as
+        ``lax.scan`` and ``lax.while_loop``. ``"native"``: one call of native code, compiled by Numba, which
+        JAX's transformations take all the same. ``"auto"``, the default: native where there are loops whose
+        steps are small, so that it is faster, and no check that only ``checkify`` is to see. On other
+        platforms, where the function is exported, and where nothing native is known for an op, it is JAX's
+        operations whatever is asked for. The environment's ``LOOPAX_LOOPS`` is another default.
     name
         The ``__name__`` of the callable.
 

@@ -13,6 +13,9 @@ import pytest
 # makes one LLVM module of a program instead of 32 small ones, which alone is a fifth of its time.
 _QUICK = {"cxx": "", "mode": "FAST_COMPILE"}
 
+# Most tests of JAX look at what XLA is given, and compile little; those of native code ask for it.
+os.environ.setdefault("LOOPAX_LOOPS", "xla")
+
 
 def pytest_configure(config):
     config.stash[_quick] = config.option.markexpr == "not slow"

@@ -200,7 +200,7 @@ class JaxFunction(Stages, ProgramFunction):
         """The program as a whole; and without the part that follows from shared variables alone."""
         names = tuple(self._arguments.names)
         self._whole, self._rest = _Form(self.program.graph, names), None
-        part = early_part(self.program) if self._loops == "xla" else None
+        part = early_part(self.program) if self._loops != "native" else None
         if part is None:
             return [self._whole]
         n = len(self.program.inputs)
@@ -344,13 +344,13 @@ class JaxFunction(Stages, ProgramFunction):
     ) -> Any:
         """The program for given values of its static inputs, as a function of the others."""
         build, n_returned = self.program.build, self.program.n_returned
-        native = self._loops == "native" and form is self._whole
         evaluate = Variant(
             form.graph,
             dict(static),
             self._contexts[open_lengths],
             self.program.name,
-            self.program.as_read if native else None,
+            self._loops if self._jit else "xla",
+            self.program.as_read if form is self._whole else None,
         )
 
         def program(*traced: Any) -> Any:

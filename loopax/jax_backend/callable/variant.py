@@ -11,8 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.lock import TRACING
-from loopax.jax_backend.kernels.choice import program_kernel, run_kernel
-from loopax.jax_backend.kernels.kernel import Kernel
+from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.values.crossing import release
@@ -23,14 +22,16 @@ from loopax.jax_backend.values.x64 import as_declared
 class Variant:
     """Called with the values of the inputs that are not static, it returns those of all outputs.
 
-    ``as_read`` is the same graph from before the passes where it may become native code, else None.
+    ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
+    ``loops`` is one of `LOOPS`.
     """
 
     graph: FunctionGraph
     static: Mapping[int, Any]
     context: Context
     name: str
-    as_read: tuple[list[Variable], list[Variable]] | None = None
+    loops: str
+    as_read: tuple[list[Variable], list[Variable]] | None
 
     def __call__(self, *traced: Any) -> list[Any]:
         values = iter(traced)
@@ -38,18 +39,16 @@ class Variant:
             self.static[k] if k in self.static else as_declared(next(values), v)
             for k, v in enumerate(self.graph.inputs)
         ]
-        if self.kernel is not None:
-            outs = run_kernel(self.kernel, given)
-            if outs is not None:
-                return outs
-        return self._in_jax(self.context, given)
+        outs = None if self._native is None else self._native.run(given)
+        return self._in_jax(self.context, given) if outs is None else outs
 
     @cached_property
-    def kernel(self) -> Kernel | None:
-        """The program as one primitive, native on the CPU."""
-        if self.as_read is None:
+    def _native(self) -> Candidate | None:
+        if self.as_read is None or self.loops == "xla":
             return None
-        return program_kernel(self.as_read, self.name, self._in_jax, self.context, self.static)
+        return Candidate(
+            *self.as_read, self.name, self._in_jax, self.context, self.static, self.loops
+        )
 
     def _in_jax(self, context: Context, given: Sequence[Any]) -> list[Any]:
         """The outputs in JAX's operations."""

@@ -4,88 +4,147 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import applys_between
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir import Scan
+from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.jax_backend.kernels.cost import Cost, cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, Shape, Shapes
 from loopax.jax_backend.kernels.primitive import bind
 from loopax.jax_backend.staging.frame import Context
+
+_CHOICES = ("auto", "native", "xla")
+# What ``jaxify(..., loops=)`` may be, the default first: the environment may say another one.
+_DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
+LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
+
+InJax = Callable[[Context, Sequence[Any]], list[Any]]
 
 
 class _NotPlain(Exception):
     """An output is no array: a trace as long as its loop has taken steps, say."""
 
 
-# What ``jaxify(..., loops=)`` may be, the default first: what the environment says, or JAX's operations.
-_DEFAULT = os.environ.get("LOOPAX_LOOPS", "xla")
-LOOPS = (_DEFAULT, *(choice for choice in ("xla", "native") if choice != _DEFAULT))
-
-
-def program_kernel(
-    as_read: tuple[list[Variable], list[Variable]],
-    name: str,
-    in_jax: Callable[[Context, Sequence[Any]], list[Any]],
-    context: Context,
-    static: Mapping[int, Any],
-) -> Kernel | None:
-    """The program as a kernel, or None where something in it is no array, or has no native code.
+@dataclass(eq=False)
+class Candidate:
+    """A program that may run as a kernel.
 
     Parameters
     ----------
-    as_read
-        The inputs and outputs of the graph from before the passes.
+    inputs, outputs
+        Of the graph from before the passes.
+    name
+        That of the program.
     in_jax
         The program in JAX's operations, of a value for each input, evaluated in a context.
     context
         That of the program.
     static
         The values of inputs, by position, that JAX must know.
+    loops
+        One of `LOOPS`.
     """
-    inputs, outputs = as_read
-    if not all(isinstance(v.type, DenseTensorType) for v in (*inputs, *outputs)):
-        return None
 
-    def with_static(context: Context, args: Sequence[Any]) -> list[Any]:
-        return in_jax(context, [static.get(k, x) for k, x in enumerate(args)])
+    inputs: Sequence[Variable]
+    outputs: Sequence[Variable]
+    name: str
+    in_jax: InJax
+    context: Context
+    static: Mapping[int, Any]
+    loops: str
 
-    # In native code a check raises: it is not to be said that JAX would leave it out.
-    silent = context if context.checks == "raise" else replace(context, checks="ignore")
+    def __post_init__(self) -> None:
+        self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
 
-    def shapes(given: Shapes) -> list[Shape]:
-        args = [jax.ShapeDtypeStruct(s, v.type.dtype) for s, v in zip(given, inputs, strict=True)]
-        outs = jax.eval_shape(lambda *args: with_static(silent, args), *args)
-        if not all(isinstance(x, jax.ShapeDtypeStruct) for x in outs):
-            raise _NotPlain
-        return [x.shape for x in outs]
+    def run(self, args: Sequence[Any]) -> list[Any] | None:
+        """The outputs, or None where native code is not for this program, its arguments or its outputs."""
+        if not self._is_eligible:
+            return None
+        arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
+        if not all(map(_is_plain, arrays)):
+            return None
+        if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
+            return None  # JAX is in 32-bit mode
+        try:
+            worth = self._worth(tuple(x.shape for x in arrays), 1)
+        except _NotPlain:
+            return None
+        return bind(self._kernel, arrays) if worth and self._kernel.code is not None else None
 
-    kernel = Kernel(
-        inputs,
-        outputs,
-        lambda *args: with_static(context, args),
-        shapes,
-        name,
-        checks=context.checks != "ignore",
-    )
-    return kernel if kernel.code is not None else None
+    @cached_property
+    def _is_eligible(self) -> bool:
+        """Whether there are only arrays; and with ``"auto"`` loops, and nothing that JAX does otherwise."""
+        variables = (*self.inputs, *self.outputs)
+        if not all(isinstance(v.type, DenseTensorType) for v in variables):
+            return False
+        if self.loops == "native":
+            return True
+        ops = list(_ops(applys_between(self.inputs, self.outputs)))
+        # A check that only checkify sees would raise in native code.
+        seen = self.context.checks == CHECKIFY and any(isinstance(op, CheckAndRaise) for op in ops)
+        return any(isinstance(op, Scan) for op in ops) and not seen and _on_cpu()
+
+    @cached_property
+    def _kernel(self) -> Kernel:
+        return Kernel(
+            self.inputs,
+            self.outputs,
+            lambda *args: self._in_jax(self.context, args),
+            lambda shapes: self._trace(shapes)[0],
+            self.name,
+            checks=self.context.checks != "ignore",
+            worth=self._worth,
+        )
+
+    def _in_jax(self, context: Context, args: Sequence[Any]) -> list[Any]:
+        return self.in_jax(context, [self.static.get(k, x) for k, x in enumerate(args)])
+
+    def _worth(self, shapes: Shapes, rows: int) -> bool:
+        """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
+        _, cost = self._trace(shapes[: len(self.inputs)])
+        return self.loops == "native" or cost.native_is_faster(rows)
+
+    def _trace(self, shapes: Shapes) -> tuple[list[Shape], Cost]:
+        """The shapes of the outputs, and what the program costs."""
+        if shapes not in self._traced:
+            # In native code a check raises: it is not to be said that JAX would leave it out.
+            raises = self.context.checks == "raise"
+            context = self.context if raises else replace(self.context, checks="ignore")
+            args = [
+                jax.ShapeDtypeStruct(s, v.type.dtype)
+                for s, v in zip(shapes, self.inputs, strict=True)
+            ]
+            traced = jax.make_jaxpr(lambda *args: self._in_jax(context, args), return_shape=True)
+            jaxpr, outs = traced(*args)
+            if not all(isinstance(x, jax.ShapeDtypeStruct) for x in outs):
+                raise _NotPlain
+            self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
+        return self._traced[shapes]
 
 
-def run_kernel(kernel: Kernel, args: Sequence[Any]) -> list[Any] | None:
-    """The outputs of ``kernel``; None where its arguments, or its outputs, are not for native code."""
-    arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
-    if not all(map(_is_plain, arrays)):
-        return None
-    if any(x.dtype != v.type.dtype for x, v in zip(arrays, kernel.inputs, strict=True)):
-        return None  # JAX is in 32-bit mode
-    try:
-        kernel.shapes(tuple(x.shape for x in arrays))
-    except _NotPlain:
-        return None
-    return bind(kernel, arrays)
+CHECKIFY = "checkify"
+
+
+def _ops(nodes: Any) -> Any:
+    """The ops of ``nodes``, and those of their bodies."""
+    for node in nodes:
+        yield node.op
+        if isinstance(node.op, InnerGraphOp):
+            for body in node.op.bodies:
+                yield from _ops(body.apply_nodes)
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _is_plain(x: Any) -> bool:

@@ -35,6 +35,9 @@ class Kernel:
         Of the outputs, from those of the inputs.
     checks
         Whether a check raises in native code, or is left out.
+    worth
+        Whether native code is, for inputs of these shapes and so many rows of a batch. Derivatives ask it
+        too: it is given the shapes of those inputs that the first of all these kernels has.
     linear
         How many of the inputs, the last ones, the outputs are linear in.
     transpose
@@ -49,6 +52,7 @@ class Kernel:
         shapes: Callable[[Shapes], Sequence[Shape]],
         name: str,
         checks: bool = True,
+        worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True,
         linear: int = 0,
         transpose: Callable[[], Kernel] | None = None,
     ) -> None:
@@ -57,6 +61,7 @@ class Kernel:
         self.in_jax = in_jax
         self.name = name
         self.checks = checks
+        self.worth = worth
         self.linear = linear
         self._shapes = shapes
         self._known_shapes: dict[Shapes, tuple[Shape, ...]] = {}
@@ -153,6 +158,7 @@ class Kernel:
             shapes,
             f"{self.name}_with_gradient",
             self.checks,
+            self.worth,
         )
 
     def _pushforward(self, wrt: tuple[int, ...]) -> Kernel:
@@ -182,6 +188,7 @@ class Kernel:
             shapes,
             f"{self.name}_pushforward",
             self.checks,
+            self.worth,
             linear=len(wrt),
             transpose=lambda: self.pullback(wrt),
         )
@@ -206,6 +213,7 @@ class Kernel:
             lambda inputs: [inputs[k] for k in wrt],
             f"{self.name}_pullback",
             self.checks,
+            self.worth,
             linear=len(cotangents),
             transpose=lambda: self.pushforward(wrt),
         )

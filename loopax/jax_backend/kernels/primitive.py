@@ -7,6 +7,7 @@ and where it is exported, JAX's operations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -39,7 +40,8 @@ def _compiled(kernel: Kernel, batch: Batch) -> Any:
 
 @kernel_p.def_impl
 def _impl(*args: Any, kernel: Kernel, batch: Batch) -> Any:
-    return _compiled(kernel, batch)(*args)
+    with jax.disable_jit(False):  # else it would come back here
+        return _compiled(kernel, batch)(*args)
 
 
 @kernel_p.def_abstract_eval
@@ -168,10 +170,11 @@ def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> Any:
 
 
 def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> Any:
+    shapes = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(ctx.avals_in))
+    rows = math.prod(_batch_shape(ctx.avals_in, batch))
     exported = ctx.module_context.lowering_parameters.for_export
-    if exported or kernel.code is None:
+    if exported or not kernel.worth(shapes, rows) or kernel.code is None:
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
-    shapes = [x.shape[_axes(batch, k) :] for k, x in enumerate(ctx.avals_in)]
     name, address = kernel.code.handler(shapes, batch)
     _register(name, address)
     return jax.ffi.ffi_lowering(name)(ctx, *args)

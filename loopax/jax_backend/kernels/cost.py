@@ -1,0 +1,139 @@
+"""What a program costs as XLA's thunks, and as native code: nanoseconds of one CPU core, roughly.
+
+Both are read off the jaxpr. The constants are what single operations of float64 took in loops of 2,000
+steps on an x86-64 machine: they decide between forms that differ by a factor, and may be off by two where
+caches, vector widths and libm are others. `python -m benchmarks kernels` measures whole programs.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+from jax.extend.core import Jaxpr, Literal
+
+_STEP = 15.0  # XLA: to come back to the head of a loop
+_THUNK = 25.0  # XLA: a fusion, a slice, a reduction
+_CALL = 400.0  # native: to be called, its results allocated and copied
+_MARGIN = (
+    1.4  # by which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows
+)
+_MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
+
+# An element of a simple operation, of a root or quotient, of exp and its kin; a multiplication of a
+# product. XLA has vector code for all of them, which it uses from some elements on; Numba calls libm.
+_VECTOR = {"simple": 0.35, "root": 1.0, "function": 3.0, "product": 0.15}
+_SCALAR = {"simple": 0.4, "root": 1.5, "function": 6.0, "product": 0.3}
+_WIDE = 8  # elements
+
+_ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
+_FUNCTIONS = {
+    *("exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos", "tan", "pow"),
+    *("sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"),
+    *("erf", "erfc", "erf_inv", "lgamma", "digamma"),
+}
+# Written into another operation's loop, or nothing at all.
+_FREE = {"broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "stop_gradient"}
+_FUSED = {
+    *("add", "sub", "mul", "neg", "max", "min", "abs", "sign", "integer_pow", "square", "select_n"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "floor", "ceil", "round"),
+    *("is_finite", "clamp", "iota", "nextafter"),
+    *_ROOTS,
+    *_FUNCTIONS,
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Nanoseconds: XLA's own for each operation, of its scalar and its vector code, and of native code.
+
+    ``narrow`` is what XLA's operations on few elements take: with so many rows they are vector code too.
+    """
+
+    thunks: float = 0.0
+    narrow: float = 0.0
+    wide: float = 0.0
+    vectorized: float = 0.0  # what ``narrow`` is as vector code
+    native: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(*(a + b for a, b in zip(astuple(self), astuple(other), strict=True)))
+
+    def times(self, n: float) -> Cost:
+        return Cost(*(n * a for a in astuple(self)))
+
+    def native_is_faster(self, rows: int) -> bool:
+        """For a batch: XLA's operations are those of one row, on all of them."""
+        narrow = self.narrow if rows < _WIDE else self.vectorized
+        xla = self.thunks + rows * (narrow + self.wide)
+        return _CALL + rows * self.native < _MARGIN * xla
+
+
+def cost_of(jaxpr: Jaxpr) -> Cost:
+    """The cost of running ``jaxpr`` once."""
+    total = Cost()
+    fused = False  # whether the operation before is one that this one can be fused with
+    for eqn in jaxpr.eqns:
+        name = eqn.primitive.name
+        inner = _inner(eqn)
+        if inner:
+            total, fused = total + inner, False
+        elif name not in _FREE:
+            thunk = 0.0 if fused and name in _FUSED else _THUNK
+            total, fused = total + _operation(eqn, name, thunk), name in _FUSED
+    return total
+
+
+def _inner(eqn: Any) -> Cost | None:
+    """The cost of a loop, a branch, or a call."""
+    params = eqn.params
+    match eqn.primitive.name:
+        case "scan":
+            body = params["jaxpr"].jaxpr
+            # A row of each sequence and trace, which native code reads and writes where it is.
+            outer, inner = (*eqn.invars, *eqn.outvars), (*body.invars, *body.outvars)
+            rows = sum(v.aval.shape != w.aval.shape for v, w in zip(outer, inner, strict=True))
+            step = cost_of(body) + Cost(thunks=_STEP + _THUNK * rows)
+            return step.times(params["length"])
+        case "while":
+            body = cost_of(params["body_jaxpr"].jaxpr) + cost_of(params["cond_jaxpr"].jaxpr)
+            return (body + Cost(thunks=_STEP)).times(_steps(eqn))
+        case "cond":
+            branches = [cost_of(branch.jaxpr) for branch in params["branches"]]
+            return max(branches, key=lambda cost: cost.native) + Cost(thunks=_THUNK)
+    for value in params.values():
+        jaxpr = getattr(value, "jaxpr", value)
+        if hasattr(jaxpr, "eqns"):
+            return cost_of(jaxpr)
+    return None
+
+
+def _steps(eqn: Any) -> float:
+    """The steps of a ``while``: a ``fori_loop`` compares a counter with its end."""
+    ends = [
+        int(v.val)
+        for v in eqn.invars
+        if isinstance(v, Literal) and np.ndim(v.val) == 0 and np.asarray(v.val).dtype.kind == "i"
+    ]
+    return float(max([*ends, _MOST_STEPS]))
+
+
+def _operation(eqn: Any, name: str, thunk: float) -> Cost:
+    size = float(max((math.prod(v.aval.shape) for v in eqn.outvars), default=1))
+    kind = "simple"
+    if name in _ROOTS:
+        kind = "root"
+    elif name in _FUNCTIONS:
+        kind = "function"
+    elif name == "dot_general":
+        kind = "product"
+        (summed, _), _ = eqn.params["dimension_numbers"]
+        size *= math.prod(eqn.invars[0].aval.shape[k] for k in summed)
+    elif name.startswith(("reduce", "cum", "arg")):
+        size = float(math.prod(eqn.invars[0].aval.shape))
+    scalar, vector = _SCALAR[kind] * size, _VECTOR[kind] * size
+    if size < _WIDE:
+        return Cost(thunk, narrow=scalar, vectorized=vector, native=scalar)
+    return Cost(thunk, wide=vector, native=scalar)
