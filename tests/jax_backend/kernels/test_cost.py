@@ -1,0 +1,92 @@
+"""What ``loops="auto"`` chooses: by what a program is made of, its shapes, and the rows of a batch."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from pytensor.raise_op import Assert
+
+import loopax
+from loopax import jaxify
+from loopax.jax_backend.kernels.cost import Cost, cost_of
+from tests.compare import primitives
+
+
+def cost(f, *args):
+    return cost_of(jax.make_jaxpr(f)(*args).jaxpr)
+
+
+def test_a_scan_costs_its_steps():
+    def f(n):
+        return lambda x: jax.lax.scan(lambda c, _: (jnp.sin(c), None), x, None, length=n)[0]
+
+    one, ten = cost(f(10), 1.0), cost(f(100), 1.0)
+    assert ten.native == pytest.approx(10 * one.native)
+    assert ten.thunks == pytest.approx(10 * one.thunks)
+
+
+def test_operations_that_are_fused_are_one_thunk():
+    assert cost(lambda x: jnp.sin(x) + x * x - 1.0, 1.0).thunks == cost(jnp.sin, 1.0).thunks
+
+
+def test_wide_operations_are_vector_code_in_xla():
+    narrow, wide = cost(jnp.exp, jnp.ones(2)), cost(jnp.exp, jnp.ones(2000))
+    assert narrow.narrow == narrow.native and narrow.wide == 0
+    assert wide.narrow == 0 and wide.wide < wide.native
+
+
+def test_products_cost_their_multiplications():
+    small, large = ((jnp.ones((n, 5)), jnp.ones((5, 6))) for n in (2, 8))
+    assert cost(jnp.matmul, *large).native == pytest.approx(4 * cost(jnp.matmul, *small).native)
+
+
+def test_more_rows_are_for_vector_code():
+    steps = Cost(thunks=100.0, narrow=50.0, vectorized=10.0, native=50.0).times(100)
+    assert steps.native_is_faster(1)
+    assert not steps.native_is_faster(1000)
+
+
+def choice(inputs, outputs, *args, **options):
+    f = jaxify(inputs, outputs, loops="auto", **options)
+    return primitives(jax.make_jaxpr(f)(*args))["loopax_kernel"]
+
+
+@pytest.fixture
+def x():
+    return pt.dvector("x")
+
+
+X = np.ones(200)
+
+
+def smoothed(x):
+    return loopax.scan(lambda s, y: (0.9 * s + 0.1 * y, None), 0.0, x)[0]
+
+
+def test_loops_of_small_steps_are_native(x):
+    assert choice([x], smoothed(x), X) == 1
+
+
+def test_programs_without_loops_are_xlas(x):
+    assert choice([x], pt.exp(x).sum(), X) == 0
+
+
+def test_wide_steps_are_xlas():
+    h, xs = pt.dmatrix("h"), pt.dtensor3("xs")
+    last, _ = loopax.scan(lambda s, x: (pt.tanh(s @ s + x), None), h, xs)
+    assert choice([h, xs], last, np.ones((64, 64)), np.ones((20, 64, 64))) == 0
+
+
+def test_checks_that_only_checkify_sees_stay_visible(x):
+    positive = Assert("x is to be positive")(x, pt.all(x > 0))
+    with pytest.warns(UserWarning, match="x is to be positive"):
+        assert choice([x], smoothed(positive), X) == 0
+    assert choice([x], smoothed(positive), X, checks="raise") == 1
+    assert choice([x], smoothed(positive), X, checks="ignore") == 1
+
+
+def test_without_jit_it_is_jax_operations(x):
+    assert choice([x], smoothed(x), X, jit=False) == 0
+    with jax.disable_jit():
+        assert float(jaxify([x], smoothed(x), loops="native")(X)) == pytest.approx(1.0)
