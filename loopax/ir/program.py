@@ -6,10 +6,10 @@ The front end makes one, the passes rewrite its graph, the backends run it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Variable, clone
 from pytensor.graph.fg import FunctionGraph
 
 
@@ -62,6 +62,22 @@ class Program:
     @property
     def n_returned(self) -> int:
         return len(self.graph.outputs) - len(self.updates)
+
+    def before_passes(self) -> Program:
+        """The program as it was before the first pass, which ``as_read`` keeps: a copy to be lowered."""
+        assert self.as_read is not None
+        graph = FunctionGraph(*clone(*self.as_read), clone=False)
+        n = len(self.inputs)
+        return replace(
+            self,
+            graph=graph,
+            inputs=tuple(
+                replace(i, variable=v) for i, v in zip(self.inputs, graph.inputs[:n], strict=True)
+            ),
+            shared=tuple(
+                replace(s, variable=v) for s, v in zip(self.shared, graph.inputs[n:], strict=True)
+            ),
+        )
 
     @property
     def shared_names(self) -> tuple[str, ...]:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from loopax.calling.arguments import Arguments
+from loopax.calling.backend import backend_named
 from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import KeptValues
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
+from loopax.lowering import run_passes
 from loopax.lowering.early_part import early_part
 from loopax.numba_backend.callable.crossing import TARGET
 
@@ -123,6 +125,36 @@ class NumbaFunction(ProgramFunction):
             outs = self._rest(*args, *(values[k] for k in self._part.left), *kept)
         n = self.program.n_returned
         return context.written(self.program, outs[n:]), self.program.build(outs[:n])
+
+    def as_jax(self) -> Any:
+        """The same program for JAX, whose transformations take it, and native all the same on the CPU.
+
+        Elsewhere, and where JAX has no native form of it, it is JAX's operations; see `loopax.jaxify`.
+
+        Returns
+        -------
+        A `JaxFunction`.
+
+        Raises
+        ------
+        UnsupportedOpError
+            With ``on_missing="raise"``: an op of the program has no conversion to JAX.
+
+        Examples
+        --------
+        >>> import jax, numpy as np, pytensor.tensor as pt
+        >>> from loopax import jaxify
+        >>> x = pt.dvector("x")
+        >>> native = jaxify([x], (x**2).sum(), backend="numba")
+        >>> jax.grad(native.as_jax())(np.array([1.0, 2.0])).tolist()
+        [2.0, 4.0]
+        """
+        backend = backend_named("jax")
+        program = self.program.before_passes()
+        with TRACING:
+            run_passes(program.graph, backend.passes)
+            options = backend.options(True, self.on_missing, checks="raise", loops="native")
+            return backend.function(program, **options)
 
     def _whats(self) -> list[str]:
         """What the inputs are of what is left when the part that follows from shared variables is known."""

@@ -127,6 +127,15 @@ def test_part_of_a_mesh(x):
     np.testing.assert_allclose(jax.jit(sums)(np.stack([X, 2 * X])), [30.0, 120.0])
 
 
+def test_a_native_function_becomes_one_for_jax(x):
+    w = pytensor.shared(np.array(2.0), name="w")
+    f = jaxify([x], total_of_steps(x) * w, backend="numba", name="totals").as_jax()
+    assert f.__name__ == "totals" and kernels(f, X) == 1
+    assert jax.jit(jax.grad(f))(X).tolist() == (4 * X).tolist()
+    w.set_value(1.0)
+    assert f(X) == 30.0
+
+
 def test_pickled(x):
     f = native([x], total_of_steps(x))
     again = pickle.loads(pickle.dumps(f))
