@@ -92,6 +92,11 @@ class Kernel:
         """Whether the one output with a derivative is a number, so that a gradient is all of it."""
         return len(self.floats) == 1 and self.outputs[self.floats[0]].type.ndim == 0
 
+    @property
+    def is_complex(self) -> bool:
+        """Whether complex numbers go in or come out."""
+        return any(v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs))
+
     @cached_property
     def code(self) -> Any:
         """Its native code, or None where there is none."""

@@ -8,6 +8,7 @@ and where it is exported, JAX's operations.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,7 @@ from jax.core import ShapedArray
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.jax_backend.kernels.kernel import Kernel
 
@@ -68,6 +70,13 @@ def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
 def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch) -> Any:
     wrt = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
     moving = [tangents[k] for k in wrt]
+    if not kernel.floats:
+        outs = bind(kernel, primals, batch)
+        return outs, _with_zeros(outs, {})
+    if (
+        kernel.is_complex
+    ):  # JAX and PyTensor mean different things by the derivative of a complex number
+        return _jvp_in_jax(kernel, batch, primals, wrt, moving)
     derive = _jvp_of_scalar if kernel.is_scalar else _jvp_of_arrays
     try:
         return derive(kernel, batch, primals, wrt, moving)
@@ -175,7 +184,11 @@ def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> An
     exported = ctx.module_context.lowering_parameters.for_export
     if exported or not kernel.worth(shapes, rows) or kernel.code is None:
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
-    name, address = kernel.code.handler(shapes, batch)
+    try:
+        name, address = kernel.code.handler(shapes, batch)
+    except UnsupportedOpError as error:
+        warnings.warn(f"{error} It runs as JAX's operations.", UserWarning, stacklevel=2)
+        return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     _register(name, address)
     return jax.ffi.ffi_lowering(name)(ctx, *args)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import uuid
 from collections.abc import Sequence
+from importlib.metadata import version
 from typing import Any
 
-import numba
 import numpy as np
-import pytensor
+from numba.core.errors import NumbaError
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
@@ -70,19 +70,27 @@ class KernelCode:
         Returns
         -------
         Equal names stand for equal code, in other processes too: JAX's own cache on disk keeps them.
+
+        Raises
+        ------
+        UnsupportedOpError
+            Numba cannot compile it.
         """
         with TRACING:
             lengths = tuple(shapes[k][axis] for k, axis in self._variants.axes)
             function = self._variants.find(lengths)
             name = self._name(function, mapped)
             if name not in _HANDLERS:
-                _HANDLERS[name] = handler(function, self._inputs, self._outputs, mapped)
+                try:
+                    _HANDLERS[name] = handler(function, self._inputs, self._outputs, mapped)
+                except NumbaError as error:
+                    said = f"Numba cannot compile a program for JAX: {error}"
+                    raise UnsupportedOpError(said, [said]) from error
             return name, _HANDLERS[name].address
 
     def _name(self, function: Any, mapped: Sequence[Sequence[bool]]) -> str:
         parts = [
-            numba.__version__,
-            pytensor.__version__,
+            *map(version, ("loopax", "pytensor", "numba")),
             function.py_func.__source__,
             repr((self._inputs, self._outputs, mapped)),
         ]

@@ -176,3 +176,19 @@ def test_float0_tangents_of_whole_numbers():
     f = jaxify([n, x], (x**n).sum(), loops="native")
     value, slope = jax.jvp(lambda n, x: f(n, x), (2, X), (np.zeros((), jax.dtypes.float0), X))
     np.testing.assert_allclose([value, slope], [(X**2).sum(), 2 * (X**2).sum()])
+
+
+def test_complex_numbers_have_jax_derivatives():
+    z = pt.zvector("z")
+    native, xla = (jaxify([z], (z**2 * (1 + 2j)).sum(), loops=loops) for loops in ("native", "xla"))
+    at = np.array([1 + 1j, 2.0])
+    np.testing.assert_allclose(native(at), xla(at))
+    slopes = [jax.grad(f, holomorphic=True)(at) for f in (native, xla)]
+    np.testing.assert_allclose(*slopes)
+
+
+def test_whole_numbers_have_no_derivative():
+    x = pt.dvector("x")
+    f = jaxify([x], (x > 0).sum(), loops="native")
+    value, tangent = jax.jvp(f, (X,), (X,))
+    assert int(value) == (X > 0).sum() and tangent.dtype == jax.dtypes.float0
