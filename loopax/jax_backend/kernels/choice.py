@@ -74,6 +74,10 @@ class Candidate:
             return None
         if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
             return None  # JAX is in 32-bit mode
+        # To see what a program costs it is traced: once in vain where there is no native code, so that is
+        # asked first where costs do not count.
+        if self.loops == "native" and self._kernel.code is None:
+            return None
         try:
             worth = self._worth(tuple(x.shape for x in arrays), 1)
         except _NotPlain:

@@ -11,6 +11,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from numba.core.errors import NumbaError
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.raise_op import Assert
@@ -105,6 +106,16 @@ def test_an_op_without_native_code_keeps_its_program_with_jax(x):
         f = native([x], BlackBox()(x).sum())
         assert kernels(f, X) == 0
         assert f(X) == 20.0
+
+
+def test_what_numba_cannot_compile_stays_with_jax_and_says_so(x, monkeypatch):
+    def refuse(*args):
+        raise NumbaError("no such thing")
+
+    monkeypatch.setattr("loopax.numba_backend.ffi.kernel_code.handler", refuse)
+    f = native([x], total_of_steps(3.0 * x))
+    with pytest.warns(UserWarning, match="no such thing"):
+        assert f(X) == 270.0
 
 
 def test_what_is_exported_has_jax_operations(x):
