@@ -64,6 +64,8 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
             graph, name, passes = program.graph, program.name, backend_named(DEFAULT).passes
         frontend.import_graph(graph)
         explanation = Explanation.of(graph, name, passes)
+        if isinstance(fn, BackendFunction):
+            explanation = replace(explanation, remarks=tuple(fn.remarks))
         return explanation if program is None else _in_parts(explanation, program)
 
 

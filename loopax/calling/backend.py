@@ -6,7 +6,7 @@ for the one that is used where none is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
@@ -33,6 +33,11 @@ class BackendFunction:
     def context_class(self) -> type[Any]:
         """The class of its contexts. Each `apply` asks for it."""
         return self.backend.context
+
+    @property
+    def remarks(self) -> Sequence[str]:
+        """What its backend has to say of the calls so far, a line each."""
+        return ()
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
         """A copy of the program, as it was before the first pass, for a call's arguments.

@@ -28,8 +28,8 @@ class ProgramFunction(BackendFunction):
         refuse_arguments(self, args, kwargs)
         if self.program.as_read is None:
             raise TypeError(
-                f"{self!r} was unpickled, or not made by jaxify, and has its program as the passes left it "
-                "only. Explain what it was made from: explain([x], y)."
+                f"{self!r} was not made by jaxify and has its program as the passes left it only. Explain "
+                "what it was made from: explain([x], y)."
             )
         return FunctionGraph(*self.program.as_read, clone=True)
 

@@ -36,6 +36,8 @@ class Explanation:
     part
         The program in two parts, where one of them follows from shared variables alone and is computed once
         for each value of theirs: ``part.early`` is that, ``part.rest`` what is computed at each call.
+    remarks
+        What the backend has to say of the calls so far: what ran natively inside of JAX, and why.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class Explanation:
     read: FunctionGraph
     stages: tuple[Stage, ...]
     part: EarlyPart | None = None
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -96,6 +99,8 @@ class Explanation:
             names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
             yield f"== once for each value of {names} ==\n{self.text(self.part.early)}"
             yield f"== at each call ==\n{self.text(self.part.rest)}"
+        if self.remarks:
+            yield "\n".join(["== so far it ran as ==", *self.remarks])
 
     def __repr__(self) -> str:
         names = ", ".join(stage.name for stage in self.stages) or "no pass"

@@ -44,7 +44,7 @@ class Program:
     ``graph``'s inputs are those of ``inputs``, then those of ``shared``, in order. Its outputs are
     the leaves of what the callable returns, which ``build`` puts into their structure, and then the
     next values of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs
-    of a copy from before the first pass, if somebody made one; it is not pickled.
+    of a copy from before the first pass, if somebody made one: derivatives are taken of it.
     """
 
     graph: FunctionGraph
@@ -55,9 +55,6 @@ class Program:
     doc: str | None = None
     updates: tuple[int, ...] = ()
     as_read: tuple[list[Variable], list[Variable]] | None = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "as_read": None}
 
     @property
     def n_returned(self) -> int:

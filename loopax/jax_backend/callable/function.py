@@ -104,6 +104,11 @@ class JaxFunction(Stages, ProgramFunction):
             "loops": self._loops,
         }
 
+    @property
+    def remarks(self) -> list[str]:
+        """What it ran as on the CPU in the calls so far, and why, where there was a choice."""
+        return list(dict.fromkeys(said for one in self._evaluated for said in one.remarks))
+
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
         closed = Context(self._on_missing, self._checks)
@@ -119,6 +124,7 @@ class JaxFunction(Stages, ProgramFunction):
             and (i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes)
         ]
         self._variants: OrderedDict[Any, Any] = OrderedDict()
+        self._evaluated: list[Variant] = []
         self._compiled = {form: self._variant(form, ()) for form in self._static}
         # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8.
         plain = not (self.program.shared or self.program.updates or self._static[self._whole])
@@ -134,12 +140,10 @@ class JaxFunction(Stages, ProgramFunction):
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("program", "_jit", "_on_missing", "_checks", "_loops")
-        return {**{k: self.__dict__[k] for k in kept}, "as_read": self.program.as_read}
+        return {k: self.__dict__[k] for k in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        as_read = state.pop("as_read")
         self.__dict__.update(state)
-        self.program.as_read = as_read
         self._prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -352,6 +356,8 @@ class JaxFunction(Stages, ProgramFunction):
             self._loops if self._jit else "xla",
             self.program.as_read if form is self._whole else None,
         )
+
+        self._evaluated.append(evaluate)
 
         def program(*traced: Any) -> Any:
             outs = evaluate(*traced)

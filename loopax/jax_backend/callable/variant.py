@@ -42,6 +42,11 @@ class Variant:
         outs = None if self._native is None else self._native.run(given)
         return self._in_jax(self.context, given) if outs is None else outs
 
+    @property
+    def remarks(self) -> list[str]:
+        """What it was run as so far on the CPU, and why, where there was a choice."""
+        return [] if self._native is None else list(self._native.remarks)
+
     @cached_property
     def _native(self) -> Candidate | None:
         if self.as_read is None or self.loops == "xla":

@@ -11,16 +11,14 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import applys_between
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.jax_backend.kernels.cost import Cost, cost_of
-from loopax.jax_backend.kernels.kernel import Kernel, Shape, Shapes
+from loopax.jax_backend.kernels.kernel import Kernel, Shape, Shapes, ops_within
 from loopax.jax_backend.kernels.primitive import bind
-from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.staging.frame import CHECKS, Context
 
 _CHOICES = ("auto", "native", "xla")
 # What ``jaxify(..., loops=)`` may be, the default first: the environment may say another one.
@@ -64,38 +62,48 @@ class Candidate:
 
     def __post_init__(self) -> None:
         self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
+        self.remarks: dict[str, None] = {}  # what was chosen for the calls so far, and why
 
     def run(self, args: Sequence[Any]) -> list[Any] | None:
         """The outputs, or None where native code is not for this program, its arguments or its outputs."""
-        if not self._is_eligible:
-            return None
         arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
-        if not all(map(_is_plain, arrays)):
+        if reason := self._obstacle or self._obstacle_in(arrays):
+            self.remarks[f"JAX's operations: {reason}"] = None
             return None
-        if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
-            return None  # JAX is in 32-bit mode
-        # To see what a program costs it is traced: once in vain where there is no native code, so that is
-        # asked first where costs do not count.
-        if self.loops == "native" and self._kernel.code is None:
-            return None
-        try:
-            worth = self._worth(tuple(x.shape for x in arrays), 1)
-        except _NotPlain:
-            return None
-        return bind(self._kernel, arrays) if worth and self._kernel.code is not None else None
+        return bind(self._kernel, arrays)
 
     @cached_property
-    def _is_eligible(self) -> bool:
-        """Whether there are only arrays; and with ``"auto"`` loops, and nothing that JAX does otherwise."""
-        variables = (*self.inputs, *self.outputs)
-        if not all(isinstance(v.type, DenseTensorType) for v in variables):
-            return False
+    def _obstacle(self) -> str | None:
+        """What keeps the program from being native code, whatever its arguments."""
+        if not all(isinstance(v.type, DenseTensorType) for v in (*self.inputs, *self.outputs)):
+            return "an input or output is no array"
         if self.loops == "native":
-            return True
-        ops = list(_ops(applys_between(self.inputs, self.outputs)))
-        # A check that only checkify sees would raise in native code.
-        seen = self.context.checks == CHECKIFY and any(isinstance(op, CheckAndRaise) for op in ops)
-        return any(isinstance(op, Scan) for op in ops) and not seen and _on_cpu()
+            # To see what a program costs it is traced, and that in vain where it has no native code: where
+            # costs do not count, that is asked first.
+            return self._kernel.no_code
+        ops = list(ops_within(self.inputs, self.outputs))
+        if not any(isinstance(op, Scan) for op in ops):
+            return "there is no loop"
+        if self.context.checks == CHECKS[0] and any(isinstance(op, CheckAndRaise) for op in ops):
+            return "there is a check that only checkify is to see, and native code would raise it"
+        return None if jax.default_backend() == "cpu" else "there is an accelerator"
+
+    def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
+        """What keeps these arguments from native code."""
+        if not all(map(_is_plain, arrays)):
+            return "an argument is no plain array, or part of a mesh"
+        if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
+            return "JAX is in 32-bit mode"
+        shapes = tuple(x.shape for x in arrays)
+        try:
+            _, cost = self._trace(shapes)
+        except _NotPlain:
+            return "an output is no plain array"
+        of = f"for shapes {', '.join(map(str, shapes))}, about {cost.said()}"
+        if self._worth(shapes, 1) and self._kernel.no_code is None:
+            self.remarks[f"native code {of}"] = None
+            return None
+        return self._kernel.no_code if self._worth(shapes, 1) else of
 
     @cached_property
     def _kernel(self) -> Kernel:
@@ -133,22 +141,6 @@ class Candidate:
                 raise _NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
         return self._traced[shapes]
-
-
-CHECKIFY = "checkify"
-
-
-def _ops(nodes: Any) -> Any:
-    """The ops of ``nodes``, and those of their bodies."""
-    for node in nodes:
-        yield node.op
-        if isinstance(node.op, InnerGraphOp):
-            for body in node.op.bodies:
-                yield from _ops(body.apply_nodes)
-
-
-def _on_cpu() -> bool:
-    return jax.default_backend() == "cpu"
 
 
 def _is_plain(x: Any) -> bool:

@@ -66,9 +66,18 @@ class Cost:
 
     def native_is_faster(self, rows: int) -> bool:
         """For a batch: XLA's operations are those of one row, on all of them."""
+        return self._native(rows) < self._xla(rows)
+
+    def said(self) -> str:
+        """Both, in words."""
+        return f"{self._native(1) / 1e3:.3g} us native, {self._xla(1) / 1e3:.3g} us as JAX's operations"
+
+    def _native(self, rows: int) -> float:
+        return _CALL + rows * self.native
+
+    def _xla(self, rows: int) -> float:
         narrow = self.narrow if rows < _WIDE else self.vectorized
-        xla = self.thunks + rows * (narrow + self.wide)
-        return _CALL + rows * self.native < _MARGIN * xla
+        return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
 
 def cost_of(jaxpr: Jaxpr) -> Cost:

@@ -6,16 +6,19 @@ JAX's form by JAX's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import jax
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import applys_between
+from pytensor.tensor.extra_ops import CumOp
 
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.inner_gradients import is_float, pull_back, push_forward, zeros_for
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.lock import TRACING
 
 Shape = tuple[int, ...]
@@ -92,21 +95,33 @@ class Kernel:
         """Whether the one output with a derivative is a number, so that a gradient is all of it."""
         return len(self.floats) == 1 and self.outputs[self.floats[0]].type.ndim == 0
 
+    @cached_property
+    def is_differentiated_by_jax(self) -> bool:
+        """Whether PyTensor's derivatives are not those that are meant.
+
+        By that of a complex number it means its conjugate; that of ``cumprod`` divides by an element that
+        may be 0.
+        """
+        ops = ops_within(self.inputs, self.outputs)
+        return any(
+            v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs)
+        ) or any(isinstance(op, CumOp) and op.mode == "mul" for op in ops)
+
     @property
-    def is_complex(self) -> bool:
-        """Whether complex numbers go in or come out."""
-        return any(v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs))
+    def no_code(self) -> str | None:
+        """Why there is no native code; None where there is."""
+        return self.code if isinstance(self.code, str) else None
 
     @cached_property
     def code(self) -> Any:
-        """Its native code, or None where there is none."""
+        """Its native code, or a sentence that says why there is none."""
         from loopax.numba_backend.ffi.kernel_code import KernelCode  # it imports Numba
 
         try:
             with TRACING:
                 return KernelCode(self.inputs, self.outputs, self.checks)
-        except UnsupportedOpError:
-            return None
+        except UnsupportedOpError as error:
+            return str(error)
 
     # -- derivatives -------------------------------------------------------------------------------
 
@@ -226,6 +241,16 @@ class Kernel:
     def _pulled_back(self, wrt: tuple[int, ...], cotangents: Sequence[Any]) -> list[Any]:
         arrived = pull_back(self.inputs, self.outputs, cotangents)
         return [arrived[k] for k in wrt]
+
+
+def ops_within(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Iterator[Any]:
+    """The ops of a graph, and those of its bodies."""
+    nodes = list(applys_between(inputs, outputs))
+    while nodes:
+        op: Any = nodes.pop().op
+        yield op
+        if isinstance(op, InnerGraphOp):
+            nodes += [node for body in op.bodies for node in body.apply_nodes]
 
 
 def _with(args: Sequence[Any], positions: Sequence[int], values: Sequence[Any]) -> list[Any]:

@@ -204,17 +204,10 @@ class NumbaFunction(ProgramFunction):
         self._refuse_updates()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Derivatives are of the program as it was read: of buffers they would be larger.
-        return {
-            "program": self.program,
-            "as_read": self.program.as_read,
-            "on_missing": self.on_missing,
-        }
+        return {"program": self.program, "on_missing": self.on_missing}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.program = state["program"]
-        self.program.as_read = state["as_read"]
-        self.on_missing = state["on_missing"]
+        self.program, self.on_missing = state["program"], state["on_missing"]
         self._prepare()
 
 

@@ -21,7 +21,7 @@ KINKS = {
     "minimum": (pt.minimum(X, Y), [1.0, 2.0], [1.0, 3.0], [1.0, 1.0], [0.5, 1.0]),
     "abs": (abs(X), [0.0, -1.0], [0.0, 0.0], [0.0, -1.0], [1.0, -1.0]),
     "max": (pt.max(X), [2.0, 2.0], [0.0, 0.0], [1.0, 1.0], [0.5, 0.5]),
-    "cumprod": (pt.cumprod(X), [0.0, 2.0], [0.0, 0.0], [np.nan, 0.0], [3.0, 0.0]),
+    "cumprod": (pt.cumprod(X), [0.0, 2.0], [0.0, 0.0], [3.0, 0.0], [3.0, 0.0]),
     "clip": (pt.clip(X, 0.0, 1.0), [0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [1.0, 1.0]),
     "sqrt": (guarded(pt.sqrt, X), [0.0, 4.0], [0.0, 0.0], [0.0, 0.25], [0.0, 0.25]),
     "log": (guarded(pt.log, X), [-1.0, 2.0], [0.0, 0.0], [0.0, 0.5], [0.0, 0.5]),
@@ -38,5 +38,7 @@ def test_derivatives_at_kinks(name):
     for loops, right in ("native", native), ("xla", xla):
         f = jaxify([X, Y], total, loops=loops)
         np.testing.assert_array_equal(jax.grad(f)(np.array(x), np.array(y)), right, err_msg=loops)
+    if name == "cumprod":  # PyTensor's divides by the element
+        return
     by_pytensor = jaxify([X, Y], pytensor.grad(total, X))
     np.testing.assert_array_equal(by_pytensor(x, y), native, err_msg="pytensor.grad")
