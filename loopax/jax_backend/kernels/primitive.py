@@ -73,9 +73,7 @@ def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch) -> Any:
     if not kernel.floats:
         outs = bind(kernel, primals, batch)
         return outs, _with_zeros(outs, {})
-    if (
-        kernel.is_complex
-    ):  # JAX and PyTensor mean different things by the derivative of a complex number
+    if kernel.is_differentiated_by_jax:
         return _jvp_in_jax(kernel, batch, primals, wrt, moving)
     derive = _jvp_of_scalar if kernel.is_scalar else _jvp_of_arrays
     try:
