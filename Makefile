@@ -14,6 +14,8 @@ ARGS    =
 
 PY     = $(VENV)/bin/python
 PIP    = $(PY) -m pip -qq --disable-pip-version-check
+# Tests that look at values only, not at what JAX is given.
+VALUES = tests/test_programs.py tests/test_properties.py tests/frontend/test_loop_properties.py
 PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadscope
 # One stamp for each set of extras: asking for another set installs it, a change of pyproject.toml
 # installs it again.
@@ -34,8 +36,9 @@ demo: $(READY) ## a PyTensor model turned into a JAX function, with what one can
 test: $(READY) ## the tests, without the slow ones
 	$(PYTEST) -m "not slow" $(ARGS)
 
-test-all: $(READY) ## all tests
+test-all: $(READY) ## all tests, and those of values once more with loops as native code in JAX
 	$(PYTEST) $(ARGS)
+	LOOPAX_LOOPS=native $(PYTEST) -m "not slow" $(VALUES) $(ARGS)
 
 docs-check: $(READY) ## run every code block of README.md and docs/
 	$(PYTEST) tests/test_documents.py $(ARGS)

@@ -113,11 +113,12 @@ def test_reverse_over_reverse():
     check("volatility", lambda f: jax.jacrev(jax.grad(f)), P, X)
 
 
+@pytest.mark.slow
 def test_third_order():
     check("volatility", lambda f: jax.jacfwd(jax.hessian(f)), P, X)
 
 
-@pytest.mark.parametrize("name", ["volatility", "filtered", "without_loop"])
+@pytest.mark.parametrize("name", ["filtered", "without_loop"])
 @pytest.mark.parametrize("axes", [(0, None), (None, 1), (0, 0)])
 def test_batches(name, axes):
     args = [
