@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.jax_backend.kernels.cost import Cost, cost_of
-from loopax.jax_backend.kernels.kernel import Kernel, Shape, Shapes, ops_within
+from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes, ops_within
 from loopax.jax_backend.kernels.primitive import bind
 from loopax.jax_backend.staging.frame import CHECKS, Context
 
@@ -24,6 +25,9 @@ _CHOICES = ("auto", "native", "xla")
 # What ``jaxify(..., loops=)`` may be, the default first: the environment may say another one.
 _DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
 LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
+
+# With "auto": Numba takes 5 to 10 ms for each. The Hessian-vector product of a Runge-Kutta step has 571.
+_MOST_LINES = 800
 
 InJax = Callable[[Context, Sequence[Any]], list[Any]]
 
@@ -113,8 +117,11 @@ class Candidate:
             lambda *args: self._in_jax(self.context, args),
             lambda shapes: self._trace(shapes)[0],
             self.name,
-            checks=self.context.checks != "ignore",
-            worth=self._worth,
+            Policy(
+                checks=self.context.checks != "ignore",
+                worth=self._worth,
+                most_lines=math.inf if self.loops == "native" else _MOST_LINES,
+            ),
         )
 
     def _in_jax(self, context: Context, args: Sequence[Any]) -> list[Any]:

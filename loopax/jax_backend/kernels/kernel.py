@@ -6,7 +6,9 @@ JAX's form by JAX's own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +27,26 @@ Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """When a kernel, and each of its derivatives, is native code.
+
+    Parameters
+    ----------
+    checks
+        Whether a check raises in native code, or is left out.
+    worth
+        Whether native code is faster, for arguments of these shapes and so many rows of a batch. A
+        derivative asks it with the shapes of its own inputs, of which those of its kernel are the first.
+    most_lines
+        Of the native source: what is longer takes too long to compile.
+    """
+
+    checks: bool = True
+    worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True
+    most_lines: float = math.inf
+
+
 class Kernel:
     """A function of arrays, of one element of a batch.
 
@@ -36,11 +58,8 @@ class Kernel:
         The same function in JAX's operations: of arrays, to a list of arrays.
     shapes
         Of the outputs, from those of the inputs.
-    checks
-        Whether a check raises in native code, or is left out.
-    worth
-        Whether native code is, for inputs of these shapes and so many rows of a batch. Derivatives ask it
-        too: it is given the shapes of those inputs that the first of all these kernels has.
+    policy
+        When it is native code.
     linear
         How many of the inputs, the last ones, the outputs are linear in.
     transpose
@@ -54,8 +73,7 @@ class Kernel:
         in_jax: Callable[..., list[Any]],
         shapes: Callable[[Shapes], Sequence[Shape]],
         name: str,
-        checks: bool = True,
-        worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True,
+        policy: Policy,
         linear: int = 0,
         transpose: Callable[[], Kernel] | None = None,
     ) -> None:
@@ -63,8 +81,7 @@ class Kernel:
         self.outputs = tuple(outputs)
         self.in_jax = in_jax
         self.name = name
-        self.checks = checks
-        self.worth = worth
+        self.policy = policy
         self.linear = linear
         self._shapes = shapes
         self._known_shapes: dict[Shapes, tuple[Shape, ...]] = {}
@@ -119,9 +136,12 @@ class Kernel:
 
         try:
             with TRACING:
-                return KernelCode(self.inputs, self.outputs, self.checks)
+                code = KernelCode(self.inputs, self.outputs, self.policy.checks)
         except UnsupportedOpError as error:
             return str(error)
+        if code.lines > self.policy.most_lines:
+            return f"its native code has {code.lines} lines, and would take long to compile"
+        return code
 
     # -- derivatives -------------------------------------------------------------------------------
 
@@ -177,8 +197,7 @@ class Kernel:
             in_jax,
             shapes,
             f"{self.name}_with_gradient",
-            self.checks,
-            self.worth,
+            self.policy,
         )
 
     def _pushforward(self, wrt: tuple[int, ...]) -> Kernel:
@@ -207,8 +226,7 @@ class Kernel:
             in_jax,
             shapes,
             f"{self.name}_pushforward",
-            self.checks,
-            self.worth,
+            self.policy,
             linear=len(wrt),
             transpose=lambda: self.pullback(wrt),
         )
@@ -232,8 +250,7 @@ class Kernel:
             in_jax,
             lambda inputs: [inputs[k] for k in wrt],
             f"{self.name}_pullback",
-            self.checks,
-            self.worth,
+            self.policy,
             linear=len(cotangents),
             transpose=lambda: self.pushforward(wrt),
         )

@@ -180,7 +180,7 @@ def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> An
     shapes = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(ctx.avals_in))
     rows = math.prod(_batch_shape(ctx.avals_in, batch))
     exported = ctx.module_context.lowering_parameters.for_export
-    if exported or not kernel.worth(shapes, rows) or kernel.no_code:
+    if exported or not kernel.policy.worth(shapes, rows) or kernel.no_code:
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     try:
         name, address = kernel.code.handler(shapes, batch)

@@ -55,6 +55,11 @@ class KernelCode:
         self._inputs = [_array_type(v) for v in graph.inputs]
         self._outputs = [_array_type(v) for v in graph.outputs]
 
+    @property
+    def lines(self) -> int:
+        """How long its source is, as it was written last."""
+        return self._variants.source.count("\n") + 1
+
     def handler(
         self, shapes: Sequence[tuple[int, ...]], mapped: Sequence[Sequence[bool]]
     ) -> tuple[str, int]:

@@ -86,6 +86,13 @@ def test_checks_that_only_checkify_sees_stay_visible(x):
     assert choice([x], smoothed(positive), X, checks="ignore") == 1
 
 
+def test_what_would_compile_for_long_is_xlas(x, monkeypatch):
+    monkeypatch.setattr("loopax.jax_backend.kernels.choice._MOST_LINES", 3)
+    f = jaxify([x], smoothed(x), loops="auto")
+    f(X)
+    assert "would take long to compile" in f.remarks[0]
+
+
 def test_without_jit_it_is_jax_operations(x):
     assert choice([x], smoothed(x), X, jit=False) == 0
     with jax.disable_jit():
