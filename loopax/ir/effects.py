@@ -31,12 +31,12 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.call import Call
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.sizes import Dims
+from loopax.ir.sizes import Dims, access_of
 
 
 class Effects(Flag):
@@ -103,9 +103,9 @@ def errors(node: Apply) -> Errors:
         is_one = all(node.inputs[0].type.shape[k] == 1 for k in dropped)
         return Errors.NONE if is_one else Errors.SHAPE
     if isinstance(op, Subtensor):
-        return _index_errors(node, node.inputs[1:])
+        return _index_errors(node)
     if isinstance(op, IncSubtensor):
-        return Errors.SHAPE | _index_errors(node, node.inputs[2:])
+        return Errors.SHAPE | _index_errors(node)
     if isinstance(op, Elemwise):
         shape = Errors.NONE if _agree(node) else Errors.SHAPE
         return shape if _is_total(op.scalar_op, node) else shape | Errors.VALUE
@@ -127,11 +127,9 @@ def errors(node: Apply) -> Errors:
     return ~Errors.NONE
 
 
-def _index_errors(node: Apply, parts: Sequence[Any]) -> Errors:
-    op: Any = node.op
-    found = Errors.NONE
-    x: Any = node.inputs[0]
-    for n, entry in zip(x.type.shape, indices_from_subtensor(parts, op.idx_list), strict=False):
+def _index_errors(node: Any) -> Errors:
+    found, access = Errors.NONE, access_of(node)
+    for n, entry in zip(access.array.type.shape, access.index, strict=False):
         if isinstance(entry, slice):
             step = entry.step
             if step is not None and not (isinstance(step, Constant) and int(step.data)):

@@ -106,41 +106,6 @@ class Dims:
             return b if largest else a
         return DimExpr.variable(Clipped(largest, a, b))
 
-    def window(self, x: Any, rows: slice, axis: int = 0) -> tuple[DimExpr, DimExpr, int] | None:
-        """``(start, count, step)``: what ``rows`` takes of ``x`` along ``axis``; None if nobody can tell.
-
-        ``start`` is the first of ``count`` positions, ``step`` apart; where ``count`` is 0 any position.
-        """
-        step = 1 if rows.step is None else self.value(rows.step).constant
-        if step not in (1, -1):
-            return None
-        n = self.length(x, axis)
-        # Where a bound lies at least and at most, and where one lies that is not given.
-        low, high, first, end = DimExpr(), n, DimExpr(), n
-        if step == -1:
-            low, high, first, end = DimExpr(offset=-1), n - 1, n - 1, DimExpr(offset=-1)
-        start = first if rows.start is None else self._position(rows.start, n, low, high)
-        stop = end if rows.stop is None else self._position(rows.stop, n, low, high)
-        if start is None or stop is None:
-            return None
-        count = (stop - start) * step
-        if self.at_least(count):
-            return start, count, step
-        return (start, DimExpr(), step) if self.at_least(-count) else None
-
-    def _position(self, bound: Any, n: DimExpr, low: DimExpr, high: DimExpr) -> DimExpr | None:
-        """Where a bound of a slice lies, as Python has it: from the end if negative, and clipped."""
-        at = self.value(bound)
-        if not self.at_least(at):
-            if not self.at_least(-at, 1):
-                return None
-            at = at + n
-        if self.at_least(at - high):
-            return high
-        if self.at_least(low - at):
-            return low
-        return at if self.at_least(high - at) and self.at_least(at - low) else None
-
     def _at_least(self, expr: DimExpr, rounds: int) -> bool:
         """``expr >= 0``, by the least value of each variable; a clipped one is either of its two."""
         least = expr.offset

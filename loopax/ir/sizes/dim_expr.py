@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import Subtensor
 
 from loopax.ir import Scan
+from loopax.ir.sizes.accesses import access_of
 
 
 class Length(NamedTuple):
@@ -34,9 +35,16 @@ def asked_length(v: Any) -> Length | None:
     (array,) = x.owner.inputs
     if isinstance(node.op, DimShuffle):  # of an array of one axis
         return Length(array, 0)
-    (index,) = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
+    index = access_of(node).rows
     axis = int(index.data) if isinstance(index, Constant) else array.type.ndim
     return Length(array, axis) if 0 <= axis < array.type.ndim else None
+
+
+class Bound(NamedTuple):
+    """Where index ``at`` is among ``length`` rows, from either end: a dimension variable."""
+
+    at: DimExpr
+    length: DimExpr
 
 
 class Clipped(NamedTuple):

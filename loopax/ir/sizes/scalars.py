@@ -11,9 +11,10 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import Subtensor
 from pytensor.typed_list.basic import Length as ListLength
 
+from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
 from loopax.ir.sizes.rules import arithmetic_rule, value_rule
@@ -37,12 +38,11 @@ def _only_element(op: Any, dims: Dims, node: Any) -> DimExpr | None:
 
 @value_rule.register(Subtensor)
 def _element_read(op: Any, dims: Dims, node: Any) -> DimExpr | None:
-    x, *given = node.inputs
-    index = indices_from_subtensor(given, op.idx_list)
-    if len(index) != 1 or x.type.ndim != 1 or isinstance(index[0], slice):
+    read = access_of(node)
+    if read.array.type.ndim != 1 or not read.is_row:
         return None
-    k = dims.value(index[0]).constant
-    return None if k is None else element(dims, x, k)
+    k = dims.value(read.rows).constant
+    return None if k is None else element(dims, read.array, k)
 
 
 def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:

@@ -11,14 +11,16 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.ir.compat import joined_rows
 from loopax.ir.rows import FitRows, KeepRows
+from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
 from loopax.ir.sizes.rules import length_inputs, length_rule
 from loopax.ir.sizes.scalars import element
+from loopax.ir.sizes.slices import window_of
 
 length_rule.register(IncSubtensor | CheckAndRaise | SpecifyShape)(
     lambda op, dims, node, x, axis: dims.length(node.inputs[0], axis)
@@ -94,22 +96,21 @@ def _fitted(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
 
 @length_rule.register(Subtensor)
 def _read(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    source, *given = node.inputs
+    read = access_of(node)
     at = axis
-    for k, entry in enumerate(indices_from_subtensor(given, op.idx_list)):
+    for k, entry in enumerate(read.index):
         if not isinstance(entry, slice):
             at += 1
         elif k == at:
-            window = dims.window(source, entry, k)
-            return None if window is None else window[1]
-    return dims.length(source, at)
+            window = window_of(dims, read.array, entry, k)
+            return None if window is None else window.count
+    return dims.length(read.array, at)
 
 
 @length_inputs.register(Subtensor | IncSubtensor)
 def _bounds(op: Any, node: Any) -> list[Any]:
-    given = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
-    slices = [k for k in indices_from_subtensor(given, op.idx_list) if isinstance(k, slice)]
-    return [bound for k in slices for bound in (k.start, k.stop) if bound in given]
+    slices = [k for k in access_of(node, op).index if isinstance(k, slice)]
+    return [v for k in slices for v in (k.start, k.stop) if v is not None]
 
 
 @length_rule.register(Join)

@@ -23,25 +23,14 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
-from pytensor.tensor.type import DenseTensorType
+from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.ir.compat import joined_rows
-from loopax.ir.sizes import Clipped, DimExpr, dims_of
+from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of
 
 _SOURCES = 8  # a tensor of more than so many is a source itself
 _DEPTH = 40  # so is one that is made of them in more steps
 _TRACE = 2  # what a flip of a loop's trace counts: it is made of rows that were never side by side
-
-
-class Rows(NamedTuple):
-    """``x[lo:hi]``, from the last row to the first if ``flipped``; bounds are of known sign."""
-
-    x: Any
-    lo: DimExpr | None
-    hi: DimExpr | None
-    flipped: bool
-    rest: tuple[Any, ...]
 
 
 class _Known(NamedTuple):
@@ -154,13 +143,14 @@ class Flips:
         if node is None or v in self.traces:
             return None
         op: Any = node.op
-        if isinstance(op, Subtensor):
-            rows = self.rows(node)
-            return None if rows is None else self._of_rows(rows)
+        if (read := read_of(node)) is not None:
+            return self._read(read)
         if isinstance(op, IncSubtensor):
-            return self._of_increment(node)
+            return self._increment(node)
         if (pieces := joined_rows(node)) is not None:
-            return self._of(pieces, lambda new, turned: pt.join(0, *(new[::-1] if turned else new)))
+            return self._composed(
+                pieces, lambda new, turned: pt.join(0, *(new[::-1] if turned else new))
+            )
         if (at := self._by_rows(node)) is None:
             return None
 
@@ -170,7 +160,7 @@ class Flips:
                 inputs[k] = x
             return op.make_node(*inputs).outputs[0]
 
-        return self._of([node.inputs[k] for k in at], remade)
+        return self._composed([node.inputs[k] for k in at], remade)
 
     def _by_rows(self, node: Any) -> list[int] | None:
         """The inputs of ``node`` whose rows it works on one by one, None if it does not."""
@@ -187,7 +177,7 @@ class Flips:
             return [0] if same else None
         return [0] if isinstance(op, SpecifyShape) else None
 
-    def _of(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
+    def _composed(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
         """What is known of ``remade(parts, False)``; with turned parts ``remade(..., True)`` is turned."""
         known = [self.known(x) for x in parts]
         return _Known(
@@ -200,137 +190,76 @@ class Flips:
 
     # -- slices ----------------------------------------------------------------------------------
 
-    def rows(self, node: Any) -> Rows | None:
-        """What a Subtensor takes of its input, None if these are no neighbouring rows."""
-        first, *rest = indices_from_subtensor(node.inputs[1:], node.op.idx_list) or [slice(None)]
-        return self._window(node.inputs[0], first, tuple(rest))
+    def _slice(self, access: Access) -> Slice | None:
+        """The rows that an index takes, None if these are no neighbouring rows or nobody knows which."""
+        rows = slice_of(self.dims, access.rows, self.dims.length(access.array))
+        return rows if rows and rows.step in (1, -1) and rows.is_known else None
 
-    def _window(self, x: Any, rows: Any, rest: tuple[Any, ...]) -> Rows | None:
-        if not isinstance(rows, slice):
-            return None
-        step = 1 if rows.step is None else self.dims.value(rows.step).constant
-        bounds = [None if b is None else self.dims.value(b) for b in (rows.start, rows.stop)]
-        if step not in (1, -1):
-            return None
-        n = self.dims.length(x)
-        if step == -1:
-            start, stop = bounds
-            if stop is not None and stop.constant == -1:
-                return Rows(x, DimExpr(), DimExpr(), True, rest)  # none at all
-            if start is not None and start in (n - 1, DimExpr(offset=-1)):
-                start = None
-            if stop is not None and stop == -n - 1:
-                stop = None
-            if not all(self._signed(b) for b in (start, stop)):
-                return None
-            bounds = [None if b is None else b + 1 for b in (stop, start)]
-        elif not all(self._signed(b) for b in bounds):
-            return None
-        lo, hi = bounds
-        if lo is not None and (lo == DimExpr() or lo == -n):
-            lo = None
-        if hi is not None and hi == n:
-            hi = None
-        return Rows(x, lo, hi, step == -1, rest)
+    def _index(self, rows: Slice, rest: tuple[Any, ...], turned: bool) -> tuple[Any, ...]:
+        """The index of these rows in their array, or in that array ``turned``, in the order there."""
+        rows = rows.mirrored() if turned else rows
+        rows = rows if rows.step == 1 else rows.backwards()
+        return rows.entry(self.dims, self.dims.variable), *rest
 
-    def _signed(self, bound: DimExpr | None) -> bool:
-        return (
-            bound is None
-            or bound.constant is not None
-            or self.dims.at_least(bound)
-            or self.dims.at_least(-bound, 2)  # one row further it is still a negative number
-        )
-
-    def _of_rows(self, rows: Rows) -> _Known:
-        found = self.known(rows.x)
+    def _read(self, read: Access) -> _Known | None:
+        rows = None if read.is_row else self._slice(read)
+        if rows is None:
+            return None
+        found, flipped = self.known(read.array), rows.step == -1
 
         def make(turned: bool) -> Any:
-            turn = turned != rows.flipped
-            y = self._either(rows.x, turn)
-            lo, hi = self._turned_bounds(rows) if turn else (rows.lo, rows.hi)
-            if lo is None and hi is None and not rows.rest:
-                return y
-            return y[(slice(self._bound(lo), self._bound(hi)), *rows.rest)]
+            turn = turned != flipped
+            y, index = self._either(read.array, turn), self._index(rows, read.rest, turn)
+            return y if index == (slice(None),) else y[index]
 
         return _Known(
-            tuple((x, flipped != rows.flipped) for x, flipped in found.sources),
-            found.cost + self._weight_of(found) * rows.flipped,
+            tuple((x, f != flipped) for x, f in found.sources),
+            found.cost + self._weight_of(found) * flipped,
             found.depth + 1,
-            (rows.x,),
+            (read.array,),
             make,
         )
 
-    def _turned_bounds(self, rows: Rows) -> tuple[DimExpr | None, DimExpr | None]:
-        """The bounds of the same rows in ``x[::-1]``."""
-        if rows.hi is not None and rows.hi == DimExpr():
-            return DimExpr(), DimExpr()
-        n = self.dims.length(rows.x)
-        lo = None if rows.hi is None else self._from_the_end(rows.hi, n)
-        hi = None if rows.lo is None else self._from_the_end(rows.lo, n)
-        return lo, hi
-
-    def _from_the_end(self, bound: DimExpr, n: DimExpr) -> DimExpr:
-        """``n - bound``, or what is the same to a slice."""
-        if bound.constant is not None or self.dims.at_least(-bound, 1):
-            return -bound
-        if self.dims.at_least(n - bound):
-            return n - bound
-        return DimExpr.variable(Clipped(True, n - bound, DimExpr()))
-
-    def _bound(self, bound: DimExpr | None) -> Any:
-        if bound is None:
-            return None
-        return self.dims.variable(bound) if bound.constant is None else bound.constant
-
     # -- increments ------------------------------------------------------------------------------
 
-    def _of_increment(self, node: Any) -> _Known | None:
-        x, y = node.inputs[:2]
-        index = indices_from_subtensor(node.inputs[2:], node.op.idx_list)
-        if not index or node.op.inplace:
+    def _increment(self, node: Any) -> _Known | None:
+        if node.op.inplace or not node.op.idx_list:
             return None
-        first, *rest = index
+        write, y = access_of(node), node.inputs[1]
         put = pt.set_subtensor if node.op.set_instead_of_inc else pt.inc_subtensor
-        if not isinstance(first, slice):
+        if write.is_row:
 
             def at_one(new: Any, turned: bool) -> Any:
-                k = from_the_other_end(first) if turned else first
-                return put(new[0][(k, *rest)], y)
+                k = mirrored_row(write.rows) if turned else write.rows
+                return put(new[0][(k, *write.rest)], y)
 
-            return self._of([x], at_one)
-        rows = self._window(x, first, tuple(rest))
-        has_rows = y.type.ndim == x.type.ndim - sum(not isinstance(k, slice) for k in rest)
+            return self._composed([write.array], at_one)
+        rows = self._slice(write)
         if rows is None:
             return None
+        flipped = rows.step == -1
+        numbers = sum(not isinstance(k, slice) for k in write.rest)
+        has_rows = y.type.ndim == write.array.type.ndim - numbers
 
         def make(turned: bool) -> Any:
-            lo, hi = self._turned_bounds(rows) if turned else (rows.lo, rows.hi)
-            by = self._either(y, turned != rows.flipped) if has_rows else y
-            place = self._either(x, turned)
-            return put(place[(slice(self._bound(lo), self._bound(hi)), *rest)], by)
+            by = self._either(y, turned != flipped) if has_rows else y
+            place = self._either(write.array, turned)
+            return put(place[self._index(rows, write.rest, turned)], by)
 
         by = self.known(y) if has_rows else _Known((), 0, 0, (), lambda turned: y)
-        whole = self.known(x)
-        turns = tuple((s, flipped != rows.flipped) for s, flipped in by.sources)
+        whole = self.known(write.array)
+        turns = tuple((s, f != flipped) for s, f in by.sources)
         return _Known(
             (*whole.sources, *turns),
-            whole.cost + by.cost + rows.flipped,
+            whole.cost + by.cost + flipped,
             1 + max(whole.depth, by.depth),
-            (x, y),
+            (write.array, y),
             make,
         )
 
 
 def _source(v: Any) -> _Known:
     return _Known(((v, False),), 0, 0, (), lambda turned: v[::-1] if turned else v)
-
-
-def from_the_other_end(k: Any) -> Any:
-    """The index in ``x[::-1]`` of row ``k`` of ``x``: an error for the one is an error for the other."""
-    if isinstance(k, Constant):
-        return -1 - int(k.data)
-    k = k if isinstance(k.type, DenseTensorType) else pt.tensor_from_scalar(k)
-    return -1 - k.astype("int64")
 
 
 def _is_uniform(v: Any) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph, Output
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.checked import Checked
@@ -22,6 +22,7 @@ from loopax.ir.sizes import (
     DimExpr,
     Dims,
     Fact,
+    access_of,
     counts_steps,
     dims_of,
     loop_facts,
@@ -88,9 +89,7 @@ class IndexFacts:
 
 
 def _constant_index(node: Apply, dims: Dims) -> int | None:
-    op: Any = node.op
-    if not isinstance(op, Subtensor | IncSubtensor) or not op.idx_list:
+    if not isinstance(node.op, Subtensor | IncSubtensor):
         return None
-    given = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
-    first = indices_from_subtensor(given, op.idx_list)[0]
-    return None if isinstance(first, slice) else dims.value(first).constant
+    access = access_of(node)
+    return dims.value(access.rows).constant if access.is_row else None

@@ -17,8 +17,8 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
 from loopax.ir.compat import joined_rows
-from loopax.ir.sizes import DimExpr, Dims, Length
-from loopax.lowering.access.row_pieces import NONE, ONE, Fill, Piece, Row, Rows, Window
+from loopax.ir.sizes import DimExpr, Dims, Length, Slice, Window
+from loopax.lowering.access.row_pieces import ONE, Fill, Piece, Row, Rows
 from loopax.lowering.analysis.equal_rows import filled
 
 _LARGE = 2**16  # elements of a constant that are compared
@@ -123,10 +123,10 @@ class Expressions:
         if not isinstance(piece, Window):
             return 1 + (self.made.get(piece.row, 0) if isinstance(piece, Row) else 0)
         made = self.made.get(piece.source, 0)
-        bounds = self._bounds(piece)
-        if bounds is None or (piece.count == ONE and bounds != (None, None, None)):
+        entry = self._entry(piece)
+        if entry is None or (piece.count == ONE and entry != slice(None)):
             return made + 2
-        return made + (bounds != (None, None, None))
+        return made + (entry != slice(None))
 
     def build(self, rows: Rows, like: Any) -> Any:
         """A tensor of these rows, of the dtype and the trailing shape of ``like``."""
@@ -171,14 +171,14 @@ class Expressions:
             return pt.shape_padleft(piece.row)
         if isinstance(piece, Fill):
             return filled(piece.value, [*map(self.number, (piece.count, *trailing))])
-        bounds = self._bounds(piece)
-        if bounds is None:
-            low = piece.start - piece.count + 1
-            forwards = Window(piece.source, low, piece.count, 1)
-            return self._kept_expression(((forwards,), trailing, dtype))[::-1]
-        if piece.count == ONE and bounds != (None, None, None):
+        entry = self._entry(piece)
+        if entry is None:
+            return self._kept_expression(((piece.backwards(),), trailing, dtype))[::-1]
+        if entry == slice(None):
+            return piece.source
+        if piece.count == ONE:
             return pt.shape_padleft(piece.source[self._index(piece)])  # its type says: one row
-        return piece.source if bounds == (None, None, None) else piece.source[slice(*bounds)]
+        return piece.source[entry]
 
     def row(self, piece: Piece, like: Any) -> Any:
         """One row, of the shape of a row of ``like``."""
@@ -193,33 +193,12 @@ class Expressions:
         return self._kept_expression(((fill,), tuple(trailing), like.type.dtype))
 
     def _index(self, piece: Window) -> Any:
-        bound = self._bound(piece.start, self.dims.length(piece.source))
-        return self.number(piece.start) if bound is None else bound
+        bound = self._slice(piece).bound(self.dims, piece.start)
+        bound = piece.start if bound is None else bound
+        return self.number(bound) if bound.constant is None else bound.constant
 
-    def _bounds(self, w: Window) -> tuple[Any, Any, Any] | None:
-        """The slice of a window in the fewest words, None where one slice cannot say it."""
-        n = self.dims.length(w.source)
-        if w.step == 1:
-            stop = w.start + w.count
-            first = None if w.start == NONE else self._bound(w.start, n)
-            last = None if stop == n else self._bound(stop, n)
-            if first is None and w.start != NONE:
-                first = self.number(w.start)
-            if last is None and stop != n:
-                last = self.number(stop)
-            return first, last, None
-        stop = w.start - w.count
-        first = None if w.start == n - 1 else self._bound(w.start, n)
-        last = None if stop.constant == -1 else self._bound(stop, n)
-        if (first is None and w.start != n - 1) or (last is None and stop.constant != -1):
-            return None  # -1, which a number may be at zero rows, would mean the last row
-        return first, last, -1
+    def _slice(self, piece: Window) -> Slice:
+        return piece.slice(self.dims.length(piece.source))
 
-    def _bound(self, at: DimExpr, n: DimExpr) -> Any:
-        """``at`` as a bound: a number, or one counted from the end; None where it may be negative."""
-        if at.constant is not None:
-            return at.constant if at.constant >= 0 else None
-        behind = (at - n).constant
-        if behind is not None and behind < 0:
-            return behind
-        return self.number(at) if self.dims.at_least(at) else None
+    def _entry(self, piece: Window) -> slice | None:
+        return self._slice(piece).entry(self.dims, self.number)

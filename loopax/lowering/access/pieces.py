@@ -2,7 +2,7 @@
 
     set_subtensor(zeros(n + 1)[1:], t)[::-1]  ->  t's n rows backwards, one row of zeros
 
-`Pieces.of` follows a tensor through slices, writes, joins, splits, fills and sums with zeros, as far as
+`Pieces.rows` follows a tensor through slices, writes, joins, splits, fills and sums with zeros, as far as
 `Dims` proves where each row lies; what cannot be followed is a window of the tensor itself. `build`
 makes the shortest expression for such rows, and `cost` says how many nodes that takes.
 """
@@ -10,19 +10,17 @@ makes the shortest expression for such rows, and `cost` says how many nodes that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import singledispatch
 from typing import Any
 
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes import DimExpr, Dims
-from loopax.lowering.access.piece_rules import CAP, RULES, leading_index, written_rows
+from loopax.ir.sizes import DimExpr, Dims, Window, position, read_of
+from loopax.lowering.access.piece_expressions import Expressions
 from loopax.lowering.access.row_pieces import (
     NONE,
     ONE,
@@ -30,20 +28,27 @@ from loopax.lowering.access.row_pieces import (
     Piece,
     Row,
     Rows,
-    Window,
-    backwards,
-    beside,
+    aligned,
+    in_window,
     is_zero,
     joined,
-    taken,
 )
-from loopax.lowering.access.row_questions import RowQuestions
 
-_MOST = 16  # pieces of one tensor; what has more stays as it is
+CAP = 10**6  # nodes are counted up to here
+MOST = 16  # pieces of one tensor; what has more stays as it is
 _DEPTH = 100  # asked in topological order, few questions go far
 
 
-class Pieces(RowQuestions):
+@singledispatch
+def rows_rule(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
+    """The rows of ``x``, the output of ``node``, and how many nodes make them of their sources.
+
+    None where nobody can tell. The rules of the ops are in `loopax.lowering.access.piece_rules`.
+    """
+    return None
+
+
+class Pieces(Expressions):
     """The rows of the tensors of one graph. Ask in topological order; answers are kept.
 
     Parameters are those of `Expressions`.
@@ -55,32 +60,33 @@ class Pieces(RowQuestions):
         self._guarded: dict[Any, bool] = {}
         self._depth = 0
 
-    def of(self, x: Any) -> Rows:
+    def rows(self, x: Any) -> Rows:
         """The rows of ``x``, a tensor with a leading axis."""
-        return self.asked(x)[0]
+        return self.rows_and_nodes(x)[0]
 
     def nodes(self, x: Any) -> int:
         """How many nodes make ``x`` of the sources of its rows; 0 where it is its own source."""
-        return self.asked(x)[1]
+        return self.rows_and_nodes(x)[1]
 
-    def asked(self, x: Any) -> tuple[Rows, int]:
+    def rows_and_nodes(self, x: Any) -> tuple[Rows, int]:
+        """Both."""
         found = self._rows.get(x)
         if found is not None:
             return found
-        itself = (Window(x, NONE, self.dims.length(x), 1),), 0
+        itself = (Window(x, NONE, self.dims.length(x)),), 0
         if self._depth >= _DEPTH:  # not kept
             return itself
         self._depth += 1
         try:
-            answer = self._found(x)
+            answer = self._by_rule(x)
         finally:
             self._depth -= 1
-        if answer is None or len(answer[0]) > _MOST:
+        if answer is None or len(answer[0]) > MOST:
             answer = itself
         self._rows[x] = answer
         return answer
 
-    def _found(self, x: Any) -> tuple[Rows, int] | None:
+    def _by_rule(self, x: Any) -> tuple[Rows, int] | None:
         if not isinstance(x.type, DenseTensorType) or not x.type.ndim:
             return None
         if isinstance(x, Constant):
@@ -88,20 +94,17 @@ class Pieces(RowQuestions):
             return None if value is None else (joined([Fill(value, self.dims.length(x))]), 0)
         if x.owner is None or x.owner.op.destroy_map:
             return None
-        for kinds, rule in RULES:
-            if isinstance(x.owner.op, kinds):
-                return rule(self, x, x.owner)
-        return None
+        return rows_rule(x.owner.op, self, x, x.owner)
 
     def itself(self, x: Any) -> Rows:
         """``x`` as a window of the first tensor of its rows: for a cut that nobody knows more of."""
-        return (Window(self.first(self.of(x), x), NONE, self.dims.length(x), 1),)
+        return (Window(self.first(self.rows(x), x), NONE, self.dims.length(x)),)
 
     def uniform(self, v: Any) -> Any:
         """The scalar that all elements of ``v`` are, None where nobody knows one."""
         if all(n == 1 for n in v.type.shape):
             return self.scalar(v)
-        rows = self.of(v)
+        rows = self.rows(v)
         if len(rows) != 1 or not isinstance(rows[0], Fill) or rows[0].value.type.ndim:
             return None
         return rows[0].value
@@ -110,15 +113,16 @@ class Pieces(RowQuestions):
 
     def row_at(self, x: Any, index: Any) -> Piece | None:
         """The one row that ``x[index]`` reads, None where the index may be out of range."""
-        at = self.position(x, index)
-        if at is None:
+        window = self.row_window(x, index)
+        if window is None:
             return None
-        rows = taken(self.dims, self.of(x), at, ONE) or taken(self.dims, self.itself(x), at, ONE)
+        rows = in_window(self.dims, self.rows(x), window)
+        rows = rows or in_window(self.dims, self.itself(x), window)
         return rows[0] if rows is not None and len(rows) == 1 else None
 
     def only_row(self, x: Any) -> Piece | None:
         """The row of a tensor that has exactly one."""
-        rows = self.of(x)
+        rows = self.rows(x)
         return rows[0] if len(rows) == 1 and rows[0].count == ONE else None
 
     def as_row(self, v: Any) -> Piece:
@@ -132,30 +136,29 @@ class Pieces(RowQuestions):
             return (Row(v) if value is None else Fill(value, ONE)), 0
         node = v.owner
         source = node.inputs[0] if node is not None and node.inputs else None
-        if node is not None and isinstance(node.op, Subtensor):
-            index = leading_index(node)
-            if index is not None and not isinstance(index, slice):
-                piece = self.row_at(source, index)
-                if piece is not None:
-                    return piece, min(CAP, 1 + self.nodes(source))
-        if node is not None and _drops_the_leading_axis(node):
+        read = read_of(node)
+        if read is not None and read.is_row and read.is_whole:
+            piece = self.row_at(source, read.rows)
+            if piece is not None:
+                return piece, min(CAP, 1 + self.nodes(source))
+        if drops_leading_axis(node):
             piece = self.only_row(source)
             if piece is not None:
                 return piece, min(CAP, 1 + self.nodes(source))
         if v.type.ndim:
-            rows, nodes = self.asked(v)
+            rows, nodes = self.rows_and_nodes(v)
             if len(rows) == 1 and isinstance(rows[0], Fill) and not rows[0].value.type.ndim:
                 return Fill(rows[0].value, ONE), nodes
         return Row(v), 0
 
-    def position(self, x: Any, index: Any) -> DimExpr | None:
+    def row_window(self, x: Any, index: Any) -> Window | None:
+        """The row ``x[index]`` as a window of ``x``, None where the index may be out of range."""
         if self.is_guarded(index):
             return None
-        n, at = self.dims.length(x), self.dims.value(index)
-        if self.dims.at_least(-at, 1):
-            at = at + n
+        n = self.dims.length(x)
+        at = position(self.dims, index, n)
         inside = self.dims.at_least(at) and self.dims.at_least(n - at, 1)
-        return at if inside else None
+        return Window(x, at, ONE) if inside else None
 
     def is_guarded(self, v: Any) -> bool:
         """Whether a check stands in the arithmetic of the integer ``v``: `Dims` looks through it."""
@@ -164,7 +167,7 @@ class Pieces(RowQuestions):
             node = v.owner
             found = node is not None and (
                 isinstance(node.op, CheckAndRaise)
-                or any(self.is_guarded(u) for u in node.inputs if _is_integer(u))
+                or any(self.is_guarded(u) for u in node.inputs if _is_number(u))
             )
             self._guarded[v] = found
         return found
@@ -175,8 +178,8 @@ class Pieces(RowQuestions):
         """The sum of rows, where zeros in some of them leave less to add; and the nodes it takes."""
         parts: list[tuple[DimExpr, list[Piece]]] = [(p.count, [p]) for p in terms[0]]
         for rows in terms[1:]:
-            refined = beside(self.dims, parts, rows)
-            if refined is None or len(refined) > _MOST:
+            refined = aligned(self.dims, parts, rows)
+            if refined is None or len(refined) > MOST:
                 return None
             parts = refined
         found: list[Piece] = []
@@ -202,7 +205,7 @@ class Pieces(RowQuestions):
             return Row(total)
         total = pt.add(*[self.build((p,), like) for p in terms])
         self.made[total] = 1 + sum(self.cost((p,)) for p in terms)
-        return Window(total, NONE, terms[0].count, 1)
+        return Window(total, NONE, terms[0].count)
 
     def adds_up(self, x: Any, node: Any) -> bool:
         """Whether the inputs of the sum ``x`` are of its dtype and its shape."""
@@ -214,61 +217,14 @@ class Pieces(RowQuestions):
             for v in given
         )
 
-    def terms(self, rows: Rows, like: Any) -> list[Rows]:
-        """``rows``, of the dtype and the trailing shape of ``like``, as a sum; zeros are left out."""
-        rows = joined(rows)
-        if len(rows) == 1 and isinstance(rows[0], Window):
-            window = rows[0]
-            n = self.dims.length(window.source)
-            if window.count == n and window.source.type.dtype == like.type.dtype:
-                if window.start in (NONE, n - 1) and self.agree(window.source, like, 0):
-                    terms = self._terms(window.source)
-                    return terms if window.step == 1 else [backwards(t) for t in terms]
-        return [rows]
 
-    def _terms(self, x: Any) -> list[Rows]:
-        found: list[Rows] = []
-        stack = [x]
-        while stack and len(found) + len(stack) <= _MOST:
-            x = stack.pop()
-            parts = self._addends(x)
-            if parts is None:
-                found.append(self.of(x))
-            else:
-                stack += parts[0]
-                found += parts[1]
-        found += [self.of(x) for x in stack]
-        return [rows for rows in found if not all(map(is_zero, rows))]
-
-    def _addends(self, x: Any) -> tuple[list[Any], list[Rows]] | None:
-        """Tensors and rows of which ``x`` is the sum."""
-        node = x.owner
-        if node is None or x.type.dtype == "bool" or node.op.destroy_map:
-            return None
-        if isinstance(node.op, SpecifyShape) and self.of(x) == self.of(node.inputs[0]):
-            return [node.inputs[0]], []
-        if isinstance(node.op, IncSubtensor) and not node.op.set_instead_of_inc:
-            write = written_rows(self, node)
-            if write is None:
-                return None
-            start, count, rows, _ = write
-            left = self.dims.length(x) - start - count
-            if not self.dims.at_least(start) or not self.dims.at_least(left):
-                return None
-            dtype = x.type.dtype
-            padded = [self.zeros(dtype, start), *rows, self.zeros(dtype, left)]
-            return [node.inputs[0]], [joined(padded)]
-        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Add):
-            return ([*node.inputs], []) if self.adds_up(x, node) else None
-        return None
-
-
-def _drops_the_leading_axis(node: Any) -> bool:
-    if not isinstance(node.op, DimShuffle):
+def drops_leading_axis(node: Any) -> bool:
+    """Whether ``node`` makes one row of a tensor that has exactly one, and nothing else."""
+    if node is None or not isinstance(node.op, DimShuffle):
         return False
     return tuple(node.op.new_order) == tuple(range(1, node.inputs[0].type.ndim))
 
 
-def _is_integer(v: Any) -> bool:
-    is_number = str(getattr(v.type, "dtype", "")).startswith(("int", "uint", "bool"))
-    return is_number and not getattr(v.type, "ndim", 0)
+def _is_number(v: Any) -> bool:
+    dtype = str(getattr(v.type, "dtype", ""))
+    return dtype.startswith(("int", "uint", "bool")) and not getattr(v.type, "ndim", 0)

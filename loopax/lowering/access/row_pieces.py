@@ -14,19 +14,10 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Constant
 
-from loopax.ir.sizes import DimExpr, Dims
+from loopax.ir.sizes import DimExpr, Dims, Window
+from loopax.ir.sizes.dim_expr import total
 
 NONE, ONE = DimExpr(), DimExpr(offset=1)
-
-
-@dataclass(frozen=True)
-class Window:
-    """``count`` rows of ``source``: row ``start`` and those after it (before it, where step is -1)."""
-
-    source: Any
-    start: DimExpr
-    count: DimExpr
-    step: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +40,7 @@ Piece = Window | Row | Fill
 Rows = tuple[Piece, ...]
 
 
-def taken(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None:
+def part(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None:
     """``count`` rows from ``start`` on, None where the pieces they lie in are not known."""
     least, found = dims.at_least, []
     for piece in rows:
@@ -63,60 +54,55 @@ def taken(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr) -> Rows | None
             return None
         left = n - start
         if least(count - left):
-            part = left
+            n = left
         elif least(left - count):
-            part = count
+            n = count
         else:
             return None
-        rows_of_it = cut(piece, start, part)
-        if rows_of_it is None:
+        of_piece = cut(piece, start, n)
+        if of_piece is None:
             return None
-        found.append(rows_of_it)
-        start, count = NONE, count - part
+        found.append(of_piece)
+        start, count = NONE, count - n
     return joined(found) if count == NONE else None
 
 
-def sliced(dims: Dims, rows: Rows, start: DimExpr, count: DimExpr, step: int) -> Rows | None:
-    """``count`` rows from ``start`` on, ``step`` apart, which is 1 or -1."""
-    if step == 1:
-        return taken(dims, rows, start, count)
-    found = taken(dims, rows, start - count + 1, count)
+def in_window(dims: Dims, rows: Rows, window: Window) -> Rows | None:
+    """The rows in a window of the tensor that has ``rows``, None where they are not known."""
+    if window.step == 1:
+        return part(dims, rows, window.start, window.count)
+    window = window.backwards()
+    found = part(dims, rows, window.start, window.count)
     return None if found is None else backwards(found)
 
 
-def beside(dims: Dims, parts: Any, rows: Rows) -> Any:
-    """``parts`` with the rows beside them, cut where either has a border."""
+def aligned(
+    dims: Dims, parts: Iterable[tuple[DimExpr, list[Piece]]], rows: Rows
+) -> list[tuple[DimExpr, list[Piece]]] | None:
+    """``parts``, pieces of as many rows each, with the pieces of ``rows`` beside them; None if unknown.
+
+    They are cut where either has a border.
+    """
     found: list[tuple[DimExpr, list[Piece]]] = []
-    left, right = list(parts), list(rows)
-    while left and right:
-        (n, together), piece = left.pop(0), right.pop(0)
-        m = piece.count
-        if dims.at_least(m - n):
-            part = n
-        elif dims.at_least(n - m):
-            part = m
-        else:
+    done = NONE
+    for count, together in parts:
+        beside = part(dims, rows, done, count)
+        if beside is None:
             return None
-        cuts = [cut(p, NONE, part) for p in (*together, piece)]
-        if None in cuts:
-            return None
-        found.append((part, cuts))  # type: ignore[arg-type]
-        if part != n:
-            rest = [cut(p, part, n - part) for p in together]
-            if None in rest:
+        start = NONE
+        for piece in beside:
+            cuts = [cut(p, start, piece.count) for p in together]
+            if None in cuts:
                 return None
-            left.insert(0, (n - part, rest))
-        if part != m:
-            rest_of = cut(piece, part, m - part)
-            if rest_of is None:
-                return None
-            right.insert(0, rest_of)
-    return None if left or right else found
+            found.append((piece.count, [*cuts, piece]))  # type: ignore[list-item]
+            start = start + piece.count
+        done = done + count
+    return found if done == total(piece.count for piece in rows) else None
 
 
 def backwards(rows: Rows) -> Rows:
     """The rows in the other order."""
-    return joined([_turned(piece) for piece in reversed(rows)])
+    return joined(p.backwards() if isinstance(p, Window) else p for p in reversed(rows))
 
 
 def is_zero(piece: Piece) -> bool:
@@ -126,17 +112,10 @@ def is_zero(piece: Piece) -> bool:
     return piece.value.data.size > 0 and not np.any(piece.value.data)
 
 
-def _turned(piece: Piece) -> Piece:
-    if not isinstance(piece, Window):
-        return piece
-    last = piece.start + (piece.count - 1) * piece.step
-    return Window(piece.source, last, piece.count, -piece.step)
-
-
 def cut(piece: Piece, start: DimExpr, count: DimExpr) -> Piece | None:
     """``count`` rows of a piece, None of a single row where they are not that row."""
     if isinstance(piece, Window):
-        return replace(piece, start=piece.start + start * piece.step, count=count)
+        return piece.part(start, count)
     if isinstance(piece, Fill):
         return replace(piece, count=count)
     return piece if start == NONE and count == ONE else None

@@ -18,10 +18,9 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.scalar.basic import Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes import Dims
+from loopax.ir.sizes import Dims, read_of
 
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
 
@@ -39,11 +38,10 @@ def row_of(x: Any, dims: Dims) -> Any:
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Second):
         like, value = x.owner.inputs
         return _filled(like, value, dims)
-    if isinstance(op, Subtensor):
-        rows, *rest = indices_from_subtensor(x.owner.inputs[1:], op.idx_list)
-        # A step of 0 raises. With one that is known, rows of equal rows are equal rows.
-        if isinstance(rows, slice) and not rest and _steps(rows.step):
-            return row_of(x.owner.inputs[0], dims)
+    read = read_of(x.owner)
+    # A step of 0 raises. With one that is known, rows of equal rows are equal rows.
+    if read is not None and not (read.is_row or read.rest) and _is_step(read.rows.step):
+        return row_of(read.array, dims)
     return None
 
 
@@ -57,7 +55,7 @@ def _row_of_constant(x: Any) -> Any:
     return pt.constant(np.array(data[0])) if (numbers == numbers[0]).all() else None
 
 
-def _steps(step: Any) -> bool:
+def _is_step(step: Any) -> bool:
     return step is None or (isinstance(step, Constant) and bool(step.data))
 
 

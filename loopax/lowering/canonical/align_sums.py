@@ -36,7 +36,8 @@ from loopax.ir import Scan
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import DimExpr, dims_of
 from loopax.lowering.access.pieces import Pieces
-from loopax.lowering.access.row_pieces import NONE, ONE, Piece, Rows, is_zero, taken
+from loopax.lowering.access.row_pieces import NONE, ONE, Piece, Rows, is_zero, part
+from loopax.lowering.access.row_sums import terms
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, State, replace_outputs
 
@@ -153,14 +154,12 @@ def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
     if pieces.dims.length(x) != n or x.type.ndim != init.type.ndim + 1:
         return None
     first = pieces.as_row(init)
-    rows = (*pieces.of(x), first) if op.options.reverse else (first, *pieces.of(x))
+    rows = (*pieces.rows(x), first) if op.options.reverse else (first, *pieces.rows(x))
     behind, begin, end = (0, n, NONE) if op.options.reverse else (1, NONE, n)
     moved: list[Rows] = []
     kept: list[Rows] = []
-    for term in pieces.terms(rows, x):
-        here, before = (
-            taken(pieces.dims, term, DimExpr(offset=k), n) for k in (behind, 1 - behind)
-        )
+    for term in terms(pieces, rows, x):
+        here, before = (part(pieces.dims, term, DimExpr(offset=k), n) for k in (behind, 1 - behind))
         if here is None and before is None:
             return None
         if before is not None and (here is None or pieces.cost(before) < pieces.cost(here)):
@@ -182,14 +181,14 @@ def _moved(pieces: Pieces, node: Apply, x: Any, init: Any) -> _Moved | None:
 
 
 def _part(pieces: Pieces, term: Rows, start: int, n: DimExpr) -> Rows:
-    found = taken(pieces.dims, term, DimExpr(offset=start), n)
+    found = part(pieces.dims, term, DimExpr(offset=start), n)
     assert found is not None
     return found
 
 
 def _rows_at(pieces: Pieces, terms: list[Rows], at: DimExpr) -> list[Piece] | None:
     """The row of each term at one position, without zeros; None if one is not known."""
-    found = [taken(pieces.dims, term, at, ONE) for term in terms]
+    found = [part(pieces.dims, term, at, ONE) for term in terms]
     if any(rows is None for rows in found):
         return None
     return [p for rows in found for p in rows or () if not is_zero(p)]

@@ -27,14 +27,22 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import ARange
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import Scan
 from loopax.ir.checked import Checked
 from loopax.ir.effects import Errors, errors
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, dims_of
+from loopax.ir.sizes import (
+    Clipped,
+    DimExpr,
+    Dims,
+    Length,
+    access_of,
+    dims_of,
+    read_of,
+    slice_of,
+)
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
@@ -61,12 +69,8 @@ def _may(op: Scan) -> bool:
 def _reads(nodes: Any, consts: set[Any]) -> Iterator[Apply]:
     """The ``c[k]``, ``k`` an integer and ``c`` one of ``consts``, further indices or not."""
     for node in nodes:
-        if (
-            isinstance(node.op, Subtensor)
-            and node.inputs[0] in consts
-            and node.op.idx_list
-            and not isinstance(node.op.idx_list[0], slice)
-        ):
+        read = read_of(node)
+        if read is not None and read.is_row and read.array in consts:
             yield node
 
 
@@ -106,7 +110,7 @@ class _Promotion:
         loop = self.loop
         new: dict[Any, Any] = {}
         for read in _reads(self.nodes, {*self.consts}):
-            row = self._row(read.inputs[0], read.inputs[1])
+            row = self._row(*access_of(read)[:2])
             if row is not None:
                 new[read.outputs[0]] = _at(row.inner, read, new)
         if not new:
@@ -212,10 +216,8 @@ class _Promotion:
 
 def _at(row: Any, read: Any, new: dict[Any, Any]) -> Any:
     """What ``read`` takes of its row; its other indices may be reads themselves."""
-    if len(read.op.idx_list) == 1:
-        return row
-    inputs = replaced(read.inputs[1:], new)
-    return row[indices_from_subtensor(inputs, read.op.idx_list)[1:]]
+    rest = access_of(read).rest
+    return replaced([row[rest]], new)[0] if rest else row
 
 
 def _line(dims: Dims, x: Any) -> _Line | None:
@@ -232,21 +234,15 @@ def _line(dims: Dims, x: Any) -> _Line | None:
     if isinstance(op, ARange):
         first, _, apart = map(dims.value, x.owner.inputs)
         return _Line(1, first) if apart.constant == 1 else None
-    if isinstance(op, Subtensor):
-        (rows,) = indices_from_subtensor(x.owner.inputs[1:], op.idx_list)
-        line = _line(dims, x.owner.inputs[0])
-        if line is None or not isinstance(rows, slice):
-            return None
-        if rows.step is None and (rows.start is None or dims.at_least(dims.value(rows.start))):
-            begin = (
-                DimExpr() if rows.start is None else dims.value(rows.start)
-            )  # if there is any row
-            return line._replace(start=line.start + begin * line.sign)
-        window = dims.window(x.owner.inputs[0], rows)
-        if window is not None:
-            begin, _, step = window
-            return _Line(line.sign * step, line.start + begin * line.sign)
-    return None
+    read = read_of(x.owner)
+    line = None if read is None or read.is_row else _line(dims, read.array)
+    if read is None or line is None:
+        return None
+    rows = slice_of(dims, read.rows, dims.length(read.array))
+    if rows is None or rows.step not in (1, -1):
+        return None
+    begin = rows.first(dims)
+    return None if begin is None else _Line(line.sign * rows.step, line.start + begin * line.sign)
 
 
 def _is_of_shapes(expr: DimExpr) -> bool:

@@ -27,29 +27,28 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
-from loopax.lowering.access.flips import Flips, from_the_other_end
+from loopax.ir.sizes import access_of, mirrored_row, read_of
+from loopax.lowering.access.flips import Flips
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
 
 def recognise_reverse(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and then on its bodies."""
-    if any(_has_step(node.op) for node in graph.apply_nodes):
+    if any(map(_has_step, graph.apply_nodes)):
         traces = _turn_loops(graph)
         _cancel(graph, traces)
     map_bodies(graph, recognise_reverse)
 
 
-def _has_step(op: Any) -> bool:
-    return isinstance(op, Subtensor) and any(
-        isinstance(k, slice) and k.step is not None for k in op.idx_list
-    )
+def _has_step(node: Apply) -> bool:
+    read = read_of(node)
+    return read is not None and not read.is_row and read.rows.step is not None
 
 
 def _can_turn(op: Any) -> bool:
@@ -134,9 +133,8 @@ def _has_rows(v: Any) -> bool:
 
 def _is_row(node: Any) -> bool:
     """Whether it is ``x[k]``, with ``k`` a number and more indices maybe."""
-    if not isinstance(node.op, Subtensor) or not node.op.idx_list:
-        return False
-    return not isinstance(indices_from_subtensor(node.inputs[1:], node.op.idx_list)[0], slice)
+    read = read_of(node)
+    return read is not None and read.is_row
 
 
 def _choose(loops: list[Apply], reads: list[_Read]) -> set[Apply]:
@@ -240,8 +238,8 @@ def _cancel(graph: FunctionGraph, traces: set[Any]) -> None:
 
 
 def _row(node: Any, y: Any) -> Any:
-    first, *rest = indices_from_subtensor(node.inputs[1:], node.op.idx_list)
-    return y[(from_the_other_end(first), *rest)]
+    read = access_of(node)
+    return y[(mirrored_row(read.rows), *read.rest)]
 
 
 def _same(node: Any, y: Any) -> Any:

@@ -31,15 +31,15 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Spl
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.sizes import DimExpr, asked_length
+from loopax.ir.sizes import DimExpr, Window, asked_length, read_of
+from loopax.ir.sizes.analysis import is_integer
 from loopax.lowering.access.index_facts import IndexFacts
-from loopax.lowering.access.piece_rules import leading_index
-from loopax.lowering.access.pieces import Pieces
-from loopax.lowering.access.row_pieces import ONE, Fill, Window, is_zero
+from loopax.lowering.access.pieces import Pieces, drops_leading_axis
+from loopax.lowering.access.row_pieces import ONE, Fill, is_zero
 from loopax.lowering.analysis.checked_steps import is_checked
 from loopax.lowering.bodies import has_bodies, map_bodies
 
@@ -105,7 +105,7 @@ class _Sweep:
             return
         if isinstance(old.type, DenseTensorType) and not self._may_stand_for(old, new):
             if old.type.ndim:
-                self.pieces.keep(self.pieces.of(old), old)
+                self.pieces.keep(self.pieces.rows(old), old)
             return
         pairs = [(old, old.type.filter_variable(new))]
         self.graph.replace_all(pairs, reason="simplify_gradients", import_missing=True)
@@ -126,7 +126,7 @@ class _Sweep:
         op: Any = node.op
         if op.destroy_map or isinstance(op, CheckAndRaise):
             return None
-        if _is_integer(v):
+        if is_integer(v) and not getattr(v.type, "ndim", 0):
             return self._number(v, node)
         if not isinstance(v.type, DenseTensorType):
             return None
@@ -138,13 +138,11 @@ class _Sweep:
             product = self._product(v, node)
             if product is not None:
                 return product
-        if isinstance(op, Subtensor):
-            index = leading_index(node)
-            if index is not None and not isinstance(index, slice):
-                return self._row(v, node, self.pieces.row_at(node.inputs[0], index))
-        if isinstance(op, DimShuffle):
-            if tuple(op.new_order) == tuple(range(1, node.inputs[0].type.ndim)):
-                return self._row(v, node, self.pieces.only_row(node.inputs[0]))
+        read = read_of(node)
+        if read is not None and read.is_row and read.is_whole:
+            return self._row(v, node, self.pieces.row_at(read.array, read.rows))
+        if drops_leading_axis(node):
+            return self._row(v, node, self.pieces.only_row(node.inputs[0]))
         return self._rows(v, node)
 
     # -- rows ------------------------------------------------------------------------------------
@@ -154,7 +152,7 @@ class _Sweep:
             return None
         if isinstance(node.op, Elemwise) and not self._rows_are_read(v):
             return None
-        rows, before = self.pieces.of(v), self.pieces.nodes(v)
+        rows, before = self.pieces.rows(v), self.pieces.nodes(v)
         if not rows and any(x.owner is not None for x in node.inputs[:1]):
             return None  # no rows of what may raise: there is nothing to win by losing the error
         trailing = [self.pieces.length(v, k) for k in range(1, v.type.ndim)]
@@ -193,7 +191,7 @@ class _Sweep:
         x = node.inputs[0]
         if not x.type.ndim or not (op.axis == (0,) or (op.axis is None and x.type.ndim == 1)):
             return None
-        rows = self.pieces.of(x)
+        rows = self.pieces.rows(x)
         left = [piece for piece in rows if not is_zero(piece)]
         if len(left) == 1 and left[0].count == ONE:
             return self.pieces.row(left[0], x).astype(v.type.dtype)
@@ -291,17 +289,11 @@ def _is_shorter(new: Any, node: Apply) -> bool:
 
 
 def _words(node: Any) -> int:
-    if node is None or not isinstance(node.op, Subtensor):
-        return 0
+    read = read_of(node)
     count = 0
-    for entry in indices_from_subtensor(node.inputs[1:], node.op.idx_list):
+    for entry in () if read is None else read.index:
         bounds = (
             (entry.start, entry.stop, entry.step) if isinstance(entry, slice) else (entry, None)
         )
         count += sum(0 if b is None else 1 if isinstance(b, Constant) else 2 for b in bounds)
     return count
-
-
-def _is_integer(v: Any) -> bool:
-    whole = str(getattr(v.type, "dtype", "")).startswith(("int", "uint"))
-    return whole and not getattr(v.type, "ndim", 0)

@@ -23,9 +23,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Join
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.ir.sizes import DimExpr, dims_of
+from loopax.ir.sizes import DimExpr, Window, dims_of
 from loopax.lowering.access.pieces import Pieces
-from loopax.lowering.access.row_pieces import NONE, ONE, Rows, Window, backwards
+from loopax.lowering.access.row_pieces import NONE, ONE, Rows, backwards
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
@@ -74,7 +74,7 @@ def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found
                 continue
             shifted = _Shifted(pieces, made.traces[y], ends[k], n, after != op.options.reverse)
             for v in near:
-                rows = pieces.of(v)
+                rows = pieces.rows(v)
                 if shifted.are(rows):
                     found.append(_Found(v, k, after, False))
                 elif shifted.are(backwards(rows)):
@@ -105,7 +105,7 @@ class _Shifted:
     def __init__(self, pieces: Pieces, trace: Any, end: Any, n: DimExpr, last: bool) -> None:
         self._pieces, row = pieces, pieces.as_row(end)
         self._start, self._count = ONE if last else NONE, n
-        whole, part = Window(trace, NONE, n, 1), Window(trace, self._start, n - 1, 1)
+        whole, part = Window(trace, NONE, n), Window(trace, self._start, n - 1)
         self._all = (whole, row) if last else (row, whole)
         self._rows = (part, row) if last else (row, part)
 
@@ -115,8 +115,8 @@ class _Shifted:
         if len(rows) != 1 or not isinstance(rows[0], Window):
             return False
         window = rows[0]
-        return window == Window(window.source, self._start, self._count, 1) and (
-            self._pieces.of(window.source) == self._all
+        return window == Window(window.source, self._start, self._count) and (
+            self._pieces.rows(window.source) == self._all
         )
 
 

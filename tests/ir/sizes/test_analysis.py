@@ -13,7 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import scan
 from loopax.ir import evaluate
 from loopax.ir.rows import FitRows, KeepRows
-from loopax.ir.sizes import DimExpr, Dims, loop_facts
+from loopax.ir.sizes import DimExpr, Dims, Window, loop_facts, window_of
 from tests.random_loops import RANDOM
 
 x, y = pt.dvector("x"), pt.dmatrix("y")
@@ -59,38 +59,20 @@ def test_loops_that_are_there_say_that_they_take_no_negative_number_of_steps():
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [
-        slice(None),
-        slice(None, None, -1),
-        slice(0, None),
-        slice(-1, None, -1),
-        slice(0, x.shape[0]),
-        slice(None, -x.shape[0] - 1, -1),
-        slice(None, x.shape[0] + 5),
-    ],
-)
-def test_windows_that_are_all_of_it(rows):
-    dims = Dims()
-    assert dims.window(x, rows)[1] == dims.length(x)
-
-
-@pytest.mark.parametrize(
     "rows", [slice(n), slice(1, None), slice(-2, None), slice(None, None, 2), slice(2, n, -1)]
 )
 def test_windows_that_nobody_knows(rows):
     """A negative bound counts from the end, one behind the end is clipped."""
-    assert Dims().window(x, rows) is None
+    assert window_of(Dims(), x, rows) is None
 
 
 def test_windows_of_what_is_long_enough():
     dims = Dims()
     z = pt.concatenate([x, [1.0, 2.0]])
-    start, count, step = dims.window(z, slice(1, None))
-    assert (start.constant, count, step) == (1, dims.length(x) + 1, 1)
-    start, count, step = dims.window(z, slice(-2, None, -1))
-    assert (start, count, step) == (dims.length(x), dims.length(x) + 1, -1)
-    assert dims.window(z, slice(2, 1))[1].constant == 0
+    rows = dims.length(x)
+    assert window_of(dims, z, slice(1, None)) == Window(z, DimExpr(offset=1), rows + 1)
+    assert window_of(dims, z, slice(-2, None, -1)) == Window(z, rows, rows + 1, -1)
+    assert window_of(dims, z, slice(2, 1)).count.constant == 0
     assert dims.length(y[0, 1:]) != dims.length(y, 1) - 1
     assert dims.length(pt.concatenate([y, y], axis=0)[:, None, 0]).constant is None
 
@@ -221,14 +203,14 @@ def test_claims_hold(number):
     windows = []
     for v in made.vectors:
         rows = slice(made.bound(), made.bound(), rng.choice([None, 1, -1]))
-        if (found := dims.window(v, rows)) is not None:
+        if (found := window_of(dims, v, rows)) is not None:
             windows.append((v, rows, found))
     asked = [*map(dims.value, made.integers), *map(dims.length, made.vectors)]
     truth = [*made.integers, *(v.shape[0] for v in made.vectors)]
     written = [dims.variable(a) for a in asked]
     around = [
-        (pt.arange(v.shape[0])[rows], dims.variable(start), dims.variable(count))
-        for v, rows, (start, count, _) in windows
+        (pt.arange(v.shape[0])[rows], dims.variable(window.start), dims.variable(window.count))
+        for v, rows, window in windows
     ]
     outputs = [v.astype("int64") for v in truth] + written + [z for t in around for z in t]
     graph = FunctionGraph([n, m, small, natural, x], outputs, clone=True)
@@ -247,6 +229,6 @@ def test_claims_hold(number):
                 assert one != two or k == j
                 assert not dims.at_least(one - two) or k >= j
         rest = iter(values[2 * len(truth) :])
-        for (_, _, (_, _, step)), rows, start, count in zip(windows, rest, rest, rest, strict=True):
+        for (_, _, window), rows, start, count in zip(windows, rest, rest, rest, strict=True):
             assert len(rows) == count
-            np.testing.assert_array_equal(rows, start + step * np.arange(count))
+            np.testing.assert_array_equal(rows, start + window.step * np.arange(count))

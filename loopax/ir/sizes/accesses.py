@@ -1,0 +1,44 @@
+"""What a node reads of an array, or writes to it: ``array[rows, *rest]``."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
+
+
+class Access(NamedTuple):
+    """``array[rows, *rest]``: ``rows`` is a slice along the leading axis or the number of one row."""
+
+    array: Any
+    rows: Any
+    rest: tuple[Any, ...]
+
+    @property
+    def index(self) -> tuple[Any, ...]:
+        """The whole index."""
+        return (self.rows, *self.rest)
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it is one row, or what ``rest`` says of it."""
+        return not isinstance(self.rows, slice)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is all of each row."""
+        return all(entry == slice(None) for entry in self.rest)
+
+
+def access_of(node: Any, op: Any = None) -> Access:
+    """What ``node``, a Subtensor or an IncSubtensor (or a Blockwise of ``op``), reads or writes."""
+    op = node.op if op is None else op
+    entries = node.inputs[2 if isinstance(op, IncSubtensor) else 1 :]
+    rows, *rest = indices_from_subtensor(entries, op.idx_list) or (slice(None),)
+    return Access(node.inputs[0], rows, tuple(rest))
+
+
+def read_of(node: Any) -> Access | None:
+    """What ``node`` reads, if it is a Subtensor, else None."""
+    is_read = node is not None and isinstance(node.op, Subtensor)
+    return access_of(node) if is_read else None
