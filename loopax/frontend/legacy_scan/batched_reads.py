@@ -13,7 +13,8 @@ from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
+
+from loopax.ir.sizes import read_of
 
 
 def batched_reads(
@@ -34,10 +35,10 @@ def _reads(fgraph: FunctionGraph, batched: Variable, one: Any) -> list[tuple[Any
     n_batch = batched.type.ndim - one.type.ndim  # type: ignore[attr-defined]
     found: list[tuple[Any, Any]] = []
     for client, position in fgraph.clients.get(batched, ()):
-        if not isinstance(client.op, Subtensor) or position:
+        read = None if position else read_of(client)
+        if read is None:
             return [(batched, one)]
-        indices = indices_from_subtensor(client.inputs[1:], client.op.idx_list)
-        batch, rest = indices[:n_batch], tuple(indices[n_batch:])
+        batch, rest = read.index[:n_batch], read.index[n_batch:]
         known = all(isinstance(v, Constant) for v in client.inputs[1:])
         if not known or not rest or any(i != slice(None) for i in batch):
             return [(batched, one)]

@@ -14,12 +14,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc, AllocEmpty
-from pytensor.tensor.subtensor import IncSubtensor, indices_from_subtensor
+from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.frontend.legacy_scan.reads import heads, reads
 from loopax.frontend.loops.windows import Window
 from loopax.ir import FitRows, ScanOuts
-from loopax.ir.sizes import Dims
+from loopax.ir.sizes import DimExpr, Dims, access_of, head, slice_of
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def answer_sot(
         """Answer the reads of ``rows``, the buffer from row ``first`` on; whether it is read itself."""
         is_read = False
         for read in reads(fgraph, rows):
-            at_row = None if read.start is None else first + read.start
+            at_row = None if read.first is None else first + read.first
             if read.row is not None and -w.size <= read.row < 0:
                 answers.append(Answer(read.variable, _then(final_row(read.row), read.rest)))
             elif read.length:
@@ -126,9 +126,9 @@ def answer_sot(
                         ),
                     )
                 )
-            elif at_row is None or read.start < 0:
+            elif at_row is None:
                 is_read = True
-            elif read.stop is None and first == 0 and at_row >= w.size:
+            elif read.left == 0 and first == 0 and at_row >= w.size:
                 # Also of a shortened buffer the last rows are the last ones.
                 wanted = view(read.variable, at_row)
                 if wanted and full:
@@ -141,7 +141,7 @@ def answer_sot(
                 is_read = is_read or (wanted and not full)
             elif not full:
                 is_read = True
-            elif read.stop is not None and read.stop < 0 and at_row - read.stop == w.size:
+            elif read.left is not None and read.left > 0 and at_row + read.left == w.size:
                 # What the steps saw of one tap: ``out[:-1]`` of a SIT-SOT is the state before each.
                 k = trace(at_row)
                 answers.append(Answer(read.variable, lambda o, k=k: o.traces[k]))
@@ -208,7 +208,7 @@ def answer_mit_mot(
             answers.append(Answer(read.variable, lambda o: buffer.shape[0]))
         elif read.filled is not None:
             answers.append(Answer(read.variable, lambda o, v=read.filled: pt.second(buffer, v)))
-        elif read.reverse and full and (found := _last(fgraph, read.variable, w.size)):
+        elif read.backwards and full and (found := _last(fgraph, read.variable, w.size)):
             answers += [Answer(v, lambda o, n=n: last(o, n)) for v, n in found]
         else:
             is_read = True
@@ -234,12 +234,10 @@ def _last(fgraph: FunctionGraph, rows: Variable, size: int) -> list[tuple[Variab
 
 def initial_rows(buffer: Any, size: int, dims: Dims) -> Any:
     """The first ``size`` rows of a buffer: what it was made from, where that can be seen."""
-    made = _expanded(buffer)
-    if made is not None:
-        rows, stop, _ = made
-        # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
-        if stop is None or dims.value(stop).constant in (None, size):
-            return rows
+    made = _expanded(buffer, dims)
+    # `scan` writes ``rows`` whole, ``empty[: rows.shape[0]]``; a rewrite folds that to `size`.
+    if made is not None and made[1].constant in (None, size):
+        return made[0]
     if buffer.owner is not None and isinstance(buffer.owner.op, Alloc):
         value, _, *trailing = buffer.owner.inputs
         if value.type.ndim < buffer.type.ndim or value.type.broadcastable[0]:
@@ -274,26 +272,27 @@ def _then(row: Callable[[ScanOuts], Any], rest: tuple[Any, ...]) -> Callable[[Sc
     return (lambda outs: row(outs)[rest]) if rest else row
 
 
-def _expanded(buffer: Any) -> tuple[Any, Any, Any] | None:
+def _expanded(buffer: Any, dims: Dims) -> tuple[Any, DimExpr, DimExpr] | None:
     """``(rows, stop, total)`` where ``buffer`` is ``set_subtensor(empty(total, ...)[:stop], rows)``."""
     node = buffer.owner
     if node is None or not isinstance(node.op, IncSubtensor) or not node.op.set_instead_of_inc:
         return None
-    base, rows, *indices = node.inputs
-    if base.owner is None or not isinstance(base.owner.op, AllocEmpty):
+    write = access_of(node)
+    made = write.array.owner
+    if made is None or not isinstance(made.op, AllocEmpty) or write.is_row or write.rest:
         return None
-    (first, *rest) = indices_from_subtensor(indices, node.op.idx_list)
-    if rest or not isinstance(first, slice) or first.start is not None or first.step is not None:
-        return None
-    return rows, first.stop, base.owner.inputs[0]
+    total = dims.length(write.array)
+    written = slice_of(dims, write.rows, total)
+    is_head = written is not None and written == head(written.stop, total)
+    return (node.inputs[1], written.stop, total) if is_head else None
 
 
 def _is_full(buffer: Any, loop: Loop, size: int) -> bool:
     """Whether ``buffer`` provably has ``size`` rows more than there are steps, as `scan` allocates it."""
-    made = _expanded(buffer)
+    made = _expanded(buffer, loop.dims)
     if made is None:
         return False
     _, stop, total = made
     # The initial rows are ``size``, though the graph may only say that they are all of an array.
-    rows, steps = loop.dims.value(total), loop.dims.value(loop.n_steps)
-    return rows == steps + size or (stop is not None and rows == steps + loop.dims.value(stop))
+    steps = loop.dims.value(loop.n_steps)
+    return total in (steps + size, steps + stop)

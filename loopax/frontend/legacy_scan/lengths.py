@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.graph.basic import Variable
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
-from loopax.ir.sizes import DimExpr, Dims
+from loopax.ir.sizes import DimExpr, Dims, head, position, read_of, slice_of
 
 
 def plain(n: Any, dims: Dims) -> Any:
@@ -35,13 +34,9 @@ def rows_exactly(x: Any, n: Any, dims: Dims) -> Any:
 
 def _sliced(x: Any, n: DimExpr | None, dims: Dims) -> Any:
     """``y`` where ``x`` is ``y[:n]`` (``y[0:]``, if ``n`` is None), else ``x``."""
-    if x.owner is None or not isinstance(x.owner.op, Subtensor):
+    read = read_of(x.owner)
+    if read is None or read.is_row or read.rest:
         return x
-    first, *rest = indices_from_subtensor(x.owner.inputs[1:], x.owner.op.idx_list)
-    if rest or not isinstance(first, slice) or first.step is not None:
-        return x
-    if first.start is not None and dims.value(first.start).constant != 0:
-        return x
-    if n is None:
-        return x.owner.inputs[0] if first.stop is None else x
-    return x.owner.inputs[0] if first.stop is not None and dims.value(first.stop) == n else x
+    length = dims.length(read.array)
+    wanted = length if n is None else position(dims, n, length)
+    return read.array if slice_of(dims, read.rows, length) == head(wanted, length) else x

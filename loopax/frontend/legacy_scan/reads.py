@@ -10,26 +10,33 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import Second
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax.ir.compat import joined_rows
-from loopax.ir.sizes import Length, asked_length, unconditional_dims_of
+from loopax.ir.sizes import (
+    Access,
+    DimExpr,
+    Length,
+    Slice,
+    asked_length,
+    position,
+    read_of,
+    slice_of,
+    unconditional_dims_of,
+)
 
 
 @dataclass(frozen=True)
 class Read:
-    """``variable`` is what is read of an array ``rows``, in one of six ways.
+    """``variable`` is what is read of an array, in one of five ways.
 
     row, rest
-        ``rows[row, *rest]``.
-    start, stop
-        ``rows[start:stop]``, or ``rows[start:]`` where ``stop`` is None.
-    reverse
-        ``rows[::-1]``.
+        One row, ``row`` counted from the end: -1 is the last one. ``rest`` is a further index.
+    rows
+        Rows side by side, or all of them backwards.
     length
-        ``rows.shape[0]``.
+        How many there are.
     filled
-        ``full_like(rows, filled)``: its shape alone.
+        ``full_like(array, filled)``: its shape alone.
     none of these
         Anything else; ``variable`` is the array itself.
     """
@@ -37,83 +44,93 @@ class Read:
     variable: Any
     row: int | None = None
     rest: tuple[Any, ...] = ()
-    start: int | None = None
-    stop: int | None = None
-    reverse: bool = False
+    rows: Slice | None = None
     length: bool = False
     filled: Any = None
 
+    @property
+    def first(self) -> int | None:
+        """The number of the first of ``rows``."""
+        return None if self.rows is None else self.rows.start.constant
 
-def reads(fgraph: FunctionGraph, rows: Variable) -> Iterator[Read]:
-    """Every use of ``rows`` in ``fgraph``."""
-    for client, position in fgraph.clients.get(rows, ()):
+    @property
+    def left(self) -> int | None:
+        """How many there are behind the last of ``rows``."""
+        return None if self.rows is None else (self.rows.length - self.rows.stop).constant
+
+    @property
+    def backwards(self) -> bool:
+        """Whether it is all rows, the last one first."""
+        return self.rows is not None and self.rows.step < 0
+
+
+def reads(fgraph: FunctionGraph, array: Variable) -> Iterator[Read]:
+    """Every use of ``array`` in ``fgraph``."""
+    for client, place in fgraph.clients.get(array, ()):
         op: Any = client.op
+        indexed = None if place else read_of(client)
         if isinstance(op, Shape):
-            yield from _of_shape(fgraph, rows, client.outputs[0])
+            yield from _of_shape(fgraph, array, client.outputs[0])
         elif isinstance(op, Shape_i) and op.i == 0:
             yield Read(client.outputs[0], length=True)
-        elif isinstance(op, Subtensor) and position == 0:
-            read = _indexed(fgraph, rows, client)
-            if read.start == 0 and read.stop is None:  # all of it, as `scan` writes a sequence
+        elif indexed is not None:
+            read = _indexed(fgraph, client.outputs[0], indexed)
+            if (read.first, read.left) == (0, 0):  # all of it, as `scan` writes a sequence
                 yield from reads(fgraph, read.variable)
             else:
                 yield read
-        elif position == 0 and _is_fill(client):
+        elif place == 0 and _is_fill(client):
             yield Read(client.outputs[0], filled=client.inputs[1])
         else:
-            yield Read(rows)
+            yield Read(array)
 
 
-def heads(fgraph: FunctionGraph, rows: Variable) -> list[tuple[Variable, int]] | None:
-    """Every use of ``rows`` as ``(variable, n)``, ``variable = rows[:n]``; None if there is another.
+def heads(fgraph: FunctionGraph, array: Variable) -> list[tuple[Variable, int]] | None:
+    """Every use of ``array`` as ``(variable, n)``, ``variable = array[:n]``; None if there is another.
 
-    Through a join that puts something behind ``rows`` too, as long as that has ``n`` rows or more,
+    Through a join that puts something behind ``array`` too, as long as that has ``n`` rows or more,
     which the caller knows.
     """
     found = []
-    for client, position in fgraph.clients.get(rows, ()):
-        op: Any = client.op
+    for client, place in fgraph.clients.get(array, ()):
         pieces = joined_rows(client)
-        if pieces and pieces[0] is rows and all(p is not rows for p in pieces[1:]):
+        indexed = None if place else read_of(client)
+        if pieces and pieces[0] is array and all(p is not array for p in pieces[1:]):
             further = heads(fgraph, client.outputs[0])
             if further is None:
                 return None
             found += further
             continue
-        if not isinstance(op, Subtensor) or position:
+        if indexed is None:
             return None
-        read = _indexed(fgraph, rows, client)
-        if read.start != 0 or read.stop is None or read.stop < 0:
+        read = _indexed(fgraph, client.outputs[0], indexed)
+        if read.rows is None or read.first != 0 or (n := read.rows.stop.constant) is None:
             return None
-        found.append((read.variable, read.stop))
+        found.append((read.variable, n))
     return found
 
 
-def _of_shape(fgraph: FunctionGraph, rows: Variable, shape: Variable) -> Iterator[Read]:
+def _of_shape(fgraph: FunctionGraph, array: Variable, shape: Variable) -> Iterator[Read]:
     for client, _ in fgraph.clients.get(shape, ()):
-        is_length = client.outputs and asked_length(client.outputs[0]) == Length(rows, 0)
-        yield Read(client.outputs[0], length=True) if is_length else Read(rows)
+        is_length = client.outputs and asked_length(client.outputs[0]) == Length(array, 0)
+        yield Read(client.outputs[0], length=True) if is_length else Read(array)
 
 
-def _indexed(fgraph: FunctionGraph, rows: Variable, client: Any) -> Read:
-    out, dims = client.outputs[0], unconditional_dims_of(fgraph)
-    first, *rest = indices_from_subtensor(client.inputs[1:], client.op.idx_list)
-    if not isinstance(first, slice):
-        row = dims.value(first).constant
-        return Read(rows) if row is None else Read(out, row=row, rest=tuple(rest))
-    start = 0 if first.start is None else dims.value(first.start).constant
-    stop = None if first.stop is None else dims.value(first.stop).constant
-    is_known = start is not None and (first.stop is None or stop is not None)
-    step = 1 if first.step is None else dims.value(first.step).constant
-    if step == -1 and first.start is None and first.stop is None and not rest:
-        return Read(out, reverse=True)
-    if rest or not is_known or step != 1:
-        return Read(rows)
-    return Read(out, start=start, stop=stop)
+def _indexed(fgraph: FunctionGraph, out: Variable, read: Access) -> Read:
+    dims = unconditional_dims_of(fgraph)
+    # Not the length of its type: a loop that stops leaves fewer rows than that.
+    length = DimExpr.variable(Length(read.array, 0))
+    if read.is_row:
+        row = (position(dims, read.rows, length) - length).constant
+        return Read(read.array) if row is None else Read(out, row=row, rest=read.rest)
+    rows = None if read.rest else slice_of(dims, read.rows, length)
+    if rows is None or not (rows.step == 1 or rows.takes_all(dims)):
+        return Read(read.array)
+    return Read(out, rows=rows)
 
 
 def _is_fill(client: Any) -> bool:
-    """Whether a node is ``second(rows, value)`` with one value for all rows."""
+    """Whether a node is ``second(array, value)`` with one value for all rows."""
     if not isinstance(getattr(client.op, "scalar_op", None), Second):
         return False
     value = client.inputs[1]

@@ -7,7 +7,7 @@ from loopax.ir.sizes.bodies import body_dims
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, asked_length, counts_steps
 from loopax.ir.sizes.feature import dims_of, unconditional_dims_of, without_dims
 from loopax.ir.sizes.rules import length_inputs, length_rule, value_rule
-from loopax.ir.sizes.slices import Slice, Window, mirrored_row, position, slice_of, window_of
+from loopax.ir.sizes.slices import Slice, Window, head, mirrored_row, position, slice_of, window_of
 
 __all__ = [
     "Access",
@@ -23,6 +23,7 @@ __all__ = [
     "body_dims",
     "counts_steps",
     "dims_of",
+    "head",
     "length_inputs",
     "length_rule",
     "loop_facts",

@@ -179,6 +179,11 @@ def slice_of(dims: Dims, entry: slice, length: DimExpr) -> Slice | None:
     return Slice(start, stop, step, length)
 
 
+def head(stop: DimExpr, length: DimExpr) -> Slice:
+    """The rows before position ``stop`` of ``length`` rows."""
+    return Slice(DimExpr(), stop, 1, length)
+
+
 def window_of(dims: Dims, source: Any, entry: slice, axis: int = 0) -> Window | None:
     """What ``entry`` takes of ``source`` along ``axis``; None where nobody can tell what is there."""
     found = slice_of(dims, entry, dims.length(source, axis))
@@ -186,11 +191,11 @@ def window_of(dims: Dims, source: Any, entry: slice, axis: int = 0) -> Window | 
 
 
 def position(dims: Dims, index: Any, length: DimExpr) -> DimExpr:
-    """The position that ``index`` names among ``length`` rows: from the end if it is negative.
+    """The position that ``index``, an integer, has among ``length`` rows: from the end if it is negative.
 
     It may lie outside, where there is no row.
     """
-    at = dims.value(index)
+    at = index if isinstance(index, DimExpr) else dims.value(index)
     # The row before the end is at -1 where there is none, and -1 is the row before the end.
     if (at - length).constant == -1 or dims.at_least(at):
         return at
