@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.traversal import ancestors
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.compat import thaw
@@ -65,20 +66,21 @@ class OpenLoop:
     @classmethod
     def of(cls, node: Apply) -> OpenLoop:
         """The loop of ``node``, with a copy of its body."""
+        return cls.on(node, thaw(node.op.fgraph))  # type: ignore[attr-defined]
+
+    @classmethod
+    def on(cls, node: Apply, body: AbstractFunctionGraph) -> OpenLoop:
+        """The loop of ``node`` with ``body``, its own or a copy; its own is to be looked at only."""
         op: Any = node.op
-        body = thaw(op.fgraph)
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
         given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
         return cls(
             given.n_steps,
             args.i,
-            [Input(v, x) for v, x in zip(args.rows, given.sequences, strict=True)],
-            [
-                State(*group)
-                for group in zip(args.states, given.states, outs.states, found.finals, strict=True)
-            ],
-            [Input(v, x) for v, x in zip(args.consts, given.consts, strict=True)],
-            [Y(y, t) for y, t in zip(outs.ys, found.traces, strict=True)],
+            list(map(Input, args.rows, given.sequences)),
+            list(map(State, args.states, given.states, outs.states, found.finals)),
+            list(map(Input, args.consts, given.consts)),
+            list(map(Y, outs.ys, found.traces)),
             outs.stop,
             op.options,
             found.n_done,
@@ -99,6 +101,12 @@ class OpenLoop:
             y.inner = next(given)
         if self.stop is not None:
             self.stop = next(given)
+
+    def drop_unread(self) -> None:
+        """Leave out the sequences and constants that the step does not read."""
+        read = set(ancestors(self.outputs()))
+        self.rows = [r for r in self.rows if r.inner in read]
+        self.consts = [c for c in self.consts if c.inner in read]
 
     def close(self) -> dict[Variable, Variable]:
         """A node of the loop as it is now: outputs of the old node -> those of the new one.

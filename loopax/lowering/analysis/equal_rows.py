@@ -120,3 +120,8 @@ def filled(value: Any, dims: Sequence[Any]) -> Any:
     static = [int(n.data) if isinstance(n, Constant) else None for n in lengths]
     out = value.type.clone(shape=static)()
     return Apply(pt.alloc, [value, *lengths], [out]).outputs[0]
+
+
+def repeated(x: Any, n: Any) -> Any:
+    """``n`` rows that are all ``x``."""
+    return filled(x, [n, *(x.shape[k] if m is None else m for k, m in enumerate(x.type.shape))])

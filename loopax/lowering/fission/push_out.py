@@ -43,9 +43,9 @@ from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions
+from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.fission.row_wise import repeated
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, largest
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
@@ -91,7 +91,7 @@ def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]
         return traces
     loop = OpenLoop.of(node)
     loop.ys = [y for k, y in enumerate(loop.ys) if k not in leave]
-    drop_unread(loop)
+    loop.drop_unread()
     return traces | loop.close()
 
 
@@ -145,7 +145,7 @@ def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any
     pushed = body.computed(found, outside, n)
     loop.rows += [Input(r, x) for r, x in zip(new, pushed, strict=True)]
     loop.set_outputs(replaced(outputs, dict(zip(found, new, strict=True))))
-    drop_unread(loop)
+    loop.drop_unread()
     return loop.close()
 
 
@@ -224,9 +224,3 @@ def _outside(
         if isinstance(v.type, DenseTensorType):
             outside[v] = checked(x, conditions)
     return outside | dict(zip(args.consts, consts, strict=True))
-
-
-def drop_unread(loop: OpenLoop) -> None:
-    read = set(ancestors(loop.outputs()))
-    loop.rows = [r for r in loop.rows if r.inner in read]
-    loop.consts = [c for c in loop.consts if c.inner in read]

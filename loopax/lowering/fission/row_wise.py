@@ -19,7 +19,6 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import indices_from_subtensor
 
 from loopax.ir.effects import Errors, errors
-from loopax.lowering.analysis.equal_rows import filled
 
 
 class RowWise(NamedTuple):
@@ -83,11 +82,6 @@ def index_of(node: Apply, skipped: int = 1) -> list[Any] | None:
 
 
 # -- rows --------------------------------------------------------------------------------------------
-
-
-def repeated(x: Any, n: Any) -> Any:
-    """``n`` rows that are all ``x``."""
-    return filled(x, [n, *(x.shape[k] for k in range(x.type.ndim))])
 
 
 def shuffled(x: Any, order: Sequence[Any]) -> Any:

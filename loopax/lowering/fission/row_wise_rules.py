@@ -20,12 +20,12 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir.effects import Errors, entries_of, errors, is_open
+from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.fission.row_wise import (
     RowWise,
     deepened,
     index_of,
     one_row,
-    repeated,
     rule,
     shuffled,
 )

@@ -34,7 +34,7 @@ from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.fission.push_out import conditions_of, drop_unread, outside_of, row_traces
+from loopax.lowering.fission.push_out import conditions_of, outside_of, row_traces
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, is_small_product, largest
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
@@ -101,7 +101,7 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
     ys = [y for k, y in enumerate(loop.ys) if k not in gone]
     inner = {"before": [s.inner for s in loop.states], "after": [s.next for s in loop.states]}
     loop.ys = [*ys, *(Y(inner[which][k]) for which, k in new.values())]
-    drop_unread(loop)
+    loop.drop_unread()
     found = loop.bind()
     traces = found[len(found) - len(loop.ys) :]
     before = op.split_outputs(node.outputs)

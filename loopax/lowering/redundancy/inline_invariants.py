@@ -40,7 +40,7 @@ from loopax.ir.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, dims_of, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import is_checked
-from loopax.lowering.analysis.equal_rows import filled, row_of
+from loopax.lowering.analysis.equal_rows import repeated, row_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
@@ -68,7 +68,7 @@ def _inline(graph: FunctionGraph) -> bool:
     changed = False
     for node in loops:
         ports = _Ports(graph, node, within, without)
-        if not ports.found(_frozen(node)):
+        if not ports.found(OpenLoop.on(node, node.op.fgraph)):
             continue
         loop = OpenLoop.of(node)
         new: dict[Any, Any] = {}
@@ -80,25 +80,6 @@ def _inline(graph: FunctionGraph) -> bool:
         replace_outputs(graph, new, "inline_invariants")
         changed = True
     return changed
-
-
-def _frozen(node: Apply) -> OpenLoop:
-    """The ports of ``node`` to look at: nothing is copied, and nothing can be changed."""
-    op: Any = node.op
-    args, outs = op.args, op.outs
-    given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
-    return OpenLoop(
-        given.n_steps,
-        args.i,
-        list(map(Input, args.rows, given.sequences)),
-        list(map(State, args.states, given.states, outs.states, found.finals)),
-        list(map(Input, args.consts, given.consts)),
-        list(map(Y, outs.ys, found.traces)),
-        outs.stop,
-        op.options,
-        found.n_done,
-        found.stopped,
-    )
 
 
 # -- what can be done to a port ----------------------------------------------------------------------
@@ -258,7 +239,7 @@ class _Ports:
             elif v is loop.i:
                 trace = pt.arange(loop.n_steps, dtype="int64")
             else:
-                trace = _repeated(consts.get(v, v), loop.n_steps)
+                trace = repeated(consts.get(v, v), loop.n_steps)
             if not _broadcasts(trace.type, y.trace.type):
                 found.append(_Known(y, trace))
         gone = [known.y for known in found]
@@ -304,8 +285,3 @@ def _keeps_its_value(s: State, consts: dict[Any, Any]) -> bool:
         and s.next.data.shape == s.init.data.shape
         and s.next.data.tobytes() == s.init.data.tobytes()
     )
-
-
-def _repeated(x: Any, n_steps: Any) -> Any:
-    dims = [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
-    return filled(x, [n_steps, *dims])

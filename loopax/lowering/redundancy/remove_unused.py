@@ -27,9 +27,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.traversal import ancestors
 
-from loopax.ir import BodyArgs, BodyOuts, Call, Cond, Scan, ScanArgs
+from loopax.ir import Call, Cond, Scan
 from loopax.ir.compat import thaw
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import OpenLoop
 
 
 def remove_unused(graph: FunctionGraph) -> None:
@@ -82,32 +83,10 @@ def _smaller_scan(op: Scan, node: Apply, used: Sequence[bool]) -> dict[Variable,
     kept = (len(ys), len(states), len(rows), len(consts))
     if kept == (op.n_ys, op.n_states, op.n_seqs, op.n_consts):
         return {}
-    body = thaw(op.fgraph)
-    inner, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
-    new = Scan.from_body(
-        BodyArgs(
-            inner.i, _at(inner.rows, rows), _at(inner.states, states), _at(inner.consts, consts)
-        ),
-        BodyOuts(_at(outs.states, states), _at(outs.ys, ys), outs.stop),
-        op.options,
-    )
-    given = op.split_inputs(node.inputs)
-    bound = new.split_outputs(
-        new.bind(
-            ScanArgs(
-                given.n_steps,
-                _at(given.sequences, rows),
-                _at(given.states, states),
-                _at(given.consts, consts),
-            )
-        )
-    )
-    before = op.split_outputs(node.outputs)
-    pairs = dict(zip(_at(before.finals, states), bound.finals, strict=True))
-    pairs |= zip(_at(before.traces, ys), bound.traces, strict=True)
-    if op.stops:
-        pairs |= {before.n_done: bound.n_done, before.stopped: bound.stopped}
-    return pairs
+    loop = OpenLoop.of(node)
+    loop.ys, loop.states = _at(loop.ys, ys), _at(loop.states, states)
+    loop.rows, loop.consts = _at(loop.rows, rows), _at(loop.consts, consts)
+    return loop.close()
 
 
 def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable, Variable]:
