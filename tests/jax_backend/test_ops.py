@@ -113,8 +113,8 @@ from loopax.ir import (
 )
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, Ger
 from loopax.jax_backend import JaxFunction
+from loopax.jax_backend.ops.indexing.slices import write_slices
 from loopax.jax_backend.ops.scalars import _FUNCTIONS
-from loopax.jax_backend.ops.slices import write_slices
 from loopax.jax_backend.ops.special.table import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging import registry
 from loopax.jax_backend.staging.registry import converted_ops

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from pytensor.tensor.linalg import cho_solve, cholesky, det, inv, slogdet, solve, solve_triangular
 
 from loopax import jaxify, scan
-from loopax.jax_backend.ops import small_matrices
+from loopax.jax_backend.ops.linalg import small_matrices
 from tests.compare import primitives
 
 A, B = pt.dmatrix("a"), pt.dmatrix("b")

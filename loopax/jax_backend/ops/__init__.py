@@ -1,7 +1,6 @@
 """Conversions of ours, one file for each family of ops. Importing this registers them all."""
 
 from loopax.jax_backend.ops import (
-    blas,
     checks,
     elementwise,
     fourier,
@@ -12,7 +11,6 @@ from loopax.jax_backend.ops import (
     random,
     reductions,
     shapes,
-    small_matrices,
     sorting,
     sparse,
     stacking,
@@ -20,7 +18,6 @@ from loopax.jax_backend.ops import (
 )
 
 __all__ = [
-    "blas",
     "checks",
     "elementwise",
     "fourier",
@@ -31,7 +28,6 @@ __all__ = [
     "random",
     "reductions",
     "shapes",
-    "small_matrices",
     "sorting",
     "sparse",
     "stacking",

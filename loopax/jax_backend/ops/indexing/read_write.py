@@ -27,9 +27,9 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.jax_backend.ops.known_indices import in_range
-from loopax.jax_backend.ops.known_positions import read_at, write_at
-from loopax.jax_backend.ops.slices import is_basic, write_slices
+from loopax.jax_backend.ops.indexing.slices import is_basic, write_slices
+from loopax.jax_backend.ops.indexing.static_indices import in_range
+from loopax.jax_backend.ops.indexing.static_scatter import read_at, write_at
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, no_number
