@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.jax_backend.ops.indexing.read_write import check_mask_fits
+from loopax.jax_backend.ops.indexing.index import check_mask_fits
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced, no_number

@@ -1,0 +1,177 @@
+"""The index of a node as JAX takes it: what is static in Python's numbers, what is traced as arrays.
+
+A traced slice works where its *length* is static: ``x[i : i + 3]``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Variable
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.subtensor import indices_from_subtensor
+
+from loopax.ir.errors import describe
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.static import is_traced
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index as JAX takes it.
+
+    ``axes`` says which entry indexes an axis of the array, where it takes that axis alone;
+    ``slices`` which of them are slices with traced bounds, as arrays of positions.
+    """
+
+    entries: tuple[Any, ...]
+    axes: dict[int, int]
+    slices: dict[int, int]
+
+    @property
+    def dynamic(self) -> bool:
+        return any(map(is_traced, self.entries))
+
+    @property
+    def row(self) -> Any:
+        """The traced integer that is the whole index, or None."""
+        if len(self.entries) == 1 and not self.slices and jnp.ndim(self.entries[0]) == 0:
+            return self.entries[0]
+        return None
+
+    def is_whole(self, x: Any) -> bool:
+        """Whether it selects all of ``x``, in order."""
+        return len(self.entries) <= jnp.ndim(x) and all(
+            isinstance(s, slice) and s.indices(n) == (0, n, 1)
+            for s, n in zip(self.entries, jnp.shape(x), strict=False)
+        )
+
+
+def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
+    """The index of a node; ``values`` are its inputs from position ``first`` on."""
+    entries: list[Any] = []
+    axes: dict[int, int] = {}
+    slices: dict[int, int] = {}
+    axis = 0
+    for entry in indices_from_subtensor(range(len(values)), idx_list(site)):
+        if isinstance(entry, slice):
+            found, taken = slice_of(site, entry, first, values, jnp.shape(x)[axis]), 1
+            if not isinstance(found, slice):
+                slices[axis] = len(entries)
+        elif entry is None or values[entry] is None:  # np.newaxis
+            found, taken = None, 0
+        else:
+            found, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
+        if taken == 1:
+            axes[axis] = len(entries)
+        entries.append(found)
+        axis += taken
+    return Index(tuple(entries), axes, slices)
+
+
+def idx_list(site: Site) -> Any:
+    """The form of the index of a node."""
+    form = getattr(site.op, "idx_list", None)
+    return (0,) if form is None else form  # AdvancedSubtensor1 of 3.0 has none: one index
+
+
+def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, int]:
+    """An integer, index array or mask along ``axis``; how many axes it takes."""
+    dtype = getattr(value, "dtype", None)
+    if getattr(dtype, "kind", "") == "b":
+        # How many elements a mask selects hangs on its values.
+        mask = np.asarray(site.static(k))
+        check_mask_fits(site, mask, axis, shape)
+        return (mask if mask.ndim else bool(mask)), mask.ndim
+    if not isinstance(value, jax.Array):
+        bad = np.asarray(value)
+        if bad.size and (bad.min() < -shape[axis] or bad.max() >= shape[axis]):
+            raise IndexError(
+                f"Index {bad.min() if bad.min() < -shape[axis] else bad.max()} is out of bounds for "
+                f"axis {axis} of length {shape[axis]}, in {site.op} for {describe(site.out)}."
+            )
+        return (int(value) if bad.ndim == 0 else bad), 1
+    return value, 1
+
+
+def check_mask_fits(site: Site, mask: Any, axis: int, shape: Any) -> None:
+    """Raise IndexError unless ``mask``, which begins at ``axis``, has the lengths of these axes."""
+    at = tuple(shape[axis : axis + mask.ndim])
+    if mask.shape != at:
+        raise IndexError(
+            f"A mask of shape {mask.shape} does not fit axes {axis} to {axis + mask.ndim - 1} of "
+            f"shape {at}, in {site.op} for {describe(site.out)}."
+        )
+
+
+def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> Any:
+    """A static slice, or for traced bounds a fixed distance apart the array of its positions."""
+
+    def static(k: Any) -> int | None:
+        return None if k is None else int(site.static(first + k))
+
+    def traced(k: Any) -> bool:
+        return k is not None and values[k] is not None and is_traced(values[k])
+
+    if not (traced(entry.start) or traced(entry.stop)):
+        return slice(static(entry.start), static(entry.stop), static(entry.step))
+    if entry.start is not None and entry.stop is not None and static(entry.step) in (None, 1):
+        inputs = site.node.inputs
+        start, low = _offset(site, inputs[first + entry.start])
+        stop, high = _offset(site, inputs[first + entry.stop])
+        if start is stop and start is not None:
+            n = max(high - low, 0)
+            # As in Python, bounds below 0 count from the end. A slice that crosses an end would be
+            # shorter, which JAX cannot have: the positions beyond it are marked as out of range.
+            begin = jnp.asarray(values[entry.start])
+            begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
+            at = begin + np.arange(n)
+            return jnp.where(at < 0, length, at)
+    for k in (entry.start, entry.stop):
+        if traced(k):
+            site.static(first + k)
+    raise AssertionError("one of the bounds was traced")
+
+
+def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
+    """``v`` as a variable plus a static number, looking through casts: ``i + 3 -> (i, 3)``."""
+    shift = 0
+    while v.owner is not None:
+        node = v.owner
+        op = getattr(node.op, "scalar_op", node.op)
+        if isinstance(node.op, ScalarFromTensor | TensorFromScalar) or isinstance(op, ps.Cast):
+            v = node.inputs[0]
+        elif isinstance(op, ps.Add | ps.Sub) and isinstance(node.op, Elemwise | ps.ScalarOp):
+            known = [u for u in node.inputs if not is_traced(site.frame.read(u))]
+            rest = [u for u in node.inputs if is_traced(site.frame.read(u))]
+            if len(rest) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not rest[0]):
+                break
+            total = sum(int(site.frame.read(u)) for u in known)
+            shift += -total if isinstance(op, ps.Sub) else total
+            v = rest[0]
+        else:
+            break
+    return v, shift
+
+
+def is_in_bounds(site: Site, k: int, length: int) -> bool:
+    """Whether the index in input ``k`` is ``something % m`` with ``m <= length``, as in a ring."""
+    v = site.node.inputs[k]
+    while v.owner is not None:
+        node = v.owner
+        op = getattr(node.op, "scalar_op", node.op)
+        if isinstance(op, ps.Mod):
+            m = site.frame.read(node.inputs[1])
+            return not is_traced(m) and 0 < int(m) <= length
+        if not isinstance(node.op, ScalarFromTensor | TensorFromScalar) and not isinstance(
+            op, ps.Cast
+        ):
+            return False
+        v = node.inputs[0]
+    return False
