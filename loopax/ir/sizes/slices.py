@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
@@ -23,6 +23,8 @@ from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import Bound, DimExpr
 
 _BEFORE = DimExpr(offset=-1)
+
+_FIRST, _BEFORE = DimExpr(), DimExpr(offset=-1)  # the first position, and that before it
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,7 @@ class Window:
         return replace(self, start=self.start + start * self.step, count=count)
 
 
-@dataclass(frozen=True)
-class Slice:
+class Slice(NamedTuple):
     """The rows at ``start``, ``start + step``, ... before ``stop``, as far as there are any.
 
     The array has ``length`` rows, at positions from 0 to ``length - 1``.
@@ -77,12 +78,11 @@ class Slice:
     def mirrored(self) -> Slice:
         """The same rows, taken of the array backwards."""
         last = self.length - 1
-        return replace(self, start=last - self.start, stop=last - self.stop, step=-self.step)
+        return Slice(last - self.start, last - self.stop, -self.step, self.length)
 
     def backwards(self) -> Slice:
         """The same rows, the last one first; of those that lie side by side."""
-        start, stop = self.stop - self.step, self.start - self.step
-        return replace(self, start=start, stop=stop, step=-self.step)
+        return Slice(self.stop - self.step, self.start - self.step, -self.step, self.length)
 
     def takes_all(self, dims: Dims) -> bool:
         """Whether it surely takes every row, be it backwards."""
@@ -102,9 +102,9 @@ class Slice:
         """The rows of ``source`` that it takes; None where nobody can tell which are there."""
         if self.step not in (1, -1):
             return None
-        low = DimExpr() if self.step == 1 else DimExpr(offset=-1)
-        start = _clipped(dims, self.start, low, low + self.length)
-        stop = _clipped(dims, self.stop, low, low + self.length)
+        low, high = (_FIRST, self.length) if self.step == 1 else (_BEFORE, self.length - 1)
+        start = _clipped(dims, self.start, low, high)
+        stop = _clipped(dims, self.stop, low, high)
         if start is None or stop is None:
             return None
         count = (stop - start) * self.step
@@ -122,14 +122,13 @@ class Slice:
         sign = 1 if self.step > 0 else -1
         first, last = _ends(self.length, self.step)
         words: list[Any] = []
-        beyond = (first - self.start, self.stop - last)
-        for at, outside in zip((self.start, self.stop), beyond, strict=True):
-            if dims.at_least(outside * sign):
+        for at, end, outwards in ((self.start, first, -sign), (self.stop, last, sign)):
+            if at == end or dims.at_least((at - end) * outwards):
                 words.append(None)
                 continue
             bound = self.bound(dims, at)
             if bound is None and sign > 0:
-                bound = dims.clipped(True, at, DimExpr())
+                bound = dims.clipped(True, at, _FIRST)
             if bound is None:  # where it may be negative it would mean another row
                 return None
             words.append(number(bound) if bound.constant is None else bound.constant)
@@ -152,7 +151,7 @@ class Slice:
 
         And how many rows at that end it lies within. None where it is not at that end, or nobody knows.
         """
-        end = self.length if back else DimExpr()
+        end = self.length if back else _FIRST
         start, stop = (self.start - end).constant, (self.stop - end).constant
         if start is None or stop is None or (start < 0) != back:
             return None
@@ -181,7 +180,7 @@ def slice_of(dims: Dims, entry: slice, length: DimExpr) -> Slice | None:
 
 def head(stop: DimExpr, length: DimExpr) -> Slice:
     """The rows before position ``stop`` of ``length`` rows."""
-    return Slice(DimExpr(), stop, 1, length)
+    return Slice(_FIRST, stop, 1, length)
 
 
 def window_of(dims: Dims, source: Any, entry: slice, axis: int = 0) -> Window | None:
@@ -196,10 +195,12 @@ def position(dims: Dims, index: Any, length: DimExpr) -> DimExpr:
     It may lie outside, where there is no row.
     """
     at = index if isinstance(index, DimExpr) else dims.value(index)
-    # The row before the end is at -1 where there is none, and -1 is the row before the end.
-    if (at - length).constant == -1 or dims.at_least(at):
+    if dims.at_least(at):
         return at
-    return at + length if dims.at_least(-at, 1) else DimExpr.variable(Bound(at, length))
+    if dims.at_least(-at, 1):
+        return at + length
+    # The row before the end is at -1 where there is none, and -1 is the row before the end.
+    return at if (at - length).constant == -1 else DimExpr.variable(Bound(at, length))
 
 
 def mirrored_row(index: Any) -> Any:
@@ -213,13 +214,13 @@ def mirrored_row(index: Any) -> Any:
 
 def _ends(length: DimExpr, step: int) -> tuple[DimExpr, DimExpr]:
     """Where a slice of all rows starts, and where it stops."""
-    return (DimExpr(), length) if step > 0 else (length - 1, DimExpr(offset=-1))
+    return (_FIRST, length) if step > 0 else (length - 1, _BEFORE)
 
 
 def _clipped(dims: Dims, at: DimExpr, low: DimExpr, high: DimExpr) -> DimExpr | None:
     """``at``, ``low`` if it is lower, ``high`` if it is higher; None where nobody knows which."""
-    if dims.at_least(at - high):
-        return high
-    if dims.at_least(low - at):
+    if at is low or dims.at_least(low - at):
         return low
+    if at is high or dims.at_least(at - high):
+        return high
     return at if dims.at_least(high - at) and dims.at_least(at - low) else None

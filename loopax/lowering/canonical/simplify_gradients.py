@@ -138,8 +138,7 @@ class _Sweep:
             product = self._product(v, node)
             if product is not None:
                 return product
-        read = read_of(node)
-        if read is not None and read.is_row and read.is_whole:
+        if (read := read_of(node)) is not None and read.is_row and read.is_whole:
             return self._row(v, node, self.pieces.row_at(read.array, read.rows))
         if drops_leading_axis(node):
             return self._row(v, node, self.pieces.only_row(node.inputs[0]))
