@@ -11,20 +11,19 @@ from typing import Any
 
 from pytensor.graph.basic import Constant
 from pytensor.scalar.basic import Switch
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
 
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.records import UNBOUNDED
 
 
 def split_bound(n_steps: Any) -> tuple[Any, Any]:
     """``(bound, condition)`` of ``switch(condition, bound, 0)``; ``(n_steps, None)`` of all else."""
-    owner = n_steps.owner
-    if owner is None or not isinstance(owner.op, Elemwise):
-        return n_steps, None
-    if isinstance(owner.op.scalar_op, Switch) and known_number(owner.inputs[2]) == 0:
-        condition, bound, _ = owner.inputs
-        return bound, condition
+    if is_elementwise(n_steps.owner, Switch):
+        condition, bound, otherwise = n_steps.owner.inputs
+        if known_number(otherwise) == 0:
+            return bound, condition
     return n_steps, None
 
 

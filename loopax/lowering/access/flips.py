@@ -26,6 +26,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.ir.compat import joined_rows
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of
 
 _SOURCES = 8  # a tensor of more than so many is a source itself
@@ -270,7 +271,7 @@ def _is_uniform(v: Any) -> bool:
     if isinstance(op, Alloc):
         value = v.owner.inputs[0]
         return value.type.ndim < v.type.ndim or value.type.shape[0] == 1
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Second):
+    if is_elementwise(v.owner, ps.Second):
         return bool(v.owner.inputs[1].type.shape[0] == 1)
     return False
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytensor.scalar as ps
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import Window
 from loopax.lowering.access.piece_rules import written_rows
 from loopax.lowering.access.pieces import MOST, Pieces
@@ -64,6 +64,6 @@ def _addends(pieces: Pieces, x: Any) -> tuple[list[Any], list[Rows]] | None:
         dtype = x.type.dtype
         padded = [pieces.zeros(dtype, window.start), *rows, pieces.zeros(dtype, left)]
         return [node.inputs[0]], [joined(padded)]
-    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Add):
+    if is_elementwise(node, ps.Add):
         return ([*node.inputs], []) if pieces.adds_up(x, node) else None
     return None

@@ -42,7 +42,7 @@ class Read:
         """The number of the row, from -1 down for those from the end; None for a slice."""
         return None if isinstance(self.index, slice) else self.index
 
-    def of(self, trace: Any) -> Any:
+    def on(self, trace: Any) -> Any:
         """The same read of a trace that is shorter at the other end."""
         first, *others = self.rest or ((),)
         found = trace[(self.index, *first)]
@@ -51,7 +51,7 @@ class Read:
             found = found[(*each, *rest)]
         return found
 
-    def of_row(self, row: Any) -> Any:
+    def on_row(self, row: Any) -> Any:
         """The same, given the row that it reads."""
         for rest in self.rest:
             row = row[rest]

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.elementwise import is_elementwise
 
 
 @dataclass(eq=False)
@@ -145,7 +146,7 @@ def _is_sum(op: Any, atom: Atom, masks: list[int], reads: _Reads) -> bool:
         return False
     if reads.has(reads.of(op.outs.ys), state) or node is None:
         return False
-    adds = isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Add)
+    adds = is_elementwise(node, ps.Add)
     others = [v for v in node.inputs if v is not state]
     return adds and len(others) == len(node.inputs) - 1 and not reads.has(reads.of(others), state)
 

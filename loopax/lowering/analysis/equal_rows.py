@@ -17,9 +17,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.scalar.basic import Second
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import Dims, read_of
 
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
@@ -35,7 +36,7 @@ def row_of(x: Any, dims: Dims) -> Any:
     if isinstance(op, Alloc):
         value, _, *shape = x.owner.inputs
         return _spread(_without_leading(value, x.type.ndim), shape)
-    if isinstance(op, Elemwise) and isinstance(op.scalar_op, Second):
+    if is_elementwise(x.owner, Second):
         like, value = x.owner.inputs
         return _filled(like, value, dims)
     read = read_of(x.owner)

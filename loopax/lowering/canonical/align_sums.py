@@ -29,10 +29,10 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import DimExpr, dims_of
 from loopax.lowering.access.pieces import Pieces
@@ -57,7 +57,10 @@ def _adds_rows(op: Any) -> bool:
     if not isinstance(op, Scan) or op.stops or op.options.truncate_gradient >= 0 or not op.n_seqs:
         return False
     rows = set(op.args.rows)
-    return any(_is_sum(v) and not rows.isdisjoint(_terms(v)[0]) for v in op.outs.states)
+    return any(
+        is_elementwise(v.owner, ps.Add) and not rows.isdisjoint(_terms(v)[0])
+        for v in op.outs.states
+    )
 
 
 def _align(graph: FunctionGraph, node: Apply, pieces: Pieces) -> None:
@@ -109,17 +112,12 @@ def _terms(v: Any) -> tuple[list[Any], list[Any]]:
     sums, stack = [], [v]
     while stack:
         v = stack.pop()
-        if _is_sum(v):
+        if is_elementwise(v.owner, ps.Add):
             sums.append(v)
             stack += reversed(v.owner.inputs)
         else:
             terms.append(v)
     return terms, sums
-
-
-def _is_sum(v: Any) -> bool:
-    op: Any = None if v.owner is None else v.owner.op
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Add)
 
 
 def _rotate(loop: OpenLoop, state: State, row: Input, moved: _Moved) -> None:

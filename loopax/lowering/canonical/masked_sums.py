@@ -25,13 +25,14 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
     indices_from_subtensor,
 )
+
+from loopax.ir.elementwise import is_elementwise
 
 
 def masked_sums(graph: FunctionGraph) -> None:
@@ -80,9 +81,7 @@ def _sum_of_all(node: Apply) -> Variable | None:
 def _without_selection(node: Apply) -> Variable | None:
     x, y, *index = node.inputs
     fill, op = y.owner, node.op
-    if fill is None or not isinstance(fill.op, Elemwise):
-        return None
-    if not isinstance(fill.op.scalar_op, ps.Second):
+    if fill is None or not is_elementwise(fill, ps.Second):
         return None
     selected, value = fill.inputs
     read = selected.owner

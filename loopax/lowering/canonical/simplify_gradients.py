@@ -35,6 +35,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import DimExpr, Window, asked_length, read_of
 from loopax.ir.sizes.analysis import is_integer
 from loopax.lowering.access.index_facts import IndexFacts
@@ -130,11 +131,11 @@ class _Sweep:
             return self._number(v, node)
         if not isinstance(v.type, DenseTensorType):
             return None
-        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Second) and not v.type.ndim:
+        if is_elementwise(node, ps.Second) and not v.type.ndim:
             return None if is_checked(node.inputs[0]) else node.inputs[1]
         if isinstance(op, Sum):
             return self._sum(v, node)
-        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Mul) and v.type.ndim:
+        if is_elementwise(node, ps.Mul) and v.type.ndim:
             product = self._product(v, node)
             if product is not None:
                 return product
@@ -236,7 +237,7 @@ class _Sweep:
         """A length, or arithmetic of lengths."""
         if self.pieces.is_guarded(v):
             return None
-        if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second):
+        if is_elementwise(node, ps.Second):
             return node.inputs[1]
         expr = self.dims.value(v)
         if expr.constant is not None:

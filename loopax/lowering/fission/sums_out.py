@@ -34,6 +34,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
@@ -122,7 +123,7 @@ def _additions(state: State) -> list[Apply]:
             for k, u in enumerate(node.inputs)
             if u is state.inner or state.inner in ancestors([u])
         ]
-        if len(through) != 1 or (through != [0] and not _is_sum(node)):
+        if len(through) != 1 or (through != [0] and not is_elementwise(node, ps.Add)):
             return []
         found.append(node)
         v = node.inputs[through[0]]
@@ -135,12 +136,7 @@ def _adds(node: Apply) -> bool:
     op: Any = node.op
     if isinstance(op, IncSubtensor):
         return not op.set_instead_of_inc
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Add | ps.Sub)
-
-
-def _is_sum(node: Apply) -> bool:
-    op: Any = node.op
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Add)
+    return is_elementwise(node, ps.Add, ps.Sub)
 
 
 def _added(node: Apply, own: set[Any], total: Any) -> Any:
@@ -148,7 +144,7 @@ def _added(node: Apply, own: set[Any], total: Any) -> Any:
     op: Any = node.op
     if total is None and isinstance(op, Elemwise):
         rest: list[Any] = [v for v in node.inputs if v not in own]
-        if not _is_sum(node):
+        if not is_elementwise(node, ps.Add):
             return -rest[0]
         return rest[0] if len(rest) == 1 else op(*rest)
     if total is None:

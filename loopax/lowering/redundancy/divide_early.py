@@ -18,9 +18,9 @@ from typing import Any
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import mul, true_div
 
+from loopax.ir.elementwise import is_elementwise
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
 
@@ -57,9 +57,4 @@ def _quotient(factors: Sequence[Any], divisor: Any) -> Any:
 
 
 def _is(node: Any, kind: type) -> bool:
-    return (
-        node is not None
-        and isinstance(node.op, Elemwise)
-        and isinstance(node.op.scalar_op, kind)
-        and node.outputs[0].type.dtype in ("float32", "float64")
-    )
+    return is_elementwise(node, kind) and node.outputs[0].type.dtype in ("float32", "float64")

@@ -36,6 +36,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 from loopax.lowering.bodies import map_bodies
@@ -138,8 +139,7 @@ def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
 
 def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
     """Positions of terms of a sum that are zero and that its shape does not hang on."""
-    op: Any = node.op
-    if not isinstance(op, Elemwise) or not isinstance(op.scalar_op, ps.Add):
+    if not is_elementwise(node, ps.Add):
         return []
     terms = [k for k, v in enumerate(node.inputs) if zeros(v)]
     left = [v for k, v in enumerate(node.inputs) if k not in terms]
@@ -220,6 +220,5 @@ def _is_zero(v: Any, found: dict[Variable, bool]) -> bool:
     if v.owner is None:
         return False
     zero = [found.get(x, False) for x in _asks(v.owner)]
-    op: Any = v.owner.op
-    product = isinstance(op, Dot) or (isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Mul))
+    product = isinstance(v.owner.op, Dot) or is_elementwise(v.owner, ps.Mul)
     return bool(zero) and (any(zero) if product else all(zero))

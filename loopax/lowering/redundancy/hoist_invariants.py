@@ -81,7 +81,7 @@ def _hoisted(node: Apply, dims: Any) -> dict[Any, Any]:
         numbers.enter(p)
     while True:  # ends: in each round something less may leave
         first: dict[Any, Any] = {}  # what is computed twice leaves once
-        alike = {v: first.setdefault((numbers.of(v), v.type), v) for v in step.leave()}
+        alike = {v: first.setdefault((numbers.number(v), v.type), v) for v in step.leave()}
         leaving = list(first.values())
         guarded = [v for v in leaving if step.is_guarded(v)]
         guard = _Guard(guarded, step)

@@ -68,11 +68,11 @@ def _inline(graph: FunctionGraph) -> bool:
     changed = False
     for node in loops:
         ports = _Ports(graph, node, within, without)
-        if not ports.found(OpenLoop.on(node, node.op.fgraph)):
+        if not ports.changes(OpenLoop.on(node, node.op.fgraph)):
             continue
         loop = OpenLoop.of(node)
         new: dict[Any, Any] = {}
-        while found := ports.found(loop):
+        while found := ports.changes(loop):
             for change in found:
                 new |= change.apply(loop)
         if loop.states or loop.ys or loop.stop is not None:
@@ -164,7 +164,7 @@ class _Ports:
         self.within, self.without = within, without
         self.is_cut = node.op.options.truncate_gradient >= 0  # type: ignore[attr-defined]
 
-    def found(self, loop: OpenLoop) -> list[Any]:
+    def changes(self, loop: OpenLoop) -> list[Any]:
         """All of one kind, so that none changes what another was found by."""
         kinds = [self.inlined, self.uniform]
         if not self.is_cut:

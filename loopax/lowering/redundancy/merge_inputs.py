@@ -69,23 +69,23 @@ class Numbers:
             self._of.update(given)
             self._count = max(given.values()) + 1
 
-    def of(self, v: Any) -> int:
+    def number(self, v: Any) -> int:
         if v not in self._of:
             if v.owner is None:
-                self._of[v] = self._number(_key(v))
+                self._of[v] = self._numbered(_key(v))
             else:  # made by a merger just now: what it is made of is known
                 self.enter(v.owner)
         return self._of[v]
 
     def enter(self, node: Apply) -> None:
         op: Any = node.op
-        key: Any = (op, *map(self.of, node.inputs), *(v.type for v in node.outputs))
+        key: Any = (op, *map(self.number, node.inputs), *(v.type for v in node.outputs))
         if op.destroy_map:  # what it leaves behind is not what it was given
             key = (id(node), key)
         for k, v in enumerate(node.outputs):
-            self._of[v] = self._number((key, k))
+            self._of[v] = self._numbered((key, k))
 
-    def _number(self, key: Hashable) -> int:
+    def _numbered(self, key: Hashable) -> int:
         if key not in self._seen:
             self._seen[key] = self._count
             self._count += 1
@@ -110,7 +110,7 @@ def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
     op: Any = node.op
     given, inner, outs = op.split_inputs(node.inputs), op.args, op.outs
     rows, states, consts = (
-        _classes((numbers.of(x), v.type) for x, v in zip(group, variables, strict=True))
+        _classes((numbers.number(x), v.type) for x, v in zip(group, variables, strict=True))
         for group, variables in (
             (given.sequences, inner.rows),
             (given.states, inner.states),
@@ -120,7 +120,7 @@ def _merged(node: Apply, numbers: Numbers) -> dict[Any, Any]:
     if op.n_ys < 2 and all(map(_all_differ, (rows, states, consts))):
         return {}
     states, labels = _parted(op, rows, states, consts)
-    ys = _classes((labels.of(y), y.type) for y in outs.ys)
+    ys = _classes((labels.number(y), y.type) for y in outs.ys)
     if all(map(_all_differ, (rows, states, consts, ys))):
         return {}
     loop = OpenLoop.of(node)
@@ -151,7 +151,9 @@ def _parted(op: Scan, rows: Any, states: Any, consts: Any) -> tuple[list[int], N
         labels = Numbers(start)
         for node in op.fgraph.toposort():
             labels.enter(node)
-        parted = _classes((k, labels.of(v)) for k, v in zip(states, op.outs.states, strict=True))
+        parted = _classes(
+            (k, labels.number(v)) for k, v in zip(states, op.outs.states, strict=True)
+        )
         if parted == states:
             return states, labels
         states = parted

@@ -91,7 +91,7 @@ def _nest(graph: FunctionGraph, nodes: list[Apply], combine: Any) -> None:
     new: dict[Variable, Any] = {}
     for f in long:
         rest, parts = rests[f.node]
-        operands = [*f.constants, *shared.of(rest), *(made[part] for part in parts)]
+        operands = [*f.constants, *shared.operands(rest), *(made[part] for part in parts)]
         if len(operands) < len(f.node.inputs):
             new[f.node.outputs[0]] = operands[0] if len(operands) == 1 else combine(*operands)
     # The last ones first: what is new reads old ones, and would bring back those that are gone already.
@@ -141,7 +141,7 @@ class _Shared:
     def _prefixes(self, mask: int) -> list[int]:
         return list(accumulate((1 << bit for bit in self._order(mask)), or_))
 
-    def of(self, mask: int) -> list[Any]:
+    def operands(self, mask: int) -> list[Any]:
         """What is to be combined for the terms of ``mask``: the longest shared beginning, and the rest."""
         order, prefixes = self._order(mask), self._prefixes(mask)
         head: Any = None

@@ -29,11 +29,11 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 
 from loopax.ir import Cond, KeepRows, Scan
 from loopax.ir.compat import thaw
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import OpenLoop, State, replace_outputs
@@ -77,12 +77,7 @@ def _starts(flag: Any) -> Any:
     """Whether there is a first step, as a condition, of a flag's initial value; None for any other."""
     if isinstance(flag, Constant):
         return None if flag.data else True
-    return flag.owner.inputs[0] if _is(flag, ps.Invert) else None
-
-
-def _is(v: Any, scalar_op: type) -> bool:
-    op: Any = v.owner and v.owner.op
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, scalar_op)
+    return flag.owner.inputs[0] if is_elementwise(flag.owner, ps.Invert) else None
 
 
 class _Mask:
@@ -136,7 +131,8 @@ class _Mask:
     def _is_count(self, state: State) -> bool:
         terms = _terms(state.next)
         return len(terms) == 2 and all(
-            t is state.inner or (_is(t, ps.Invert) and t.owner.inputs[0] is self.done)
+            t is state.inner
+            or (is_elementwise(t.owner, ps.Invert) and t.owner.inputs[0] is self.done)
             for t in terms
         )
 
@@ -162,7 +158,7 @@ class _Mask:
 
 
 def _terms(v: Any) -> Sequence[Any]:
-    return v.owner.inputs if _is(v, ps.Add) else [v]
+    return v.owner.inputs if is_elementwise(v.owner, ps.Add) else [v]
 
 
 Readers = tuple[list[tuple[OpenLoop, _Mask]], list[Apply]]

@@ -119,12 +119,12 @@ def _zeros(row: Any, shape: Any) -> Any:
 def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) -> Any:
     """What is read, of the ``rows`` at its end, the outermost first, where ``n`` were made."""
     if read.row is not None and has(read.rows):
-        return read.of_row(rows[read.rows - 1])
+        return read.on_row(rows[read.rows - 1])
     stack = pt.stack(list(reversed(rows)) if read.back else list(rows))
     if not has(len(rows)):
         made = pt.minimum(n, len(rows))
         stack = stack[len(rows) - made :] if read.back else stack[:made]
-    return read.of(stack)
+    return read.on(stack)
 
 
 def trailing_shapes(node: Apply) -> list[Any]:

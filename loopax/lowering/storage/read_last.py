@@ -76,5 +76,5 @@ def _from_final(
     if states:
         rows = [r for r in found.rows if r.back == last_is_back and r.rows == 1]
         final = node.outputs[states[0]]
-        pairs = {r.out: r.of_row(final) for r in rows if r.row is not None}
+        pairs = {r.out: r.on_row(final) for r in rows if r.row is not None}
         replace_outputs(graph, pairs, "read_last")

@@ -198,6 +198,6 @@ def _rows_of(
     """What is read, of the traces of ``loop``, a part of ``node``, whose outputs are ``bound``."""
     pairs: dict[Any, Any] = {}
     for trace, (k, found) in zip(bound[len(loop.states) :], reads.items(), strict=False):
-        pairs |= {r.out: r.of(trace) for r in found.rows}
+        pairs |= {r.out: r.on(trace) for r in found.rows}
         pairs |= {a.outputs[0]: shape_of(a, node.inputs[0], shapes[k]) for a in found.shapes}
     return pairs
