@@ -22,8 +22,6 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import Bound, DimExpr
 
-_BEFORE = DimExpr(offset=-1)
-
 _FIRST, _BEFORE = DimExpr(), DimExpr(offset=-1)  # the first position, and that before it
 
 

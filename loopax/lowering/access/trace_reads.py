@@ -19,7 +19,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes import DimExpr, Dims, access_of, position, read_of, slice_of
+from loopax.ir.sizes import Access, DimExpr, Dims, access_of, position, read_of, slice_of
 
 Index = tuple[Any, ...]
 
@@ -109,8 +109,7 @@ class _Walk:
             elif read is None:
                 self.reads.whole = True
             else:
-                further = (*rest, read.rest) if read.rest else rest
-                self._add(node.outputs[0], read.rows, flipped, further)
+                self._add(node.outputs[0], read.rows, flipped, _further(rest, read))
 
     def _add(self, out: Any, index: Any, flipped: bool, rest: tuple[Index, ...]) -> None:
         if not isinstance(index, slice):
@@ -127,7 +126,7 @@ class _Walk:
             self.visit(out, rows.step < 0, rest)
         elif (high - low).constant == 1 and self._is_read_as_row(out):
             for client, _ in self._graph.clients[out]:
-                self._add_row(client.outputs[0], low, (*rest, access_of(client).rest))
+                self._add_row(client.outputs[0], low, _further(rest, access_of(client)))
         else:
             ends = {back: rows.at_end(back) for back in self._ends}
             self._add_nearest(
@@ -158,3 +157,7 @@ class _Walk:
             self.reads.rows.append(min(ways, key=lambda read: read.rows))
         else:
             self.reads.whole = True
+
+
+def _further(rest: tuple[Index, ...], read: Access) -> tuple[Index, ...]:
+    return (*rest, read.rest) if read.rest else rest

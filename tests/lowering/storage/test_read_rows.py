@@ -39,6 +39,8 @@ def counts(graph):
         (lambda t: t[::-1][:2], 2),
         (lambda t: t[:-3:-1].sum(), 2),
         (lambda t: t[-2:, 1], 2),
+        (lambda t: t[-2:-1][0], 2),
+        (lambda t: t[::-1, 1][1:2][-1], 2),
         (lambda t: t[-3:] * t.shape.sum(), 3),
     ],
 )
