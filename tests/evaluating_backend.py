@@ -4,6 +4,7 @@ It compiles nothing and has no transformations of its own: `loopax.grad` and `lo
 program as a graph. Nothing in `loopax` knows of it but the record that it registers.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from loopax.calling import (
@@ -51,8 +52,12 @@ class EvaluatedFunction(ProgramFunction):
             NumbaContext.crossing.accept(x, v.type, what)
             for x, v, what in zip(given, program.graph.inputs, whats, strict=True)
         ]
-        outs = [own(x) for x in evaluate(program.graph, *accepted)]
+        outs = [own(x) for x in self._computed(accepted)]
         return program.build(outs[: program.n_returned]), outs[program.n_returned :]
+
+    def _computed(self, values: Sequence[Any]) -> list[Any]:
+        """The outputs of the program's graph."""
+        return evaluate(self.program.graph, *values)
 
 
 EVALUATE = Backend(

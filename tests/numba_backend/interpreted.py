@@ -1,8 +1,9 @@
 """A native program run as the Python that it is: no compiling, so that there can be many of them."""
 
 import warnings
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property, wraps
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,15 @@ from numba.core.dispatcher import Dispatcher
 from numba.core.extending import _Intrinsic
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.calling import register_backend
 from loopax.lowering import lower_to_loops
+from loopax.numba_backend import NUMBA
 from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.variants import Sizes, Variants
 from loopax.numba_backend.runtime.checks import StateChangesShape
 from tests.compare import imported
+from tests.evaluating_backend import EvaluatedFunction
 
 UNKNOWN = 10**9  # no length that a program would be written for
 
@@ -51,7 +55,21 @@ def _from_python(f: Any) -> Any:
     code, known = function.__code__, function.__globals__
     used = [known.get(name) for name in code.co_names]
     used += [cell.cell_contents for cell in function.__closure__ or ()]
-    return njit(function) if any(map(_is_native_only, used)) else _of_arrays(function)
+    return _compiled(function) if any(map(_is_native_only, used)) else _of_arrays(function)
+
+
+_OF_SCIPY: dict[Any, Any] = {}
+
+
+def _compiled(function: Any) -> Any:
+    """``function`` compiled. PyTensor writes one for each use of a function of SciPy's: all alike."""
+    code, known = function.__code__, function.__globals__
+    name = known.get("unique_func_name")
+    if name is None:
+        return njit(function)
+    dtypes = [(k, v) for k, v in known.items() if isinstance(v, np.dtype)]
+    key = (name, code.co_code, code.co_consts, tuple(sorted(dtypes, key=str)))
+    return _OF_SCIPY.setdefault(key, njit(function))
 
 
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,3 +115,28 @@ def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list
 
     run.source = variants.source  # type: ignore[attr-defined]
     return run
+
+
+class InterpretedFunction(EvaluatedFunction):
+    """What `loopax.jaxify` makes for Numba, with its program run as Python."""
+
+    backend_name = "numba as Python"
+    sized = False
+
+    @cached_property
+    def _program(self) -> Callable[..., list[Any]]:
+        return interpreted(self.program.graph, self.sized)
+
+    def _computed(self, values: Sequence[Any]) -> list[Any]:
+        return self._program(*values)
+
+
+class SizedFunction(InterpretedFunction):
+    """The same, written for the lengths of its arguments."""
+
+    backend_name = "numba as Python, sized"
+    sized = True
+
+
+for _function in (InterpretedFunction, SizedFunction):
+    register_backend(replace(NUMBA, name=_function.backend_name, function=_function))

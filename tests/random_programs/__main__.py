@@ -3,7 +3,8 @@
 --minutes 30                      whole programs for so long
 --n 100 --seed 7                  so many, from that seed on
 --show 7                          the text of one
---only jax --only numba           some routes only; --all-routes: each for every program
+--only jax --only numba           these routes only; --all-routes: each for every program. Otherwise
+                                  most are run as Python, and a few compiled: `running.SHARES`
 MODULE:PASS ...                   passes over programs of the IR; see `tests.random_programs.in_ir`
 """
 
@@ -27,7 +28,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=10.0, help="for how long at most")
     parser.add_argument("--n", type=int, default=10**9, help="how many programs at most")
     parser.add_argument("--seed", type=int, default=0, help="of the first one")
-    parser.add_argument("--routes", type=int, default=3, help="so many of them for each program")
     parser.add_argument("--all-routes", action="store_true", help="each of them")
     parser.add_argument("--only", action="append", default=[], metavar="ROUTE")
     parser.add_argument("--kinds", default="", help="a regular expression: of which statements")
@@ -35,12 +35,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--show", type=int, metavar="SEED", help="print one program")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(argv)
-    count = None if arguments.all_routes else arguments.routes
-
     from tests.random_programs import running
 
     if arguments.worker:
-        running.work(*running.worker_streams(), count, arguments.only, arguments.kinds)
+        running.work(
+            *running.worker_streams(), arguments.all_routes, arguments.only, arguments.kinds
+        )
         return 0
     if arguments.show is not None:
         from tests.random_programs.description import source
@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         itertools.count(arguments.seed),
         minutes=arguments.minutes,
         most=arguments.n,
-        count=count,
+        every=arguments.all_routes,
         only=arguments.only,
         kinds=arguments.kinds,
         shrinking=not arguments.no_shrinking,

@@ -128,16 +128,32 @@ def _finite(x: np.ndarray) -> bool:
 
 
 class Case:
-    """One program with its graphs, and what it computes at some values."""
+    """One program with its graphs, and what it computes at some values.
 
-    def __init__(self, program: Program, values: Sequence[Any] | None = None) -> None:
+    A case that is made ``of`` another has its program and graphs, at other values.
+    """
+
+    def __init__(
+        self, program: Program, values: Sequence[Any] | None = None, of: "Case | None" = None
+    ) -> None:
         self.program = program
         self.values = [x.value for x in program.given] if values is None else list(values)
+        self.functions: dict[str, Any] = {}  # jaxify's, of these graphs, by what a route makes
+        if of is not None:
+            self.reference, self.written, self._plain = of.reference, of.written, of._plain
+            return
+        self._plain: dict[str, Any] = {}
         try:
             self.reference = build(program, "reference")
             self.written = build(program)
         except Exception as error:
             raise NotAProgram(f"{type(error).__name__}: {error}") from error
+
+    def function(self, what: str, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives, made once for all routes that ask for ``what``."""
+        if what not in self.functions:
+            self.functions[what] = make()
+        return self.functions[what]
 
     @cached_property
     def flat(self) -> Graph | None:
@@ -146,52 +162,63 @@ class Case:
         except TooLong:
             return None
 
-    def flat_values(self, outputs: list[Any], graph: Graph, noise: Any = None) -> list[np.ndarray]:
-        values = Values(noise)
+    @cached_property
+    def _noisy(self) -> list[Values]:
+        """The written-out program's values, some times over, with noise."""
+        assert self.flat is not None
         given = [*self.values, *(x.value for x in self.program.shared)]
-        variables = [*graph.inputs, *graph.shared.values()]
-        values.known.update(zip(variables, given, strict=True))
-        return [np.asarray(values[v]) for v in outputs]
+        variables = [*self.flat.inputs, *self.flat.shared.values()]
+        runs = [Values(noisy(k)) for k in range(RUNS)]
+        for values in runs:
+            values.known.update(zip(variables, given, strict=True))
+        return runs
 
-    def _answer(self, plain: Any, flat: Any, gradient: bool) -> Answer:
-        """``plain`` and ``flat`` give the outputs of the two graphs."""
-        answer = Answer(gradient)
+    def _run_reference(self, what: str, outputs: Callable[[], list[Any]]) -> list[np.ndarray]:
+        """By PyTensor's Python linker; compiled once for all values."""
+        if what not in self._plain:
+            self._plain[what] = pytensor.function(
+                self.reference.inputs, outputs(), mode=PLAIN, on_unused_input="ignore"
+            )
+        return [np.asarray(x) for x in self._plain[what](*[np.copy(x) for x in self.values])]
+
+    def _answer(self, what: str, outputs: Callable[[Graph], list[Any]]) -> Answer:
+        """``outputs`` gives those of a graph; ``what`` they are, for what is kept of them."""
+        answer = Answer(what == "gradient")
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                answer.add("reference", run_plain(self.reference.inputs, plain(), self.values))
+                found = self._run_reference(what, lambda: outputs(self.reference))
+                answer.add("reference", found)
             except Exception as error:
                 answer.refused["reference"] = f"{type(error).__name__}: {error}"
             try:
                 if self.flat is not None:
-                    outputs = flat()
-                    found = self.flat_values(outputs, self.flat)
+                    variables = outputs(self.flat)
+                    assert self.flat.flat is not None
+                    found = [np.asarray(self.flat.flat.values[v]) for v in variables]
                     answer.add("written out", found)
-                    runs = [self.flat_values(outputs, self.flat, noisy(k)) for k in range(RUNS)]
+                    runs = [[np.asarray(run[v]) for v in variables] for run in self._noisy]
                     answer.far = reach(found, runs)
             except Exception as error:
                 answer.refused["written out"] = f"{type(error).__name__}: {error}"
         if not answer.accepted:
             raise NotAProgram(str(answer.refused))
-        answer.rewritten = lambda: run_plain(self.reference.inputs, plain(), self.values, REWRITTEN)
+        # Steps of loops as well: those of the reference are left as they were written.
+        answer.rewritten = lambda: run_plain(
+            self.written.inputs, outputs(self.written), self.values, REWRITTEN
+        )
         if answer.far and [f.shape for f in answer.far] != [x.shape for x in answer.values]:
             answer.far = None
         return answer
 
     @cached_property
     def outputs(self) -> Answer:
-        return self._answer(
-            lambda: self.reference.outputs, lambda: self.flat.outputs, gradient=False
-        )
+        return self._answer("outputs", lambda graph: graph.outputs)
 
     @cached_property
     def after(self) -> Answer:
         """Outputs and updated values."""
-        return self._answer(
-            lambda: [*self.reference.outputs, *self.reference.updates.values()],
-            lambda: [*self.flat.outputs, *self.flat.updates.values()],
-            gradient=False,
-        )
+        return self._answer("after", lambda graph: [*graph.outputs, *graph.updates.values()])
 
     # -- gradients
 
@@ -211,6 +238,10 @@ class Case:
             raise NotAProgram("no float to differentiate")
         return sum(terms[1:], terms[0])
 
+    @cached_property
+    def written_gradients(self) -> list[Any]:
+        return self.gradients(self.written)
+
     def gradients(self, graph: Graph) -> list[Any]:
         wrt = [graph.inputs[k] for k in self.wrt]
         return pytensor.grad(
@@ -219,9 +250,7 @@ class Case:
 
     @cached_property
     def gradient(self) -> Answer:
-        answer = self._answer(
-            lambda: self.gradients(self.reference), lambda: self.gradients(self.flat), gradient=True
-        )
+        answer = self._answer("gradient", self.gradients)
         shapes = [self.values[k].shape for k in self.wrt]
         answer.accepted = [a for a in answer.accepted if [x.shape for x in a[1]] == shapes]
         if not answer.accepted:
@@ -266,7 +295,7 @@ class Case:
         made = [self]
         for r in (1, 2):
             values = [_row(x.value, r, x.makes_shapes) for x in self.program.given]
-            made.append(Case(self.program, values))
+            made.append(Case(self.program, values, self))
         return made
 
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,7 +12,10 @@ import pytensor
 
 import loopax
 from loopax import DynamicShapeError, PaddedArray, jaxify
-from tests.numba_backend.interpreted import interpreted, lowered
+from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
+from tests.jax_backend.interpreted import interpreted
+from tests.numba_backend.interpreted import InterpretedFunction as InterpretedNumba
+from tests.numba_backend.interpreted import SizedFunction as SizedNumba
 from tests.random_programs.oracles import Answer, Case, NotAProgram
 from tests.random_programs.plain import PLAIN
 
@@ -88,33 +92,47 @@ def _arrays(found: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in found]
 
 
-# -- JAX ---------------------------------------------------------------------------------------------
+# -- in each backend ---------------------------------------------------------------------------------
+#
+# As Python what JAX has traced, or what the emitter has written for Numba, is run without compiling it.
+
+JAX, JAX_AS_PYTHON = "jax", InterpretedJax.backend_name
+NUMBA, NUMBA_AS_PYTHON = "numba", InterpretedNumba.backend_name
+BACKENDS = JAX, JAX_AS_PYTHON, NUMBA, NUMBA_AS_PYTHON
 
 
-@route("jax")
-def in_jax(case: Case) -> Any:
-    answer, g = case.outputs, case.written
-    return _arrays(jaxify(g.inputs, g.outputs)(*case.values)), answer, _dtypes(g.outputs)
+def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -> Any:
+    def make() -> Any:
+        name, options = backend, {}
+        if backend == NUMBA_AS_PYTHON and case.program.seed % 2:
+            name = SizedNumba.backend_name
+        if backend == JAX_AS_PYTHON:
+            options = {"jit": False}
+        return jaxify(case.written.inputs, outputs(), backend=name, **options)
+
+    return case.function(f"{what} in {backend}", make)
 
 
-@route("jax.jit")
-def under_jit(case: Case) -> Any:
-    answer, g = case.outputs, case.written
-    f = jax.jit(jaxify(g.inputs, g.outputs), static_argnums=_static(case))
-    return _arrays(f(*_arguments(case))), answer, _dtypes(g.outputs)
+def _value(case: Case, backend: str) -> Any:
+    return _jaxified(case, backend, "value", lambda: case.written.outputs)
 
 
-@route("jax.grad")
-def grad_of_jax(case: Case) -> Any:
-    answer = case.gradient
-    f = jaxify(case.written.inputs, case.cost(case.written))
-    found = jax.grad(f, argnums=tuple(case.wrt))(*_arguments(case))
-    return _arrays(found), answer, [str(case.values[k].dtype) for k in case.wrt]
+def _cost(case: Case, backend: str) -> Any:
+    return _jaxified(case, backend, "cost", lambda: case.cost(case.written))
 
 
-@route("pytensor.grad in jax")
-def pytensor_grad_in_jax(case: Case) -> Any:
-    return _pytensor_grad(case, "jax")
+def _called(f: Any, *args: Any) -> Any:
+    """``f(*args)`` as Python: nothing to compare where it calls what is native code only."""
+    try:
+        return f(*args)
+    except NotImplementedError as error:
+        if "pure-python" not in str(error):
+            raise
+        raise NotAProgram("an intrinsic of Numba's") from error
+
+
+def _of_floats(case: Case) -> list[str]:
+    return [str(case.values[k].dtype) for k in case.wrt]
 
 
 def _gradient_of_pytensor(case: Case) -> Answer:
@@ -124,16 +142,108 @@ def _gradient_of_pytensor(case: Case) -> Answer:
     return case.gradient
 
 
-def _pytensor_grad(case: Case, backend: str) -> Any:
-    answer, g = _gradient_of_pytensor(case), case.written
-    gradients = case.gradients(g)
-    found = jaxify(g.inputs, gradients, backend=backend)(*case.values)
-    return _arrays(found), answer, _dtypes(gradients)
+def _in_each(name: str, backends: tuple[str, ...]) -> Callable[[Any], Any]:
+    """Registers a route for each backend; ``name`` has a place for it."""
+
+    def register(run: Callable[[Case, str], Any]) -> Any:
+        for backend in backends:
+            route(name.format(backend))(partial(run, backend=backend))
+        return run
+
+    return register
 
 
-@route("jax.vmap")
-def vmap_of_jax(case: Case) -> Any:
-    f = jaxify(case.written.inputs, case.written.outputs)
+@_in_each("{}", BACKENDS)
+def values(case: Case, backend: str) -> Any:
+    answer = case.outputs
+    found = _called(_value(case, backend), *case.values)
+    return _arrays(found), answer, _dtypes(case.written.outputs)
+
+
+@_in_each("pytensor.grad in {}", BACKENDS)
+def pytensor_grad(case: Case, backend: str) -> Any:
+    answer, gradients = _gradient_of_pytensor(case), case.written_gradients
+    f = _jaxified(case, backend, "gradient", lambda: gradients)
+    return _arrays(_called(f, *case.values)), answer, _dtypes(gradients)
+
+
+@_in_each("loopax.grad in {}", (NUMBA, NUMBA_AS_PYTHON))
+def grad_of_the_graph(case: Case, backend: str) -> Any:
+    answer = _gradient_of_pytensor(case)
+    f = loopax.grad(_cost(case, backend), argnums=tuple(case.wrt))
+    return _arrays(_called(f, *case.values)), answer, _of_floats(case)
+
+
+@_in_each("loopax.vmap in {}", (NUMBA, NUMBA_AS_PYTHON))
+def vmap_of_the_graph(case: Case, backend: str) -> Any:
+    def vectorized(axes: tuple[Any, ...]) -> Any:
+        return partial(_called, loopax.vmap(_value(case, backend), in_axes=axes))
+
+    return _batched(case, vectorized)
+
+
+@_in_each("updates in {}", BACKENDS)
+def updates(case: Case, backend: str) -> Any:
+    g, answer = case.written, case.after
+    if not g.updates:
+        raise NotAProgram("no updates")
+    try:
+        pytensor.function(
+            g.inputs, g.outputs, updates=g.updates, mode=PLAIN, on_unused_input="ignore"
+        )
+    except Exception as error:
+        raise NotAProgram(f"PyTensor refuses it: {error}") from error
+    options = {"jit": False} if backend == JAX_AS_PYTHON else {}
+    f = jaxify(g.inputs, g.outputs, updates=g.updates, backend=backend, **options)
+    ctx, found = _called(f.apply, f.init_context(), *case.values)
+    names = [s.name for s in g.updates]
+    found = [*found, *(ctx[n] for n in names)]
+    return _arrays(found), answer, _dtypes([*g.outputs, *g.updates.values()])
+
+
+# -- JAX's own transformations, and what they are of -------------------------------------------------
+
+
+def _transformed(backend: str, f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, a function that JAX may trace: as Python traced, and then run."""
+    return interpreted(f) if backend == JAX_AS_PYTHON else f
+
+
+@_in_each("jit of {}", (JAX, JAX_AS_PYTHON))
+def under_jit(case: Case, backend: str) -> Any:
+    answer, f, args = case.outputs, _value(case, backend), _arguments(case)
+    traced = [k for k in range(len(args)) if k not in _static(case)]
+
+    def of(*some: Any) -> Any:
+        return f(*_with(args, traced, some))
+
+    run = interpreted(of) if backend == JAX_AS_PYTHON else jax.jit(of)
+    found = run(*[case.values[k] for k in traced])
+    return _arrays(found), answer, _dtypes(case.written.outputs)
+
+
+def _with(args: list[Any], places: list[int], some: Any) -> list[Any]:
+    every = list(args)
+    for k, x in zip(places, some, strict=True):
+        every[k] = x
+    return every
+
+
+@_in_each("jax.grad of {}", (JAX, JAX_AS_PYTHON))
+def grad_by_jax(case: Case, backend: str) -> Any:
+    answer, args = case.gradient, _arguments(case)
+    gradient = jax.grad(_cost(case, backend), argnums=tuple(case.wrt))
+
+    def of(*some: Any) -> Any:
+        return gradient(*_with(args, case.wrt, some))
+
+    found = _transformed(backend, of)(*[args[k] for k in case.wrt])
+    return _arrays(found), answer, _of_floats(case)
+
+
+@_in_each("jax.vmap of {}", (JAX, JAX_AS_PYTHON))
+def vmap_by_jax(case: Case, backend: str) -> Any:
+    f = _value(case, backend)
 
     def members(x: Any) -> Any:
         """Of the traces of loops that stop, one for each row."""
@@ -143,65 +253,33 @@ def vmap_of_jax(case: Case) -> Any:
         )
 
     def vectorized(axes: tuple[Any, ...]) -> Any:
-        g = jax.vmap(f, in_axes=axes)
-        return lambda *args: [members(x) for x in g(*args)]
+        batch = jax.vmap(f, in_axes=axes)
+        rows = [k for k, axis in enumerate(axes) if axis == 0]
+
+        def run(*args: Any) -> Any:
+            def of(*some: Any) -> Any:
+                return batch(*_with(list(args), rows, some))
+
+            return [members(x) for x in _transformed(backend, of)(*[args[k] for k in rows])]
+
+        return run
 
     return _batched(case, vectorized)
 
 
-@route("compiled function in jax")
-def compiled_function_in_jax(case: Case) -> Any:
+@_in_each("compiled function in {}", (JAX, JAX_AS_PYTHON))
+def compiled_function(case: Case, backend: str) -> Any:
     answer, g = case.outputs, case.written
+    options = {"jit": False} if backend == JAX_AS_PYTHON else {}
     try:
         f = pytensor.function(g.inputs, g.outputs, mode="FAST_COMPILE", on_unused_input="ignore")
     except Exception as error:
         raise NotAProgram(f"PyTensor refuses it: {error}") from error
-    return _arrays(jaxify(f)(*case.values)), answer, _dtypes(g.outputs)
-
-
-# -- Numba -------------------------------------------------------------------------------------------
-
-
-@route("numba")
-def in_numba(case: Case) -> Any:
-    answer, g = case.outputs, case.written
-    found = jaxify(g.inputs, g.outputs, backend="numba")(*case.values)
+    found = jaxify(f, backend=backend, **options)(*case.values)
     return _arrays(found), answer, _dtypes(g.outputs)
 
 
-@route("numba as Python")
-def numba_as_python(case: Case) -> Any:
-    """What the emitter writes, run without compiling."""
-    answer, g = case.outputs, case.written
-    if g.shared:
-        raise NotAProgram("shared variables")
-    run = interpreted(lowered(g.inputs, g.outputs), sized=bool(case.program.seed % 2))
-    try:
-        found = run(*[np.copy(x) for x in case.values])
-    except NotImplementedError as error:
-        if "pure-python" not in str(error):
-            raise
-        raise NotAProgram("an intrinsic of Numba's") from error
-    return _arrays(found), answer, _dtypes(g.outputs)
-
-
-@route("loopax.grad in numba")
-def grad_of_numba(case: Case) -> Any:
-    answer = _gradient_of_pytensor(case)
-    f = jaxify(case.written.inputs, case.cost(case.written), backend="numba")
-    found = loopax.grad(f, argnums=tuple(case.wrt))(*case.values)
-    return _arrays(found), answer, [str(case.values[k].dtype) for k in case.wrt]
-
-
-@route("pytensor.grad in numba")
-def pytensor_grad_in_numba(case: Case) -> Any:
-    return _pytensor_grad(case, "numba")
-
-
-@route("loopax.vmap in numba")
-def vmap_of_numba(case: Case) -> Any:
-    f = jaxify(case.written.inputs, case.written.outputs, backend="numba")
-    return _batched(case, lambda axes: loopax.vmap(f, in_axes=axes))
+# -- batches -----------------------------------------------------------------------------------------
 
 
 def _batched(case: Case, vectorized: Callable[[tuple[Any, ...]], Any]) -> Any:
@@ -228,36 +306,6 @@ def _batched(case: Case, vectorized: Callable[[tuple[Any, ...]], Any]) -> Any:
         for k, a in enumerate(axes)
     ]
     return _arrays(vectorized(axes)(*args)), answer, _dtypes(case.written.outputs)
-
-
-# -- state -------------------------------------------------------------------------------------------
-
-
-def _updated(case: Case, backend: str) -> Any:
-    g, answer = case.written, case.after
-    if not g.updates:
-        raise NotAProgram("no updates")
-    try:
-        pytensor.function(
-            g.inputs, g.outputs, updates=g.updates, mode=PLAIN, on_unused_input="ignore"
-        )
-    except Exception as error:
-        raise NotAProgram(f"PyTensor refuses it: {error}") from error
-    f = jaxify(g.inputs, g.outputs, updates=g.updates, backend=backend)
-    ctx, found = f.apply(f.init_context(), *case.values)
-    names = [s.name for s in g.updates]
-    found = [*found, *(ctx[n] for n in names)]
-    return _arrays(found), answer, _dtypes([*g.outputs, *g.updates.values()])
-
-
-@route("updates in jax")
-def updates_in_jax(case: Case) -> Any:
-    return _updated(case, "jax")
-
-
-@route("updates in numba")
-def updates_in_numba(case: Case) -> Any:
-    return _updated(case, "numba")
 
 
 # -- PyTensor itself ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ command waits for each answer only so long, and starts another worker where one 
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import queue
@@ -29,49 +30,72 @@ from tests.random_programs.description import Program, source
 # else the machine does; what waits without an end by the clock.
 CPU_LIMIT = 90  # seconds for one route
 LIMIT = 900.0
-LIFE = 60  # programs of one worker: what JAX and Numba have compiled stays in memory
+LIFE = (
+    400  # programs of one worker, and the memory it may have in MiB: what is compiled stays there
+)
+MEMORY = 3000
 
-# What compiles for seconds runs for some programs: "numba as Python" is the same emitted text each time.
-DEAR = {
-    "PyTensor's NUMBA mode": 0.05,
-    "compiled function in jax": 0.05,
-    "numba": 0.2,
-    "loopax.grad in numba": 0.2,
-    "pytensor.grad in numba": 0.2,
-    "loopax.vmap in numba": 0.2,
-    "updates in numba": 0.5,
+# For what share of programs a route runs. Of the routes of one kind those with the larger shares run where
+# the others do, so that what they need is made once: the gradients of the oracles, the lowered program.
+# What XLA or Numba compiles takes seconds, and is the same program as the one that is run as Python.
+SHARES = {
+    "values": {
+        "PyTensor's oracles": 1.0,
+        "jax as Python": 0.6,
+        "numba as Python": 0.6,
+        "jit of jax as Python": 0.2,
+        "compiled function in jax as Python": 0.1,
+        "jax": 0.03,
+        "numba": 0.03,
+        "jit of jax": 0.02,
+        "compiled function in jax": 0.01,
+        "PyTensor's NUMBA mode": 0.005,
+    },
+    "gradients": {
+        "jax.grad of jax as Python": 0.3,
+        "loopax.grad in numba as Python": 0.3,
+        "pytensor.grad in jax as Python": 0.15,
+        "pytensor.grad in numba as Python": 0.15,
+        "PyTensor's gradients": 0.05,
+        "jax.grad of jax": 0.02,
+        "loopax.grad in numba": 0.02,
+        "pytensor.grad in jax": 0.01,
+        "pytensor.grad in numba": 0.01,
+    },
+    "batches": {
+        "jax.vmap of jax as Python": 0.3,
+        "loopax.vmap in numba as Python": 0.3,
+        "jax.vmap of jax": 0.02,
+        "loopax.vmap in numba": 0.02,
+    },
+    "updates": {
+        "updates in jax as Python": 1.0,
+        "updates in numba as Python": 1.0,
+        "updates in jax": 0.1,
+        "updates in numba": 0.1,
+    },
 }
 
 
-def routes_of(program: Program, count: int | None) -> list[str]:
-    """Some of the routes, another choice for each seed; and of the `DEAR` ones each as often as it says."""
-    from tests.random_programs.routes import ROUTES
-
-    names = [n for n in ROUTES if n not in DEAR and _applies(n, program)]
-    if count is None:
-        return list(ROUTES)
+def routes_of(program: Program, every: bool = False) -> list[str]:
+    """The routes of a program: ``every`` one, or those that its seed has drawn."""
     rng = random.Random(program.seed)
-    always = ["PyTensor's oracles"]
-    rest = [n for n in names if n not in always]
-    rng.shuffle(rest)
-    if program.updates:
-        rest.sort(key=lambda n: not n.startswith("updates"))
-    dear = [n for n, share in DEAR.items() if rng.random() < share]
-    return always + rest[:count] + [n for n in dear if _applies(n, program)]
-
-
-def _applies(name: str, program: Program) -> bool:
-    return bool(program.updates) or not name.startswith("updates")
+    chosen = []
+    for kind, shares in SHARES.items():
+        drawn = 0.0 if every else rng.random()
+        if kind != "updates" or program.updates:
+            chosen += [name for name, share in shares.items() if drawn < share]
+    return chosen
 
 
 # -- the worker --------------------------------------------------------------------------------------
 
 
-def work(
-    lines: TextIO, answers: TextIO, count: int | None, only: Sequence[str], kinds: str = ""
-) -> None:
+def work(lines: TextIO, answers: TextIO, every: bool, only: Sequence[str], kinds: str = "") -> None:
     """Answer each line; what anything else prints goes to where errors go."""
     import logging
+
+    from pytensor import config
 
     from tests.random_programs.oracles import Case, NotAProgram
     from tests.random_programs.plain import plainly
@@ -86,7 +110,10 @@ def work(
         answers.write(json.dumps(what) + "\n")
         answers.flush()
 
-    with plainly():
+    # What the libraries are does not go, and would be looked at by each collection.
+    gc.freeze()
+    # A node's lines are for messages only, and looking for them takes a third of writing it.
+    with plainly(), config.change_flags(traceback__limit=0):
         for line in lines:
             seed, _, name = line.strip().partition(" ")
             one = program(int(seed), (lambda k: bool(re.search(kinds, k))) if kinds else None)
@@ -97,20 +124,27 @@ def work(
             say(features=one.features)
             try:
                 case = Case(one)
-                names = [n for n in only if n in ROUTES] or routes_of(one, count)
+                names = [n for n in only if n in ROUTES] or routes_of(one, every)
                 for name in names:
                     say(begins=name)
                     limit_cpu_time(CPU_LIMIT)
+                    began = time.process_time()
                     verdict = ROUTES[name](case)
                     say(
                         route=name,
                         status=verdict.status,
                         what=verdict.what,
                         signature=verdict.signature,
+                        seconds=time.process_time() - began,
                     )
             except NotAProgram as error:
                 say(route="PyTensor", status="refuses", what=str(error), signature=str(error)[:60])
-            say(done=int(seed))
+            say(done=int(seed), memory=memory())
+
+
+def memory() -> int:
+    """The most that this process had, in MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def limit_cpu_time(seconds: int) -> None:
@@ -202,7 +236,7 @@ def run(
     *,
     minutes: float,
     most: int,
-    count: int | None,
+    every: bool = False,
     only: Sequence[str] = (),
     kinds: str = "",
     shrinking: bool = True,
@@ -210,7 +244,7 @@ def run(
 ) -> int:
     """Programs until the time is over; the exit status is 1 where something was wrong or hung."""
     end = time.monotonic() + 60 * minutes
-    arguments = [*(["--routes", str(count)] if count is not None else ["--all-routes"])]
+    arguments = ["--all-routes"] if every else []
     for name in only:
         arguments += ["--only", name]
     arguments += ["--kinds", kinds] if kinds else []
@@ -218,16 +252,18 @@ def run(
     features: Counter[str] = Counter()
     bad: Counter[tuple[str, str]] = Counter()  # features of programs with faults
     signatures: Counter[str] = Counter()
-    programs = 0
+    programs, grown = 0, False
+    seconds: Counter[str] = Counter()
     worker: Worker | None = None
     try:
         for seed in seeds:
             if time.monotonic() > end or programs == most:
                 break
-            if worker is None or worker.age >= LIFE:
+            if worker is None or worker.age >= LIFE or grown:
                 if worker is not None:
                     worker.stop()
                 worker = Worker(arguments)
+                grown = False
             worker.age += 1
             programs += 1
             begun, mine, faults = "writing", {}, []
@@ -238,8 +274,10 @@ def run(
                     begun = said.get("begins", begun)
                     if "route" in said:
                         by_route[said["route"], said["status"]] += 1
+                        seconds[said["route"]] += said.get("seconds", 0.0)
                         if said["status"] in ("wrong", "refused", "differs"):
                             faults.append(said)
+                grown = said.get("memory", 0) > MEMORY
             except (Hang, BrokenPipeError) as hang:
                 by_route[begun, "hangs"] += 1
                 faults.append(
@@ -279,17 +317,24 @@ def run(
     finally:
         if worker is not None:
             worker.stop()
-    report(by_route, features, bad, signatures, programs, out)
+    report(by_route, seconds, features, bad, signatures, programs, out)
     return 1 if any(status in ("wrong", "hangs") for _, status in by_route) else 0
 
 
 def report(
-    by_route: Any, features: Any, bad: Any, signatures: Any, programs: int, out: Any
+    by_route: Any,
+    seconds: Any,
+    features: Any,
+    bad: Any,
+    signatures: Any,
+    programs: int,
+    out: Any,
 ) -> None:
     statuses = ["right", "wrong", "refused", "hangs", "shape", "nothing", "differs", "refuses"]
-    out(f"{'':28}" + "".join(f"{s:>9}" for s in statuses))
+    out(f"{'':36}" + "".join(f"{s:>9}" for s in [*statuses, "CPU s"]))
     for name in dict.fromkeys(r for r, _ in by_route):
-        out(f"{name:28}" + "".join(f"{by_route[name, s] or '':>9}" for s in statuses))
+        counts = "".join(f"{by_route[name, s] or '':>9}" for s in statuses)
+        out(f"{name:36}{counts}{seconds[name]:>9.1f}")
     out("")
     out(f"{'':28}{'used':>9}{'wrong':>9}{'refused':>9}")
     for kind, n in sorted(features.items(), key=lambda item: -item[1]):
@@ -301,6 +346,9 @@ def report(
     wrong = sum(n for (_, s), n in by_route.items() if s in ("wrong", "hangs"))
     refused = sum(n for (_, s), n in by_route.items() if s == "refused")
     out(f"\n{programs} programs, {checked} comparisons, {wrong} wrong, {refused} refused")
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = children.ru_utime + children.ru_stime
+    out(f"{used:.0f} s of CPU time, {used / max(programs, 1):.2f} s a program")
 
 
 def worker_streams() -> tuple[TextIO, TextIO]:

@@ -217,8 +217,8 @@ class Writer:
             )
         if like.is_float:
             text = f"pt.tanh({text})" if self.chance(0.7) else f"0.5 * pt.sin({text})"
-        elif like.kind in "iu":
-            text = f"({text}) % 7"
+        elif like.kind in "iu":  # an integer that is not finite is for each machine to say
+            text = f"pt.nan_to_num({text}) % 7" if v.is_float else f"({text}) % 7"
         else:
             text = f"pt.neq({text}, 0)"
         s = Statement("state", (self.new(),), f"({text}).astype({like.dtype!r})")
