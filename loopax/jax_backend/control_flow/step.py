@@ -13,12 +13,13 @@ from pytensor.typed_list.type import TypedListType
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
+from loopax.jax_backend.staging.frame import RowOf
 from loopax.jax_backend.values.lists import as_list, as_row
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import carried
 from loopax.jax_backend.values.x64 import as_declared
 
-INDEX, ROW, STATE = "the index of a loop's step", "a sequence of a loop", "a state of a loop"
+INDEX, STATE = "the index of a loop's step", "a state of a loop"
 
 Step = Callable[[Any, Any, Any, Any], tuple[tuple[Any, ...], tuple[Any, ...], Any]]
 
@@ -27,7 +28,7 @@ def scan_step(site: Site, consts: Sequence[Any]) -> Step:
     """``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan."""
     op: Scan = site.op
     outer = op.split_inputs(site.node.inputs)
-    origins = [INDEX, *[ROW] * op.n_seqs, *[STATE] * op.n_states, *outer.consts]
+    origins = [INDEX, *map(RowOf, outer.sequences), *[STATE] * op.n_states, *outer.consts]
 
     def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
         given = [

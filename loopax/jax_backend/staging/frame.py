@@ -98,12 +98,22 @@ class NeedsStatic(Exception):
         self.positions, self.reason, self.refusal = positions, reason, refusal
 
 
+@dataclass(frozen=True)
+class RowOf:
+    """The origin of an input that is, in each step of a loop, another row of ``sequence``."""
+
+    sequence: Variable
+
+    def __str__(self) -> str:
+        return "a sequence of a loop"
+
+
 @dataclass
 class Frame:
     """One graph being evaluated: its values, and where those of its inputs come from.
 
-    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a number for an input
-    of the program, or a word for what changes from step to step.
+    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` one, a number for an
+    input of the program, or a word for what else changes from step to step.
     """
 
     context: Context
@@ -186,7 +196,7 @@ class Frame:
                     assert self.parent is not None
                     changing |= self.parent.blame(origin, positions)
                 else:
-                    changing.add(origin)
+                    changing.add(str(origin))
                 continue
             for u in v.owner.inputs:
                 if u not in seen and not isinstance(u, Constant) and is_traced(self.read(u)):

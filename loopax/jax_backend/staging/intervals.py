@@ -32,7 +32,7 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir import Scan
 from loopax.ir.sizes import asked_length, length_inputs
-from loopax.jax_backend.staging.frame import Frame
+from loopax.jax_backend.staging.frame import Frame, RowOf
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
@@ -42,8 +42,11 @@ Range = tuple[int, int]
 _LEAST = -(2**63)
 
 
-def known_range(frame: Frame, v: Variable) -> Range | None:
-    """The least and the greatest value of integers ``v``, of any shape; None where nothing says so."""
+def known_range(frame: Frame, v: Variable, rows: bool = True) -> Range | None:
+    """The least and the greatest value of integers ``v``, of any shape; None where nothing says so.
+
+    With ``rows`` a row of a sequence lies where the whole sequence does.
+    """
     x = frame.read(v)
     if not is_traced(x):
         whole = getattr(x, "dtype", None) is not None and x.dtype.kind in "iub" and np.size(x)
@@ -52,22 +55,24 @@ def known_range(frame: Frame, v: Variable) -> Range | None:
         return 0, 1
     if v.owner is None:
         origin = frame.origins[frame.plan.inputs.index(v)]
+        if rows and isinstance(origin, RowOf):
+            origin = origin.sequence
         if isinstance(origin, Variable) and frame.parent is not None:
-            return known_range(frame.parent, origin)
+            return known_range(frame.parent, origin, rows)
         return None
     op: Any = v.owner.op
     inputs = v.owner.inputs
     if isinstance(op, Scan) and op.stops and v is v.owner.outputs[-2]:
-        asked = known_range(frame, inputs[0])
+        asked = known_range(frame, inputs[0], rows)
         return None if asked is None else (0, max(asked[1], 0))
     if (asked := asked_length(v)) is not None:
         return _length(frame, asked.of, asked.axis)
     if isinstance(op, _SAME_RANGE):
-        return known_range(frame, inputs[0])
+        return known_range(frame, inputs[0], rows)
     if isinstance(op, Shape) and inputs[0].type.ndim == 1:
         return _length(frame, inputs[0], 0)
     if isinstance(op, Elemwise) and type(op.scalar_op) in _OPS:
-        ranges = [known_range(frame, u) for u in inputs]
+        ranges = [known_range(frame, u, rows) for u in inputs]
         return _OPS[type(op.scalar_op)](*ranges)
     return None
 
@@ -80,9 +85,10 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     """
     if frame.context.open_lengths and _takes_places(node.op, values):
         return True
-    # A value that could be static is to be, where the caller gives it one: the result is an array then.
+    # A value that could be static is to be, where the caller gives it one: the result is an array then. A
+    # loop over rows that make lengths is written out.
     return any(
-        (interval := known_range(frame, v)) is not None
+        (interval := known_range(frame, v, rows=False)) is not None
         and interval[0] != interval[1]
         and (frame.context.open_lengths or _is_of_a_loop(frame, v))
         for v in length_inputs(node.op, node)

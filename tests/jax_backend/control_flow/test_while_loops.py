@@ -6,7 +6,8 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from loopax import DynamicShapeError, LoopTypeError, jaxify
+import loopax
+from loopax import DynamicShapeError, LoopTypeError, explain, jaxify
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, evaluate
 from tests.bare_loops import While
 from tests.compare import assert_agrees, imported, primitives
@@ -94,6 +95,22 @@ def test_a_trace_without_a_bound():
         DynamicShapeError, match=r"has no bound on its steps, and its trace.*length=1000"
     ):
         f(1.0)
+
+
+def test_a_bound_that_was_moved_in_front_of_the_loop_around():
+    """A row of a sequence lies where the sequence does: at most three steps, in each of the outer ones."""
+    xs = pt.dvector("xs")
+
+    def until_positive(start, x):
+        x = loopax.while_loop(lambda c: c < 0.3, lambda c: pt.exp(start), pt.sin(x), max_steps=3)
+        return x, x
+
+    ys = loopax.scan(until_positive, pt.constant(0.5), xs)[1]
+    assert "n_steps=x0" in str(explain([xs], ys)).split("push_out")[-1]
+    values = np.array([0.1, 1.5, -2.0])
+    slope = jax.grad(jaxify([xs], ys.sum()))(values)
+    of_both = np.cos(1.5) * (1 + np.exp(np.sin(1.5)))  # the last step begins with the second state
+    np.testing.assert_allclose(slope, [0.0, of_both, 0.0], rtol=1e-12)
 
 
 def test_the_program_that_the_message_shows_works():
