@@ -52,13 +52,13 @@ SHARES = {
         "PyTensor's NUMBA mode": 0.005,
     },
     "gradients": {
-        "jax.grad of jax as Python": 0.3,
-        "loopax.grad in numba as Python": 0.3,
-        "pytensor.grad in jax as Python": 0.15,
-        "pytensor.grad in numba as Python": 0.15,
+        "jax.grad of jax as Python": 0.25,
+        "loopax.grad in numba as Python": 0.25,
+        "pytensor.grad in jax as Python": 0.12,
+        "pytensor.grad in numba as Python": 0.12,
         "PyTensor's gradients": 0.05,
         "jax.grad of jax": 0.02,
-        "loopax.grad in numba": 0.02,
+        "loopax.grad in numba": 0.01,
         "pytensor.grad in jax": 0.01,
         "pytensor.grad in numba": 0.01,
     },
@@ -330,7 +330,17 @@ def report(
     programs: int,
     out: Any,
 ) -> None:
-    statuses = ["right", "wrong", "refused", "hangs", "shape", "nothing", "differs", "refuses"]
+    statuses = [
+        "right",
+        "wrong",
+        "refused",
+        "hangs",
+        "shape",
+        "nan",
+        "nothing",
+        "differs",
+        "refuses",
+    ]
     out(f"{'':36}" + "".join(f"{s:>9}" for s in [*statuses, "CPU s"]))
     for name in dict.fromkeys(r for r, _ in by_route):
         counts = "".join(f"{by_route[name, s] or '':>9}" for s in statuses)
