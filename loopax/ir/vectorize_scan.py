@@ -27,6 +27,16 @@ from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.scan import Scan
 from loopax.ir.trace import stacked
 
+# Stands where the rows of a batch may take different numbers of steps, over sequences of one length.
+EQUAL_STEPS = Checked(
+    AssertionError, "A batched loop over sequences takes as many steps as they have rows"
+)
+
+
+def is_padded(v: Variable) -> bool:
+    """Whether ``v`` is a trace as `vectorize_scan` has just made it, with zeros behind some rows' end."""
+    return getattr(v.tag, "is_padded", False)
+
 
 @_vectorize_node.register(Scan)
 def vectorize_scan(op: Scan, node: Apply, *inputs: Any) -> Sequence[Variable]:
@@ -66,9 +76,7 @@ class _BatchedScan:
         if same_in_all_rows(n, n.type.ndim):
             return self._unless_empty(greatest(n)), None, None
         if self.args.sequences:  # each row has its sequences' length, which is one for all of them
-            message = "A batched loop over sequences takes as many steps as they have rows"
-            same = Checked(AssertionError, message)
-            longest = same(greatest(n), pt.all(pt.eq(n, greatest(n))))
+            longest = EQUAL_STEPS(greatest(n), pt.all(pt.eq(n, greatest(n))))
             return self._unless_empty(longest), None, None
         bound, go = split_bound(n)
         if go is not None and same_in_all_rows(bound, bound.type.ndim):
@@ -213,4 +221,6 @@ class _BatchedScan:
         found = self._bind(op, BodyOuts(nexts, ys, pt.all(now_done)), more, consts)
         finals = found[3 : 3 + op.n_states]
         traces = found[3 + op.n_states : 3 + op.n_states + op.n_ys]
+        for trace in traces:
+            trace.tag.is_padded = True
         return [*finals, *traces, *([found[1], found[2]] if op.stops else [])]

@@ -3,8 +3,8 @@
 All at once is PyTensor's ``vectorize_graph``. Two kinds of programs have no such form, and are a `Scan`
 over the rows, whose step is the program of one row:
 
-- what has a length that follows from values, ``x[x > 0]``, ``x[:n]``, ``arange(n)``: it differs from row to
-  row, and no array holds it;
+- what has a length that follows from values, ``x[x > 0]``, ``x[:n]``, ``arange(n)``, or that of the trace
+  of a loop that stops: it differs from row to row, and no array holds it;
 - what is made of values that have no axes: typed lists, sparse matrices.
 """
 
@@ -28,7 +28,9 @@ from loopax.ir.batch import same_in_all_rows
 from loopax.ir.errors import LoopaxError
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
+from loopax.ir.rows import KeepRows
 from loopax.ir.sizes import length_inputs
+from loopax.ir.vectorize_scan import EQUAL_STEPS, is_padded
 
 # Ops whose lengths follow from values, beside those that `length_inputs` knows: from which of their inputs
 # on. In a batch PyTensor puts a `Blockwise` around them, which stacks what comes of each row.
@@ -63,7 +65,9 @@ def batched_outputs(
             raise error from None
     if any(map(_may_stack_lengths, _nodes_between(changed.values(), batched))):
         try:
-            return _row_by_row(outputs, changed)
+            alone = [k for k, v in enumerate(batched) if not is_padded(v)]
+            found = _row_by_row([outputs[k] for k in alone], changed)
+            return [dict(zip(alone, found, strict=True)).get(k, v) for k, v in enumerate(batched)]
         except (LoopaxError, NotImplementedError, TypeError):
             pass  # a generator, say, which a loop over rows would have to hand on: the lengths may be equal
     return batched
@@ -86,8 +90,12 @@ def _row_by_row(outputs: Sequence[Variable], rows: Mapping[Variable, Variable]) 
 
 
 def _may_stack_lengths(node: Apply) -> bool:
-    """Whether ``node`` stacks what it makes of each row, of lengths that may differ."""
+    """Whether ``node`` stacks what it makes of each row, of lengths that may differ, or loops over such."""
     op = node.op
+    if op == EQUAL_STEPS:
+        return True
+    if any(map(is_padded, node.inputs)):
+        return not isinstance(op, KeepRows)  # it is told how many there are
     if not isinstance(op, Blockwise):
         return False
     ndim = op.batch_ndim(node)

@@ -11,6 +11,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from loopax import grad, jaxify, scan, vmap, while_loop
 from tests.compare import FAST_COMPILE, loops
+from tests.numba_backend.interpreted import InterpretedFunction
 
 V = pt.vector("v")
 ROWS = np.array([[1.0, 2.0, -1.0], [3.0, 0.0, -2.0], [-1.0, -1.0, 5.0]])
@@ -42,6 +43,39 @@ def test_each_row_is_the_program_of_that_row(name):
     one = pytensor.function([V], f(V), mode=FAST_COMPILE)
     batched = vmap(jaxify([V], f(V), backend="numba"))
     np.testing.assert_allclose(batched(ROWS), np.stack([one(x) for x in ROWS]))
+
+
+def until_it_stops(v):
+    return scan(lambda c, x: (c, 2 * x + 10, x > 2), 0.0, v)[1]
+
+
+OF_A_TRACE = {
+    "length": lambda rows: rows.shape[0],
+    "last": lambda rows: rows[-1],
+    "product": lambda rows: rows.prod(),
+    "least": lambda rows: rows.min(),
+    "loop": lambda rows: scan(lambda c, x: (0.5 * c + x, None), 0.0, rows)[0],
+    "legacy loop": lambda rows: pytensor.scan(
+        lambda x, c: 0.5 * c + x,
+        sequences=[rows],
+        outputs_info=[pt.zeros((), dtype="float64")],
+        return_updates=False,
+    )[-1],
+}
+
+
+@pytest.mark.parametrize("name", OF_A_TRACE)
+def test_what_reads_a_trace_reads_its_own_rows(name):
+    """They stopped after 3, 1 and 3 steps; the zeros behind the one were read as rows."""
+    f = OF_A_TRACE[name]
+    rows = until_it_stops(V)
+    batched = vmap(jaxify([V], [f(rows), rows], backend=InterpretedFunction.backend_name))
+    traces = [2 * x + 10 for x in (ROWS[0], ROWS[1, :1], ROWS[2])]
+    x = pt.vector()
+    one = pytensor.function([x], f(x), mode=FAST_COMPILE)
+    found, padded = batched(ROWS)
+    np.testing.assert_allclose(found, [one(rows) for rows in traces])
+    np.testing.assert_allclose(padded[1], [16, 0, 0])
 
 
 def test_gradients_of_a_batch():
