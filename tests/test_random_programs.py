@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from tests.random_programs import running
+from tests.random_programs.answers import NotAProgram
 from tests.random_programs.building import build
 from tests.random_programs.description import Input, Program, Statement, source
 from tests.random_programs.judging import difference
-from tests.random_programs.oracles import Case, NotAProgram
+from tests.random_programs.oracles import Case
 from tests.random_programs.plain import plainly
 from tests.random_programs.routes import ROUTES
 from tests.random_programs.shrinking import shrunk

@@ -4,8 +4,10 @@ description   what a program is, and its text
 writing       a random program, statement by statement; `statements` has one file for each family
 building      a graph from the text; `written_out` has every loop as its steps
 oracles       what a program computes, by three ways that do not share anything
-routes        the ways through loopax, and what each must agree with
-judging       right, wrong, refused; how far from a rounding or a kink
+answers       the values that these accept
+judging       how far from each other two values may be
+routes        the ways through loopax, and what each must agree with; `verdicts` what came of one
+shares        how often each route runs
 shrinking     the fewest statements that show a fault
 running       many programs, in a process that may hang; `__main__` is the command
 """

@@ -4,7 +4,7 @@
 --n 100 --seed 7                  so many, from that seed on
 --show 7                          the text of one
 --only jax --only numba           these routes only; --all-routes: each for every program. Otherwise
-                                  most are run as Python, and a few compiled: `running.SHARES`
+                                  most are run as Python, and a few compiled: `shares.SHARES`
 MODULE:PASS ...                   passes over programs of the IR; see `tests.random_programs.in_ir`
 """
 

@@ -1,6 +1,5 @@
 """The ways through loopax, and what each of them must agree with."""
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,79 +10,15 @@ import numpy as np
 import pytensor
 
 import loopax
-from loopax import DynamicShapeError, PaddedArray, jaxify
+from loopax import PaddedArray, jaxify
 from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.jax_backend.interpreted import interpreted
 from tests.numba_backend.interpreted import InterpretedFunction as InterpretedNumba
 from tests.numba_backend.interpreted import SizedFunction as SizedNumba
-from tests.random_programs.oracles import Answer, Case, NotAProgram
+from tests.random_programs.answers import Answer, NotAProgram
+from tests.random_programs.oracles import Case
 from tests.random_programs.plain import PLAIN
-
-# What has a length that only its values tell.
-SHAPED_BY_VALUES = ("mask", "nonzero", "pytensor.scan", "loopax.scan", "write", "choose")
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What came of one route.
-
-    ``status``: right, wrong, refused, shape (a length that JAX cannot know), nan (0 times infinity, in
-    JAX's derivative), nothing (to compare), or differs (PyTensor from itself).
-    """
-
-    status: str
-    what: str = ""
-
-    @property
-    def signature(self) -> str:
-        """Equal for what is probably one fault."""
-        return f"{self.status}: {self.what.splitlines()[0][:70] if self.what else ''}"
-
-
-ROUTES: dict[str, Callable[[Case], Verdict]] = {}
-
-
-def route(name: str) -> Callable[[Any], Any]:
-    """Registers a function that gives (what was found, the answer, the dtypes)."""
-
-    def register(run: Callable[[Case], tuple[list[Any], Answer, list[str] | None]]) -> Any:
-        def judged(case: Case) -> Verdict:
-            try:
-                with np.errstate(all="ignore"), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    found, answer, dtypes = run(case)
-            except NotAProgram as error:
-                return Verdict("nothing", str(error))
-            except Exception as error:
-                shaped = any(case.program.features.get(k) for k in SHAPED_BY_VALUES)
-                by_design = isinstance(error, DynamicShapeError) and shaped and "jax" in name
-                text = f"{type(error).__name__}: {error}"
-                if name.startswith("PyTensor's"):
-                    return Verdict("nothing", text)
-                return Verdict("shape" if by_design else "refused", text)
-            fault = answer.fault(found, dtypes)
-            if fault is None:
-                return Verdict("right")
-            if name.startswith("jax.grad") and _is_nan_here(case, judged, found, answer):
-                return Verdict("nan", fault)
-            return Verdict("differs" if name.startswith("PyTensor's") else "wrong", fault)
-
-        ROUTES[name] = judged
-        return judged
-
-    return register
-
-
-def _is_nan_here(case: Case, run: Any, found: list[Any], answer: Answer) -> bool:
-    """Whether nan is all that is wrong with JAX's gradient, and it is right a little away from here.
-
-    JAX multiplies what a branch that was not taken has for a slope, infinity say, by the zeros that come
-    back to it, where PyTensor leaves out the term. README.md says so.
-    """
-    if case.is_nearby:
-        return False
-    finite = [np.where(np.isnan(x), y, x) for x, y in zip(found, answer.values, strict=True)]
-    return answer.fault(finite) is None and run(case.nearby()).status == "right"
+from tests.random_programs.verdicts import ROUTES, route
 
 
 def _dtypes(variables: list[Any]) -> list[str]:
@@ -104,6 +39,9 @@ def _arguments(case: Case) -> list[Any]:
 
 def _arrays(found: Any) -> list[np.ndarray]:
     return [np.asarray(x) for x in found]
+
+
+__all__ = ["ROUTES"]
 
 
 # -- in each backend ---------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ import gc
 import json
 import os
 import queue
-import random
 import re
 import resource
 import signal
@@ -25,6 +24,7 @@ from contextlib import suppress
 from typing import Any, TextIO
 
 from tests.random_programs.description import Program, source
+from tests.random_programs.shares import routes_of
 
 # What computes without an end is stopped by the CPU time of the worker, which does not depend on what
 # else the machine does; what waits without an end by the clock.
@@ -35,59 +35,6 @@ LIFE = (
 )
 MEMORY = 3000
 
-# For what share of programs a route runs. Of the routes of one kind those with the larger shares run where
-# the others do, so that what they need is made once: the gradients of the oracles, the lowered program.
-# What XLA or Numba compiles takes seconds, and is the same program as the one that is run as Python.
-SHARES = {
-    "values": {
-        "PyTensor's oracles": 1.0,
-        "jax as Python": 0.6,
-        "numba as Python": 0.6,
-        "jit of jax as Python": 0.2,
-        "compiled function in jax as Python": 0.1,
-        "jax": 0.03,
-        "numba": 0.03,
-        "jit of jax": 0.02,
-        "compiled function in jax": 0.01,
-        "PyTensor's NUMBA mode": 0.005,
-    },
-    "gradients": {
-        "jax.grad of jax as Python": 0.25,
-        "loopax.grad in numba as Python": 0.25,
-        "pytensor.grad in jax as Python": 0.12,
-        "pytensor.grad in numba as Python": 0.12,
-        "PyTensor's gradients": 0.05,
-        "jax.grad of jax": 0.02,
-        "loopax.grad in numba": 0.01,
-        "pytensor.grad in jax": 0.01,
-        "pytensor.grad in numba": 0.01,
-    },
-    "batches": {
-        "jax.vmap of jax as Python": 0.3,
-        "loopax.vmap in numba as Python": 0.3,
-        "jax.vmap of jax": 0.02,
-        "loopax.vmap in numba": 0.02,
-    },
-    "updates": {
-        "updates in jax as Python": 1.0,
-        "updates in numba as Python": 1.0,
-        "updates in jax": 0.1,
-        "updates in numba": 0.1,
-    },
-}
-
-
-def routes_of(program: Program, every: bool = False) -> list[str]:
-    """The routes of a program: ``every`` one, or those that its seed has drawn."""
-    rng = random.Random(program.seed)
-    chosen = []
-    for kind, shares in SHARES.items():
-        drawn = 0.0 if every else rng.random()
-        if kind != "updates" or program.updates:
-            chosen += [name for name, share in shares.items() if drawn < share]
-    return chosen
-
-
 # -- the worker --------------------------------------------------------------------------------------
 
 
@@ -97,7 +44,8 @@ def work(lines: TextIO, answers: TextIO, every: bool, only: Sequence[str], kinds
 
     from pytensor import config
 
-    from tests.random_programs.oracles import Case, NotAProgram
+    from tests.random_programs.answers import NotAProgram
+    from tests.random_programs.oracles import Case
     from tests.random_programs.plain import plainly
     from tests.random_programs.routes import ROUTES
     from tests.random_programs.writing import program
@@ -156,7 +104,8 @@ def limit_cpu_time(seconds: int) -> None:
 
 def shrink(one: Program, name: str, seconds: float = 45.0) -> dict[str, str]:
     """The text of the smallest program that fails as ``one`` does, and what is said of it."""
-    from tests.random_programs.oracles import Case, NotAProgram
+    from tests.random_programs.answers import NotAProgram
+    from tests.random_programs.oracles import Case
     from tests.random_programs.routes import ROUTES
     from tests.random_programs.shrinking import shrunk
 

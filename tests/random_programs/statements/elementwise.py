@@ -4,7 +4,7 @@ from tests.random_programs.writing import Writer, statement
 
 UNARY = [
     *["pt.tanh({0})", "pt.sin({0})", "pt.cos({0})", "pt.exp({0})", "pt.sqrt(pt.abs({0}))"],
-    *["pt.sigmoid({0})", "pt.softplus({0})", "pt.log1p(pt.abs({0}))", "pt.expm1({0})"],
+    *["pt.sigmoid({0})", "pt.softplus(1.0 * {0})", "pt.log1p(pt.abs({0}))", "pt.expm1({0})"],
     *["pt.arctan({0})", "{0} ** 2", "{0} ** 3", "1 / {0}", "-{0}", "pt.abs({0})", "pt.sqr({0})"],
     *["pt.log({0})", "pt.arcsinh({0})", "pt.sinh(0.1 * {0})", "pt.log(pt.sigmoid({0}))"],
     *["pt.log1p(pt.exp({0}))", "pt.log(1 - pt.sigmoid({0}))", "{0} ** 0.5", "pt.exp2({0})"],

@@ -1,0 +1,57 @@
+"""How often each route runs: what is compiled for seconds seldom, and what shares work together."""
+
+import random
+
+from tests.random_programs.description import Program
+
+# For what share of programs a route runs. Of the routes of one kind those with the larger shares run where
+# the others do, so that what they need is made once: the gradients of the oracles, the lowered program.
+# What XLA or Numba compiles takes seconds, and is the same program as the one that is run as Python.
+SHARES = {
+    "values": {
+        "PyTensor's oracles": 1.0,
+        "jax as Python": 0.6,
+        "numba as Python": 0.6,
+        "jit of jax as Python": 0.2,
+        "compiled function in jax as Python": 0.1,
+        "jax": 0.03,
+        "numba": 0.03,
+        "jit of jax": 0.02,
+        "compiled function in jax": 0.01,
+        "PyTensor's NUMBA mode": 0.005,
+    },
+    "gradients": {
+        "jax.grad of jax as Python": 0.25,
+        "loopax.grad in numba as Python": 0.25,
+        "pytensor.grad in jax as Python": 0.12,
+        "pytensor.grad in numba as Python": 0.12,
+        "PyTensor's gradients": 0.05,
+        "jax.grad of jax": 0.02,
+        "loopax.grad in numba": 0.01,
+        "pytensor.grad in jax": 0.01,
+        "pytensor.grad in numba": 0.01,
+    },
+    "batches": {
+        "jax.vmap of jax as Python": 0.3,
+        "loopax.vmap in numba as Python": 0.3,
+        "jax.vmap of jax": 0.02,
+        "loopax.vmap in numba": 0.02,
+    },
+    "updates": {
+        "updates in jax as Python": 1.0,
+        "updates in numba as Python": 1.0,
+        "updates in jax": 0.1,
+        "updates in numba": 0.1,
+    },
+}
+
+
+def routes_of(program: Program, every: bool = False) -> list[str]:
+    """The routes of a program: ``every`` one, or those that its seed has drawn."""
+    rng = random.Random(program.seed)
+    chosen = []
+    for kind, shares in SHARES.items():
+        drawn = 0.0 if every else rng.random()
+        if kind != "updates" or program.updates:
+            chosen += [name for name, share in shares.items() if drawn < share]
+    return chosen
