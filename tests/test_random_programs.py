@@ -153,6 +153,15 @@ def test_what_only_the_rewritten_graph_computes():
     assert answer.fault([np.array([1000.0, 2.0])])
 
 
+def test_what_is_left_of_a_division_by_zero():
+    """``x / x`` is 1 in PyTensor's rewrites, and nan as it is written; then 0."""
+    at_zero = replace(X, value=np.array([0.0, 3.0]))
+    hidden = Statement("unary", ("v3",), "pt.nan_to_num(x1 / x1)")
+    answer = Case(Program(0, (at_zero,), (hidden,), ("v3",))).outputs
+    for x, right in [(1.0, True), (0.0, True), (2.0, False)]:
+        assert (answer.fault([np.array([x, 1.0])]) is None) is right
+
+
 def test_no_answer_is_a_fault():
     worker = running.Worker([])
     try:

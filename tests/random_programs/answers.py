@@ -20,6 +20,7 @@ class Answer:
         self.far: list[np.ndarray] | None = None
         self.gradient = gradient
         self.defined = True
+        self.finite_inside = True
         self.refused: dict[str, str] = {}
         self.slopes: Callable[[], list[np.ndarray]] | None = None
         self.rewritten: Callable[[], list[np.ndarray]] | None = None
@@ -40,7 +41,7 @@ class Answer:
         fault = self._fault(found, dtypes)
         if fault is not None and self.slopes is not None and self._are_slopes(found):
             return None
-        if fault is None or self.rewritten is None or all(is_finite(x) for x in self.values):
+        if fault is None or self.rewritten is None or self.is_finite():
             return fault
         try:
             with np.errstate(all="ignore"):
@@ -53,7 +54,13 @@ class Answer:
             if all(x.shape == y.shape for x, y in zip(values, there, strict=True)):
                 both = zip(values, there, strict=True)
                 stable.add(who, [np.where(np.isfinite(x), x, y).astype(x.dtype) for x, y in both])
+        if not self.finite_inside:  # nan_to_num(x / x), say, has nothing left of it
+            stable.add("rewritten", there)
         return stable._fault(found, dtypes) if stable.accepted else fault
+
+    def is_finite(self) -> bool:
+        """Whether all is that was computed."""
+        return self.finite_inside and all(is_finite(x) for x in self.values)
 
     def _are_slopes(self, found: Sequence[Any]) -> bool:
         """Whether a gradient that no oracle has is what differences of the function say.

@@ -99,6 +99,7 @@ class Case:
                     assert self.flat.flat is not None
                     found = [np.asarray(self.flat.flat.values[v]) for v in variables]
                     answer.add("written out", found)
+                    answer.finite_inside = all(map(is_finite, self.flat.flat.values.floats()))
                     runs = [[np.asarray(run[v]) for v in variables] for run in self._noisy]
                     answer.far = reach(found, runs)
             except Exception as error:

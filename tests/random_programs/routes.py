@@ -249,6 +249,7 @@ def _batched(case: Case, vectorized: Callable[[tuple[Any, ...]], Any]) -> Any:
         answer.far = [np.stack(c) for c in zip(*fars, strict=True)]
     except ValueError as error:
         raise NotAProgram(f"rows of several shapes: {error}") from error
+    answer.finite_inside = all(a.finite_inside for a in answers)
     if all(a.rewritten is not None for a in answers):
         answer.rewritten = lambda: [
             np.stack(c) for c in zip(*(a.rewritten() for a in answers), strict=True)

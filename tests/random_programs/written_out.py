@@ -42,6 +42,11 @@ class Values:
             self.known.update(zip(node.outputs, outputs, strict=True))
         return self._at(var)
 
+    def floats(self) -> Iterator[np.ndarray]:
+        """All float arrays that are known by now."""
+        arrays = (x for x in self.known.values() if isinstance(x, np.ndarray))
+        return (x for x in arrays if x.dtype.kind == "f")
+
     def _performed(self, node: Any, inputs: list[Any]) -> list[Any]:
         op = node.op
         if isinstance(op, OpFromGraph):

@@ -51,7 +51,8 @@ def decomposition(w: Writer) -> str:
 def solve(w: Writer) -> str:
     v, a = square(w)
     b = w.pick(lambda b: b.is_float and b.ndim >= 1 and v.shape[-2] in b.shape[-2:])
-    vector = b.ndim == 1
+    # SciPy takes a matrix of one row for a number, and any vector with it.
+    fits = [k for k in (1, 2) if b.ndim >= k and b.shape[-k] == v.shape[-2]]
     forms = [
         "pt.linalg.solve({0}, {1}, b_ndim={2})",
         "pt.linalg.solve({0}, {1}, assume_a='pos', b_ndim={2})",
@@ -59,7 +60,7 @@ def solve(w: Writer) -> str:
         "pt.linalg.solve_triangular({0}, {1}, trans=1, b_ndim={2})",
         "pt.linalg.cho_solve((pt.linalg.cholesky({0}), True), {1}, b_ndim={2})",
     ]
-    return w.choice(forms).format(a, b.name, 1 if vector else w.choice([1, 2]))
+    return w.choice(forms).format(a, b.name, w.choice(fits))
 
 
 @statement("block", 0.5)
