@@ -92,8 +92,9 @@ def push_forward(
     found: Any
     try:
         found = _node_by_node(moving, [outputs[k] for k in wanted])
-    except (NotImplementedError, ValueError):
-        # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same.
+    except (NotImplementedError, ValueError, TypeError):
+        # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same,
+        # TypeError what Elemwise does with a derivative that nobody knows.
         found = pushforward(
             [outputs[k].copy() for k in wanted],  # it looks for the node that made it
             [*moving],

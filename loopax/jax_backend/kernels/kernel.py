@@ -19,7 +19,7 @@ from pytensor.graph.traversal import applys_between
 from pytensor.tensor.extra_ops import CumOp
 
 from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.inner_gradients import is_float, pull_back, push_forward, zeros_for
+from loopax.ir.inner_gradients import is_float, is_null, pull_back, push_forward, zeros_for
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.lock import TRACING
 
@@ -257,6 +257,8 @@ class Kernel:
 
     def _pulled_back(self, wrt: tuple[int, ...], cotangents: Sequence[Any]) -> list[Any]:
         arrived = pull_back(self.inputs, self.outputs, cotangents)
+        if any(is_null(arrived[k]) for k in wrt):
+            raise NotImplementedError(f"{self.name} has no derivative in PyTensor")
         return [arrived[k] for k in wrt]
 
 

@@ -42,8 +42,22 @@ def _compiled(kernel: Kernel, batch: Batch) -> Any:
 
 @kernel_p.def_impl
 def _impl(*args: Any, kernel: Kernel, batch: Batch) -> Any:
-    with jax.disable_jit(False):  # else it would come back here
-        return _compiled(kernel, batch)(*args)
+    # Else it would come back here: without jit, and to find out which operation has made a nan.
+    with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
+        outs = _compiled(kernel, batch)(*args)
+    _check_special(kernel, outs)
+    return outs
+
+
+def _check_special(kernel: Kernel, outs: Sequence[Any]) -> None:
+    """Raise what JAX raises of an operation, where it is to look for nan or inf."""
+    looks = {
+        "nan": (jax.config.jax_debug_nans, jnp.isnan),
+        "inf": (jax.config.jax_debug_infs, jnp.isinf),
+    }
+    for said, (looked_for, is_it) in looks.items():
+        if looked_for and any(is_it(outs[k]).any() for k in kernel.floats):
+            raise FloatingPointError(f"invalid value ({said}) encountered in {kernel.name}")
 
 
 @kernel_p.def_abstract_eval
@@ -89,12 +103,13 @@ def _jvp_of_scalar(
     outs = bind(kernel.with_gradient(wrt), primals, batch)
     values, slopes = outs[: len(kernel.outputs)], outs[len(kernel.outputs) :]
     depth = len(batch)
-    total: Any = 0.0
+    scalar = kernel.floats[0]
+    total: Any = jnp.zeros((), kernel.dtypes[scalar])
     for k, slope, t in zip(wrt, slopes, tangents, strict=True):
         product = slope * _spread(t, [has_axis[k] for has_axis in batch])
-        total = total + product.sum(axis=tuple(range(depth, slope.ndim)))
-    moved = {kernel.floats[0]: total}
-    return values, _with_zeros(values, moved)
+        part = product.sum(axis=tuple(range(depth, slope.ndim)))
+        total = total + part.astype(total.dtype)  # an input may have fewer bits, or more
+    return values, _with_zeros(values, {scalar: total})
 
 
 def _spread(t: Any, has_axis: Sequence[bool]) -> Any:

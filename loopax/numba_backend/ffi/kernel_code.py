@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 import uuid
 from collections.abc import Sequence
 from importlib.metadata import version
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -115,9 +117,11 @@ def _content(value: Any) -> bytes:
     """What a global of native code is, for the hash of the code."""
     if isinstance(value, np.ndarray):
         return f"{value.dtype} {value.shape}".encode() + value.tobytes()
+    if isinstance(value, ModuleType):
+        return value.__name__.encode()
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if module and name and "<locals>" not in name:
-        return f"{module}.{name}".encode()
+    if module in sys.modules and getattr(sys.modules[module], str(name), None) is value:
+        return f"{module}.{name}".encode()  # a name that many have, as in a closure, says nothing
     return uuid.uuid4().bytes  # what nothing is known of is like nothing else
 
 

@@ -172,6 +172,36 @@ def test_gradients_with_respect_to_some_of_the_arguments():
     check("filtered", lambda f: jax.grad(lambda x: total(f)(P, x)), X)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_number_of_fewer_bits_than_its_arguments_or_more(dtype):
+    a, x = pt.fvector("a"), pt.dvector("x")
+    total = (a * x).sum().astype(dtype)
+    native, xla = (jaxify([a, x], total, loops=loops) for loops in ("native", "xla"))
+    args = X.astype("float32"), X
+    moved = [jax.jvp(lambda a, f=f: f(a, X), args[:1], args[:1])[1] for f in (native, xla)]
+    pulled = [jax.jit(jax.grad(f, argnums=(0, 1)))(*args) for f in (native, xla)]
+    for got, right in zip([moved[0], *pulled[0]], [moved[1], *pulled[1]], strict=True):
+        assert got.dtype == right.dtype
+        np.testing.assert_allclose(got, right, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*has no JAX conversion")
+def test_derivatives_that_pytensor_does_not_know_are_jax_own():
+    order, x = pt.dscalar("order"), pt.dvector("x")
+    f, of_xla = (jaxify([order, x], pt.iv(order, x), loops=loops) for loops in ("native", "xla"))
+    for transform in (jax.jacfwd, jax.jacrev, lambda f: jax.grad(lambda *a: f(*a).sum())):
+        np.testing.assert_array_equal(transform(f)(1.0, X**2), transform(of_xla)(1.0, X**2))
+
+
+def test_where_jax_looks_for_nan_it_names_the_program():
+    native, _ = both("volatility")
+    with jax.debug_nans(True):
+        native(P, X)
+        for f in (native, jax.jit(jax.value_and_grad(native))):
+            with pytest.raises(FloatingPointError, match="nan"):
+                f(-P, X)
+
+
 def test_float0_tangents_of_whole_numbers():
     n, x = pt.lscalar("n"), pt.dvector("x")
     f = jaxify([n, x], (x**n).sum(), loops="native")
