@@ -102,6 +102,8 @@ class Case:
                     answer.finite_inside = all(map(is_finite, self.flat.flat.values.floats()))
                     runs = [[np.asarray(run[v]) for v in variables] for run in self._noisy]
                     answer.far = reach(found, runs)
+            except NotAProgram:
+                raise
             except Exception as error:
                 answer.refused["written out"] = f"{type(error).__name__}: {error}"
         if not answer.accepted:

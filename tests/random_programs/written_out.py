@@ -17,7 +17,11 @@ import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import zero_grad
 from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar.basic import Cast
 from pytensor.scan.utils import until
+from pytensor.tensor.elemwise import Elemwise
+
+from tests.random_programs.answers import NotAProgram
 
 LONGEST = 60  # steps
 
@@ -56,6 +60,8 @@ class Values:
         destroyed = {i for positions in op.destroy_map.values() for i in positions}
         given = [deepcopy(x) if i in destroyed else x for i, x in enumerate(inputs)]
         cells: list[list[Any]] = [[None] for _ in node.outputs]
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast):
+            _refuse_what_does_not_fit(given[0], node.outputs[0].type.dtype)
         op.prepare_node(node, storage_map={}, compute_map={}, impl="py")
         op.perform(node, given, cells)
         # A ufunc of 0-d arrays gives a NumPy scalar. The dtype is left as it came: what a linker does.
@@ -89,6 +95,14 @@ class Values:
                 stack.pop()
                 done.add(v.owner)
                 yield v.owner
+
+
+def _refuse_what_does_not_fit(x: np.ndarray, dtype: str) -> None:
+    """A float as an integer that cannot hold it is for each machine to say."""
+    if x.dtype.kind == "f" and np.dtype(dtype).kind in "iu":
+        limits = np.iinfo(dtype)
+        if not ((x > float(limits.min) - 1) & (x < float(limits.max) + 1)).all():
+            raise NotAProgram(f"a {x.dtype} that does not fit into {dtype}")
 
 
 class Flat:
