@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.graph.traversal import applys_between
+from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.compat import WithShapes
 
@@ -55,3 +57,16 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     def with_body(self, body: FrozenFunctionGraph) -> Op:
         """The same op around another inner graph of the same types."""
         raise NotImplementedError(type(self).__name__)
+
+
+def nodes_within(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> Iterator[Apply]:
+    """The nodes between ``inputs`` and ``outputs``, and those of the bodies of their ops, in no order."""
+    stack = list(applys_between(list(inputs), outputs))
+    while stack:
+        node = stack.pop()
+        yield node
+        op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        if isinstance(op, InnerGraphOp):
+            stack += [inner for body in op.bodies for inner in body.apply_nodes]
+        elif isinstance(op, HasInnerGraph):
+            stack += op.fgraph.apply_nodes

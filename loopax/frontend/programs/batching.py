@@ -10,13 +10,12 @@ over the rows, whose step is the program of one row:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors, applys_between
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import ARange, Eye, Nonzero, Split
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat, Unique
@@ -26,7 +25,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 from loopax.frontend.loops.variants import map as map_rows
 from loopax.ir.batch import same_in_all_rows
 from loopax.ir.errors import LoopaxError
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.replace import replaced
 from loopax.ir.rows import KeepRows
 from loopax.ir.sizes import length_inputs
@@ -63,7 +62,7 @@ def batched_outputs(
             return _row_by_row(outputs, changed)
         except (LoopaxError, NotImplementedError, TypeError):
             raise error from None
-    if any(map(_may_stack_lengths, _nodes_between(changed.values(), batched))):
+    if any(map(_may_stack_lengths, nodes_within(changed.values(), batched))):
         try:
             alone = [k for k, v in enumerate(batched) if not is_padded(v)]
             found = _row_by_row([outputs[k] for k in alone], changed)
@@ -112,15 +111,3 @@ def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:
         return [v for v in node.inputs[1:] if v.type.dtype == "bool"]
     first = _FIRST_SIZE.get(type(core_op))
     return length_inputs(core_op, node) if first is None else node.inputs[first:]
-
-
-def _nodes_between(inputs: Any, outputs: Sequence[Variable]) -> Iterator[Apply]:
-    """The nodes between them, and those of their bodies."""
-    stack = list(applys_between(list(inputs), outputs))
-    while stack:
-        node = stack.pop()
-        yield node
-        if isinstance(node.op, InnerGraphOp):
-            stack += [inner for body in node.op.bodies for inner in body.apply_nodes]
-        elif isinstance(node.op, HasInnerGraph):
-            stack += node.op.fgraph.apply_nodes

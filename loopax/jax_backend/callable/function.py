@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import OrderedDict
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.type import TensorType, integer_dtypes
+from pytensor.tensor.type import TensorType
 
 from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import Kept, KeptValues
-from loopax.ir.errors import DynamicShapeError
-from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.arguments import JaxArguments
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.callable.variant import Variant
+from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.crossing import accept, current, is_static
-from loopax.jax_backend.values.generators import is_key
+from loopax.jax_backend.values.crossing import accept, current
 from loopax.lowering.early_part import early_part
-
-
-@dataclass(frozen=True, eq=False)
-class _Form:
-    """A graph that is run, and the names of its inputs."""
-
-    graph: FunctionGraph
-    names: tuple[str, ...]
-
-
-_MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
 
 class JaxFunction(Stages, ProgramFunction):
@@ -107,35 +92,25 @@ class JaxFunction(Stages, ProgramFunction):
     @property
     def remarks(self) -> list[str]:
         """What it ran as on the CPU in the calls so far, and why, where there was a choice."""
-        return list(dict.fromkeys(said for one in self._evaluated for said in one.remarks))
+        return self._whole.remarks
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
         closed = Context(self._on_missing, self._checks)
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
-        self._static = {
-            form: frozenset(k for k, v in enumerate(form.graph.inputs) if is_static(v.type))
-            for form in self._forms()
-        }
-        self._counts = [
-            k
-            for k, i in enumerate(self.program.inputs)
-            if isinstance(i.variable.type, TensorType)
-            and (i.variable.type.ndim == 0 and i.variable.type.dtype in integer_dtypes)
-        ]
-        self._variants: OrderedDict[Any, Any] = OrderedDict()
-        self._evaluated: list[Variant] = []
-        self._compiled = {form: self._variant(form, ()) for form in self._static}
+        self._whole = self._variants(
+            self.program.graph, self._arguments.names, self.program.as_read
+        )
+        self._rest = self._without_early_part()
         # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8.
-        plain = not (self.program.shared or self.program.updates or self._static[self._whole])
-        self._short = self._compiled[self._whole] if plain and self._checks != "raise" else None
+        short = not (self.program.shared or self.program.updates or self._checks == "raise")
+        self._short = self._whole if short else None
         self._all = range(len(self.program.shared))
         self._devices = {
             k: self._kept_on_device(k)
             for k, s in enumerate(self.program.shared)
             if isinstance(s.variable.type, TensorType)
         }
-        self._warned = False
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -148,9 +123,14 @@ class JaxFunction(Stages, ProgramFunction):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         short = self._short
-        if short is not None and not kwargs and self._arguments.fit(args):
+        if (
+            short is not None
+            and (compiled := short.plain) is not None
+            and not kwargs
+            and self._arguments.fit(args)
+        ):
             try:
-                return short(*args)[0]
+                return compiled(*args)[0]
             except NeedsStatic:
                 pass
         return self._call(args, kwargs)
@@ -200,21 +180,20 @@ class JaxFunction(Stages, ProgramFunction):
         out, new = self._run(self._whole, (*given, *values), concrete)
         return context.written(self.program, new), out
 
-    def _forms(self) -> list[_Form]:
-        """The program as a whole; and without the part that follows from shared variables alone."""
-        names = tuple(self._arguments.names)
-        self._whole, self._rest = _Form(self.program.graph, names), None
+    def _without_early_part(self) -> Variants | None:
+        """The program but for the part that follows from shared variables alone, if it has one."""
         part = early_part(self.program) if self._loops != "native" else None
         if part is None:
-            return [self._whole]
+            return None
+        names = self._arguments.names
         n = len(self.program.inputs)
         left = [names[n + k] for k in part.left]
-        of = " and ".join(names[n + k] for k in part.reads)
+        early = f"what follows from {' and '.join(names[n + k] for k in part.reads)}"
         count = len(part.rest.inputs) - n - len(left)
-        self._rest = _Form(part.rest, (*names[:n], *left, *[f"what follows from {of}"] * count))
         self._left, self._reads = part.left, part.reads
         self._early = KeptValues(part.early, _on_device)
-        return [self._whole, self._rest]
+        names = [*names[:n], *left, *[early] * count]
+        return self._variants(part.rest, names)
 
     def _kept(self) -> Any:
         """The values that follow from the shared variables as they are, or None where there are none."""
@@ -223,12 +202,12 @@ class JaxFunction(Stages, ProgramFunction):
             return None
         return self._early(arrays)
 
-    def _run(self, form: _Form, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
+    def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
         if self._checks != "raise" or not concrete:
-            return self._results(form, given, concrete)
+            return form(given, concrete)
         try:  # JAX does not wait for what it computes, and so would raise where that is looked at
-            return jax.block_until_ready(self._results(form, given, concrete))
+            return jax.block_until_ready(form(given, concrete))
         except Exception as error:
             said = str(error)
             failures = [f for f in self._contexts[0].failures if str(f) in said]
@@ -236,22 +215,6 @@ class JaxFunction(Stages, ProgramFunction):
                 raise
             # One message may be the beginning of another.
             raise max(failures, key=lambda f: len(f.message)).error() from None
-
-    def _results(self, form: _Form, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
-        static = self._static[form]
-        if not concrete:
-            # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
-            # known number of steps can be differentiated.
-            known = {*static, *self._counts}
-            static = frozenset(k for k in known if not is_traced(given[k]))
-        while True:
-            try:
-                if not static and concrete:
-                    return self._compiled[form](*given)
-                return self._call_variant(form, given, static, concrete)
-            except NeedsStatic as need:
-                self._make_static(form, need, given, static)
-                static = static | need.positions
 
     def _shared_values(self, positions: Iterable[int], concrete: bool) -> list[Any]:
         """What shared variables hold now. Of arrays, what a direct call reads stays on the device."""
@@ -276,112 +239,19 @@ class JaxFunction(Stages, ProgramFunction):
 
         return Kept(make)
 
-    def _make_static(
-        self, form: _Form, need: NeedsStatic, given: Any, static: frozenset[int]
-    ) -> None:
-        """Add inputs to the static ones; refuse where there is no value to use.
+    def _variants(
+        self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None
+    ) -> Variants:
+        """A graph as compiled functions; see `Variant` for ``as_read``."""
 
-        ``static`` are those of this call: another thread may have added more meanwhile.
-        """
-        new = need.positions - static
-        names = form.names
-        traced = sorted(k for k in need.positions if is_traced(given[k]))
-        if (traced or not new) and need.refusal:
-            raise DynamicShapeError(need.refusal) from None
-        if traced or not new:
-            listed = ", ".join(
-                f"{names[k]!r} ({self._arguments.kind(k)})"
-                for k in traced or sorted(need.positions)
-            )
-            numbers = tuple(traced or sorted(need.positions))
-            if numbers[0] < len(self.program.inputs):
-                fix = (
-                    f"jax.jit(f, static_argnums={numbers}), or "
-                    f"functools.partial(f, {names[numbers[0]]}=...)"
-                )
-            else:
-                fix = f"f.apply(context.set({names[numbers[0]]!r}, 3), ...) inside of it"
-            raise DynamicShapeError(
-                f"{need.reason}. That value follows from {listed}, of which only a tracer arrives "
-                "here, so a shape, length or index cannot be known. Outside of a transformation "
-                f"loopax makes such inputs static by itself; under one, pass them as Python values: {fix}."
-            ) from None
-        with TRACING:
-            self._static[form] |= new
-            self._short = None
+        def make(static: Mapping[int, Any], open_lengths: bool) -> Variant:
+            context = self._contexts[open_lengths]
+            return Variant(self.program, graph, static, context, self._loops, self._jit, as_read)
 
-    def _call_variant(self, form: _Form, given: Any, static: frozenset[int], concrete: bool) -> Any:
-        values = {k: jax.tree.map(_known, given[k]) for k in sorted(static)}
-        leaves, tree = jax.tree.flatten(values)
-        key = (concrete, form is self._whole, tree, *map(_identity, leaves))
-        with TRACING:
-            if key not in self._variants:
-                self._warn_of_recompiling(form, values)
-                self._variants[key] = self._variant(form, tuple(values.items()), not concrete)
-                if len(self._variants) > _MOST_VARIANTS:
-                    self._variants.popitem(last=False)
-            self._variants.move_to_end(key)
-            compiled = self._variants[key]
-        return compiled(*[x for k, x in enumerate(given) if k not in static])
-
-    def _warn_of_recompiling(self, form: _Form, values: dict[int, Any]) -> None:
-        """Say once that an array of numbers is static, when it has changed for the first time."""
-
-        def has_numbers(x: Any) -> bool:
-            arrays = [leaf for leaf in jax.tree.leaves(x) if isinstance(leaf, np.ndarray)]
-            return any(a.dtype.kind in "fc" and a.size > 1 for a in arrays)
-
-        arrays = [k for k, x in values.items() if has_numbers(x)]
-        direct = [key for key in self._variants if key[0]]
-        if arrays and direct and not self._warned:
-            self._warned = True
-            names = ", ".join(repr(form.names[k]) for k in arrays)
-            warnings.warn(
-                f"{self.program.name} makes a shape of the values of {names}, with a mask or nonzero for "
-                "instance, so it is compiled again for each new value. Use pt.where(mask, x, 0) or an "
-                "array of fixed length.",
-                stacklevel=4,
-            )
-
-    def _variant(
-        self, form: _Form, static: tuple[tuple[int, Any], ...], open_lengths: bool = False
-    ) -> Any:
-        """The program for given values of its static inputs, as a function of the others."""
-        build, n_returned = self.program.build, self.program.n_returned
-        evaluate = Variant(
-            form.graph,
-            dict(static),
-            self._contexts[open_lengths],
-            self.program.name,
-            self._loops if self._jit else "xla",
-            self.program.as_read if form is self._whole else None,
-        )
-
-        self._evaluated.append(evaluate)
-
-        def program(*traced: Any) -> Any:
-            outs = evaluate(*traced)
-            return build(outs[:n_returned]), tuple(outs[n_returned:])
-
-        program.__name__ = program.__qualname__ = self.program.name
-        # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
-        return jax.jit(program, inline=True) if self._jit else program
+        return Variants(graph, names, self.program, make)
 
 
 def _on_device(values: Any) -> list[Any]:
     """Values for the compiled program. They are made outside of whatever trace is under way."""
     with jax.ensure_compile_time_eval():
         return [jnp.array(x) for x in values]
-
-
-def _known(x: Any) -> Any:
-    """A static value as the program is to see it: NumPy; slices, and keys, as they are."""
-    return x if isinstance(x, slice) or is_key(x) else np.asarray(x)
-
-
-def _identity(x: Any) -> Any:
-    """What two equal static values have in common, hashable."""
-    if isinstance(x, slice):
-        return x.start, x.stop, x.step
-    data = np.asarray(jax.random.key_data(x) if is_key(x) else x)
-    return data.dtype.str, data.shape, data.tobytes()

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import jax
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.lock import TRACING
+from loopax.ir.program import Program
 from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
@@ -20,43 +22,57 @@ from loopax.jax_backend.values.x64 import as_declared
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """Called with the values of the inputs that are not static, it returns those of all outputs.
+    """A graph of ``program`` for values of its static inputs, by position.
 
     ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
-    ``loops`` is one of `LOOPS`.
+    ``loops`` is one of `LOOPS`; ``jit`` says whether it is compiled.
     """
 
+    program: Program
     graph: FunctionGraph
     static: Mapping[int, Any]
     context: Context
-    name: str
     loops: str
-    as_read: tuple[list[Variable], list[Variable]] | None
+    jit: bool
+    as_read: tuple[list[Variable], list[Variable]] | None = None
 
-    def __call__(self, *traced: Any) -> list[Any]:
-        values = iter(traced)
-        given = [
-            self.static[k] if k in self.static else as_declared(next(values), v)
-            for k, v in enumerate(self.graph.inputs)
-        ]
-        outs = None if self._native is None else self._native.run(given)
-        return self._in_jax(self.context, given) if outs is None else outs
+    @cached_property
+    def compiled(self) -> Any:
+        """Of the inputs that are not static: what the program returns, and the values of its updates."""
+        build, n_returned = self.program.build, self.program.n_returned
+
+        def program(*traced: Any) -> Any:
+            outs = self._outputs(traced)
+            return build(outs[:n_returned]), tuple(outs[n_returned:])
+
+        program.__name__ = program.__qualname__ = self.program.name
+        # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
+        return jax.jit(program, inline=True) if self.jit else program
 
     @property
     def remarks(self) -> list[str]:
         """What it was run as so far on the CPU, and why, where there was a choice."""
         return [] if self._native is None else list(self._native.remarks)
 
+    def _outputs(self, traced: Sequence[Any]) -> list[Any]:
+        values = iter(traced)
+        args = [
+            self.static[k] if k in self.static else as_declared(next(values), v)
+            for k, v in enumerate(self.graph.inputs)
+        ]
+        outs = None if self._native is None else self._native.run(args)
+        return self._in_jax(self.context, args) if outs is None else outs
+
     @cached_property
     def _native(self) -> Candidate | None:
-        if self.as_read is None or self.loops == "xla":
+        if self.as_read is None or self.loops == "xla" or not self.jit:
             return None
         return Candidate(
-            *self.as_read, self.name, self._in_jax, self.context, self.static, self.loops
+            *self.as_read, self.program.name, self._in_jax, self.context, self.static, self.loops
         )
 
-    def _in_jax(self, context: Context, given: Sequence[Any]) -> list[Any]:
+    def _in_jax(self, context: Context, args: Sequence[Any]) -> list[Any]:
         """The outputs in JAX's operations."""
         with TRACING:
-            outs = run(context, self.graph, given, range(len(given)))
+            outs = run(context, self.graph, args, range(len(args)))
         return [release(x, v) for x, v in zip(outs, self.graph.outputs, strict=True)]

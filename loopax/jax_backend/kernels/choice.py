@@ -5,25 +5,29 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import jax
 import numpy as np
 from pytensor.graph.basic import Variable
-from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.inner_graph_op import nodes_within
 from loopax.jax_backend.kernels.cost import Cost, cost_of
-from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes, ops_within
+from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes
 from loopax.jax_backend.kernels.primitive import bind
-from loopax.jax_backend.staging.frame import CHECKS, Context
+from loopax.jax_backend.staging.frame import Context
 
 _CHOICES = ("auto", "native", "xla")
-# What ``jaxify(..., loops=)`` may be, the default first: the environment may say another one.
 _DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
+if _DEFAULT not in _CHOICES:
+    raise ValueError(
+        f"The environment variable LOOPAX_LOOPS is {_DEFAULT!r}. It may be {', '.join(_CHOICES)}."
+    )
+# What ``jaxify(..., loops=)`` may be, the default first.
 LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
 
 # With "auto": Numba takes 5 to 10 ms for each. The Hessian-vector product of a Runge-Kutta step has 571.
@@ -71,9 +75,10 @@ class Candidate:
     def run(self, args: Sequence[Any]) -> list[Any] | None:
         """The outputs, or None where native code is not for this program, its arguments or its outputs."""
         arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
-        if reason := self._obstacle or self._obstacle_in(arrays):
-            self.remarks[f"JAX's operations: {reason}"] = None
+        if obstacle := self._obstacle or self._obstacle_in(arrays):
+            self.remarks[f"JAX's operations: {obstacle}"] = None
             return None
+        self.remarks[f"native code {self._cost_said(_shapes(arrays))}"] = None
         return bind(self._kernel, arrays)
 
     @cached_property
@@ -85,11 +90,8 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
-        ops = list(ops_within(self.inputs, self.outputs))
-        if not any(isinstance(op, Scan) for op in ops):
+        if not any(isinstance(node.op, Scan) for node in nodes_within(self.inputs, self.outputs)):
             return "there is no loop"
-        if self.context.checks == CHECKS[0] and any(isinstance(op, CheckAndRaise) for op in ops):
-            return "there is a check that only checkify is to see, and native code would raise it"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
@@ -98,16 +100,16 @@ class Candidate:
             return "an argument is no plain array, or part of a mesh"
         if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
             return "JAX is in 32-bit mode"
-        shapes = tuple(x.shape for x in arrays)
+        shapes = _shapes(arrays)
         try:
-            _, cost = self._trace(shapes)
+            worth = self._worth(shapes, 1)
         except _NotPlain:
             return "an output is no plain array"
-        of = f"for shapes {', '.join(map(str, shapes))}, about {cost.said()}"
-        if self._worth(shapes, 1) and self._kernel.no_code is None:
-            self.remarks[f"native code {of}"] = None
-            return None
-        return self._kernel.no_code if self._worth(shapes, 1) else of
+        return self._kernel.no_code if worth else self._cost_said(shapes)
+
+    def _cost_said(self, shapes: Shapes) -> str:
+        _, cost = self._trace(shapes)
+        return f"for shapes {', '.join(map(str, shapes))}, about {cost.said()}"
 
     @cached_property
     def _kernel(self) -> Kernel:
@@ -118,7 +120,7 @@ class Candidate:
             lambda shapes: self._trace(shapes)[0],
             self.name,
             Policy(
-                checks=self.context.checks != "ignore",
+                checks=self.context.checks,
                 worth=self._worth,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
             ),
@@ -135,19 +137,22 @@ class Candidate:
     def _trace(self, shapes: Shapes) -> tuple[list[Shape], Cost]:
         """The shapes of the outputs, and what the program costs."""
         if shapes not in self._traced:
-            # In native code a check raises: it is not to be said that JAX would leave it out.
-            raises = self.context.checks == "raise"
-            context = self.context if raises else replace(self.context, checks="ignore")
             args = [
                 jax.ShapeDtypeStruct(s, v.type.dtype)
                 for s, v in zip(shapes, self.inputs, strict=True)
             ]
-            traced = jax.make_jaxpr(lambda *args: self._in_jax(context, args), return_shape=True)
+            traced = jax.make_jaxpr(
+                lambda *args: self._in_jax(self.context, args), return_shape=True
+            )
             jaxpr, outs = traced(*args)
             if not all(isinstance(x, jax.ShapeDtypeStruct) for x in outs):
                 raise _NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
         return self._traced[shapes]
+
+
+def _shapes(arrays: Sequence[Any]) -> Shapes:
+    return tuple(x.shape for x in arrays)
 
 
 def _is_plain(x: Any) -> bool:

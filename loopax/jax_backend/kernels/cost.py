@@ -17,9 +17,8 @@ from jax.extend.core import Jaxpr, Literal
 _STEP = 15.0  # XLA: to come back to the head of a loop
 _THUNK = 25.0  # XLA: a fusion, a slice, a reduction
 _CALL = 400.0  # native: to be called, its results allocated and copied
-_MARGIN = (
-    1.4  # by which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows
-)
+# By which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
+_MARGIN = 1.4
 _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
 
 # An element of a simple operation, of a root or quotient, of exp and its kin; a multiplication of a
@@ -87,7 +86,7 @@ def cost_of(jaxpr: Jaxpr) -> Cost:
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         inner = _inner(eqn)
-        if inner:
+        if inner is not None:
             total, fused = total + inner, False
         elif name not in _FREE:
             thunk = 0.0 if fused and name in _FUSED else _THUNK

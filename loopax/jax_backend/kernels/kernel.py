@@ -7,7 +7,7 @@ JAX's form by JAX's own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,13 +15,14 @@ from typing import Any
 import jax
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import applys_between
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.extra_ops import CumOp
 
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.inner_gradients import is_float, is_null, pull_back, push_forward, zeros_for
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
+from loopax.jax_backend.staging.frame import CHECKS
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
@@ -34,7 +35,8 @@ class Policy:
     Parameters
     ----------
     checks
-        Whether a check raises in native code, or is left out.
+        One of `CHECKS`. With ``"raise"`` a check raises in native code, otherwise it is left out there;
+        with ``"checkify"``, checkify sees it in the form in JAX's operations.
     worth
         Whether native code is faster, for arguments of these shapes and so many rows of a batch. A
         derivative asks it with the shapes of its own inputs, of which those of its kernel are the first.
@@ -42,7 +44,7 @@ class Policy:
         Of the native source: what is longer takes too long to compile.
     """
 
-    checks: bool = True
+    checks: str = CHECKS[0]
     worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True
     most_lines: float = math.inf
 
@@ -83,9 +85,8 @@ class Kernel:
         self.name = name
         self.policy = policy
         self.linear = linear
+        self.transpose = transpose
         self._shapes = shapes
-        self._known_shapes: dict[Shapes, tuple[Shape, ...]] = {}
-        self._transpose = transpose
         self._derivatives: dict[tuple[str, tuple[int, ...]], Kernel] = {}
 
     def __repr__(self) -> str:
@@ -93,9 +94,7 @@ class Kernel:
 
     def shapes(self, inputs: Shapes) -> tuple[Shape, ...]:
         """Of the outputs, for inputs of these shapes."""
-        if inputs not in self._known_shapes:
-            self._known_shapes[inputs] = tuple(map(tuple, self._shapes(inputs)))
-        return self._known_shapes[inputs]
+        return tuple(map(tuple, self._shapes(inputs)))
 
     @property
     def dtypes(self) -> list[str]:
@@ -119,10 +118,17 @@ class Kernel:
         By that of a complex number it means its conjugate; that of ``cumprod`` divides by an element that
         may be 0.
         """
-        ops = ops_within(self.inputs, self.outputs)
+        ops: Any = [node.op for node in nodes_within(self.inputs, self.outputs)]
         return any(
             v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs)
         ) or any(isinstance(op, CumOp) and op.mode == "mul" for op in ops)
+
+    @cached_property
+    def is_checkable(self) -> bool:
+        """Whether there is something in it that checkify is to see."""
+        return self.policy.checks == "checkify" and any(
+            isinstance(node.op, CheckAndRaise) for node in nodes_within(self.inputs, self.outputs)
+        )
 
     @property
     def no_code(self) -> str | None:
@@ -136,7 +142,7 @@ class Kernel:
 
         try:
             with TRACING:
-                code = KernelCode(self.inputs, self.outputs, self.policy.checks)
+                code = KernelCode(self.inputs, self.outputs, self.policy.checks == "raise")
         except UnsupportedOpError as error:
             return str(error)
         if code.lines > self.policy.most_lines:
@@ -157,10 +163,6 @@ class Kernel:
         """Of the inputs and cotangents of the outputs that have some: those of the inputs at ``wrt``."""
         return self._derivative("pullback", wrt, self._pullback)
 
-    def transposed(self) -> Kernel:
-        assert self._transpose is not None, f"{self.name} is not linear"
-        return self._transpose()
-
     def _derivative(
         self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], Kernel]
     ) -> Kernel:
@@ -180,8 +182,10 @@ class Kernel:
         gradient = _complete(chosen, self._pulled_back(wrt, cotangents))
 
         def in_jax(*args: Any) -> list[Any]:
+            outputs = function_at(self.in_jax, args, wrt)
+
             def value(*moving: Any) -> Any:
-                outs = self.in_jax(*_with(args, wrt, moving))
+                outs = outputs(*moving)
                 return outs[scalar], outs
 
             pull = jax.grad(value, argnums=tuple(range(len(wrt))), has_aux=True)
@@ -210,11 +214,8 @@ class Kernel:
         n = len(self.inputs)
 
         def in_jax(*args: Any) -> list[Any]:
-            def values(*moving: Any) -> list[Any]:
-                outs = self.in_jax(*_with(args[:n], wrt, moving))
-                return [outs[k] for k in self.floats]
-
-            return jax.jvp(values, tuple(args[k] for k in wrt), tuple(args[n:]))[1]
+            floats = function_at(self._floats_in_jax, args[:n], wrt)
+            return jax.jvp(floats, tuple(args[k] for k in wrt), tuple(args[n:]))[1]
 
         def shapes(inputs: Shapes) -> list[Shape]:
             outs = self.shapes(inputs[:n])
@@ -238,11 +239,8 @@ class Kernel:
         n = len(self.inputs)
 
         def in_jax(*args: Any) -> list[Any]:
-            def values(*moving: Any) -> list[Any]:
-                outs = self.in_jax(*_with(args[:n], wrt, moving))
-                return [outs[k] for k in self.floats]
-
-            return list(jax.vjp(values, *(args[k] for k in wrt))[1](list(args[n:])))
+            floats = function_at(self._floats_in_jax, args[:n], wrt)
+            return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
 
         return Kernel(
             [*self.inputs, *cotangents.values()],
@@ -255,6 +253,10 @@ class Kernel:
             transpose=lambda: self.pushforward(wrt),
         )
 
+    def _floats_in_jax(self, *args: Any) -> list[Any]:
+        outs = self.in_jax(*args)
+        return [outs[k] for k in self.floats]
+
     def _pulled_back(self, wrt: tuple[int, ...], cotangents: Sequence[Any]) -> list[Any]:
         arrived = pull_back(self.inputs, self.outputs, cotangents)
         if any(is_null(arrived[k]) for k in wrt):
@@ -262,22 +264,18 @@ class Kernel:
         return [arrived[k] for k in wrt]
 
 
-def ops_within(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> Iterator[Any]:
-    """The ops of a graph, and those of its bodies."""
-    nodes = list(applys_between(inputs, outputs))
-    while nodes:
-        op: Any = nodes.pop().op
-        yield op
-        if isinstance(op, InnerGraphOp):
-            nodes += [node for body in op.bodies for node in body.apply_nodes]
+def function_at(
+    function: Callable[..., list[Any]], args: Sequence[Any], positions: Sequence[int]
+) -> Callable[..., list[Any]]:
+    """``function`` of its arguments at ``positions``; the others are those of ``args``."""
 
+    def of_some(*moving: Any) -> list[Any]:
+        new = list(args)
+        for k, x in zip(positions, moving, strict=True):
+            new[k] = x
+        return function(*new)
 
-def _with(args: Sequence[Any], positions: Sequence[int], values: Sequence[Any]) -> list[Any]:
-    """``args`` with those at ``positions`` replaced."""
-    new = list(args)
-    for k, x in zip(positions, values, strict=True):
-        new[k] = x
-    return new
+    return of_some
 
 
 def _complete(variables: Sequence[Any], derivatives: Sequence[Any]) -> list[Any]:

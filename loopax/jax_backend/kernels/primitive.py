@@ -16,23 +16,34 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.core import ShapedArray
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
-from loopax.jax_backend.kernels.kernel import Kernel
+from loopax.jax_backend.kernels.kernel import Kernel, function_at
+from loopax.jax_backend.staging.checked import Checkable
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
 Batch = tuple[tuple[bool, ...], ...]
 
-kernel_p = Primitive("loopax_kernel")
+kernel_p = Checkable("loopax_kernel")
 kernel_p.multiple_results = True
 
 
 def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
     """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
-    return kernel_p.bind(*args, kernel=kernel, batch=batch)
+    if not kernel.is_checkable:
+        return kernel_p.bind(*args, kernel=kernel, batch=batch)
+    avals = tuple((jnp.shape(x), jnp.result_type(x)) for x in args)
+    jaxpr = _jaxpr(kernel, batch, avals)
+    return kernel_p.bind(*args, kernel=kernel, batch=batch, call_jaxpr=jaxpr)
+
+
+@lru_cache(maxsize=512)
+def _jaxpr(kernel: Kernel, batch: Batch, avals: tuple[Any, ...]) -> Any:
+    """The kernel over its batch, with its checks, for arguments of these shapes and dtypes."""
+    args = [jax.ShapeDtypeStruct(*aval) for aval in avals]
+    return jax.make_jaxpr(_in_jax(kernel, batch))(*args)
 
 
 @lru_cache(maxsize=512)
@@ -41,7 +52,7 @@ def _compiled(kernel: Kernel, batch: Batch) -> Any:
 
 
 @kernel_p.def_impl
-def _impl(*args: Any, kernel: Kernel, batch: Batch) -> Any:
+def _impl(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     # Else it would come back here: without jit, and to find out which operation has made a nan.
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         outs = _compiled(kernel, batch)(*args)
@@ -61,7 +72,7 @@ def _check_special(kernel: Kernel, outs: Sequence[Any]) -> None:
 
 
 @kernel_p.def_abstract_eval
-def _abstract(*args: Any, kernel: Kernel, batch: Batch) -> list[Any]:
+def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:
     rows = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(args))
     lengths = _batch_shape(args, batch)
     shapes = kernel.shapes(rows)
@@ -81,7 +92,7 @@ def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
 # -- derivatives -----------------------------------------------------------------------------------
 
 
-def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch) -> Any:
+def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     wrt = tuple(k for k, t in enumerate(tangents) if type(t) is not ad.Zero)
     moving = [tangents[k] for k in wrt]
     if not kernel.floats:
@@ -131,12 +142,7 @@ def _jvp_of_arrays(
 def _jvp_in_jax(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
-    def values(*moving: Any) -> list[Any]:
-        args = list(primals)
-        for k, x in zip(wrt, moving, strict=True):
-            args[k] = x
-        return _in_jax(kernel, batch)(*args)
-
+    values = function_at(_in_jax(kernel, batch), primals, wrt)
     outs, moved = jax.jvp(values, tuple(primals[k] for k in wrt), tuple(tangents))
     return outs, _with_zeros(outs, {k: moved[k] for k in kernel.floats})
 
@@ -146,27 +152,30 @@ def _with_zeros(outs: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
     return [tangents.get(k, ad.Zero(jax.typeof(x).to_tangent_aval())) for k, x in enumerate(outs)]
 
 
-def _transpose(cotangents: Any, *args: Any, kernel: Kernel, batch: Batch) -> list[Any]:
+def _transpose(
+    cotangents: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any
+) -> list[Any]:
     first = len(kernel.inputs) - kernel.linear
-    pull = kernel.transposed()
-    given = [ad.instantiate_zeros(ct) for ct in cotangents]
-    full = (True,) * len(given)  # the outputs have all axes of the batch
+    assert kernel.transpose is not None, f"{kernel.name} is not linear"
+    pull = kernel.transpose()
+    dense = [ad.instantiate_zeros(ct) for ct in cotangents]
+    full = (True,) * len(dense)  # the outputs have all axes of the batch
     of_both = tuple((*has_axis[:first], *full) for has_axis in batch)
-    arrived = bind(pull, [*args[:first], *given], of_both)
-    found: list[Any] = [None] * first
+    arrived = bind(pull, [*args[:first], *dense], of_both)
+    of_inputs: list[Any] = [None] * first
     for k, ct in enumerate(arrived, first):
         if not ad.is_undefined_primal(args[k]):
-            found.append(None)
+            of_inputs.append(None)
             continue
         missing = tuple(level for level, has_axis in enumerate(batch) if not has_axis[k])
-        found.append(ct.sum(axis=missing) if missing else ct)
-    return found
+        of_inputs.append(ct.sum(axis=missing) if missing else ct)
+    return of_inputs
 
 
 # -- batches ---------------------------------------------------------------------------------------
 
 
-def _batched(args: Any, axes: Any, *, kernel: Kernel, batch: Batch) -> Any:
+def _batched(args: Any, axes: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
     moved = [
         jnp.moveaxis(x, axis, 0) if has else x
@@ -187,11 +196,11 @@ def _in_jax(kernel: Kernel, batch: Batch) -> Any:
     return function
 
 
-def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> Any:
+def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     return mlir.lower_fun(_in_jax(kernel, batch), multiple_results=True)(ctx, *args)
 
 
-def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch) -> Any:
+def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     shapes = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(ctx.avals_in))
     rows = math.prod(_batch_shape(ctx.avals_in, batch))
     exported = ctx.module_context.lowering_parameters.for_export

@@ -74,7 +74,9 @@ def _with_check(count: int, message: str) -> Any:
     return jax.make_jaxpr(run)(*[flag] * (count + 1))
 
 
-class _Check(Primitive):
+class Checkable(Primitive):
+    """A primitive in whose ``call_jaxpr``, if it is bound with one, checkify sees checks."""
+
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
         if subfuns:  # by checkify: the values of its errors so far come first
             (with_errors,) = subfuns
@@ -82,7 +84,7 @@ class _Check(Primitive):
         return super().bind(*args, **params)
 
 
-_check = _Check("check")
+_check = Checkable("check")
 _check.multiple_results = True
 
 

@@ -5,12 +5,14 @@ import pickle
 import threading
 import warnings
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from jax.experimental import checkify
 from numba.core.errors import NumbaError
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -212,10 +214,34 @@ def positive(x):
 
 
 def test_a_check_raises_its_message(x):
-    f = native([x], positive(x))
+    f = native([x], positive(x), checks="raise")
     assert jax.jit(f)(X) == 30.0
     with pytest.raises(Exception, match="x is to be positive"):
         jax.block_until_ready(jax.jit(f)(-X))
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda f: f,
+        jax.grad,
+        lambda f: jax.grad(lambda x: jax.grad(f)(x).sum()),
+        lambda f: jax.vmap(f, axis_size=2, in_axes=None),
+        lambda f: lambda x: jax.vmap(jax.value_and_grad(f))(jnp.stack([x, x])),
+    ],
+    ids=["value", "gradient", "second gradient", "rows", "rows of gradients"],
+)
+def test_checkify_sees_a_check(x, transform):
+    with pytest.warns(UserWarning, match="x is to be positive"):
+        f = native([x], positive(x))
+        jax.block_until_ready(f(-X))  # nobody looks
+    checked = jax.jit(checkify.checkify(transform(f)))
+    error, values = checked(X)
+    assert error.get() is None
+    chex.assert_trees_all_close(values, transform(f)(X))
+    assert kernels(transform(f), X) > 0
+    error, _ = checked(-X)
+    assert "x is to be positive" in error.get()
 
 
 def test_a_direct_call_raises_the_error_itself(x):

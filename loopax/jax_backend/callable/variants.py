@@ -1,0 +1,169 @@
+"""``Variants``: one graph of a program, compiled once for each value of its static inputs."""
+
+from __future__ import annotations
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import TensorType, integer_dtypes
+
+from loopax.ir.errors import DynamicShapeError
+from loopax.ir.lock import TRACING
+from loopax.ir.program import Program
+from loopax.jax_backend.callable.variant import Variant
+from loopax.jax_backend.staging.frame import NeedsStatic
+from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.crossing import is_static
+from loopax.jax_backend.values.generators import is_key
+
+_MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
+
+Make = Callable[[Mapping[int, Any], bool], Variant]
+
+
+class Variants:
+    """A graph that finds out while JAX traces it which of its inputs have to be static.
+
+    Parameters
+    ----------
+    graph
+        Its first inputs are those of ``program``.
+    names
+        Of its inputs, for messages.
+    program
+        What it is of.
+    make
+        The variant for values of the static inputs, by position, and for whether lengths may be open.
+    """
+
+    def __init__(
+        self, graph: FunctionGraph, names: Sequence[str], program: Program, make: Make
+    ) -> None:
+        self._names, self._program, self._make = names, program, make
+        self._static = frozenset(k for k, v in enumerate(graph.inputs) if is_static(v.type))
+        self._counts = frozenset(
+            k for k, i in enumerate(program.inputs) if _is_integer(i.variable.type)
+        )
+        self._kept: OrderedDict[Any, Variant] = OrderedDict()
+        self._without_static = make({}, False)
+        self._warned = False
+
+    @property
+    def plain(self) -> Any:
+        """The compiled graph as a function of all inputs; None where one of them has to be static."""
+        return None if self._static else self._without_static.compiled
+
+    @property
+    def remarks(self) -> list[str]:
+        """What the variants that are kept have run as on the CPU, and why, where there was a choice."""
+        variants = (self._without_static, *self._kept.values())
+        return list(dict.fromkeys(remark for v in variants for remark in v.remarks))
+
+    def __call__(self, args: Sequence[Any], concrete: bool) -> tuple[Any, Any]:
+        """What the program returns, and the next values of what it updates.
+
+        ``concrete`` says whether there is no tracer among ``args``.
+
+        Raises
+        ------
+        DynamicShapeError
+            An input has to be static, and a tracer arrives for it.
+        """
+        static = self._static
+        if not concrete:
+            # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
+            # known number of steps can be differentiated.
+            static = frozenset(k for k in static | self._counts if not is_traced(args[k]))
+        while True:
+            try:
+                if not static and concrete:
+                    return self._without_static.compiled(*args)
+                return self._call_variant(args, static, concrete)
+            except NeedsStatic as need:
+                self._make_static(need, args, static)
+                static = static | need.positions
+
+    def _call_variant(
+        self, args: Sequence[Any], static: frozenset[int], concrete: bool
+    ) -> tuple[Any, Any]:
+        values = {k: jax.tree.map(_known, args[k]) for k in sorted(static)}
+        leaves, tree = jax.tree.flatten(values)
+        key = (concrete, tree, *map(_identity, leaves))
+        with TRACING:
+            if key not in self._kept:
+                self._warn_of_recompiling(values)
+                self._kept[key] = self._make(values, not concrete)
+                if len(self._kept) > _MOST_VARIANTS:
+                    self._kept.popitem(last=False)
+            self._kept.move_to_end(key)
+            variant = self._kept[key]
+        return variant.compiled(*[x for k, x in enumerate(args) if k not in static])
+
+    def _make_static(self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int]) -> None:
+        """Add inputs to the static ones; refuse where there is no value to use.
+
+        ``static`` are those of this call: another thread may have added more meanwhile.
+        """
+        traced = sorted(k for k in need.positions if is_traced(args[k]))
+        if traced or not need.positions - static:
+            raise DynamicShapeError(need.refusal or self._refusal(need, traced)) from None
+        with TRACING:
+            self._static |= need.positions
+
+    def _refusal(self, need: NeedsStatic, traced: Sequence[int]) -> str:
+        names = self._names
+        numbers = tuple(traced or sorted(need.positions))
+        of_program = len(self._program.inputs)
+        kinds = [f"argument {k}" if k < of_program else "a shared variable" for k in numbers]
+        listed = ", ".join(f"{names[k]!r} ({kind})" for k, kind in zip(numbers, kinds, strict=True))
+        first = names[numbers[0]]
+        if numbers[0] < of_program:
+            fix = f"jax.jit(f, static_argnums={numbers}), or functools.partial(f, {first}=...)"
+        else:
+            fix = f"f.apply(context.set({first!r}, 3), ...) inside of it"
+        return (
+            f"{need.reason}. That value follows from {listed}, of which only a tracer arrives "
+            "here, so a shape, length or index cannot be known. Outside of a transformation "
+            f"loopax makes such inputs static by itself; under one, pass them as Python values: {fix}."
+        )
+
+    def _warn_of_recompiling(self, values: Mapping[int, Any]) -> None:
+        """Say once that an array of numbers is static, when it has changed for the first time."""
+        arrays = [k for k, x in values.items() if _has_numbers(x)]
+        direct = any(concrete for concrete, *_ in self._kept)
+        if arrays and direct and not self._warned:
+            self._warned = True
+            names = ", ".join(repr(self._names[k]) for k in arrays)
+            warnings.warn(
+                f"{self._program.name} makes a shape of the values of {names}, with a mask or nonzero for "
+                "instance, so it is compiled again for each new value. Use pt.where(mask, x, 0) or an "
+                "array of fixed length.",
+                stacklevel=4,
+            )
+
+
+def _is_integer(t: Any) -> bool:
+    return isinstance(t, TensorType) and t.ndim == 0 and t.dtype in integer_dtypes
+
+
+def _has_numbers(x: Any) -> bool:
+    arrays = [leaf for leaf in jax.tree.leaves(x) if isinstance(leaf, np.ndarray)]
+    return any(a.dtype.kind in "fc" and a.size > 1 for a in arrays)
+
+
+def _known(x: Any) -> Any:
+    """A static value as the program is to see it: NumPy; slices, and keys, as they are."""
+    return x if isinstance(x, slice) or is_key(x) else np.asarray(x)
+
+
+def _identity(x: Any) -> Any:
+    """What two equal static values have in common, hashable."""
+    if isinstance(x, slice):
+        return x.start, x.stop, x.step
+    data = np.asarray(jax.random.key_data(x) if is_key(x) else x)
+    return data.dtype.str, data.shape, data.tobytes()
