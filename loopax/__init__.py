@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from loopax import lowering, numba_backend
+from loopax import lowering, numba_backend, pytensor_modes
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
@@ -29,6 +29,7 @@ register_backend(NUMBA)
 set_default_precision()
 lowering.register_with_pytensor()
 numba_backend.register_with_pytensor()
+pytensor_modes.register_with_pytensor()
 
 
 def __getattr__(name: str) -> Any:

@@ -1,10 +1,13 @@
-"""PyMC models through jaxify: their log-density, its gradients, their compiled functions."""
+"""PyMC models through jaxify and the modes: log-densities, gradients, compiled functions, draws."""
 
 import jax
 import numpy as np
+import pytensor
 import pytest
+from pytensor.compile.mode import get_mode
 
 from loopax import jaxify
+from tests.marking import slow_where
 
 pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
 
@@ -16,6 +19,9 @@ pytestmark = [
 ]
 
 RNG = np.random.default_rng(8)
+BOTH_MODES = pytest.mark.parametrize(
+    "mode", slow_where(lambda mode: mode == "LOOPAX_NUMBA", ["LOOPAX", "LOOPAX_NUMBA"])
+)
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +73,61 @@ def test_new_data_are_seen(model, point):
         pm.set_data({"x": np.zeros((20, 3))})
     assert f(**point) != before
     np.testing.assert_allclose(f(**point), model.compile_logp()(point), rtol=1e-10)
+
+
+# -- PyTensor's modes, by the arguments that PyMC has for them -----------------------------------------
+
+
+@pytest.fixture(scope="module")
+def regression():
+    rng = np.random.default_rng(8)
+    with pm.Model(coords={"slope": ["a", "b"]}) as model:
+        x = pm.Data("x", rng.normal(size=(30, 2)))
+        slopes = pm.Normal("slopes", 0.0, 1.0, dims="slope")
+        scale = pm.HalfNormal("scale", 1.0)
+        pm.Deterministic("twice", 2 * slopes, dims="slope")
+        y = x.get_value() @ np.array([1.0, -0.5]) + 0.5 * rng.normal(size=30)
+        pm.Normal("y", x @ slopes, scale, observed=y, shape=x.shape[0])
+    return model
+
+
+@BOTH_MODES
+def test_predictive_draws(regression, mode):
+    options = {"random_seed": 1, "compile_kwargs": {"mode": mode}}
+    rows = regression["x"].get_value()
+    with regression:
+        prior = pm.sample_prior_predictive(40, var_names=["slopes", "twice", "scale"], **options)
+        try:
+            pm.set_data({"x": rows[:3]})
+            after = pm.sample_posterior_predictive(prior.prior, progressbar=False, **options)
+        finally:
+            pm.set_data({"x": rows})
+    slopes = prior.prior["slopes"]
+    np.testing.assert_allclose(prior.prior["twice"], 2 * slopes)
+    assert list(slopes.coords["slope"].values) == ["a", "b"]
+    assert len(np.unique(slopes)) == slopes.size and 0.6 < float(slopes.std()) < 1.4
+    assert after.posterior_predictive["y"].shape == (1, 40, 3)
+
+
+@BOTH_MODES
+def test_pm_sample(regression, mode):
+    options = {"draws": 20, "tune": 30, "chains": 1, "cores": 1, "random_seed": 1}
+    options |= {"progressbar": False, "compute_convergence_checks": False}
+    with regression:
+        found = pm.sample(compile_kwargs={"mode": mode}, **options)
+        with pytensor.config.change_flags(mode=get_mode(mode)):
+            by_config = pm.sample(nuts_sampler="pymc", **options)
+        expected = pm.sample(compile_kwargs={"mode": "FAST_COMPILE"}, **options)
+    np.testing.assert_array_equal(found.posterior["slopes"], by_config.posterior["slopes"])
+    # The same steps of the same sampler, until roundings grow.
+    np.testing.assert_allclose(
+        found.posterior["slopes"][0, :5], expected.posterior["slopes"][0, :5], rtol=1e-3
+    )
+
+
+@pytest.mark.parametrize("mode", ["LOOPAX", "LOOPAX_NUMBA"])
+def test_draws_are_seeded(mode):
+    x = pm.Normal.dist(pm.Gamma.dist(2.0, 1.0), 1.0)
+    first, same, other = (pm.draw(x, 3, random_seed=s, mode=mode) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first, same)
+    assert not np.intersect1d(first, other).size and len(set(first)) == 3

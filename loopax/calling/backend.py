@@ -76,6 +76,9 @@ class Backend:
         ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
         function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
         which is then built anew.
+    after_fork
+        The name of the backend that goes on in a process forked from one in which this has compiled
+        something; None where this one can.
     refusal
         The error that is raised where a program cannot be imported, from the importer's, the graph and
         ``on_missing``: it may list more that cannot run.
@@ -91,6 +94,7 @@ class Backend:
         default_factory=lambda: {"checks": ("raise",), "loops": ("native",)}
     )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    after_fork: str | None = None
     refusal: Callable[[UnsupportedOpError, FunctionGraph, str], UnsupportedOpError] = (
         lambda error, graph, on_missing: error
     )

@@ -1,7 +1,12 @@
 """PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
 
 from loopax.frontend.programs.importer import import_graph
-from loopax.frontend.programs.read import read_function, read_graph, read_variables
+from loopax.frontend.programs.read import (
+    read_function,
+    read_graph,
+    read_linked,
+    read_variables,
+)
 from loopax.frontend.programs.tracing import Signature, signature, trace
 from loopax.ir.program import Input, Program, Shared
 
@@ -13,6 +18,7 @@ __all__ = [
     "import_graph",
     "read_function",
     "read_graph",
+    "read_linked",
     "read_variables",
     "signature",
     "trace",

@@ -77,6 +77,38 @@ def read_graph(graph: FunctionGraph) -> Program:
     )
 
 
+def read_linked(
+    graph: FunctionGraph, cells: Sequence[list[Any]]
+) -> tuple[Program, list[list[Any]]]:
+    """The graph of a function that PyTensor links: all outputs as a list, what is stored of them too.
+
+    Parameters
+    ----------
+    graph
+        As its mode's rewrites left it.
+    cells
+        For each input a list whose only element is the value at a call. Shared variables are read there,
+        and not where they hold their own: a copy of a function may have others.
+
+    Returns
+    -------
+    The program, and the cells of its arguments, in order.
+    """
+    reads = [_is_shared(v) for v in graph.inputs]
+    order = sorted(range(len(reads)), key=lambda k: reads[k])
+    copy = _reordered(thaw(graph), order)
+    n = reads.count(False)
+    given, kept = order[:n], order[n:]
+    program = Program(
+        copy,
+        tuple(Input(copy.inputs[j], graph.inputs[k].name) for j, k in enumerate(given)),
+        tuple(Shared(v, cells[k]) for v, k in zip(copy.inputs[n:], kept, strict=True)),
+        list,
+        name=graph.name or "program",
+    )
+    return program, [cells[k] for k in given]
+
+
 def read_variables(
     inputs: Any, outputs: Any, updates: Any = None, givens: Any = None, name: str | None = None
 ) -> Program:

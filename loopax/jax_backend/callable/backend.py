@@ -34,5 +34,6 @@ JAX = Backend(
         f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, jax.vmap)
     },
     choices={"checks": CHECKS, "loops": LOOPS},
+    after_fork="numba",  # XLA's threads are not in the new process: it would wait for them forever
     refusal=_all_unsupported,
 )
