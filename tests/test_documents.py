@@ -74,11 +74,16 @@ def run_document(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_code_blocks_run(path: Path, tmp_path: Path) -> None:
-    if not blocks_of(path.read_text(encoding="utf-8")):
+def test_code_blocks_run(
+    path: Path, tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = path.read_text(encoding="utf-8")
+    if not blocks_of(text):
         return
-    # As a user has it: not the form of loops that the other tests look at.
-    environment = {k: v for k, v in os.environ.items() if k != "LOOPAX_LOOPS"} | {
+    # As a user has it, where loops may be native code; in `make test` only if that is what is shown.
+    if pytestconfig.option.markexpr != "not slow" or "loopax_kernel" in text:
+        monkeypatch.delenv("LOOPAX_LOOPS")
+    environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
             os.pathsep
         ),

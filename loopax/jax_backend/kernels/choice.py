@@ -14,7 +14,7 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir import Scan
+from loopax.ir import Loop, Scan
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.jax_backend.kernels.cost import Cost, cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes
@@ -32,6 +32,8 @@ LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
 
 # With "auto": Numba takes 5 to 10 ms for each. The Hessian-vector product of a Runge-Kutta step has 571.
 _MOST_LINES = 800
+# Nanoseconds of each call, with "auto": where there is no loop, for less nobody waits a second for Numba.
+_LEAST_SAVED = 5_000.0
 
 InJax = Callable[[Context, Sequence[Any]], list[Any]]
 
@@ -90,8 +92,6 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
-        if not any(isinstance(node.op, Scan) for node in nodes_within(self.inputs, self.outputs)):
-            return "there is no loop"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
@@ -132,7 +132,12 @@ class Candidate:
     def _worth(self, shapes: Shapes, rows: int) -> bool:
         """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
         _, cost = self._trace(shapes[: len(self.inputs)])
-        return self.loops == "native" or cost.native_is_faster(rows)
+        return self.loops == "native" or cost.saved(rows) > (0 if self._has_loop else _LEAST_SAVED)
+
+    @cached_property
+    def _has_loop(self) -> bool:
+        nodes = nodes_within(self.inputs, self.outputs)
+        return any(isinstance(node.op, Scan | Loop) for node in nodes)
 
     def _trace(self, shapes: Shapes) -> tuple[list[Shape], Cost]:
         """The shapes of the outputs, and what the program costs."""

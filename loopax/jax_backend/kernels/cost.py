@@ -3,6 +3,10 @@
 Both are read off the jaxpr. The constants are what single operations of float64 took in loops of 2,000
 steps on an x86-64 machine: they decide between forms that differ by a factor, and may be off by two where
 caches, vector widths and libm are others. `python -m benchmarks kernels` measures whole programs.
+
+Outside of loops XLA hands its thunks to a pool of threads. What that costs is fitted to the log-densities
+with gradients of 40 models (`python -m benchmarks models`), of 28 to 270 thunks and 64 to 400 us each, that
+took 0.3 to 1.6 us for each thunk beyond what their elements took.
 """
 
 from __future__ import annotations
@@ -15,7 +19,10 @@ import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
 _STEP = 15.0  # XLA: to come back to the head of a loop
-_THUNK = 25.0  # XLA: a fusion, a slice, a reduction
+_THUNK = (
+    25.0  # XLA: a fusion, a slice, a reduction; in a loop, whose thunks run one after the other
+)
+_TASK = 300.0  # XLA: the same outside of loops
 _CALL = 400.0  # native: to be called, its results allocated and copied
 # By which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
 _MARGIN = 1.4
@@ -32,6 +39,19 @@ _FUNCTIONS = {
     *("exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos", "tan", "pow"),
     *("sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"),
     *("erf", "erfc", "erf_inv", "lgamma", "digamma"),
+}
+# Multiplications for each of n^3, n the length of an axis (m n min(m, n) of a matrix that is not square).
+_FACTORIZATIONS = {
+    "cholesky": 1 / 3,
+    "lu": 2 / 3,
+    "geqrf": 4 / 3,
+    "householder_product": 4 / 3,
+    "tridiagonal": 4 / 3,
+    "hessenberg": 10 / 3,
+    "eigh": 9.0,
+    "svd": 20.0,
+    "eig": 25.0,
+    "schur": 25.0,
 }
 # Written into another operation's loop, or nothing at all.
 _FREE = {"broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "copy", "stop_gradient"}
@@ -63,9 +83,9 @@ class Cost:
     def times(self, n: float) -> Cost:
         return Cost(*(n * a for a in astuple(self)))
 
-    def native_is_faster(self, rows: int) -> bool:
-        """For a batch: XLA's operations are those of one row, on all of them."""
-        return self._native(rows) < self._xla(rows)
+    def saved(self, rows: int) -> float:
+        """By native code, for a batch: XLA's operations are those of one row, on all of them."""
+        return self._xla(rows) - self._native(rows)
 
     def said(self) -> str:
         """Both, in words."""
@@ -79,23 +99,23 @@ class Cost:
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
 
-def cost_of(jaxpr: Jaxpr) -> Cost:
-    """The cost of running ``jaxpr`` once."""
+def cost_of(jaxpr: Jaxpr, thunk: float = _TASK) -> Cost:
+    """The cost of running ``jaxpr`` once, where XLA pays so much for a ``thunk``."""
     total = Cost()
     fused = False  # whether the operation before is one that this one can be fused with
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
-        inner = _inner(eqn)
+        inner = _inner(eqn, thunk)
         if inner is not None:
             total, fused = total + inner, False
         elif name not in _FREE:
-            thunk = 0.0 if fused and name in _FUSED else _THUNK
-            total, fused = total + _operation(eqn, name, thunk), name in _FUSED
+            own = 0.0 if fused and name in _FUSED else thunk
+            total, fused = total + _operation(eqn, name, own), name in _FUSED
     return total
 
 
-def _inner(eqn: Any) -> Cost | None:
-    """The cost of a loop, a branch, or a call."""
+def _inner(eqn: Any, thunk: float) -> Cost | None:
+    """The cost of a loop, a branch, or a call; a ``thunk`` next to it costs XLA so much."""
     params = eqn.params
     match eqn.primitive.name:
         case "scan":
@@ -103,18 +123,19 @@ def _inner(eqn: Any) -> Cost | None:
             # A row of each sequence and trace, which native code reads and writes where it is.
             outer, inner = (*eqn.invars, *eqn.outvars), (*body.invars, *body.outvars)
             rows = sum(v.aval.shape != w.aval.shape for v, w in zip(outer, inner, strict=True))
-            step = cost_of(body) + Cost(thunks=_STEP + _THUNK * rows)
+            step = cost_of(body, _THUNK) + Cost(thunks=_STEP + _THUNK * rows)
             return step.times(params["length"])
         case "while":
-            body = cost_of(params["body_jaxpr"].jaxpr) + cost_of(params["cond_jaxpr"].jaxpr)
+            body = cost_of(params["body_jaxpr"].jaxpr, _THUNK)
+            body += cost_of(params["cond_jaxpr"].jaxpr, _THUNK)
             return (body + Cost(thunks=_STEP)).times(_steps(eqn))
         case "cond":
-            branches = [cost_of(branch.jaxpr) for branch in params["branches"]]
-            return max(branches, key=lambda cost: cost.native) + Cost(thunks=_THUNK)
+            branches = [cost_of(branch.jaxpr, thunk) for branch in params["branches"]]
+            return max(branches, key=lambda cost: cost.native) + Cost(thunks=thunk)
     for value in params.values():
         jaxpr = getattr(value, "jaxpr", value)
         if hasattr(jaxpr, "eqns"):
-            return cost_of(jaxpr)
+            return cost_of(jaxpr, thunk)
     return None
 
 
@@ -129,19 +150,25 @@ def _steps(eqn: Any) -> float:
 
 
 def _operation(eqn: Any, name: str, thunk: float) -> Cost:
-    size = float(max((math.prod(v.aval.shape) for v in eqn.outvars), default=1))
-    kind = "simple"
-    if name in _ROOTS:
-        kind = "root"
-    elif name in _FUNCTIONS:
-        kind = "function"
-    elif name == "dot_general":
-        kind = "product"
-        (summed, _), _ = eqn.params["dimension_numbers"]
-        size *= math.prod(eqn.invars[0].aval.shape[k] for k in summed)
-    elif name.startswith(("reduce", "cum", "arg")):
-        size = float(math.prod(eqn.invars[0].aval.shape))
+    kind, size = _kind_and_size(eqn, name)
     scalar, vector = _SCALAR[kind] * size, _VECTOR[kind] * size
     if size < _WIDE:
         return Cost(thunk, narrow=scalar, vectorized=vector, native=scalar)
     return Cost(thunk, wide=vector, native=scalar)
+
+
+def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
+    """Of what operations it consists, and how many."""
+    shapes = [v.aval.shape for v in eqn.invars]
+    size = float(max((math.prod(v.aval.shape) for v in eqn.outvars), default=1))
+    if name == "dot_general":
+        (summed, _), _ = eqn.params["dimension_numbers"]
+        return "product", size * math.prod(shapes[0][k] for k in summed)
+    if name in _FACTORIZATIONS:
+        shortest = min(shapes[0][-2:], default=1)
+        return "product", _FACTORIZATIONS[name] * math.prod(shapes[0]) * shortest
+    if name == "triangular_solve":
+        return "product", size * shapes[0][-1]
+    if name.startswith(("reduce", "cum", "arg")):
+        size = float(math.prod(shapes[0]))
+    return "root" if name in _ROOTS else "function" if name in _FUNCTIONS else "simple", size

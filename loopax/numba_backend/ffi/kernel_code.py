@@ -19,6 +19,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.lock import TRACING
 from loopax.lowering import NATIVE_PASSES, run_passes
+from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.callable.program import compile_program
 from loopax.numba_backend.ffi.handler import ArrayType, handler
@@ -52,7 +53,8 @@ class KernelCode:
                 lines,
             )
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
-        run_passes(graph, NATIVE_PASSES if checks else (drop_checks, *NATIVE_PASSES))
+        before = () if checks else (drop_checks,)
+        run_passes(graph, (*before, *NATIVE_PASSES, solve_for_inverses))
         self._variants = compile_program(graph, on_missing="raise").variants
         self._inputs = [_array_type(v) for v in graph.inputs]
         self._outputs = [_array_type(v) for v in graph.outputs]

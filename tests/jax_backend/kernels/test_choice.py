@@ -257,3 +257,17 @@ def test_a_check_that_is_to_be_ignored(x):
 
     f = native([x], positive(x) + loopax.scan(step, 0.0, x)[0], checks="ignore")
     assert jax.jit(f)(-X) == 60.0
+
+
+@pytest.mark.parametrize("n", [2, 5, 40])
+def test_an_inverse_that_is_not_there_is_no_error(n):
+    a, b = pt.dmatrix("a"), pt.dtensor3("b")
+    in_loop = loopax.scan(lambda s, m: (s + pt.linalg.inv(m).sum(), None), 0.0, b)[0]
+    f = native([a, b], [pt.linalg.inv(a), pt.linalg.inv(b), in_loop])
+    regular = np.eye(n) + 0.1 * np.arange(n)
+    inverse, inverses, total = f(regular, np.stack([regular, 2 * regular]))
+    np.testing.assert_allclose(inverse, np.linalg.inv(regular))
+    np.testing.assert_allclose(inverses, np.stack([inverse, inverse / 2]))
+    np.testing.assert_allclose(total, 1.5 * inverse.sum())
+    nothing = f(np.zeros((n, n)), np.zeros((2, n, n)))
+    assert not any(np.isfinite(x).any() for x in nothing)

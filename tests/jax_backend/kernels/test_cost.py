@@ -43,8 +43,7 @@ def test_products_cost_their_multiplications():
 
 def test_more_rows_are_for_vector_code():
     steps = Cost(thunks=100.0, narrow=50.0, vectorized=10.0, native=50.0).times(100)
-    assert steps.native_is_faster(1)
-    assert not steps.native_is_faster(1000)
+    assert steps.saved(1) > 0 > steps.saved(1000)
 
 
 def choice(inputs, outputs, *args, **options):
@@ -68,8 +67,25 @@ def test_loops_of_small_steps_are_native(x):
     assert choice([x], smoothed(x), X) == 1
 
 
-def test_programs_without_loops_are_xlas(x):
+def test_a_program_without_loops_is_native_where_it_has_many_operations(x):
     assert choice([x], pt.exp(x).sum(), X) == 0
+    many = sum(pt.exp(k * x).sum() * pt.log(k + x).max() for k in range(1, 8))
+    assert choice([x], many, X) == 1
+
+
+def test_large_matrices_are_xlas():
+    a = pt.dmatrix("a")
+    many = sum(pt.linalg.slogdet(a @ a.T + k * pt.eye(a.shape[0]))[1] ** k for k in range(1, 8))
+    assert choice([a], many, np.eye(3)) == 1
+    assert choice([a], many, np.eye(100)) == 0
+
+
+@pytest.mark.parametrize(
+    "op", [jnp.linalg.cholesky, jnp.linalg.qr, jnp.linalg.eigh, jnp.linalg.inv]
+)
+def test_factorizations_cost_the_third_power(op):
+    small, large = (cost(op, jnp.ones((n, n))).native for n in (50, 100))
+    assert 5 < large / small < 9
 
 
 def test_wide_steps_are_xlas():
