@@ -86,7 +86,7 @@ def cond(
     ]
     outs = [a for a, _ in pairs] + [b for _, b in pairs]
     given = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
-    closure = close(outs, [d for _, d in given], since, keep_young=True)
+    closure = close(outs, [d for _, d in given], since)
     given += zip(closure.outer, closure.inner, strict=True)
     # An operand that no branch reads would be computed for nothing.
     read = {*graph_inputs(closure.outs)}

@@ -8,7 +8,7 @@ the step, not as much as the graph around it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -36,30 +36,29 @@ class Closure(NamedTuple):
 
 
 def close(
-    outs: Sequence[Any], dummies: Iterable[Variable], since: int, *, keep_young: bool = False
+    outs: Sequence[Any],
+    dummies: Iterable[Variable],
+    since: int,
+    seen_as: Mapping[Variable, Variable] | None = None,
 ) -> Closure:
     """``outs`` as a graph of ``dummies`` and of what is captured.
 
-    A constant is not captured, nor what a step makes of constants alone, which rewriting folds. Captured
-    is the outermost variable that does not depend on ``dummies``, so that a loop computes nothing
-    again at each step that could be computed once. With ``keep_young``
-    it is the youngest variable that was there before (``since``), so that a branch holds all that is
-    made in it.
+    Captured are the variables that were there before (``since``) and are no constants. All that a step or
+    a branch makes stays inside, so that one that does not run computes none of it, and raises nothing:
+    what is the same at every step leaves by a pass, under its guard.
+
+    ``seen_as`` has the dummies that a step saw as something else: a row, as an index into its sequence.
     """
-    nodes = young_nodes(outs, since)
-    inside, fixed = {*dummies}, set[Variable]()
-    for node in nodes:
-        if all(isinstance(v, Constant) or v in fixed for v in node.inputs):
-            fixed.update(node.outputs)
-        elif keep_young or any(v in inside for v in node.inputs):
-            inside.update(node.outputs)
-    inside |= fixed
-    kept = [node for node in nodes if node.outputs[0] in inside]
+    seen_as = seen_as or {}
+    nodes = young_nodes(outs, since, {*seen_as})
+    inside = {*dummies, *seen_as, *(v for node in nodes for v in node.outputs)}
     captured: dict[Variable, Variable] = {}
-    for v in [*(v for node in kept for v in node.inputs), *outs]:
+    for v in [*(v for node in nodes for v in node.inputs), *outs]:
         if v not in inside and not isinstance(v, Constant) and v not in captured:
             captured[v] = v.type(name=v.name)
-    return Closure([*captured], [*captured.values()], _rebuilt(outs, kept, captured))
+    return Closure(
+        [*captured], [*captured.values()], _rebuilt(outs, nodes, {**seen_as, **captured})
+    )
 
 
 def substitute(outs: Sequence[Any], replace: Mapping[Any, Any], since: int) -> list[Any]:
@@ -77,11 +76,13 @@ def _rebuilt(outs: Sequence[Any], nodes: Sequence[Apply], replace: Mapping[Any, 
     return [new.get(v, v) for v in outs]
 
 
-def young_nodes(outs: Iterable[Variable], since: int) -> list[Apply]:
-    """The nodes behind ``outs`` whose outputs were made after ``since``, inputs first."""
+def young_nodes(
+    outs: Iterable[Variable], since: int, roots: Collection[Variable] = ()
+) -> list[Apply]:
+    """The nodes behind ``outs``, not behind ``roots``, with outputs made after ``since``, inputs first."""
     order: list[Apply] = []
     seen: set[Apply] = set()
-    stack = [(v.owner, False) for v in outs]
+    stack = [(v.owner, False) for v in outs if v not in roots]
     while stack:
         node, inputs_done = stack.pop()
         if node is None or (not inputs_done and node in seen):
@@ -92,7 +93,7 @@ def young_nodes(outs: Iterable[Variable], since: int) -> list[Apply]:
         seen.add(node)
         if age(node.outputs[0]) > since:
             stack.append((node, True))
-            stack += [(v.owner, False) for v in node.inputs]
+            stack += [(v.owner, False) for v in node.inputs if v not in roots]
     return order
 
 

@@ -67,6 +67,7 @@ class Traced(NamedTuple):
 
     i: Variable
     rows: list[Variable]
+    seen: list[Any]  # the rows as the step saw them
     carry: list[Variable]  # one leaf for each slot
     ys: list[Variable]
     ys_tree: Tree

@@ -93,19 +93,31 @@ class Rows:
             n_steps = Checked(ValueError, message)(n_steps, pt.eq(n_steps, rows))
         return n_steps
 
-    @property
-    def indexed(self) -> list[Variable]:
-        return [leaf.x for leaf in self.leaves if leaf.indexed]
-
     def sequences(self) -> list[Any]:
         return [s for leaf in self.leaves for s in leaf.sequences()]
 
     def dummies(self) -> list[Variable]:
         return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
 
-    def build(self, dummies: Sequence[Variable], i: Variable) -> Any:
-        """What the step with row ``i`` sees of ``dummies``."""
-        rest = iter(dummies)
+    def seen(self, dummies: Sequence[Variable], i: Variable) -> list[Any]:
+        """``dummies`` as the step with row ``i`` sees them: a row of a tensor is an index into it.
+
+        So a derivative in the step goes through the row to what the sequence was made from.
+        """
+        found = [
+            leaf.x[i + k if k else i] if isinstance(leaf.x.type, TensorType) else None
+            for leaf in self.leaves
+            for k in leaf.offsets
+            if not leaf.indexed
+        ]
+        for row, dummy in zip(found, dummies, strict=True):
+            if row is not None:
+                row.name = dummy.name
+        return [d if row is None else row for row, d in zip(found, dummies, strict=True)]
+
+    def build(self, rows: Sequence[Any], i: Variable) -> Any:
+        """What the step with row ``i`` is given, ``rows`` and rows of what is indexed."""
+        rest = iter(rows)
         seen: list[Any] = []
         for leaf in self.leaves:
             if leaf.indexed:

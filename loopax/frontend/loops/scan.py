@@ -60,8 +60,9 @@ def scan(
     step
         Called with symbols, two or three times while the types of the carry are found out, not once per
         step. What it uses of the graph around it, shared variables and the variables of an outer step
-        included, is captured by itself, and gradients flow through it. It cannot see what ``init``
-        was made from.
+        included, is captured by itself, and gradients flow through it. A row is seen as an index into its
+        sequence: ``pytensor.grad(row, x)`` goes on to what that was made from. A carry is not: the step
+        cannot see what ``init`` was made from.
     init
         The carry before the first step. Like ``xs``, the carry and ``y`` it is a pytree (nested
         tuples, lists, dicts, named tuples, dataclasses, None) whose leaves are variables of any type,
@@ -212,14 +213,15 @@ def run(
         i = INDEX_TYPE(name="i")
         enter(i if last is None else last - i)
         row_dummies = rows.dummies()
-        result = step(i, tree.build([s.seen for s in slots]), rows.build(row_dummies, i))
+        seen = rows.seen(row_dummies, i)
+        result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
         y_leaves, y_tree = flatten(result.y)
         y_names = ["y" + name for name in leaf_names(result.y)]
         ys = [as_variable(y, n) for y, n in zip(y_leaves, y_names, strict=True)]
         closing = [] if result.stop is None else [result.stop]
         refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
-        return Traced(i, row_dummies, carry, ys, y_tree, result.stop)
+        return Traced(i, row_dummies, seen, carry, ys, y_tree, result.stop)
 
     traced = settle(slots, trace, what)
     i, stop, since = traced.i, traced.stop, age(traced.i)
@@ -239,10 +241,11 @@ def run(
 
     closing = [] if stop is None else [stop]
     dummies = [i, *traced.rows, *states]
-    closure = close([*nexts, *traced.ys, *closing], dummies, since)
+    seen_as = {v: d for v, d in zip(traced.seen, traced.rows, strict=True) if v is not d}
+    closure = close([*nexts, *traced.ys, *closing], dummies, since, seen_as)
     if strict:
         anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
-        ours = {n_steps, last, *own, *rows.indexed, *anchors}
+        ours = {n_steps, last, *own, *(leaf.x for leaf in rows.leaves), *anchors}
         refuse_captures([v for v in closure.outer if v not in ours], what)
     read = {*ancestors(closure.outs)}
     n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.ir import Cond
+from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
@@ -36,7 +37,7 @@ def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
         outs = branch(bool(condition))
     else:
         try:
-            outs = jax.lax.cond(condition, *_of_one_form(branch))
+            outs = jax.lax.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
         except _UnequalBranches:
             # The shape of the result hangs on the condition, which must then be known.
             outs = branch(bool(site.static(0)))
@@ -44,16 +45,30 @@ def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
     return tuple(found.get(k) for k in range(op.n_outs))
 
 
+def _or_no_numbers(site: Site, branch: Any, chosen: bool) -> Any:
+    """The outputs of a branch; where tracing it raises, those of the other one without their numbers."""
+    try:
+        return branch(chosen)
+    except RAISED as error:
+        if not is_of_program(error):
+            raise
+        return without_numbers(site, _as_jax(branch(not chosen)), error)
+
+
+def _as_jax(outs: Any) -> Any:
+    return jax.tree.map(
+        lambda x: carried(x) if isinstance(x, OrderedBCOO) else jnp.asarray(x),
+        outs,
+        is_leaf=lambda x: isinstance(x, OrderedBCOO),
+    )
+
+
 def _of_one_form(branch: Any) -> list[Any]:
     """The two branches as `lax.cond` takes them: whichever is traced last checks that both are alike."""
     forms = set()
 
     def run(chosen: bool) -> Any:
-        outs = jax.tree.map(
-            lambda x: carried(x) if isinstance(x, OrderedBCOO) else jnp.asarray(x),
-            branch(chosen),
-            is_leaf=lambda x: isinstance(x, OrderedBCOO),
-        )
+        outs = _as_jax(branch(chosen))
         leaves, tree = jax.tree.flatten(outs)
         forms.add((tree, tuple(x.shape for x in leaves)))
         if len(forms) > 1:

@@ -18,6 +18,7 @@ from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError
 from loopax.ir.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
+from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
@@ -36,8 +37,7 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
     check_lengths(op, n, args.sequences)
     if not n and any(isinstance(x.type, TypedListType) for x in op.args.rows):
         # How long a list is that is no row's is not known: a step on it cannot be traced.
-        traces = empty_traces(op, args)
-        return initial_states(args.states, op.args.states), [traces[k] for k in kept]
+        return _no_step(op, args, kept)
     index = None
     if op.args.i in site.context.plan(op.fgraph).read:
         index = np.arange(first_index, first_index + n, dtype=np.int64)
@@ -51,10 +51,19 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
             return _unroll(site, args, first_index, kept)
         except ChangesInLoop:
             raise error from None
+    except RAISED as error:
+        if n or not is_of_program(error):
+            raise
+        return _no_step(op, args, kept)
     return finals, [
         y if isinstance(op.outs.ys[k].type, DenseTensorType) else StackedList(y)
         for k, y in zip(kept, ys, strict=True)
     ]
+
+
+def _no_step(op: Scan, args: Any, kept: Any) -> tuple[Any, list[Any]]:
+    traces = empty_traces(op, args)
+    return initial_states(args.states, op.args.states), [traces[k] for k in kept]
 
 
 def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:

@@ -20,6 +20,7 @@ from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps
+from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, without_numbers
 from loopax.jax_backend.control_flow.forward_only import forward_only
 from loopax.jax_backend.control_flow.step import (
     initial_states,
@@ -53,6 +54,20 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
     states = initial_states(args.states, op.args.states)
     if bound == 0:  # lax would trace a step, and there is no row to give it
         return states, _no_rows(op, args, kept), *_ended(0)
+    try:
+        return _run(site, args, asked, bound, states, kept)
+    except RAISED as error:
+        limits = [x.length for x in args.sequences if isinstance(x, PaddedArray)]
+        limits += [] if asked is None else [asked]
+        if not limits or not is_of_program(error):
+            raise
+        none = jnp.any(jnp.asarray([n <= 0 for n in limits]))
+        states, n_done = without_numbers(site, (states, _ended(0)[0]), error, none)
+        return states, _no_rows(op, args, kept), n_done, _ended(0)[1]
+
+
+def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any) -> Any:
+    op: Scan = site.op
     steps, given = _steps(site, args, asked, bound, states, kept)
     if bound is None:
         found, *end = bounded_steps.while_loop(steps, given)

@@ -6,7 +6,6 @@ without it; raises when the program runs; or is left out.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import numpy as np
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.raise_op import CheckAndRaise
 
-from loopax.jax_backend.staging.checked import Failure, checked
+from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
@@ -23,27 +22,16 @@ from loopax.jax_backend.staging.static import is_traced
 
 @rule(CheckAndRaise)
 def check_and_raise(site: Site, x: Any, *conditions: Any) -> Any:
-    failure, context = Failure(site.op.exc_type, site.op.msg), site.context
+    failure = Failure(site.op.exc_type, site.op.msg)
     traced = [c for c in conditions if is_traced(c)]
     for condition in conditions:
         if not is_traced(condition) and not bool(np.all(np.asarray(condition))):
             raise failure.error()
-    if not traced or context.checks == "ignore":
+    if not traced:
         return x
-    if context.checks == "raise":
-        context.failures.add(failure)
-    elif failure.message not in context.warned:
-        context.warned.add(failure.message)
-        warnings.warn(
-            f"The assertion {failure.message!r} depends on traced values: JAX can only check it under "
-            "`jax.experimental.checkify.checkify`, and skips it otherwise. To have it raise when the "
-            'program runs, make that with jaxify(..., checks="raise"); to leave it out without this '
-            'warning, with checks="ignore".',
-            stacklevel=2,
-        )
     ok = jnp.all(jnp.stack([jnp.all(c) for c in traced])) if len(traced) > 1 else jnp.all(traced[0])
     # The value may be static: a condition alone can hang on traced values.
-    return checked(x, ok, failure, raises=context.checks == "raise")
+    return check_when_run(site.context, x, ok, failure)
 
 
 @rule(DeepCopyOp)

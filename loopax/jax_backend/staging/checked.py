@@ -16,6 +16,7 @@ the host, which raises.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -41,6 +42,27 @@ class Failure(NamedTuple):
 
     def error(self) -> Exception:
         return self.kind(self.message)
+
+
+def check_when_run(context: Any, x: Any, ok: Any, failure: Failure) -> Any:
+    """``x``, a pytree of arrays, with a check of the traced flag ``ok``, as ``jaxify(..., checks=)`` says.
+
+    ``context`` is that of the evaluation, a `Context`.
+    """
+    if context.checks == "ignore":
+        return x
+    if context.checks == "raise":
+        context.failures.add(failure)
+    elif failure.message not in context.warned:
+        context.warned.add(failure.message)
+        warnings.warn(
+            f"The assertion {failure.message!r} depends on traced values: JAX can only check it under "
+            "`jax.experimental.checkify.checkify`, and skips it otherwise. To have it raise when the "
+            'program runs, make that with jaxify(..., checks="raise"); to leave it out without this '
+            'warning, with checks="ignore".',
+            stacklevel=2,
+        )
+    return checked(x, ok, failure, raises=context.checks == "raise")
 
 
 def checked(x: Any, ok: Any, failure: Failure, raises: bool = False) -> Any:

@@ -5,6 +5,9 @@
 So is ``c[m - i]``, a sequence that is flipped, and ``c[t]`` where ``t`` is a row of an ``arange``. Further
 indices stay: ``c[i, j]`` is ``row[j]``. The constant goes where nothing else reads it.
 
+A loop in the step is given the rows that it reads: ``c[i, j]`` there, with the index ``i`` of the loop
+around, is the ``j``-th entry of one.
+
 Condition: no index is negative, as it would count from the end; and none is too large, or the loop does
 not stop and a check of the length before it raises the IndexError. Only what a step reads in any case
 counts, so nothing inside a branch. The number of rows must be known where shapes are: a loop whose
@@ -62,8 +65,10 @@ def promote_sequences(graph: FunctionGraph) -> None:
 
 
 def _may(op: Scan) -> bool:
-    """Whether the step of ``op`` reads a row of a constant, at whatever index."""
-    return next(_reads(op.fgraph.toposort(), {*op.args.consts}), None) is not None
+    """Whether the step of ``op``, or a loop in it, reads a row of a constant, at whatever index."""
+    nodes = op.fgraph.toposort()
+    inner = [node.op for node in nodes if isinstance(node.op, Scan)]
+    return next(_reads(nodes, {*op.args.consts}), None) is not None or any(map(_may, inner))
 
 
 def _reads(nodes: Any, consts: set[Any]) -> Iterator[Apply]:
@@ -95,7 +100,7 @@ class _Promotion:
         self.consts = {c.inner: c.outer for c in self.loop.consts}
         self.lines = self._lines()
         self.nodes = list(toposort(self.loop.outputs()))
-        self.made: dict[Any, Input | None] = {}
+        self.made: dict[Any, Input] = {}
 
     def _lines(self) -> dict[Any, _Line]:
         """What counts the steps inside: the index, and the rows of an ``arange``."""
@@ -110,16 +115,20 @@ class _Promotion:
         loop = self.loop
         new: dict[Any, Any] = {}
         for read in _reads(self.nodes, {*self.consts}):
-            row = self._row(*access_of(read)[:2])
+            c, index = access_of(read)[:2]
+            row = self._row(c, self._line_of(self.inside.value(index)))
             if row is not None:
                 new[read.outputs[0]] = _at(row.inner, read, new)
+        for node in self.nodes:
+            if isinstance(node.op, Scan) and _may(node.op):
+                new |= self._with_rows(node, lambda v: v, lambda row: row.inner)
         if not new:
             return {}
         loop.set_outputs(replaced(loop.outputs(), new))
-        promoted = {c for (c, _), row in self.made.items() if row is not None}
+        promoted = {c for c, _ in self.made}
         left = promoted & set(ancestors(loop.outputs()))
         loop.consts = [c for c in loop.consts if c.inner not in promoted or c.inner in left]
-        loop.rows += [row for row in self.made.values() if row is not None]
+        loop.rows += self.made.values()
         return loop.close()
 
     def _has_rows(self) -> bool:
@@ -131,23 +140,67 @@ class _Promotion:
     def _is_long(self, x: Any) -> bool:
         return self.dims.length(x) == self.n
 
-    def _row(self, c: Any, index: Any) -> Input | None:
-        """The row of a sequence that is ``c[index]``, None if ``c`` stays a constant for it."""
-        line = self._line_of(index)
+    def _with_rows(self, node: Any, around: Any, given: Any) -> dict[Any, Any]:
+        """The outputs of a loop in the step -> those of one that is given the rows that it reads.
+
+        ``around`` says which variable of the step a variable outside of ``node`` is, ``given`` which
+        one has a row there.
+        """
+        inner, inside, new = OpenLoop.of(node), Dims(), dict[Any, Any]()
+        consts = {c.inner: around(c.outer) for c in inner.consts}
+        rows: dict[Any, Input] = {}
+
+        def row_of(row: Input) -> Any:
+            if row not in rows:
+                rows[row] = Input(row.inner.type(), given(row))
+            return rows[row].inner
+
+        nodes = list(toposort(inner.outputs()))
+        for read in _reads(nodes, {c for c, v in consts.items() if v in self.consts}):
+            c, index = access_of(read)[:2]
+            expr = self._around(inside.value(index), consts)
+            line = None if expr is None else self._line_of(expr)
+            row = self._row(consts[c], line, may_check=False)
+            if row is not None:
+                new[read.outputs[0]] = _at(row_of(row), read, new)
+        for n in nodes:
+            if isinstance(n.op, Scan) and _may(n.op):
+                new |= self._with_rows(n, consts.get, row_of)
+        if not new:
+            return {}
+        inner.set_outputs(replaced(inner.outputs(), new))
+        inner.consts += rows.values()
+        left = {*ancestors(inner.outputs())}
+        inner.consts = [c for c in inner.consts if c.inner in left]
+        return inner.close()
+
+    def _around(self, expr: DimExpr, consts: dict[Any, Any]) -> DimExpr | None:
+        """``expr``, of the constants of a loop in the step, as one of the step."""
+        found = DimExpr(offset=expr.offset)
+        for variable, k in expr.terms:
+            of = variable.of if isinstance(variable, Length) else variable
+            outer = consts.get(of)
+            if outer is None:
+                return None
+            is_length = isinstance(variable, Length)
+            length = self.inside.length(outer, variable.axis) if is_length else None
+            found = found + (self.inside.value(outer) if length is None else length) * k
+        return found
+
+    def _row(self, c: Any, line: _Line | None, may_check: bool = True) -> Input | None:
+        """The row of a sequence that is ``c`` along ``line``, None if ``c`` stays a constant for it."""
         if line is None:
             return None
         key = c, line
         if key not in self.made:
-            sequence = self._sequence(self.consts[c], line)
-            if sequence is not None:
-                row = TensorType(c.type.dtype, c.type.shape[1:])()
-                sequence = Input(row, sequence)
-            self.made[key] = sequence
+            sequence = self._sequence(self.consts[c], line, may_check)
+            if sequence is None:
+                return None
+            self.made[key] = Input(TensorType(c.type.dtype, c.type.shape[1:])(), sequence)
         return self.made[key]
 
-    def _line_of(self, index: Any) -> _Line | None:
-        """``index``, an integer of the step, as a line."""
-        expr = self.inside.value(index)
+    def _line_of(self, expr: DimExpr) -> _Line | None:
+        """``expr``, an integer of the step, as a line."""
         start, line = DimExpr(offset=expr.offset), None
         for variable, k in expr.terms:
             if variable in self.lines and line is None and k in (1, -1):
@@ -160,7 +213,7 @@ class _Promotion:
                 return None
         return None if line is None else _Line(line.sign, line.start + start)
 
-    def _sequence(self, c: Any, line: _Line) -> Any:
+    def _sequence(self, c: Any, line: _Line, may_check: bool) -> Any:
         """The rows of ``c`` along ``line``, None where one of them might not be there."""
         dims, length = self.dims, self.dims.length(c)
         lo = line.start if line.sign > 0 else line.start - self.n + 1
@@ -171,7 +224,7 @@ class _Promotion:
         if not self._is_known(lo) or not dims.at_least(self._if_any(lo)):
             return None
         fits = dims.at_least(length - end)
-        if not fits and not self._can_check():
+        if not fits and not (may_check and self._can_check()):
             return None
         # Without steps the two bounds are equal; without an upper one the lower must be as high.
         is_last = end == length and self._share(hi) >= 0

@@ -262,6 +262,49 @@ def test_loops_in_loops():
     assert ports(graph)[0][0] == 1
 
 
+@pytest.mark.parametrize("shift", [0, 1, -1])
+def test_an_inner_loop_reads_the_row_that_the_loop_around_has(shift):
+    steps = m.shape[0] - shift if shift > 0 else m.shape[0]
+    final = fori_loop(
+        0,
+        steps,
+        lambda i, k: fori_loop(0, m.shape[1], lambda j, e: pt.sin(e + m[i + shift, j]), k),
+        s,
+    )
+    graph = left([final], [m, s], [np.arange(6.0).reshape(3, 2), 0.6])
+    # Row -1 is the last one; where i - 1 begins there, no slice has the rows.
+    # The matrix stays for its shape.
+    assert ports(graph) == ([(1, 1), (1, 0)] if shift >= 0 else [(0, 1), (0, 2)])
+
+
+def test_an_inner_loop_that_takes_no_step_reads_no_row():
+    # Three steps of the outer loop, and m may have fewer rows: only a step of the inner loop would tell.
+    final = fori_loop(
+        0, 3, lambda i, k: fori_loop(0, m.shape[1], lambda j, e: pt.sin(e + m[i, j]), k), s
+    )
+    graph = left([final], [m, s], [np.ones((2, 0)), 0.6])
+    assert ports(graph)[0] == (0, 1)
+
+
+def test_loops_in_loops_in_loops():
+    t = pt.dtensor3("t")
+
+    def row(i, j):
+        return lambda k, e: pt.sin(e + t[i, j, k])
+
+    final = fori_loop(
+        0,
+        t.shape[0],
+        lambda i, d: fori_loop(
+            0, t.shape[1], lambda j, e: fori_loop(0, t.shape[2], row(i, j), e), d
+        ),
+        s,
+    )
+    graph = left([final], [t, s], [np.arange(12.0).reshape(2, 3, 2), 0.6])
+    # That a row is as long as the rows of t is not known in the step.
+    assert ports(graph) == [(1, 1), (0, 2), (0, 2)]
+
+
 @pytest.mark.parametrize("truncate", [-1, 2])
 def test_derivatives(truncate):
     """Those of JAX, of the program before and after; none of them scatters."""

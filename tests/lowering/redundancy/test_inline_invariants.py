@@ -246,7 +246,7 @@ def test_what_an_inner_loop_passes_on():
         return (d + r, e), e
 
     final, ys = scan(outer, (s, a), x)
-    assert ports(inlined([*final, ys])) == [(1, 1, 3, 0), (1, 1, 1, 0)]
+    assert ports(inlined([*final, ys])) == [(1, 1, 2, 0), (1, 1, 1, 0)]
 
 
 # -- programs ----------------------------------------------------------------------------------------

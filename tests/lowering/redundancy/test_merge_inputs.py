@@ -129,7 +129,7 @@ def test_loops_in_loops():
         return p + q * r, (ys, zs)
 
     final, ys = scan(outer, s, x)
-    assert merged([final, *ys]) == [(1, 1, 2, 1), (1, 1, 0, 1)]
+    assert merged([final, *ys]) == [(1, 1, 1, 1), (1, 1, 0, 1)]
 
 
 def test_nothing_to_merge():

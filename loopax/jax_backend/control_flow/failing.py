@@ -1,0 +1,41 @@
+"""A step or a branch that raises while JAX traces it, and that may never run.
+
+JAX traces both branches, and one step of a loop that takes none: an index behind the end of an array whose
+length is known then raises, though the program does not. What raises is replaced by what gives no numbers
+(`no_number`), with a check that fails where it runs after all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.ir import LoopaxError
+from loopax.jax_backend.staging.checked import Failure, check_when_run
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.values.generators import is_key
+
+# What an op may raise of its operands, here as in PyTensor.
+RAISED = (IndexError, ValueError, ArithmeticError, AssertionError)
+
+
+def is_of_program(error: Exception) -> bool:
+    """Whether the program itself raises ``error``, and not JAX or loopax because of what is traced."""
+    ours = isinstance(error, LoopaxError | jax.errors.JAXTypeError | jax.errors.JAXIndexError)
+    return isinstance(error, RAISED) and not ours
+
+
+def without_numbers(site: Site, like: Any, error: Exception, ok: Any = False) -> Any:
+    """``like``, a pytree of arrays, where ``ok``; else no numbers, and a check that fails."""
+    ok = jnp.asarray(ok)
+
+    def hidden(x: Any) -> Any:
+        if is_key(x):
+            return x
+        return jnp.where(ok, x, no_number(x.dtype))
+
+    failure = Failure(type(error), str(error))
+    return check_when_run(site.context, jax.tree.map(hidden, like), ok, failure)

@@ -1,0 +1,43 @@
+"""A program in JAX, in native code run as Python, and in PyTensor: one result."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+import pytensor
+
+from loopax import jaxify
+from tests.compare import FAST_RUN
+from tests.numba_backend.interpreted import InterpretedFunction
+
+NATIVE = InterpretedFunction.backend_name  # native code that nothing has compiled
+
+
+def in_both(
+    inputs: Sequence[Any],
+    outputs: Any,
+    values: Sequence[Any],
+    expected: Any = None,
+    *,
+    rtol: float = 1e-10,
+    pytensor_mode: Any = FAST_RUN,
+) -> Any:
+    """The value of ``outputs``, a variable or a list, in which all agree, ``expected`` where it is given.
+
+    JAX's checks raise. Without a ``pytensor_mode``, PyTensor is left out: for what only we have right.
+    """
+    found = [
+        jaxify(inputs, outputs, checks="raise")(*values),
+        jaxify(inputs, outputs, backend=NATIVE)(*values),
+    ]
+    if pytensor_mode is not None:
+        run = pytensor.function(list(inputs), outputs, mode=pytensor_mode, on_unused_input="ignore")
+        found.append(run(*values))
+    if expected is not None:
+        found.append(expected)
+    for other in found[1:]:
+        jax.tree.map(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=1e-13), found[0], other
+        )
+    return found[0]
