@@ -20,7 +20,7 @@ from loopax.ir.errors import (
     UnsupportedOpError,
 )
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, set_default_precision
-from loopax.numba_backend import NUMBA, NumbaFunction
+from loopax.numba_backend import NUMBA, NumbaFunction, clear_cache
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
 
@@ -57,6 +57,7 @@ __all__ = [
     "StatefulFunctionError",
     "TracedFunction",
     "UnsupportedOpError",
+    "clear_cache",
     "cond",
     "explain",
     "filter",

@@ -15,6 +15,8 @@ _QUICK = {"cxx": "", "mode": "FAST_COMPILE"}
 
 # Most tests of JAX look at what XLA is given, and compile little; those of native code ask for it.
 os.environ.setdefault("LOOPAX_LOOPS", "xla")
+# Nothing comes from the disk, where an earlier state of this code may have written it.
+os.environ["LOOPAX_CACHE_DIR"] = ""
 
 
 def pytest_configure(config):

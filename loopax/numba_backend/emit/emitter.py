@@ -150,7 +150,8 @@ class Emitter(Storage):
     def define(self, inner: Emitter) -> None:
         """Make the function that ``inner`` has written a global of this one."""
         self.functions += [*inner.functions, inner.source]
-        function = inner.source.function({**inner.namespace, **self.namespace})
+        namespace = {**inner.namespace, **self.namespace}
+        function = inner.source.function(namespace, {**inner.keys, **self.keys})
         self.namespace[inner.source.name] = compiled(function)
         self.by_python += inner.by_python
         self.is_cacheable &= inner.is_cacheable

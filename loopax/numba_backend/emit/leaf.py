@@ -61,7 +61,7 @@ def leaf(site: Site, *values: Any) -> Any:
     if converted is None:
         return object_mode(site, *values)
     native, key = converted
-    function = emit.bind(native, "op")
+    function = emit.bind(native, "op", key)
     emit.is_cacheable &= key is not None
     destroyed = {k for places in node.op.destroy_map.values() for k in places}
     args = []

@@ -264,7 +264,7 @@ def _by_pytensor(
 ) -> list[str]:
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
     native, key = numba_funcify_and_cache_key(op, node=node)
-    function = emit.bind(native, "scalar")
+    function = emit.bind(native, "scalar", key)
     emit.is_cacheable &= key is not None
     call = f"{function}({', '.join(operands)})"
     if len(outs) == 1:

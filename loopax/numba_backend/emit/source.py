@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,12 +98,18 @@ class Source:
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
-    def function(self, namespace: dict[str, Any]) -> Any:
-        """The function, with ``namespace`` for its globals. Its source is in ``__source__``."""
+    def function(self, namespace: dict[str, Any], keys: Mapping[str, str] | None = None) -> Any:
+        """The function, with ``namespace`` for its globals.
+
+        Its source is in ``__source__``, in ``__keys__`` what stands for globals in the key of the cache.
+        """
         from pytensor.link.numba.cache import compile_numba_function_src
 
         # Numba loads a function from its cache by the module that its globals name.
-        return compile_numba_function_src(str(self), self.name, {"__name__": __name__, **namespace})
+        namespace = {"__name__": __name__, **namespace}
+        function: Any = compile_numba_function_src(str(self), self.name, namespace)
+        function.__keys__ = dict(keys or {})
+        return function
 
 
 def tuple_of(names: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from loopax.ir.lock import TRACING
+from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.storage import LONGEST
@@ -70,7 +71,8 @@ class Variants:
                 pairs = zip(self.axes, key, strict=True)
                 sizes = {axis: n for axis, n in pairs if n is not None}
                 emit = self._sized(sizes) if sizes else self._general
-                self._made[key] = compiled(emit.source.function(emit.namespace))
+                self._made[key] = compiled(emit.source.function(emit.namespace, emit.keys))
+                keep_on_disk(self._made[key])
             if len(self.found) >= _REMEMBERED:
                 self.found.clear()
             self.found[lengths] = self._made[key]

@@ -27,6 +27,7 @@ class Writer:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.namespace: dict[str, Any] = {"np": np, **FUNCTIONS}
+        self.keys: dict[str, str] = {}  # of globals, for the cache on disk
         self.scopes = Scopes()
 
     def mark(self) -> Any:
@@ -89,10 +90,12 @@ class Writer:
         scopes.blocks[frame.block].known[expression] = name
         return name
 
-    def bind(self, thing: Any, hint: str) -> str:
-        """A global of the function, for what has no source."""
+    def bind(self, thing: Any, hint: str, key: str | None = None) -> str:
+        """A global of the function, for what has no source; things of equal ``key`` are equal."""
         name = self.source.fresh(hint)
         self.namespace[name] = thing
+        if key is not None:
+            self.keys[name] = key
         return name
 
     def assign(self, names: Sequence[str], values: Sequence[str]) -> None:

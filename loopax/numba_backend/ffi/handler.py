@@ -11,9 +11,11 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
+from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.numba_backend.ffi.failures import OTHER_SHAPE, SYMBOL
 
@@ -46,6 +48,7 @@ def handler(
     inputs: Sequence[ArrayType],
     outputs: Sequence[ArrayType],
     mapped: Sequence[Sequence[bool]] = (),
+    key: str | None = None,
 ) -> Any:
     """``function`` as a C function of the address of a call frame, which returns 0 or an XLA error.
 
@@ -59,18 +62,20 @@ def handler(
     mapped
         For each axis of a batch, the first one first, whether the inputs have it. The function is called
         for each element; all outputs have these axes.
+    key
+        Of its code on disk, if it may be kept there; see `content_key`.
 
     Returns
     -------
     Numba's ``CFunc``, to be kept for as long as XLA may call it.
     """
-    signature = tuple(t.native for t in inputs)
-    function.compile(signature)
-    compiled = function.overloads[signature]
 
     @intrinsic
     def run(typing_context: Any, frame: Any) -> Any:
         def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            types_taken = tuple(t.native for t in inputs)
+            function.compile(types_taken)
+            compiled = function.overloads[types_taken]
             context.add_linking_libs([compiled.library])
             return _Writer(context, builder, args[0], compiled, inputs, outputs, mapped).write()
 
@@ -79,7 +84,11 @@ def handler(
     def program(frame: int) -> int:
         return run(frame)
 
-    return numba.cfunc(types.int64(types.int64), nopython=True)(program)
+    made = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
+    if key is not None and is_possible():
+        made._cache = CodeCache(key)
+    made.compile()
+    return made
 
 
 class _Writer:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 import uuid
 from collections.abc import Sequence
-from importlib.metadata import version
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 from numba.core.errors import NumbaError
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -21,6 +16,7 @@ from loopax.ir.lock import TRACING
 from loopax.lowering import NATIVE_PASSES, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
+from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import compile_program
 from loopax.numba_backend.ffi.handler import ArrayType, handler
 
@@ -88,43 +84,15 @@ class KernelCode:
         with TRACING:
             lengths = tuple(shapes[k][axis] for k, axis in self._variants.axes)
             function = self._variants.find(lengths)
-            name = self._name(function, mapped)
+            key = content_key(function.py_func, self._inputs, self._outputs, mapped)
+            name = f"loopax_{key or uuid.uuid4().hex}"
             if name not in _HANDLERS:
                 try:
-                    _HANDLERS[name] = handler(function, self._inputs, self._outputs, mapped)
+                    _HANDLERS[name] = handler(function, self._inputs, self._outputs, mapped, key)
                 except NumbaError as error:
                     said = f"Numba cannot compile a program for JAX: {error}"
                     raise UnsupportedOpError(said, [said]) from error
             return name, _HANDLERS[name].address
-
-    def _name(self, function: Any, mapped: Sequence[Sequence[bool]]) -> str:
-        parts = [
-            *map(version, ("loopax", "pytensor", "numba")),
-            function.py_func.__source__,
-            repr((self._inputs, self._outputs, mapped)),
-        ]
-        digest = hashlib.sha256("\n".join(parts).encode())
-        for key, value in sorted(function.py_func.__globals__.items()):
-            if key in _SOURCE_NAMES:
-                continue
-            digest.update(key.encode())
-            digest.update(_content(value))
-        return f"loopax_{digest.hexdigest()[:32]}"
-
-
-_SOURCE_NAMES = {"__name__", "__builtins__", "__source__", "__file__"}
-
-
-def _content(value: Any) -> bytes:
-    """What a global of native code is, for the hash of the code."""
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {value.shape}".encode() + value.tobytes()
-    if isinstance(value, ModuleType):
-        return value.__name__.encode()
-    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
-    if module in sys.modules and getattr(sys.modules[module], str(name), None) is value:
-        return f"{module}.{name}".encode()  # a name that many have, as in a closure, says nothing
-    return uuid.uuid4().bytes  # what nothing is known of is like nothing else
 
 
 def is_array(v: Variable) -> bool:

@@ -1,0 +1,1 @@
+"""Native code on disk, so that a second process does not compile it again."""

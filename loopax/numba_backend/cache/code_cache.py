@@ -1,0 +1,67 @@
+"""A cache as Numba asks it: for a function's types, what the compiler made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+from collections.abc import Iterator
+from itertools import count
+from typing import Any
+
+from numba.core import compiler, serialize
+from numba.core.bytecode import FunctionIdentity
+from numba.core.caching import NullCache
+
+from loopax.numba_backend.cache import folder
+from loopax.numba_backend.cache.content import content_key
+
+
+class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
+    """Native code on disk, for one function by its `content_key`.
+
+    It takes the place of the cache in a dispatcher or a C function of Numba's, of which none has a public
+    way to it: Numba's own keeps code by the file that a function is in, and ours are in none.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """What was compiled for ``signature``, or None."""
+        key = self._entry(signature)
+        data = folder.read(key)
+        if data is None:
+            return None
+        target_context.refresh()
+        try:
+            return compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
+        except Exception:  # whatever is wrong with it, it is compiled anew
+            folder.remove(key)
+            return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep what was compiled, unless there are addresses of this process in it."""
+        if not compiled.lifted and not compiled.library.has_dynamic_globals:
+            folder.write(self._entry(signature), serialize.dumps(compiled._reduce()))
+
+    def _entry(self, signature: Any) -> str:
+        types = hashlib.sha256(str(signature).encode()).hexdigest()
+        return f"{self._key}-{types[:16]}"
+
+
+def keep_on_disk(dispatcher: Any) -> None:
+    """Give a function that Numba is to compile a cache on disk, where its content is known."""
+    key = content_key(dispatcher.py_func)
+    if key is not None and is_possible():
+        dispatcher._cache = CodeCache(key)
+
+
+def is_possible() -> bool:
+    """Whether code of another process can be loaded into this one.
+
+    Numba numbers the functions of a process, and their symbols with them, so that code from the disk may
+    have the symbols of other functions: https://github.com/numba/numba/issues/10486. PyTensor gives them
+    random numbers, from 3.3 on.
+    """
+    numbers: Iterator[int] = FunctionIdentity._unique_ids
+    return not isinstance(numbers, count)
