@@ -1,6 +1,7 @@
 """loopax: PyTensor programs as JAX programs, and as native code."""
 
 import warnings
+from importlib import import_module
 from typing import Any
 
 from loopax import lowering, numba_backend, pytensor_modes
@@ -40,6 +41,8 @@ def __getattr__(name: str) -> Any:
             stacklevel=2,
         )
         return PaddedArray
+    if name == "pymc":  # imported when it is asked for: it imports PyMC
+        return import_module("loopax.pymc")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -154,6 +154,11 @@ class LinkedProgram:
         for (cell, t, before), x in zip(self._results, values, strict=True):
             cell[0] = stored(x, t, before and before[0])
 
+    @property
+    def jit_fn(self) -> Any:
+        """The native function as PyTensor's Numba linker has it: of arguments and shared values."""
+        return self.function.compiled
+
     def _link_after_fork(self) -> None:
         """Where what runs the program does not survive a fork, go on with what does."""
         other = self._backend.after_fork

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 from pytensor.compile.executor import Function
@@ -33,7 +34,8 @@ def jaxify(
     fn
         One of: a list of input variables (or ``In``), followed by ``outputs``; a plain Python
         function of PyTensor variables, traced on its first call for each structure, dtype and rank; a
-        compiled ``pytensor.function``, read as its mode's rewrites left it; a ``FunctionGraph``.
+        compiled ``pytensor.function``, read as its mode's rewrites left it; a ``FunctionGraph``; a PyMC
+        model, of which it gives the log-density, as `loopax.pymc.logp` does.
     outputs
         With a list of inputs: one variable, or a list, tuple or dict of them, nested as you like. The
         callable returns arrays in the same structure.
@@ -86,12 +88,28 @@ def jaxify(
     >>> jaxify([x], (x**2).sum(), backend="numba")([1.0, 2.0])
     array(5.)
     """
+    if _is_pymc_model(fn):
+        if not (outputs is updates is givens is name is None):
+            raise TypeError(
+                "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
+                "givens or name. For other variables of it: jaxify(model.value_vars, outputs)."
+            )
+        options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
+        return import_module("loopax.pymc").logp(fn, backend=backend, **options)
     chosen = backend_named(backend)
     build = Builder(chosen, chosen.options(jit, on_missing, checks=checks, loops=loops))
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)
     return build(read(fn, outputs, updates, givens, name))
+
+
+def _is_pymc_model(fn: Any) -> bool:
+    """Whether ``fn`` is a model, without importing PyMC."""
+    names = {"Model", "BaseModel"}
+    return any(
+        c.__name__ in names and c.__module__.startswith("pymc.model") for c in type(fn).__mro__
+    )
 
 
 def read(

@@ -25,7 +25,8 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 # What the modules of a folder may import of loopax. TOP may import all of it: the modules beside
-# the folders (__init__, transpile, explaining, __main__), and the demo, written as a user's program.
+# the folders (__init__, transpile, explaining, __main__), the door for PyMC, and the demo, written as a
+# user's program.
 LAYERS = {
     "ir": {"ir"},
     "frontend": {"frontend", "ir"},
@@ -37,16 +38,22 @@ LAYERS = {
 }
 # Where the two backends meet: who imports what, beside its layers.
 BRIDGE = ("loopax.jax_backend.kernels", "loopax.numba_backend.ffi")
-TOP = {"", "demo"}
+TOP = {"", "demo", "pymc"}
 
 # Who may import a target. pytensor.link.<target> imports the target, so it counts as one.
 TARGETS = {
-    "jax": {"loopax.jax_backend", "loopax.frontend.loops.trees", "loopax.demo"},
+    "jax": {
+        "loopax.jax_backend",
+        "loopax.frontend.loops.trees",
+        "loopax.demo",
+        "loopax.pymc.blackjax_loop",
+    },
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
     "numba": {"loopax.numba_backend", "loopax.demo"},
     "llvmlite": {"loopax.numba_backend"},
     "pytensor.link.numba": {"loopax.numba_backend"},
+    "pymc": {"loopax.pymc"},
 }
 
 # A name that says nothing about what is in the file collects everything.
@@ -188,22 +195,31 @@ def test_a_circle_is_seen(source: str) -> None:
 
 
 USED = """
-import pkgutil, sys
+import sys
+from pathlib import Path
 import numpy as np, pytensor.tensor as pt
 import loopax
 
 x = pt.vector("x")
 for options in {"loops": "xla"}, {"loops": "native"}, {"backend": "numba"}:
     loopax.jaxify([x], 2 * x, **options)(np.ones(2))
-every = {m.name for m in pkgutil.walk_packages(loopax.__path__, "loopax.")}
+root = Path(loopax.__file__).parent
+files = [p.relative_to(root.parent).with_suffix("") for p in root.rglob("*.py")]
+every = {".".join(p.parts).removesuffix(".__init__") for p in files}
 print(*sorted(every - set(sys.modules)))
 """
-# What is imported when it is asked for: a program of its own, and PyTensor's mode NUMBA.
+# What is imported when it is asked for: a program of its own, PyTensor's mode NUMBA, and PyMC's door.
 ON_DEMAND = {
     "loopax.__main__",
+    "loopax.demo",
     "loopax.demo.nile",
     "loopax.demo.picture",
+    "loopax.numba_backend.callable.array_function",
     "loopax.numba_backend.pytensor_mode.conversions",
+    "loopax.pymc",
+    "loopax.pymc.blackjax_loop",
+    "loopax.pymc.log_density",
+    "loopax.pymc.sampling",
 }
 
 

@@ -67,6 +67,7 @@ class NumbaFunction(ProgramFunction):
 
         arguments = self._arguments = Arguments(self.program, TARGET)
         self._of_all: Any = None
+        self._compiled: Any = None
         with TRACING:
             part = self._part = early_part(self.program)
             graph = self.program.graph if part is None else part.rest
@@ -91,6 +92,37 @@ class NumbaFunction(ProgramFunction):
         what was written last.
         """
         return self._native.source
+
+    @property
+    def compiled(self) -> Any:
+        """The native function itself, made by Numba, for native code of yours to call.
+
+        It takes an array for each input and then for each shared variable, 0-d ones as arrays too, and
+        does not look whether they fit. It returns a tuple: all arrays that the program returns, without
+        their structure, in the order of ``jax.tree.leaves``, and then the next values of what it updates.
+
+        Examples
+        --------
+        >>> import numba, numpy as np, pytensor.tensor as pt
+        >>> from loopax import jaxify
+        >>> x = pt.dvector("x")
+        >>> square = jaxify([x], {"value": (x**2).sum()}, backend="numba").compiled
+        >>> @numba.njit
+        ... def total(rows):
+        ...     result = 0.0
+        ...     for row in rows:
+        ...         (value,) = square(row)
+        ...         result += value.item()
+        ...     return result
+        >>> total(np.eye(3))
+        3.0
+        """
+        from loopax.numba_backend.callable.array_function import compiled_array_function
+
+        with TRACING:
+            if self._compiled is None:
+                self._compiled = compiled_array_function(self.program.graph, self.__name__)
+        return self._compiled
 
     def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.

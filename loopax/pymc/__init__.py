@@ -1,0 +1,21 @@
+"""PyMC's models: log-densities in JAX and in native code, and samplers that call these. The extra ``pymc``.
+
+logp(model)            the log-density as a function of a point; `loopax.jaxify` of a model is the same
+sample(model)          pm.sample, with what it compiles compiled by loopax
+nutpie_model(model)    a model for nutpie.sample, as two C functions
+installed()            the same for calls of PyMC's samplers that you write yourself
+"""
+
+_NEEDS = "loopax.pymc needs PyMC 6, and that Python 3.12 or later: pip install 'loopax[pymc]'."
+
+try:
+    import pymc
+except ImportError as error:
+    raise ImportError(_NEEDS) from error
+if int(pymc.__version__.partition(".")[0]) < 6:
+    raise ImportError(f"{_NEEDS} Here is PyMC {pymc.__version__}.")
+
+from loopax.pymc.log_density import LogDensity, logp  # noqa: E402
+from loopax.pymc.sampling import installed, nutpie_model, sample  # noqa: E402
+
+__all__ = ["LogDensity", "installed", "logp", "nutpie_model", "sample"]

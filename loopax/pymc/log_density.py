@@ -1,0 +1,232 @@
+"""`logp`: the log-density of a model as a function of a point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+from pymc.pytensorf import rewrite_pregrad
+from pymc.util import get_default_varnames
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.tensor.type import TensorType
+
+from loopax import frontend
+from loopax.builders import Builder
+from loopax.calling import DEFAULT, backend_named
+from loopax.ir.errors import LoopTypeError
+from loopax.transforms import vmap
+
+
+class LogDensity:
+    """The log-density of a model on its unconstrained space, made by `logp`.
+
+    Called with a point, a dict by the names of the model's value variables, or with these as keywords. In
+    JAX its calls are traced as those of what `loopax.jaxify` returns. Data are read at every call.
+
+    Attributes
+    ----------
+    model
+        The model.
+    backend
+        ``"jax"`` or ``"numba"``.
+    names
+        Those of the value variables, in the order in which `flatten` joins them.
+    """
+
+    def __init__(
+        self, model: Any, backend: str, jacobian: bool, options: Mapping[str, Any]
+    ) -> None:
+        self.model, self.backend = model, backend
+        self._variables = list(model.value_vars)
+        self.names = [v.name for v in self._variables]
+        self._options = dict(options)
+        self._graph = checked_by_value(model, [model.logp(jacobian=jacobian)])[0]
+        self._value = self._jaxified(self._graph, f"logp of {model.name or 'the model'}")
+
+    def __call__(self, *point: Any, **values: Any) -> Any:
+        return self._value(**self._named(point, values))
+
+    def value_and_gradient(self, *point: Any, **values: Any) -> tuple[Any, dict[str, Any]]:
+        """The log-density and its gradient, a dict by the names of the variables that are floats."""
+        value, slopes = self._both(**self._named(point, values))
+        return value, slopes
+
+    def gradient(self, *point: Any, **values: Any) -> dict[str, Any]:
+        """The gradient, a dict by the names of the variables that are floats."""
+        return self.value_and_gradient(*point, **values)[1]
+
+    def initial_point(self, seed: Any = None) -> dict[str, np.ndarray]:
+        """The point from which PyMC starts."""
+        return self.model.initial_point(seed)
+
+    @cached_property
+    def ravel(self) -> Any:
+        """The log-density as a function of one vector, what `flatten` makes of a point.
+
+        It is what `loopax.jaxify` returns: ``loopax.grad`` and JAX's transformations take it.
+        """
+        shapes = self._shapes
+        size = sum(int(np.prod(s)) for s in shapes)
+        vector = TensorType(pytensor.config.floatX, (size,))("point")
+        parts = zip(self._variables, self._split(vector), shapes, strict=True)
+        replace = {v: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
+        value = clone_replace([self._graph], replace, rebuild_strict=False)[0]
+        return self._built([vector], value, self._value.__name__)
+
+    def flatten(self, point: Mapping[str, Any]) -> np.ndarray:
+        """The values of a point, one after the other, in one vector."""
+        ordered = self._named((point,), {})
+        return np.concatenate([np.ravel(ordered[n]) for n in self.names]).astype(
+            pytensor.config.floatX
+        )
+
+    def unflatten(self, vector: Any) -> dict[str, Any]:
+        """The point that `flatten` made ``vector`` of. Values of variables that are no floats are cast."""
+        parts = zip(self._variables, self._split(vector), self._shapes, strict=True)
+        return {v.name: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
+
+    def constrain(self, draws: Mapping[str, Any]) -> dict[str, Any]:
+        """The variables of the model, those transformed back and deterministics too, at a point.
+
+        Parameters
+        ----------
+        draws
+            A point; or points, along any number of leading axes that all values have, such as chains and
+            draws.
+
+        Returns
+        -------
+        A dict by name, with the same leading axes.
+        """
+        values = [self._named((draws,), {})[n] for n in self.names]
+        extra = {np.ndim(x) - v.type.ndim for x, v in zip(values, self._variables, strict=True)}
+        if len(extra) > 1 or min(extra, default=0) < 0:
+            shapes = {n: np.shape(x) for n, x in zip(self.names, values, strict=True)}
+            raise LoopTypeError(
+                f"Draws have equal leading axes, before those of each variable; got {shapes}, where a "
+                f"point has {dict(zip(self.names, self._shapes, strict=True))}."
+            )
+        n = extra.pop() if extra else 0
+        if n == 0:
+            return self._constrained(*values)
+        lead = np.shape(values[0])[:n]
+        rows = [x.reshape((-1, *np.shape(x)[n:])) for x in map(_as_array, values)]
+        outs = self._batched(*rows)
+        return {name: x.reshape((*lead, *np.shape(x)[1:])) for name, x in outs.items()}
+
+    def __getstate__(self) -> dict[str, Any]:
+        cached = {k for k, v in vars(type(self)).items() if isinstance(v, cached_property)}
+        return {k: v for k, v in self.__dict__.items() if k not in cached}
+
+    def __repr__(self) -> str:
+        point = ", ".join(
+            f"{v.name}: {v.type.dtype}{list(s)}"
+            for v, s in zip(self._variables, self._shapes, strict=True)
+        )
+        return f"{type(self).__name__}({point}, backend={self.backend!r})"
+
+    @cached_property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        start = self.initial_point(0)
+        return [np.shape(start[n]) for n in self.names]
+
+    @cached_property
+    def _both(self) -> Any:
+        floats = [v for v in self._variables if v.type.dtype.startswith("float")]
+        value = rewrite_pregrad(self._graph)
+        slopes = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
+        named = {v.name: g for v, g in zip(floats, slopes, strict=True)}
+        return self._jaxified((value, named), f"gradient of {self._value.__name__}")
+
+    @cached_property
+    def _constrained(self) -> Any:
+        variables = get_default_varnames(
+            self.model.unobserved_value_vars, include_transformed=False
+        )
+        return self._jaxified({v.name: v for v in variables}, "constrain")
+
+    @cached_property
+    def _batched(self) -> Any:
+        return vmap(self._constrained)
+
+    def _named(self, point: tuple[Any, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+        if not point:
+            return dict(values)
+        if len(point) == 1 and isinstance(point[0], Mapping) and not values:
+            return dict(point[0])
+        named = ", ".join(f"{n!r}: ..." for n in self.names)
+        raise TypeError(
+            f"The log-density takes a point, by name: f({{{named}}}), such as f(f.initial_point()). It "
+            "takes one vector as f.ravel(f.flatten(point))."
+        )
+
+    def _split(self, vector: Any) -> list[Any]:
+        ends = np.cumsum([int(np.prod(s)) for s in self._shapes]).tolist()
+        return [vector[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+    def _jaxified(self, outputs: Any, name: str) -> Any:
+        return self._built(self._variables, outputs, name)
+
+    def _built(self, inputs: Any, outputs: Any, name: str) -> Any:
+        return built(inputs, outputs, name, self.backend, self._options)
+
+
+def logp(
+    model: Any = None, *, backend: str = DEFAULT, jacobian: bool = True, **options: Any
+) -> LogDensity:
+    """The log-density of a PyMC model, as a function of JAX or of native code.
+
+    A parameter out of its domain gives minus infinity, as in PyMC, unless the model has
+    ``check_bounds=False``.
+
+    Parameters
+    ----------
+    model
+        The model; in a ``with`` block of one, that.
+    backend
+        As for `loopax.jaxify`.
+    jacobian
+        Whether the transformations of the variables count.
+    options
+        ``jit``, ``on_missing``, ``checks`` and ``loops``, as for `loopax.jaxify`.
+
+    Examples
+    --------
+    >>> import jax, pymc as pm, loopax.pymc
+    >>> with pm.Model() as model:
+    ...     x = pm.Normal("x", 0.0, 2.0)
+    ...     size = pm.HalfNormal("size", 1.0)
+    >>> f = loopax.pymc.logp(model)
+    >>> point = {"x": 1.0, "size_log__": 0.5}
+    >>> abs(f(point) - model.compile_logp()(point)) < 1e-12
+    Array(True, dtype=bool)
+    >>> sorted(f.gradient(point)), sorted(f.constrain(point)), f.ravel(f.flatten(point)) == f(point)
+    (['size_log__', 'x'], ['size', 'x'], Array(True, dtype=bool))
+    """
+    return LogDensity(pm.modelcontext(model), backend, jacobian, options)
+
+
+def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
+    """With minus infinity in the place of PyMC's checks of parameters, or without: as PyMC compiles it."""
+    check = (
+        "local_check_parameter_to_ninf_switch"
+        if model.check_bounds
+        else "local_remove_check_parameter"
+    )
+    return rewrite_graph(clone_replace(outputs), include=("canonicalize_db", check))
+
+
+def built(inputs: Any, outputs: Any, name: str, backend: str, options: Mapping[str, Any]) -> Any:
+    chosen = backend_named(backend)
+    asked = {"jit": True, "on_missing": "callback", **options}
+    build = Builder(chosen, chosen.options(**asked))
+    return build(frontend.read_variables(inputs, outputs, name=name))
+
+
+def _as_array(x: Any) -> Any:
+    return x if hasattr(x, "reshape") else np.asarray(x)

@@ -1,0 +1,213 @@
+"""Samplers of PyMC's models, that call what loopax compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from threading import RLock
+from typing import Any
+
+import pymc as pm
+
+from loopax.calling import backend_named
+from loopax.pymc.blackjax_loop import inference_loop
+from loopax.pymc.log_density import built, checked_by_value
+from loopax.pytensor_modes import MODES
+
+_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
+_OF_JAX = ("numpyro", "blackjax")
+_INSTALLING = RLock()  # what `installed` changes is seen by all threads
+
+
+def sample(
+    model: Any = None,
+    sampler: str | None = None,
+    *,
+    backend: str | None = None,
+    draws: int = 1000,
+    tune: int = 1000,
+    chains: int = 4,
+    seed: Any = None,
+    progress: bool = True,
+    log_likelihood: bool = False,
+    **options: Any,
+) -> Any:
+    """Draws from the posterior of a PyMC model, by ``pm.sample``, with what it compiles compiled by loopax.
+
+    Parameters
+    ----------
+    model
+        The model; in a ``with`` block of one, that.
+    sampler
+        ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the only
+        one that has steps for discrete variables. None is nutpie where it is installed, else PyMC's own.
+    backend
+        ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as an
+        operation of JAX. ``"jax"``: the default of these two, and possible for PyMC's own.
+    draws, tune, chains
+        As ``pm.sample`` has them.
+    seed
+        Its ``random_seed``.
+    progress
+        Its ``progressbar``. BlackJAX has none.
+    log_likelihood
+        Whether to add the log-likelihood of each observation.
+    options
+        More of ``pm.sample``. Chains of numpyro and blackjax run side by side in one program, unless
+        ``nuts={"chain_method": ...}`` says something else.
+
+    Returns
+    -------
+    What ``pm.sample`` returns: a tree of data sets, with coordinates, deterministics and the statistics of
+    the sampler.
+
+    Raises
+    ------
+    ImportError
+        The sampler is not installed.
+    ValueError
+        There is no such sampler, or the sampler does not take the backend.
+
+    Examples
+    --------
+    >>> import pymc as pm, loopax.pymc
+    >>> with pm.Model():
+    ...     x = pm.Normal("x", 3.0, 0.1)
+    ...     trace = loopax.pymc.sample(
+    ...         sampler="pymc", draws=50, tune=50, chains=1, seed=1, progress=False, quiet=True,
+    ...         compute_convergence_checks=False,
+    ...     )
+    >>> bool(abs(trace.posterior["x"].mean() - 3.0) < 0.1)
+    True
+    """
+    model = pm.modelcontext(model)
+    if sampler is None:
+        sampler = "nutpie" if find_spec("nutpie") else "pymc"
+    _refuse_sampler(sampler)
+    chosen = backend or ("jax" if sampler in _OF_JAX else "numba")
+    mode = _mode(chosen)
+    if sampler == "nutpie" and chosen != "numba":
+        raise ValueError(
+            f"nutpie calls native code: sampler='nutpie' goes with backend='numba', got {chosen!r}. For "
+            "JAX take sampler='numpyro' or 'blackjax'."
+        )
+    options = {**options, "draws": draws, "tune": tune, "chains": chains, "random_seed": seed}
+    options |= {"progressbar": progress, "nuts_sampler": sampler}
+    if sampler == "pymc":
+        options["compile_kwargs"] = {"mode": mode, **options.get("compile_kwargs", {})}
+        trace = pm.sample(model=model, **options)
+    else:
+        if sampler in _OF_JAX:
+            options["nuts"] = {"chain_method": "vectorized", **options.get("nuts", {})}
+        with installed(loops="native" if chosen == "numba" else None):
+            trace = pm.sample(model=model, **options)
+    if log_likelihood:
+        kwargs = {"compile_kwargs": {"mode": mode}, "progressbar": False}
+        trace = pm.compute_log_likelihood(trace, model=model, **kwargs)
+    return trace
+
+
+def nutpie_model(model: Any = None, **options: Any) -> Any:
+    """A model for ``nutpie.sample``: log-density, gradient and what is stored of a draw as C functions.
+
+    They are compiled as with ``backend="numba"``. ``.with_data(x=...)`` of the result has other data, and
+    is not compiled again. A parameter out of its domain makes a step that is rejected; sampling goes on.
+
+    Parameters
+    ----------
+    model
+        The model; in a ``with`` block of one, that.
+    options
+        More of ``nutpie.compile_pymc_model``.
+
+    Raises
+    ------
+    ImportError
+        nutpie is not installed.
+    """
+    _refuse_sampler("nutpie")
+    nutpie = import_module("nutpie")
+    with installed():
+        return nutpie.compile_pymc_model(pm.modelcontext(model), backend="numba", **options)
+
+
+@contextmanager
+def installed(loops: str | None = None) -> Iterator[None]:
+    """In the block PyMC's samplers of JAX, and nutpie's compilation for Numba, take loopax's conversion.
+
+    Where ``pymc.sampling.jax`` and ``nutpie.compile_pymc_model`` would have taken PyTensor's: in
+    ``pm.sample(nuts_sampler=...)``, ``sample_numpyro_nuts`` and the like, written by you. It changes
+    functions of these modules, for all threads, and puts them back at the end.
+
+    Parameters
+    ----------
+    loops
+        As for `loopax.jaxify`, in JAX.
+
+    Examples
+    --------
+    >>> import pymc as pm, loopax.pymc
+    >>> with pm.Model() as model:
+    ...     x = pm.Normal("x")
+    >>> with loopax.pymc.installed():
+    ...     f = pm.sampling.jax.get_jaxified_logp(model)
+    >>> f([1.0]) == model.compile_logp()({"x": 1.0})
+    Array(True, dtype=bool)
+    """
+    backend_named("jax").options(True, "callback", loops=loops)  # refuses other words
+    in_jax = import_module("pymc.sampling.jax")
+    changes = [
+        (in_jax, "get_jaxified_logp", partial(_jaxified_logp, loops)),
+        (in_jax, "get_jaxified_graph", partial(_jaxified_graph, loops)),
+        (in_jax, "_blackjax_inference_loop", inference_loop),
+    ]
+    if find_spec("nutpie"):
+        compiling = import_module("nutpie.compile_pymc")
+        functions = partial(_native_functions, compiling._make_functions)
+        changes.append((compiling, "_make_functions", functions))
+    with _INSTALLING:
+        before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+        try:
+            for change in changes:
+                setattr(*change)
+            yield
+        finally:
+            for change in before:
+                setattr(*change)
+
+
+def _jaxified_logp(loops: str | None, model: Any, negative_logp: bool = True) -> Any:
+    """``pymc.sampling.jax.get_jaxified_logp``, where False is what gives the negative."""
+    value = model.logp() if negative_logp else -model.logp()
+    f = _jaxified_graph(loops, model.value_vars, checked_by_value(model, [value]))
+    return lambda x: f(*x)[0]
+
+
+def _jaxified_graph(loops: str | None, inputs: Any = None, outputs: Any = None) -> Any:
+    """``pymc.sampling.jax.get_jaxified_graph``."""
+    return built(list(inputs or ()), list(outputs or ()), "model", "jax", {"loops": loops})
+
+
+def _native_functions(theirs: Any, model: Any, *, mode: str, **options: Any) -> Any:
+    """``nutpie.compile_pymc._make_functions``, whose Numba mode becomes ours."""
+    return theirs(model, mode=_mode("numba") if mode == "NUMBA" else mode, **options)
+
+
+def _mode(backend: str) -> str:
+    modes = {b: mode for mode, b in MODES.items()}
+    if backend not in modes:
+        raise ValueError(f"backend must be one of {tuple(modes)}, got {backend!r}")
+    return modes[backend]
+
+
+def _refuse_sampler(sampler: str) -> None:
+    if sampler not in _SAMPLERS:
+        raise ValueError(f"sampler must be one of {_SAMPLERS}, got {sampler!r}")
+    if sampler != "pymc" and not find_spec(sampler):
+        raise ImportError(
+            f"sampler={sampler!r} needs the package {sampler}, which is not installed: pip install "
+            f"{sampler}. PyMC's own sampler needs nothing more: sampler='pymc'."
+        )

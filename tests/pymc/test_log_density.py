@@ -1,0 +1,139 @@
+"""`loopax.pymc.logp` and ``jaxify(model)``: what PyMC's own functions of a model give."""
+
+import jax
+import numpy as np
+import pytest
+
+import loopax
+from loopax import LoopTypeError, MissingInputError, jaxify
+
+pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
+cloudpickle = pytest.importorskip("cloudpickle")
+
+BOTH = pytest.mark.parametrize("backend", ["jax", "numba"])
+RNG = np.random.default_rng(8)
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model(coords={"slope": ["a", "b"]}) as model:
+        scale = pm.HalfNormal("scale", 1.0)
+        slopes = pm.Normal("slopes", 0.0, scale, dims="slope")
+        x = pm.Data("x", RNG.normal(size=(6, 2)))
+        pm.Deterministic("twice", 2 * slopes, dims="slope")
+        pm.Normal("y", x @ slopes, scale, observed=RNG.normal(size=6))
+    return model
+
+
+@pytest.fixture(scope="module")
+def point():
+    return {"scale_log__": np.array(0.3), "slopes": np.array([0.1, -0.4])}
+
+
+@pytest.fixture(scope="module")
+def densities(model):
+    return {backend: jaxify(model, backend=backend) for backend in ("jax", "numba")}
+
+
+@BOTH
+def test_values_gradients_and_vectors(model, densities, point, backend):
+    f = densities[backend]
+    expected = model.compile_logp(mode="FAST_COMPILE")(point)
+    np.testing.assert_allclose([f(point), f(**point)], expected, rtol=1e-12)
+    value, slopes = f.value_and_gradient(point)
+    by_pymc = model.compile_dlogp(mode="FAST_COMPILE")(point)
+    np.testing.assert_allclose(value, expected, rtol=1e-12)
+    np.testing.assert_allclose(f.flatten(slopes), by_pymc, rtol=1e-10)
+    assert f.names == ["scale_log__", "slopes"]
+
+    vector = f.flatten(point)
+    np.testing.assert_array_equal(vector, [0.3, 0.1, -0.4])
+    np.testing.assert_allclose(f.ravel(vector), expected, rtol=1e-12)
+    np.testing.assert_allclose(loopax.grad(f.ravel)(vector), by_pymc, rtol=1e-10)
+    again = f.unflatten(vector)
+    assert {n: (x.shape, x.dtype) for n, x in again.items()} == {
+        n: (x.shape, x.dtype) for n, x in point.items()
+    }
+
+
+def test_jax_transforms_it(densities, point):
+    f = densities["jax"]
+    slopes = jax.jit(jax.grad(f))(point)
+    np.testing.assert_allclose(slopes["slopes"], f.gradient(point)["slopes"], rtol=1e-10)
+    batch = jax.tree.map(lambda x: np.stack([x, x]), point)
+    assert jax.vmap(f)(batch).shape == (2,)
+
+
+@BOTH
+def test_constrain_keeps_leading_axes(densities, point, backend):
+    f = densities[backend]
+    one = f.constrain(point)
+    assert sorted(one) == ["scale", "slopes", "twice"]
+    np.testing.assert_allclose(one["scale"], np.exp(0.3))
+    draws = {n: np.broadcast_to(x, (2, 3, *x.shape)) for n, x in point.items()}
+    many = f.constrain(draws)
+    assert {n: np.shape(x) for n, x in many.items()} == {
+        "scale": (2, 3),
+        "slopes": (2, 3, 2),
+        "twice": (2, 3, 2),
+    }
+    np.testing.assert_allclose(many["twice"], 2 * draws["slopes"])
+    with pytest.raises(LoopTypeError, match="equal leading axes"):
+        f.constrain({**draws, "scale_log__": np.zeros(3)})
+
+
+@BOTH
+def test_data_are_read_at_every_call(model, densities, point, backend):
+    f, rows = densities[backend], model["x"].get_value()
+    before = f(point)
+    with model:
+        try:
+            pm.set_data({"x": 2 * rows})
+            expected = model.compile_logp(mode="FAST_COMPILE")(point)
+            np.testing.assert_allclose(f(point), expected, rtol=1e-12)
+        finally:
+            pm.set_data({"x": rows})
+    assert f(point) == before
+
+
+@BOTH
+def test_a_parameter_out_of_its_domain_is_minus_infinity(backend):
+    with pm.Model() as model:
+        scale = pm.Normal("scale")
+        pm.Normal("x", 0.0, scale, observed=1.0)
+    assert loopax.pymc.logp(model, backend=backend)({"scale": -1.0}) == -np.inf
+
+
+def test_options_and_the_jacobian(model, point):
+    f = loopax.pymc.logp(model, jacobian=False, loops="xla")
+    expected = model.compile_logp(jacobian=False, mode="FAST_COMPILE")(point)
+    np.testing.assert_allclose(f(point), expected, rtol=1e-12)
+    with model:
+        assert loopax.pymc.logp().model is model
+    with pytest.raises(ValueError, match="loops must be one of"):
+        loopax.pymc.logp(model, loops="fast")
+    with pytest.raises(TypeError, match="takes no outputs"):
+        jaxify(model, model.logp())
+
+
+def test_discrete_variables_have_a_value_and_no_slope():
+    with pm.Model() as model:
+        k = pm.Poisson("k", 3.0)
+        pm.Normal("x", k, 1.0)
+    f = jaxify(model)
+    point = {"k": np.array(2), "x": np.array(0.5)}
+    np.testing.assert_allclose(f(point), model.compile_logp(mode="FAST_COMPILE")(point))
+    assert list(f.gradient(point)) == ["x"]
+    assert f.unflatten(f.flatten(point))["k"].dtype == np.int64
+    np.testing.assert_allclose(f.ravel([2.0, 0.5]), f(point))
+
+
+@BOTH
+def test_words_and_pickles(densities, point, backend):
+    f = densities[backend]
+    assert repr(f) == f"LogDensity(scale_log__: float64[], slopes: float64[2], backend={backend!r})"
+    with pytest.raises(TypeError, match=r"takes a point, by name: .*f\.ravel\(f\.flatten"):
+        f(0.3, np.zeros(2))
+    with pytest.raises(MissingInputError, match="Did you mean 'scale_log__'"):
+        f({"scale": 0.3, "slopes": np.zeros(2)})
+    assert cloudpickle.loads(cloudpickle.dumps(f))(point) == f(point)

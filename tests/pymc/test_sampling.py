@@ -1,0 +1,115 @@
+"""`loopax.pymc.sample` and its kin. What needs a sampler that is not installed is skipped."""
+
+import importlib
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+import loopax
+
+pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
+
+pytestmark = [
+    # numpyro, BlackJAX and what they import use names that JAX is about to drop.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+QUIET = {"seed": 1, "progress": False, "compute_convergence_checks": False}
+ROWS = np.random.default_rng(8).normal(size=(40, 2))
+
+
+def needs(name):
+    return pytest.param(
+        name,
+        marks=[
+            pytest.mark.skipif(not find_spec(name), reason=f"{name} is not installed"),
+            pytest.mark.slow,
+        ],
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    noise = np.random.default_rng(1).normal(size=40)
+    with pm.Model(coords={"slope": ["a", "b"]}) as model:
+        x = pm.Data("x", ROWS)
+        slopes = pm.Normal("slopes", dims="slope")
+        scale = pm.HalfNormal("scale")
+        pm.Deterministic("twice", 2 * slopes, dims="slope")
+        pm.Normal("y", x @ slopes, scale, observed=ROWS @ [1.0, -0.5] + 0.1 * noise)
+    return model
+
+
+@pytest.mark.parametrize("sampler", ["pymc", *map(needs, ("nutpie", "numpyro", "blackjax"))])
+def test_sample(model, sampler):
+    options = {"cores": 1} if sampler == "pymc" else {}
+    trace = loopax.pymc.sample(
+        model, sampler, draws=100, tune=200, chains=2, log_likelihood=True, **QUIET, **options
+    )
+    posterior = trace.posterior
+    np.testing.assert_allclose(posterior["slopes"].mean(("chain", "draw")), [1.0, -0.5], atol=0.1)
+    np.testing.assert_allclose(posterior["twice"], 2 * posterior["slopes"])
+    assert posterior["slopes"].dims == ("chain", "draw", "slope")
+    assert list(posterior.coords["slope"].values) == ["a", "b"]
+    assert posterior.sizes["chain"] == 2 and posterior.sizes["draw"] == 100
+    assert trace.log_likelihood["y"].shape == (2, 100, 40)
+    assert "diverging" in trace.sample_stats and "observed_data" in trace
+
+
+@pytest.mark.parametrize("sampler", [*map(needs, ("numpyro", "blackjax"))])
+def test_native_code_in_samplers_of_jax(model, sampler):
+    options = {"backend": "numba", "draws": 100, "tune": 200, "chains": 2}
+    trace = loopax.pymc.sample(model, sampler, **options, **QUIET)
+    np.testing.assert_allclose(
+        trace.posterior["slopes"].mean(("chain", "draw")), [1.0, -0.5], atol=0.1
+    )
+
+
+@pytest.mark.parametrize("name", [needs("nutpie")])
+def test_nutpie_model(model, name):
+    nutpie = importlib.import_module(name)
+    compiled = loopax.pymc.nutpie_model(model)
+    options = {"draws": 200, "tune": 200, "chains": 2, "seed": 1, "progress_bar": False}
+    slopes = nutpie.sample(compiled, **options).posterior["slopes"]
+    np.testing.assert_allclose(slopes.mean(("chain", "draw")), [1.0, -0.5], atol=0.1)
+    other = nutpie.sample(compiled.with_data(x=2 * ROWS), **options).posterior["slopes"]
+    np.testing.assert_allclose(other.mean(("chain", "draw")), [0.5, -0.25], atol=0.1)
+
+
+def test_installed_takes_and_puts_back(model):
+    in_jax = importlib.import_module("pymc.sampling.jax")
+    theirs = in_jax.get_jaxified_logp, in_jax.get_jaxified_graph, in_jax._blackjax_inference_loop
+    point = {"slopes": np.array([0.1, 0.2]), "scale_log__": np.array(0.3)}
+    expected = model.compile_logp(mode="FAST_COMPILE")(point)
+    with loopax.pymc.installed():
+        assert in_jax.get_jaxified_logp is not theirs[0]
+        np.testing.assert_allclose(in_jax.get_jaxified_logp(model)(list(point.values())), expected)
+        negative = in_jax.get_jaxified_logp(model, negative_logp=False)
+        np.testing.assert_allclose(negative([*point.values()]), -expected)
+        variables = [model["twice"], model["scale"]]
+        outputs = model.replace_rvs_by_values(variables)
+        values = in_jax.get_jaxified_graph(model.value_vars, outputs)(*point.values())
+        np.testing.assert_allclose(values[0], [0.2, 0.4])
+    with pytest.raises(RuntimeError), loopax.pymc.installed(loops="xla"):
+        raise RuntimeError
+    with pytest.raises(ValueError, match="loops must be one of"), loopax.pymc.installed(loops="no"):
+        pass
+    now = in_jax.get_jaxified_logp, in_jax.get_jaxified_graph, in_jax._blackjax_inference_loop
+    assert now == theirs
+
+
+def test_refusals(model, monkeypatch):
+    with pytest.raises(ValueError, match="sampler must be one of"):
+        loopax.pymc.sample(model, "stan")
+    with pytest.raises(ValueError, match="backend must be one of"):
+        loopax.pymc.sample(model, "pymc", backend="torch")
+    monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: None)
+    for sampler in ("nutpie", "numpyro", "blackjax"):
+        with pytest.raises(ImportError, match=f"pip install {sampler}"):
+            loopax.pymc.sample(model, sampler)
+    with pytest.raises(ImportError, match="pip install nutpie"):
+        loopax.pymc.nutpie_model(model)
+    monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
+    with pytest.raises(ValueError, match="goes with backend='numba'"):
+        loopax.pymc.sample(model, "nutpie", backend="jax")
