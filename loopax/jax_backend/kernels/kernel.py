@@ -19,9 +19,10 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.extra_ops import CumOp
 
 from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.inner_gradients import is_float, is_null, pull_back, push_forward, zeros_for
+from loopax.ir.inner_gradients import is_float
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
+from loopax.jax_backend.kernels.derivatives import pulled_back, pushed_forward, with_gradient
 from loopax.jax_backend.staging.frame import CHECKS
 
 Shape = tuple[int, ...]
@@ -176,10 +177,7 @@ class Kernel:
 
     def _with_gradient(self, wrt: tuple[int, ...]) -> Kernel:
         (scalar,) = self.floats
-        y = self.outputs[scalar]
-        chosen = [self.inputs[k] for k in wrt]
-        cotangents = [y.ones_like() if k == scalar else None for k in range(len(self.outputs))]
-        gradient = _complete(chosen, self._pulled_back(wrt, cotangents))
+        graph = with_gradient(self.inputs, self.outputs, scalar, wrt)
 
         def in_jax(*args: Any) -> list[Any]:
             outputs = function_at(self.in_jax, args, wrt)
@@ -196,8 +194,8 @@ class Kernel:
             return [*self.shapes(inputs), *(inputs[k] for k in wrt)]
 
         return Kernel(
-            self.inputs,
-            [*self.outputs, *gradient],
+            graph.inputs,
+            graph.outputs,
             in_jax,
             shapes,
             f"{self.name}_with_gradient",
@@ -205,12 +203,7 @@ class Kernel:
         )
 
     def _pushforward(self, wrt: tuple[int, ...]) -> Kernel:
-        tangents = {k: self.inputs[k].type() for k in wrt}
-        moved = push_forward(
-            self.inputs, self.outputs, [tangents.get(k) for k in range(len(self.inputs))]
-        )
-        outputs = [self.outputs[k] for k in self.floats]
-        new = _complete(outputs, [moved[k] for k in self.floats])
+        graph = pushed_forward(self.inputs, self.outputs, self.floats, wrt)
         n = len(self.inputs)
 
         def in_jax(*args: Any) -> list[Any]:
@@ -222,8 +215,8 @@ class Kernel:
             return [outs[k] for k in self.floats]
 
         return Kernel(
-            [*self.inputs, *tangents.values()],
-            new,
+            graph.inputs,
+            graph.outputs,
             in_jax,
             shapes,
             f"{self.name}_pushforward",
@@ -233,9 +226,7 @@ class Kernel:
         )
 
     def _pullback(self, wrt: tuple[int, ...]) -> Kernel:
-        cotangents = {k: self.outputs[k].type() for k in self.floats}
-        chosen = [self.inputs[k] for k in wrt]
-        arrived = self._pulled_back(wrt, [cotangents.get(k) for k in range(len(self.outputs))])
+        graph = pulled_back(self.inputs, self.outputs, self.floats, wrt)
         n = len(self.inputs)
 
         def in_jax(*args: Any) -> list[Any]:
@@ -243,25 +234,19 @@ class Kernel:
             return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
 
         return Kernel(
-            [*self.inputs, *cotangents.values()],
-            _complete(chosen, arrived),
+            graph.inputs,
+            graph.outputs,
             in_jax,
             lambda inputs: [inputs[k] for k in wrt],
             f"{self.name}_pullback",
             self.policy,
-            linear=len(cotangents),
+            linear=len(self.floats),
             transpose=lambda: self.pushforward(wrt),
         )
 
     def _floats_in_jax(self, *args: Any) -> list[Any]:
         outs = self.in_jax(*args)
         return [outs[k] for k in self.floats]
-
-    def _pulled_back(self, wrt: tuple[int, ...], cotangents: Sequence[Any]) -> list[Any]:
-        arrived = pull_back(self.inputs, self.outputs, cotangents)
-        if any(is_null(arrived[k]) for k in wrt):
-            raise NotImplementedError(f"{self.name} has no derivative in PyTensor")
-        return [arrived[k] for k in wrt]
 
 
 def function_at(
@@ -276,8 +261,3 @@ def function_at(
         return function(*new)
 
     return of_some
-
-
-def _complete(variables: Sequence[Any], derivatives: Sequence[Any]) -> list[Any]:
-    """The derivatives of these variables: zeros where none arrives."""
-    return [zeros_for(v) if d is None else d for v, d in zip(variables, derivatives, strict=True)]

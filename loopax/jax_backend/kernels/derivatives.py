@@ -1,0 +1,72 @@
+"""Derivatives of a graph, as graphs: JAX's where a function has a kink, the IR's otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir.inner_gradients import is_null, pull_back, push_forward, zeros_for
+from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
+
+Variables = Sequence[Any]
+
+
+def with_gradient(
+    inputs: Variables, outputs: Variables, scalar: int, wrt: Sequence[int]
+) -> FunctionGraph:
+    """``inputs -> [*outputs, *gradient]``, that of output ``scalar``, a number, by the inputs at ``wrt``.
+
+    Raises
+    ------
+    NotImplementedError, pytensor.gradient.NullTypeGradError
+        PyTensor has no derivative of an op.
+    """
+    graph = with_jax_kinks(inputs, outputs)
+    one = graph.outputs[scalar].ones_like()
+    cotangents = [one if k == scalar else None for k in range(len(outputs))]
+    gradient = _pulled_back(graph, cotangents, wrt)
+    return with_own_kinks(graph.inputs, [*graph.outputs, *gradient])
+
+
+def pushed_forward(
+    inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
+) -> FunctionGraph:
+    """``[*inputs, *tangents of those at wrt] -> tangents of the outputs at moving``.
+
+    Raises as `with_gradient` does.
+    """
+    graph = with_jax_kinks(inputs, outputs)
+    tangents = {k: graph.inputs[k].type() for k in wrt}
+    every = [tangents.get(k) for k in range(len(inputs))]
+    moved = push_forward(graph.inputs, graph.outputs, every)
+    chosen = [graph.outputs[k] for k in moving]
+    new = _complete(chosen, [moved[k] for k in moving])
+    return with_own_kinks([*graph.inputs, *tangents.values()], new)
+
+
+def pulled_back(
+    inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
+) -> FunctionGraph:
+    """``[*inputs, *cotangents of the outputs at moving] -> cotangents of the inputs at wrt``.
+
+    Raises as `with_gradient` does.
+    """
+    graph = with_jax_kinks(inputs, outputs)
+    cotangents = {k: graph.outputs[k].type() for k in moving}
+    every = [cotangents.get(k) for k in range(len(outputs))]
+    arrived = _pulled_back(graph, every, wrt)
+    return with_own_kinks([*graph.inputs, *cotangents.values()], arrived)
+
+
+def _pulled_back(graph: FunctionGraph, cotangents: Variables, wrt: Sequence[int]) -> list[Any]:
+    arrived = pull_back(graph.inputs, graph.outputs, cotangents)
+    if any(is_null(arrived[k]) for k in wrt):
+        raise NotImplementedError("an op has no derivative in PyTensor")
+    return _complete([graph.inputs[k] for k in wrt], [arrived[k] for k in wrt])
+
+
+def _complete(variables: Variables, derivatives: Variables) -> list[Any]:
+    """The derivatives of these variables: zeros where none arrives."""
+    return [zeros_for(v) if d is None else d for v, d in zip(variables, derivatives, strict=True)]

@@ -1,0 +1,154 @@
+"""Derivatives where a function has a kink, as JAX has them.
+
+At such points PyTensor and JAX choose different elements of the subdifferential: of ``maximum(x, y)`` at
+``x == y`` all to ``x``, or one half to each; of ``abs(x)`` at 0 it is 0, or 1; of ``max(x)`` with equal
+elements 1 for each, or 1 shared among them. What runs as native code must not change ``jax.grad``, so that
+these ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p``, ``min_p``, ``abs_p``
+and ``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and put back afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.scalar.basic import Abs, Maximum, Minimum
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Max, Min
+
+from loopax.ir.inner_graph_op import nodes_within
+from loopax.lowering.bodies import has_bodies, map_bodies
+
+
+def with_jax_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
+    """A copy of a graph whose derivatives are JAX's, in bodies too."""
+    graph = FunctionGraph(list(inputs), list(outputs), clone=True)
+    _exchange(graph, _jax_form)
+    return graph
+
+
+def with_own_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
+    """A copy of what was derived from a graph `with_jax_kinks`, of PyTensor's own ops again."""
+    graph = FunctionGraph(list(inputs), list(outputs), clone=True)
+    _exchange(graph, _own_form)
+    return graph
+
+
+def _exchange(graph: FunctionGraph, other: Callable[[Any], Any]) -> None:
+    """Replace each op that has an ``other`` form, in place."""
+
+    def change(graph: FunctionGraph) -> None:
+        for node in graph.toposort():
+            op = other(node.op)
+            if op is not None:
+                graph.replace(node.outputs[0], op(*node.inputs), reason="kinks")
+        map_bodies(graph, change, concerns)
+
+    def concerns(body: AbstractFunctionGraph) -> bool:
+        return has_bodies(body) or any(other(node.op) is not None for node in body.apply_nodes)
+
+    if any(other(node.op) is not None for node in nodes_within(graph.inputs, graph.outputs)):
+        change(graph)
+
+
+# -- the ops -----------------------------------------------------------------------------------------
+
+
+class _JaxMaximum(Maximum):
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        return _of_the_chosen(inputs, outputs, cotangents)
+
+
+class _JaxMinimum(Minimum):
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        return _of_the_chosen(inputs, outputs, cotangents)
+
+
+class _JaxAbs(Abs):
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        (x,), (g,) = inputs, cotangents
+        if x.type not in ps.float_types:
+            return super().pullback(inputs, outputs, cotangents)
+        return [ps.switch(ps.ge(x, _number(0.0, x)), g, -g)]
+
+
+def _of_the_chosen(inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+    """One half to each of two equal numbers."""
+    (x, y), (z,), (g,) = inputs, outputs, cotangents
+
+    def share(mine: Any, others: Any) -> Any:
+        if mine.type not in ps.float_types:
+            return mine.zeros_like(dtype="float64")
+        both = ps.switch(ps.eq(others, z), _number(0.5, g), _number(1.0, g))
+        return g * ps.switch(ps.eq(mine, z), both, _number(0.0, g))
+
+    return [share(x, y), share(y, x)]
+
+
+def _number(value: float, like: Any) -> Any:
+    return ps.constant(value, dtype=like.type.dtype)
+
+
+class _SharedAmongEqual:
+    """The derivative of a largest (or smallest) element goes to all that are equal to it, in parts."""
+
+    axis: Any
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        (x,), (g,) = inputs, cotangents
+        return [pt.expand_dims(g, self._axes(x)) * self._shares(x, outputs[0])]
+
+    def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:
+        (x,), (t,) = inputs, tangents
+        if isinstance(t.type, DisconnectedType):
+            return [disconnected_type()]
+        return [(t * self._shares(x, outputs[0])).sum(axis=self._axes(x))]
+
+    def _axes(self, x: Any) -> tuple[int, ...]:
+        return tuple(range(x.type.ndim)) if self.axis is None else tuple(self.axis)
+
+    def _shares(self, x: Any, y: Any) -> Any:
+        axes = self._axes(x)
+        chosen = pt.eq(x, pt.expand_dims(y, axes)).astype(x.type.dtype)
+        return chosen / chosen.sum(axis=axes, keepdims=True)
+
+
+class _JaxMax(_SharedAmongEqual, Max):
+    pass
+
+
+class _JaxMin(_SharedAmongEqual, Min):
+    pass
+
+
+_ELEMENTWISE = {Maximum: _JaxMaximum, Minimum: _JaxMinimum, Abs: _JaxAbs}
+_REDUCTIONS = {Max: _JaxMax, Min: _JaxMin}
+
+
+def _jax_form(op: Any) -> Any:
+    """The op with JAX's derivative; None where ``op`` has no kink."""
+    return _exchanged(op, _ELEMENTWISE, _REDUCTIONS)
+
+
+def _own_form(op: Any) -> Any:
+    """The other way round."""
+    return _exchanged(
+        op, {v: k for k, v in _ELEMENTWISE.items()}, {v: k for k, v in _REDUCTIONS.items()}
+    )
+
+
+def _exchanged(op: Any, elementwise: Any, reductions: Any) -> Any:
+    if isinstance(op, Elemwise):
+        scalar: Any = op.scalar_op
+        if type(scalar) in elementwise:
+            same_outputs = getattr(scalar, "output_types_preference", None)
+            return Elemwise(elementwise[type(scalar)](same_outputs, scalar.name))
+    elif type(op) in reductions:
+        options = {k: getattr(op, k) for k in ("axis", "initial") if hasattr(op, k)}
+        return reductions[type(op)](**options)
+    return None
