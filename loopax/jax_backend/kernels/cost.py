@@ -42,8 +42,16 @@ _FUNCTIONS = {
 }
 # Multiplications for each of n^3, n the length of an axis (m n min(m, n) of a matrix that is not square).
 _FACTORIZATIONS = {
-    **{"cholesky": 1 / 3, "lu": 2 / 3, "qr": 4 / 3, "geqrf": 4 / 3, "householder_product": 4 / 3},
-    **{"tridiagonal": 4 / 3, "hessenberg": 10 / 3, "eigh": 9.0, "svd": 20.0, "eig": 25.0},
+    "cholesky": 1 / 3,
+    "lu": 2 / 3,
+    "qr": 4 / 3,
+    "geqrf": 4 / 3,
+    "householder_product": 4 / 3,
+    "tridiagonal": 4 / 3,
+    "hessenberg": 10 / 3,
+    "eigh": 9.0,
+    "svd": 20.0,
+    "eig": 25.0,
     "schur": 25.0,
 }
 # Written into another operation's loop, or nothing at all.
