@@ -2,9 +2,9 @@
 
 At such points PyTensor and JAX choose different elements of the subdifferential: of ``maximum(x, y)`` at
 ``x == y`` all to ``x``, or one half to each; of ``abs(x)`` at 0 it is 0, or 1; of ``max(x)`` with equal
-elements 1 for each, or 1 shared among them. What runs as native code must not change ``jax.grad``, so that
-these ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p``, ``min_p``, ``abs_p``
-and ``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and put back afterwards.
+elements 1 for each, or 1 shared among them. What runs as native code must not change ``jax.grad``. So these
+ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p``, ``min_p``, ``abs_p`` and
+``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and put back afterwards.
 """
 
 from __future__ import annotations
