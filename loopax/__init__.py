@@ -21,6 +21,7 @@ from loopax.ir.errors import (
     UnsupportedOpError,
 )
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, set_default_precision
+from loopax.jax_functions import from_jax
 from loopax.numba_backend import NUMBA, NumbaFunction, clear_cache
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
@@ -65,6 +66,7 @@ __all__ = [
     "explain",
     "filter",
     "fori_loop",
+    "from_jax",
     "grad",
     "jaxify",
     "lag",

@@ -35,7 +35,7 @@ def register() -> None:
     """Register what PyTensor's registry does not have, the ops of the IR and typed lists, and the pass."""
     missing = jax_funcify.dispatch(object)
     for cls in converted_ops():
-        ours = cls.__module__.startswith(("loopax.ir.", "pytensor.typed_list."))
+        ours = cls.__module__.startswith(("loopax.", "pytensor.typed_list."))
         if ours and jax_funcify.dispatch(cls) is missing:
             jax_funcify.register(cls)(_funcify)
     register_rewrite()

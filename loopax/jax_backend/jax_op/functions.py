@@ -1,0 +1,84 @@
+"""What transformations make of a function of JAX, as records that compare by their parts, and pickle.
+
+A function takes arrays and returns a tuple of arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Arrays = Callable[..., Sequence[Any]]
+
+
+def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Sequence[int]) -> Any:
+    """``function`` of the inputs at ``ins`` alone, to the outputs at ``outs`` alone."""
+
+    def some(*given: Any) -> tuple[Any, ...]:
+        values = list(inputs)
+        for k, x in zip(ins, given, strict=True):
+            values[k] = x
+        found = function(*values)
+        return tuple(jnp.asarray(found[j]) for j in outs)
+
+    return some
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """``[*inputs, *cotangents] -> [*cotangents of the inputs]``: at ``ins``, of those at ``outs``."""
+
+    function: Arrays
+    n_inputs: int
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+    def __call__(self, *values: Any) -> Sequence[Any]:
+        inputs, cotangents = values[: self.n_inputs], values[self.n_inputs :]
+        some = _at(self.function, inputs, self.ins, self.outs)
+        outputs, pullback = jax.vjp(some, *(inputs[k] for k in self.ins))
+        given = (jnp.asarray(g, y.dtype) for g, y in zip(cotangents, outputs, strict=True))
+        return pullback(tuple(given))
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """``[*inputs, *tangents] -> [*tangents of the outputs]``: at ``outs``, along the inputs ``ins``."""
+
+    function: Arrays
+    n_inputs: int
+    ins: tuple[int, ...]
+    outs: tuple[int, ...]
+
+    def __call__(self, *values: Any) -> Sequence[Any]:
+        inputs, tangents = values[: self.n_inputs], values[self.n_inputs :]
+        some = _at(self.function, inputs, self.ins, self.outs)
+        primals = tuple(inputs[k] for k in self.ins)
+        given = tuple(jnp.asarray(t, x.dtype) for t, x in zip(tangents, primals, strict=True))
+        return jax.jvp(some, primals, given)[1]
+
+
+@dataclass(frozen=True)
+class Batched:
+    """``function`` over leading axes that its inputs may have: of rank ``ranks[k]`` one has none."""
+
+    function: Arrays
+    ranks: tuple[int, ...]
+
+    def __call__(self, *values: Any) -> Sequence[Any]:
+        leads = [jnp.shape(x)[: np.ndim(x) - n] for x, n in zip(values, self.ranks, strict=True)]
+        lead = jnp.broadcast_shapes(*leads)
+        axes = tuple(0 if own else None for own in leads)
+        given = [
+            jnp.broadcast_to(x, (*lead, *jnp.shape(x)[len(own) :])) if own else x
+            for x, own in zip(values, leads, strict=True)
+        ]
+        function = self.function
+        for _ in lead:
+            function = jax.vmap(function, in_axes=axes)
+        return function(*given)

@@ -1,0 +1,143 @@
+"""``JaxOp``: a function of JAX as an op of PyTensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import numpy as np
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.type import DenseTensorType, TensorType
+
+from loopax.ir.errors import LoopTypeError, describe
+from loopax.jax_backend.jax_op.functions import Pulled, Pushed
+from loopax.jax_backend.jax_op.output_types import output_types
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+
+
+class JaxOp(Op):
+    """``function`` of arrays as an op: what it returns, a tuple of arrays, are its outputs.
+
+    In a program for JAX it is inlined; everywhere else JAX runs it, compiled, by `perform`. Derivatives of
+    any order and batches are JAX's.
+
+    Parameters
+    ----------
+    function
+        Compared by ``==``, as the op is.
+    name
+        For printing.
+    types
+        Those of the outputs, where they are known from elsewhere; else they follow by abstract evaluation.
+    """
+
+    __props__ = ("function", "types")
+
+    def __init__(
+        self,
+        function: Callable[..., Sequence[Any]],
+        name: str,
+        types: Sequence[DenseTensorType] | None = None,
+    ) -> None:
+        self.function, self.name = function, name
+        self.types = None if types is None else tuple(types)
+
+    def __str__(self) -> str:
+        return f"JaxOp{{{self.name}}}"
+
+    def make_node(self, *inputs: Any) -> Apply:
+        for v in inputs:
+            _refuse_narrower(v)
+        types = self.types or output_types(self.function, inputs, self.name)
+        return Apply(self, list(inputs), [t() for t in types])
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        found = self._compiled(*inputs)
+        for cell, x, v in zip(output_storage, found, node.outputs, strict=True):
+            fits = np.ndim(x) == v.type.ndim and all(
+                n is None or n == m for n, m in zip(v.type.shape, np.shape(x), strict=True)
+            )
+            if not fits:
+                raise ValueError(
+                    f"{self.name} gave {describe(v)} the shape {np.shape(x)}. What it returns must have "
+                    "the same rank, and 1 where it had 1, for all lengths of its arguments."
+                )
+            cell[0] = np.array(x, dtype=v.type.dtype)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        return jax.jit(self.function)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_compiled"}
+
+    # -- derivatives -----------------------------------------------------------------------------
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[_is_float(x) and _is_float(y) for y in node.outputs] for x in node.inputs]
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        ins, outs = _places(inputs), _connected(outputs, cotangents)
+        found: list[Any] = [DisconnectedType()() for _ in inputs]
+        if ins and outs:
+            function = Pulled(self.function, len(inputs), ins, outs)
+            op = JaxOp(function, f"pullback of {self.name}", [inputs[k].type for k in ins])
+            slopes = op(*inputs, *(cotangents[j] for j in outs), return_list=True)
+            for k, g in zip(ins, slopes, strict=True):
+                found[k] = g
+        return found
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        ins, outs = _connected(inputs, tangents), _places(outputs)
+        found: list[Any] = [DisconnectedType()() for _ in outputs]
+        if ins and outs:
+            function = Pushed(self.function, len(inputs), ins, outs)
+            op = JaxOp(function, f"pushforward of {self.name}", [outputs[j].type for j in outs])
+            moved = op(*inputs, *(tangents[k] for k in ins), return_list=True)
+            for j, t in zip(outs, moved, strict=True):
+                found[j] = t
+        return found
+
+
+@rule(JaxOp)
+def inline(site: Site, *values: Any) -> tuple[Any, ...]:
+    return tuple(site.op.function(*values))
+
+
+def _is_float(v: Any) -> bool:
+    return (
+        np.dtype(v.type.dtype).kind == "f"
+    )  # of complex numbers, JAX and PyTensor conjugate differently
+
+
+def _places(variables: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(k for k, v in enumerate(variables) if _is_float(v))
+
+
+def _connected(variables: Sequence[Any], others: Sequence[Any]) -> tuple[int, ...]:
+    """The places of floats to which one of ``others`` belongs."""
+    return tuple(k for k in _places(variables) if not isinstance(others[k].type, DisconnectedType))
+
+
+def _refuse_narrower(v: Any) -> None:
+    """Raise where JAX has no arrays of the type of ``v``, or only ones with fewer bits."""
+    if not isinstance(v.type, TensorType):
+        raise LoopTypeError(
+            f"A function of JAX takes tensors; got {describe(v)}. Of a random generator give the draws "
+            "that it needs, of a sparse matrix its dense form."
+        )
+    has = str(jax.dtypes.canonicalize_dtype(v.type.dtype))
+    if has != v.type.dtype:
+        raise LoopTypeError(
+            f"A function of JAX is given {describe(v)}, and JAX is in 32-bit mode, where it would be "
+            f"{has}. Call jax.config.update('jax_enable_x64', True) first, or cast it: x.astype({has!r})."
+        )

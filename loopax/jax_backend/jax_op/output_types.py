@@ -1,0 +1,81 @@
+"""The types of what a function of JAX returns, by abstract evaluation.
+
+PyTensor's types may leave lengths open, and JAX's shapes have none open. So where lengths are open, the
+function is looked at with numbers in their places, several in turn, until it takes two: first with all
+lengths different, then with equal ones. Of its results the rank and the dtype are known then. A length is
+known if it is 1 both times; others stay open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.errors import LoopTypeError, describe
+
+# Lengths to look at: a first one, and how much each further one is longer.
+_TRIED = ((5, 2), (7, 3), (4, 0), (6, 0), (12, 0), (24, 0), (3, 0), (2, 0), (1, 0))
+
+
+def output_types(
+    function: Callable[..., Sequence[Any]], inputs: Sequence[Any], name: str
+) -> list[TensorType]:
+    """The types of what ``function`` returns for variables of the types of ``inputs``.
+
+    Raises
+    ------
+    LoopTypeError
+        It takes none of the lengths that were tried.
+    """
+    seen: list[Any] = []
+    first: Exception | None = None
+    for given in _arguments(inputs):
+        try:
+            # A new function each time: JAX would not look at an equal one again.
+            seen.append(jax.eval_shape(lambda *arrays: function(*arrays), *given))
+        except Exception as error:
+            if not _has_open_lengths(inputs):
+                raise
+            first = first or error
+        if len(seen) == 2 or not _has_open_lengths(inputs):
+            break
+    if not seen:
+        listed = ", ".join(describe(v) for v in inputs)
+        raise LoopTypeError(
+            f"What {name} returns follows from the lengths of its arguments, and it took none that were "
+            f"tried. They are {listed}. Say what lengths they have: pt.specify_shape(x, (5, None)), or "
+            f"pt.vector('x', shape=(5,)). With lengths that were tried it said: {first}"
+        )
+    if len({tuple((x.ndim, x.dtype) for x in outs) for outs in seen}) > 1:
+        raise LoopTypeError(
+            f"The ranks or dtypes of what {name} returns follow from the lengths of its arguments. Say "
+            "what lengths they have: pt.specify_shape(x, (5, None))."
+        )
+    if not _has_open_lengths(inputs):
+        return [TensorType(str(x.dtype), x.shape) for x in seen[0]]
+    types = []
+    for outs in zip(*seen, strict=True):
+        lengths = [*zip(*(x.shape for x in outs), strict=True)]
+        shape = [1 if len(ns) == 2 and set(ns) == {1} else None for ns in lengths]
+        types.append(TensorType(str(outs[0].dtype), shape))
+    return types
+
+
+def _has_open_lengths(inputs: Sequence[Any]) -> bool:
+    return any(None in v.type.shape for v in inputs)
+
+
+def _arguments(inputs: Sequence[Any]) -> Iterator[list[Any]]:
+    """Abstract arguments, with other numbers for the open lengths each time."""
+    for start, more in _TRIED:
+        n, given = start, []
+        for v in inputs:
+            shape = []
+            for length in v.type.shape:
+                shape.append(n if length is None else length)
+                n += more if length is None else 0
+            given.append(jax.ShapeDtypeStruct(tuple(shape), v.type.dtype))
+        yield given

@@ -1,0 +1,117 @@
+"""`from_jax`: a function of JAX in a PyTensor program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor import as_tensor_variable
+
+from loopax.frontend.loops.trees import Tree, flatten
+from loopax.jax_backend import JaxOp
+
+
+def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, a function of JAX, as a function of PyTensor variables.
+
+    `loopax.jaxify` inlines it, and so does PyTensor's mode JAX; in all other modes, and in native code, JAX
+    runs it, compiled, as an op of its own. It has derivatives of any order, by PyTensor and by JAX, and
+    batches, which are ``jax.vmap``.
+
+    Parameters
+    ----------
+    f
+        A pure function of arrays in pytrees, to arrays in pytrees, that ``jax.jit`` takes. A solver of
+        differential equations, a neural network, an optimiser with an implicit derivative.
+
+    Returns
+    -------
+    A function of the same arguments. Variables and arrays in them are arguments of ``f``; anything else,
+    such as numbers, words or functions, goes into it as it is. It returns variables in the structure of
+    what ``f`` returns, whose types follow by abstract evaluation: static lengths where all lengths are
+    known.
+
+    Raises
+    ------
+    LoopTypeError
+        From the new function: a variable is no tensor, JAX would make it narrower, or ``f`` takes none of
+        the lengths that were tried for those that are not known.
+
+    Examples
+    --------
+    >>> import jax, numpy as np, pytensor, pytensor.tensor as pt
+    >>> from loopax import from_jax, jaxify
+    >>> soft = from_jax(lambda x, sharpness: jax.nn.logsumexp(sharpness * x) / sharpness)
+    >>> x = pt.dvector("x")
+    >>> y = soft(x, sharpness=10.0)
+    >>> slope = pytensor.grad(y, x)
+    >>> f = pytensor.function([x], [y, slope], mode="FAST_COMPILE")
+    >>> g = jaxify([x], [y, slope])
+    >>> all(np.allclose(a, b) for a, b in zip(f([1.0, 2.0]), g([1.0, 2.0])))
+    True
+    """
+
+    @functools.wraps(f)
+    def of_variables(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten((args, kwargs))
+        places = tuple(k for k, x in enumerate(leaves) if _is_array(x))
+        fixed = tuple(None if k in places else _Fixed(x) for k, x in enumerate(leaves))
+        function = _OfArrays(f, tree, fixed)
+        op = JaxOp(function, getattr(f, "__name__", type(f).__name__))
+        outputs = op(*(_as_variable(leaves[k]) for k in places), return_list=True)
+        return function.returned[-1].build(outputs)
+
+    return of_variables
+
+
+def _is_array(x: Any) -> bool:
+    return isinstance(x, Variable) or (hasattr(x, "dtype") and hasattr(x, "shape"))
+
+
+def _as_variable(x: Any) -> Variable:
+    is_tensor = isinstance(x, Variable) and not isinstance(x.type, ScalarType)
+    return x if is_tensor else as_tensor_variable(x)  # what is neither is refused by the op
+
+
+class _Fixed:
+    """An argument that is no array; two are equal if a function cannot tell them apart."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        try:
+            hash(value)
+            # 1, 1.0 and True are equal, and 0.0 and -0.0
+            self._key: Any = (
+                type(value),
+                repr(value) if isinstance(value, complex | float) else value,
+            )
+        except TypeError:
+            self._key = id(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fixed) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+
+@dataclass(frozen=True)
+class _OfArrays:
+    """``f`` of its arguments that are arrays, to a tuple of arrays."""
+
+    f: Callable[..., Any]
+    tree: Tree
+    fixed: tuple[_Fixed | None, ...]
+    returned: list[Tree] = field(default_factory=list, compare=False)
+
+    def __call__(self, *arrays: Any) -> Sequence[Any]:
+        rest = iter(arrays)
+        leaves = [next(rest) if one is None else one.value for one in self.fixed]
+        args, kwargs = self.tree.build(leaves)
+        outputs, structure = flatten(self.f(*args, **kwargs))
+        self.returned[:] = [structure]
+        return tuple(outputs)
