@@ -30,6 +30,7 @@ from loopax.lowering.redundancy.nest_terms import nest_terms
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.redundancy.unmask import unmask
 from loopax.lowering.scan_to_loop import scan_to_loop
+from loopax.lowering.storage.read_early import read_early
 from loopax.lowering.storage.read_last import read_last
 from loopax.lowering.storage.read_rows import read_rows
 from loopax.lowering.storage.state_traces import state_traces
@@ -51,6 +52,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
     if_else_to_cond,  # after the rewrites of stabilize, which do not look from a branch outwards
     promote_sequences,  # after stabilize, which writes an index in one way
+    read_early,  # before read_last, which looks at the trace alone
     read_last,
     read_rows,
     sum_in_loops,  # after read_last: the last row of a trace is none that is added up

@@ -1,0 +1,120 @@
+"""``f(trace)[-1]`` -> ``f(trace[-1])``: rows are read before what is computed of each row.
+
+    (trace**2 + x)[-1]      ->  trace[-1] ** 2 + x[-1]
+    trace.sum(axis=1)[0]    ->  trace[0].sum()
+    (trace @ m)[-3:]        ->  trace[-3:] @ m
+
+Condition: what is computed has a row for each row of a trace, and of it only single rows, or one slice, are
+read (two slices that overlap would compute what they share twice). Its operands with a leading axis have
+one length there, so that an index means the same in each, and no row that is not read could raise.
+
+Reason: the trace of which few rows are read need not be made, which `read_last` and `read_rows` see of the
+trace alone.
+
+In the literature: slices are moved up to what they read ("bubble up" in MLIR's tensor dialect).
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir import Scan
+from loopax.ir.effects import Effects, Errors, effects, errors
+from loopax.ir.sizes import Access, Dims, dims_of, read_of
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import replace_outputs
+
+
+def read_early(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    dims = dims_of(graph)
+    for node in reversed(_of_traces(graph, dims)):
+        reads = _reads(graph, node)
+        if reads:
+            pairs = {out: _on_rows(node, read) for out, read in reads.items()}
+            replace_outputs(graph, pairs, "read_early")
+    map_bodies(graph, read_early)
+
+
+def _of_traces(graph: FunctionGraph, dims: Dims) -> list[Apply]:
+    """The nodes, in order, that compute each row of their result from that of a trace."""
+    rows: set[Any] = set()
+    found = []
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            traces = node.op.split_outputs(node.outputs).traces
+            rows.update(v for v in traces if isinstance(v.type, DenseTensorType))
+        elif any(v in rows for v in node.inputs) and _is_by_row(node, dims):
+            rows.add(node.outputs[0])
+            found.append(node)
+    return found
+
+
+def _is_by_row(node: Apply, dims: Dims) -> bool:
+    """Whether a row of the result follows from the same row of each operand, and cannot raise alone."""
+    op: Any = node.op
+    out: Any = node.outputs[0]
+    if len(node.outputs) > 1 or not getattr(out.type, "ndim", 0) or effects(op) is not Effects.NONE:
+        return False
+    if isinstance(op, CAReduce):
+        along = range(node.inputs[0].type.ndim) if op.axis is None else op.axis
+        return 0 not in along and not errors(node)
+    if errors(node) & ~Errors.SHAPE:
+        return False
+    if isinstance(op, Dot):
+        return node.inputs[0].type.ndim == 2
+    if not isinstance(op, Elemwise):
+        return False
+    lengths = [dims.length(v) for v in node.inputs if v.type.shape[0] != 1]
+    return bool(lengths) and all(n == lengths[0] for n in lengths)
+
+
+def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
+    """What is read of the result of ``node``; empty where it is needed whole."""
+    found: dict[Any, Access] = {}
+    for client, place in graph.clients[node.outputs[0]]:
+        read = None if place else read_of(client)
+        if read is None:
+            return {}
+        found[client.outputs[0]] = read
+    return found if len(found) == 1 or all(r.is_row for r in found.values()) else {}
+
+
+def _on_rows(node: Apply, read: Access) -> Any:
+    """What ``read`` takes of the result of ``node``, of the rows of its operands."""
+    op: Any = node.op
+    made: Any
+    if isinstance(op, Dot):
+        x, m = cast("list[Any]", node.inputs)
+        made = x[read.rows] @ m
+    elif isinstance(op, CAReduce):
+        (x,) = cast("list[Any]", node.inputs)
+        axis = range(1, x.type.ndim) if op.axis is None else op.axis
+        left = [k - 1 for k in axis] if read.is_row else list(axis)
+        made = op.clone(axis=tuple(left))(x[read.rows])
+    else:
+        made = op(*(_row(v, read) for v in node.inputs))
+    rest = read.rest if read.is_row else (slice(None), *read.rest)
+    return made[rest] if read.rest else made
+
+
+def _row(v: Any, read: Access) -> Any:
+    """The rows of an operand; where it has one row for all, that one."""
+    if v.type.shape[0] != 1:
+        return v[read.rows]
+    if not read.is_row:
+        return v
+    if isinstance(v, Constant):
+        return pt.constant(v.data[0])
+    if v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        leading, *others = v.owner.op.new_order
+        if leading == "x":
+            return v.owner.inputs[0].dimshuffle(others)
+    return v[0]
