@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
@@ -27,7 +28,7 @@ from loopax.ir.errors import DynamicShapeError, describe
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_range
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
-from loopax.jax_backend.staging.static import fold, is_traced
+from loopax.jax_backend.staging.static import fold, is_traced, no_number
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
 
@@ -119,7 +120,22 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     outs = op_rule(site, *values)
     if not isinstance(outs, tuple | list):
         outs = [outs]
-    return [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+    found = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
+    return [_of_known_length(site, x, v) for x, v in zip(found, site.node.outputs, strict=True)]
+
+
+def _of_known_length(site: Site, x: Any, v: Variable) -> Any:
+    """``x`` as an array, where the graph shows how long it is: the steps taken, and zeros for those not taken.
+
+    No numbers where it is of another length, which an op cannot raise while a program runs.
+    """
+    if not isinstance(x, PaddedArray) or not hasattr(x.data, "dtype"):
+        return x
+    n = site.frame.length(v, x.axis)
+    if n is None:
+        return x
+    data = x.fitted(n).data
+    return jnp.where(x.length == n, data, no_number(data.dtype))
 
 
 def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:

@@ -22,6 +22,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.sizes import Dims, Length
 from loopax.jax_backend.staging.checked import Failure
 from loopax.jax_backend.staging.static import NotKnown, compute, is_traced
 from loopax.jax_backend.values.generators import as_key
@@ -121,6 +122,7 @@ class Frame:
     values: dict[Variable, Any]
     origins: Sequence[Any]
     parent: Frame | None = None
+    dims: Dims = field(default_factory=Dims)
 
     def read(self, v: Variable) -> Any:
         x = v.data if isinstance(v, Constant) else self.values[v]
@@ -159,6 +161,23 @@ class Frame:
                 "shape. Make it the same for all rows, or pad and mask."
             )
         raise NeedsStatic(frozenset(positions), reason)
+
+    def length(self, v: Variable, axis: int) -> int | None:
+        """The length of ``v`` where the graph shows that it follows from what is known."""
+        expr = self.dims.length(v, axis)
+        length = expr.offset
+        for variable, k in expr.terms:
+            of = variable.of if isinstance(variable, Length) else variable
+            x = self.values.get(of)
+            if isinstance(variable, Length):
+                shape = getattr(x, "shape", ())
+                n = shape[variable.axis] if variable.axis < len(shape) else None
+            else:
+                n = None if x is None or is_traced(x) else int(np.asarray(x))
+            if n is None:
+                return None
+            length += k * n
+        return length
 
     def _computed(self, v: Variable) -> Any:
         """The value of ``v`` where only ops that are left to XLA stand between it and what is static.

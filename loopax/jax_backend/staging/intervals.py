@@ -28,10 +28,12 @@ from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
 )
 
 from loopax.ir import Scan
-from loopax.ir.sizes import asked_length, length_inputs
+from loopax.ir.sizes import access_of, asked_length, length_inputs
 from loopax.jax_backend.staging.frame import Frame, RowOf
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -83,7 +85,7 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     It asks for one that is traced, and in a known range; or takes the places where a mask is true, which is
     left open only where the caller's values cannot be static.
     """
-    if frame.context.open_lengths and _takes_places(node.op, values):
+    if frame.context.open_lengths and (_takes_places(node.op, values) or _cuts(frame, node)):
         return True
     # A value that could be static is to be, where the caller gives it one: the result is an array then. A
     # loop over rows that make lengths is written out.
@@ -94,6 +96,20 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
         for v in length_inputs(node.op, node)
         if is_traced(frame.read(v))
     )
+
+
+def _cuts(frame: Frame, node: Apply) -> bool:
+    """Whether it is a slice from one traced position to another: it has at most the rows that there are."""
+    op: Any = node.op
+    if not isinstance(op, Subtensor | IncSubtensor):
+        return False
+    bounds = [v for v in length_inputs(op, node) if is_traced(frame.read(v))]
+    steps = [
+        e.step
+        for e in access_of(node).index
+        if isinstance(e, slice) and isinstance(e.step, Variable) and is_traced(frame.read(e.step))
+    ]
+    return bool(bounds) and not steps
 
 
 def _takes_places(op: Any, values: Sequence[Any]) -> bool:

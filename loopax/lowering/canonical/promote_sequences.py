@@ -113,6 +113,9 @@ class _Promotion:
         if not self._has_rows():
             return {}
         loop = self.loop
+        steps = self.dims.variable(self.n)
+        if steps.type == loop.n_steps.type:  # the length of an arange would keep the arange
+            loop.n_steps = steps
         new: dict[Any, Any] = {}
         for read in _reads(self.nodes, {*self.consts}):
             c, index = access_of(read)[:2]

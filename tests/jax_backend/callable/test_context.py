@@ -251,7 +251,7 @@ def test_a_context_shares_nothing_with_pytensor():
 
 def test_a_shape_that_follows_from_a_context():
     n = pytensor.shared(np.int64(2), name="n")
-    f = jaxify([X], X[:n].sum())
+    f = jaxify([X], X[pt.arange(n)].sum())  # a slice would have a bound
     context = f.init_context()
     assert float(f.apply(context, XS)[1]) == -0.5
     assert float(f.apply(context.set(n, 3), XS)[1]) == 1.5

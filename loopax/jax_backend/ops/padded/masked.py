@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, ZeroGrad
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
@@ -58,6 +59,15 @@ def _where_equal(x: Any, length: Any, traces: Sequence[PaddedArray]) -> Any:
         return x
     equal = jnp.all(jnp.stack([jnp.asarray(n == length) for n in others]))
     return jnp.where(equal, x, no_number(x.dtype))
+
+
+@trace_rule(CheckAndRaise)
+def check(site: Site, x: Any, *conditions: Any) -> Any:
+    """Of the rows that count."""
+    conditions = tuple(c.masked(True) if isinstance(c, PaddedArray) else c for c in conditions)
+    if not isinstance(x, PaddedArray):
+        return convert_arrays(site, [x, *conditions])
+    return [PaddedArray(y, x.length, x.axis) for y in convert_arrays(site, [x.data, *conditions])]
 
 
 @trace_rule(DisconnectedGrad, ZeroGrad, GradClip, GradScale, DeepCopyOp, TypeCastingOp)

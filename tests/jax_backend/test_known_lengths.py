@@ -1,0 +1,111 @@
+"""Arrays whose length a run tells, and those of which the graph shows that it does not."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.raise_op import Assert
+from pytensor.scan.utils import until
+
+import loopax
+from loopax import PaddedArray, jaxify
+from tests.both_backends import NATIVE, in_both
+
+X = np.array([0.5, 1.0, 2.0, 3.0])
+x = pt.dvector("x")
+a, b = pt.dscalars("a", "b")
+n = pt.lscalar("n")
+
+
+def stopping(truncate=-1):
+    """Of X, 0.5 and 1.0 three steps."""
+    return pytensor.scan(
+        lambda r, s, a, b: (s * a + r * b, until(s * a + r * b > 2)),
+        sequences=[x],
+        outputs_info=[pt.zeros(())],
+        non_sequences=[a, b],
+        truncate_gradient=truncate,
+        return_updates=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("read", "expected"),
+    [
+        (lambda s: s[-1], [0.25, 0.5, 1.0, 0.0]),
+        (lambda s: s.sum(), [1.75, 1.5, 1.0, 0.0]),
+        (lambda s: (s**2).sum(), [3.5625, 5.125, 5.25, 0.0]),
+    ],
+    ids=["last", "sum", "squares"],
+)
+def test_the_gradient_by_a_sequence_is_an_array_of_its_length(read, expected):
+    cost = read(stopping())
+    # What PyTensor 3.0 makes of such a scan is wrong, and transpiled as it is.
+    found = in_both([x, a, b], pytensor.grad(cost, x), [X, 0.5, 1.0])
+    assert isinstance(found, jax.Array) and found.shape == (4,)
+    slope = jax.grad(jaxify([x, a, b], cost))(X, 0.5, 1.0)
+    np.testing.assert_allclose(slope, expected)
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))], ids=str)
+def test_truncated_gradients_in_any_order(order):
+    wrt = [[x, a, b][k] for k in order]
+    found = jaxify([x, a, b], pytensor.grad(stopping(2)[-1], wrt))(X, 0.5, 1.0)
+    in_order = jaxify([x, a, b], pytensor.grad(stopping(2)[-1], [x, a, b]), backend=NATIVE)
+    expected = in_order(X, 0.5, 1.0)
+    for g, k in zip(found, order, strict=True):
+        assert isinstance(g, jax.Array)
+        np.testing.assert_allclose(g, expected[k])
+
+
+def test_what_has_the_length_of_an_array_is_an_array():
+    s = stopping()
+    rows = pt.concatenate([s, pt.zeros(x.shape[0] - s.shape[0])])
+    found = jaxify([x, a, b], [s, rows, rows * x, rows[1:]])(X, 0.5, 1.0)
+    assert isinstance(found[0], PaddedArray)
+    np.testing.assert_allclose(found[1], [0.5, 1.25, 2.625, 0.0])
+    np.testing.assert_allclose(found[2], found[1] * X)
+    np.testing.assert_allclose(found[3], found[1][1:])
+
+
+# -- a number of steps that JAX traces ---------------------------------------------------------------
+
+
+COUNTED = {
+    "index": lambda: loopax.scan(lambda c, i: (c + x[i], None), 0.0, pt.arange(n))[0],
+    "rows": lambda: loopax.scan(lambda c, r: (c + r, None), 0.0, x[:n])[0],
+    "legacy": lambda: pytensor.scan(
+        lambda i, s: s + x[i],
+        sequences=[pt.arange(n)],
+        outputs_info=[pt.zeros(())],
+        return_updates=False,
+    )[-1],
+    "two": lambda: loopax.scan(lambda c, i: (c + x[i] * x[i + 1], None), 0.0, pt.arange(n))[0],
+    "no loop": lambda: (x[:n] ** 2).sum(),
+    "checked": lambda: Assert("a")(x[:n], a > 0).sum(),
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_steps_whose_number_is_traced(name):
+    out = COUNTED[name]()
+    f = jaxify([x, n, a], out, checks="ignore")
+    for k in (1, 3):
+        expected = in_both([x, n, a], out, [X, k, 1.0])
+        np.testing.assert_allclose(jax.jit(f)(X, k, 1.0), expected)
+        slope = jax.grad(f)(X, k, 1.0)
+        np.testing.assert_allclose(jax.jit(jax.grad(f))(X, k, 1.0), slope)
+    counts = np.array([1, 3, 2])
+    each = [f(X, int(k), 1.0) for k in counts]
+    np.testing.assert_allclose(jax.vmap(f, in_axes=(None, 0, None))(X, counts, 1.0), each)
+
+
+def test_rows_that_are_not_there_are_no_numbers():
+    f = jaxify([x, n], loopax.scan(lambda c, i: (c + x[i], None), 0.0, pt.arange(n))[0])
+    with pytest.warns(UserWarning, match="reads a row behind the last one"):
+        assert np.isnan(jax.jit(f)(X, 5))
+    with pytest.raises(IndexError):
+        f(X, 5)
