@@ -125,7 +125,7 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 def _of_known_length(site: Site, x: Any, v: Variable) -> Any:
-    """``x`` as an array, where the graph shows how long it is: the steps taken, and zeros for those not taken.
+    """``x`` as an array where the graph shows how long it is: a row for each step, taken or not.
 
     No numbers where it is of another length, which an op cannot raise while a program runs.
     """

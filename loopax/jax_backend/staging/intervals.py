@@ -99,7 +99,10 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
 
 
 def _cuts(frame: Frame, node: Apply) -> bool:
-    """Whether it is a slice from one traced position to another: it has at most the rows that there are."""
+    """Whether it is a slice from one traced position to another: it has at most the rows that there are.
+
+    Not where one of them changes from step to step: a short loop of such is written out.
+    """
     op: Any = node.op
     if not isinstance(op, Subtensor | IncSubtensor):
         return False
@@ -109,7 +112,7 @@ def _cuts(frame: Frame, node: Apply) -> bool:
         for e in access_of(node).index
         if isinstance(e, slice) and isinstance(e.step, Variable) and is_traced(frame.read(e.step))
     ]
-    return bool(bounds) and not steps
+    return bool(bounds) and not steps and not any(frame.blame(v, set()) for v in bounds)
 
 
 def _takes_places(op: Any, values: Sequence[Any]) -> bool:
