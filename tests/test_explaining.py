@@ -60,7 +60,8 @@ def test_it_says_what_ran_natively_inside_of_jax_and_why():
     assert "== so far it ran as ==\nnative code for shapes (300,), (), about" in str(explain(f))
     without = jaxify([x], pt.exp(x), loops="auto")
     without(np.ones(3))
-    assert explain(without).remarks == ("JAX's operations: there is no loop",)
+    (remark,) = explain(without).remarks
+    assert remark.startswith("JAX's operations: for shapes (3,), about")
 
 
 def test_native_code_has_passes_of_its_own():

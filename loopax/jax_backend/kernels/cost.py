@@ -28,15 +28,18 @@ _CALL = 400.0  # native: to be called, its results allocated and copied
 _MARGIN = 1.4
 _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
 
-# An element of a simple operation, of a root or quotient, of exp and its kin; a multiplication of a
-# product. XLA has vector code for all of them, which it uses from some elements on; Numba calls libm.
-_VECTOR = {"simple": 0.35, "root": 1.0, "function": 3.0, "product": 0.15}
-_SCALAR = {"simple": 0.4, "root": 1.5, "function": 6.0, "product": 0.3}
+# An element of a simple operation, of a root or quotient, of exp and its kin, of other functions; a
+# multiplication of a product. XLA has vector code for all of them, which it uses from some elements on;
+# native code for exp and its kin.
+_VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "function": 3.0, "product": 0.15}
+_SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "function": 6.0, "product": 0.3}
+_NATIVE = {**_SCALAR, "exp": 1.5}  # where there are many elements
 _WIDE = 8  # elements
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
+_EXPONENTIALS = {"exp", "expm1", "log", "log1p", "tanh", "logistic"}
 _FUNCTIONS = {
-    *("exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos", "tan", "pow"),
+    *("exp2", "sin", "cos", "tan", "pow"),
     *("sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"),
     *("erf", "erfc", "erf_inv", "lgamma", "digamma"),
 }
@@ -61,7 +64,13 @@ _FUSED = {
     *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "floor", "ceil", "round"),
     *("is_finite", "clamp", "iota", "nextafter"),
     *_ROOTS,
+    *_EXPONENTIALS,
     *_FUNCTIONS,
+}
+_KINDS = {
+    **dict.fromkeys(_ROOTS, "root"),
+    **dict.fromkeys(_EXPONENTIALS, "exp"),
+    **dict.fromkeys(_FUNCTIONS, "function"),
 }
 
 
@@ -155,7 +164,7 @@ def _operation(eqn: Any, name: str, thunk: float) -> Cost:
     scalar, vector = _SCALAR[kind] * size, _VECTOR[kind] * size
     if size < _WIDE:
         return Cost(thunk, narrow=scalar, vectorized=vector, native=scalar)
-    return Cost(thunk, wide=vector, native=scalar)
+    return Cost(thunk, wide=vector, native=_NATIVE[kind] * size)
 
 
 def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
@@ -172,4 +181,4 @@ def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
         return "product", size * shapes[0][-1]
     if name.startswith(("reduce", "cum", "arg")):
         size = float(math.prod(shapes[0]))
-    return "root" if name in _ROOTS else "function" if name in _FUNCTIONS else "simple", size
+    return _KINDS.get(name, "simple"), size

@@ -100,7 +100,7 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
         sum0 = 0.0
         for i0 in range(n0):
             t0 = x0[i0]
-            t1 = np.exp(t0)
+            t1 = exp(t0)
             sum0 = plus(sum0, t1)
         return (sum0,)
     """

@@ -79,6 +79,11 @@ class Storage(Writer):
                     stack.callback(self.nest.pop)
             yield [[*head, *tail] for tail in tails]
 
+    @property
+    def is_in_elements(self) -> bool:
+        """Whether what is written now runs for each element of a loop over axes, in no branch or step."""
+        return bool(self.nest) and self.nest[-1].block == len(self.scopes.blocks) - 1
+
     def loop_over_others(self, at: Sequence[Index]) -> Counted | None:
         """The outermost of the innermost loops, one inside of the other, over other indices than ``at``."""
         known = {loop.index for loop in self.nest}
