@@ -37,7 +37,7 @@ POINTS = {
     "softplus": [*RNG.uniform(-700, 40, N), *WHOLE_LINE],
     "log1mexp": [*-np.exp(RNG.uniform(-30, 6, N)), -math.log(2)],
 }
-ULPS = {"tanh": 2.5, "sigmoid": 2.5, "log1mexp": 3.0}
+ULPS = {"exp": 1.0, "log": 1.0, "expm1": 2.0, "log1p": 2.0, "softplus": 2.0}  # 3 of the others
 ENDS = np.array(
     [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, -2.0, 1e308, -1e308, 5e-324, -5e-324]
     + [1e-310, 2.2e-308, 709.78, 709.79, 710.0, -708.5, -740.0, -745.1, -745.2, -746.0, 1e-17, 33.3]
@@ -81,7 +81,7 @@ def test_units_in_the_last_place(name):
         for at, y in zip(x, values(name, x), strict=True):
             exact = EXACT[name](mpmath.mpf(float(at)))
             off = abs(mpmath.mpf(float(y)) - exact) / math.ulp(float(exact))
-            assert off <= ULPS.get(name, 2.0), (at, y, float(exact))
+            assert off <= ULPS.get(name, 3.0), (at, y, float(exact))
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
