@@ -2,6 +2,7 @@
 
 import warnings
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any
 
 from loopax import lowering, numba_backend, pytensor_modes
@@ -42,9 +43,15 @@ def __getattr__(name: str) -> Any:
             stacklevel=2,
         )
         return PaddedArray
+    if name == "__version__":
+        return version("loopax")
     if name == "pymc":  # imported when it is asked for: it imports PyMC
         return import_module("loopax.pymc")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__", "pymc"])
 
 
 __all__ = [

@@ -19,6 +19,11 @@ def main(argv=None):
         help="where to write the picture (default: %(default)s)",
     )
     demo.set_defaults(run=run_demo)
+    text = (
+        "versions, precision, the native tool-chain and whether they work: for a report of a fault"
+    )
+    doctor = commands.add_parser("doctor", help=text, description=text)
+    doctor.set_defaults(run=run_doctor)
     arguments = parser.parse_args(argv)
     try:
         return arguments.run(arguments)
@@ -36,6 +41,12 @@ def run_demo(arguments):
         print(f"python -m loopax demo: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def run_doctor(arguments):
+    from loopax.doctor import main
+
+    return main()
 
 
 if __name__ == "__main__":

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
-from loopax.calling import DEFAULT, BackendFunction, StatefulFunction, backend_named
+from loopax.calling import (
+    DEFAULT,
+    BackendFunction,
+    StatefulFunction,
+    TracedFunction,
+    backend_named,
+)
 from loopax.calling.function import refuse_arguments
 from loopax.explanation import Explanation
 from loopax.ir.lock import TRACING
@@ -56,6 +63,7 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     with TRACING:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__
+        _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
             graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, fn.backend.passes
             program = getattr(fn, "program", None)  # there is none of a Python function
@@ -67,6 +75,26 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
         if isinstance(fn, BackendFunction):
             explanation = replace(explanation, remarks=tuple(fn.remarks))
         return explanation if program is None else _in_parts(explanation, program)
+
+
+def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise where a Python function is to be explained without arguments, and needs some."""
+    is_function = isinstance(fn, TracedFunction) or not isinstance(
+        fn, BackendFunction | Function | FunctionGraph
+    )
+    if args or kwargs or not callable(fn) or not is_function:
+        return
+    needed = [
+        p.name
+        for p in signature(fn).parameters.values()
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if needed:
+        raise TypeError(
+            "What a Python function computes follows from the types of its arguments. Give explain those "
+            f"of a call, for {', '.join(needed)}: explain(f, np.ones(3)). Only their structure, dtype and "
+            "rank matter."
+        )
 
 
 def _in_parts(explanation: Explanation, program: Program) -> Explanation:

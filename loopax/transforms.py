@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytensor.graph.basic import Variable
+
 from loopax.builders import Builder
 from loopax.calling import BackendFunction, TracedFunction
 from loopax.frontend.programs import transforms
@@ -47,6 +49,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     >>> vmap(total, in_axes=(None, 0))(1.0, np.arange(6.0).reshape(2, 3)).eval()
     array([ 4., 13.])
     """
+    _refuse_variable(f, "vmap")
     if isinstance(f, BackendFunction):
         return _by_backend(f, vmap, in_axes=in_axes, out_axes=out_axes)
     return transforms.vmap(f, in_axes, out_axes)
@@ -81,6 +84,7 @@ def value_and_grad(
     >>> value.eval(), slope.eval()
     (array(5.), array([2., 4.]))
     """
+    _refuse_variable(f, "value_and_grad")
     if isinstance(f, BackendFunction):
         return _by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
     return transforms.value_and_grad(f, argnums, has_aux)
@@ -99,6 +103,7 @@ def grad(
     >>> grad(grad(lambda x: x**3))(2.0).eval()
     array(12.)
     """
+    _refuse_variable(f, "grad")
     if isinstance(f, BackendFunction):
         return _by_backend(f, grad, argnums=argnums, has_aux=has_aux)
     both = transforms.value_and_grad(f, argnums, has_aux)
@@ -110,6 +115,16 @@ def grad(
     gradient.__name__ = gradient.__qualname__ = f"grad of {getattr(f, '__name__', 'a function')}"
     gradient.__doc__ = f.__doc__
     return gradient
+
+
+def _refuse_variable(f: Any, name: str) -> None:
+    """Raise where ``f`` is no function, but what a function of PyTensor's takes."""
+    if not callable(f) or isinstance(f, Variable):
+        raise TypeError(
+            f"loopax.{name} takes a function, and gives one; got {f!r} of type {type(f).__name__}. The "
+            "gradient of a variable is pytensor.grad(y, x); a function of variables is one of Python: "
+            f"loopax.{name}(lambda x: (x**2).sum())(x)."
+        )
 
 
 def _by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import signature
 from typing import Any
 
 from pytensor.compile.executor import Function
@@ -15,7 +16,7 @@ from loopax.ir.program import Program
 
 
 def jaxify(
-    fn: Any,
+    fn: Any = None,
     outputs: Any = None,
     *,
     updates: Any = None,
@@ -26,6 +27,7 @@ def jaxify(
     checks: str | None = None,
     loops: str | None = None,
     name: str | None = None,
+    **unknown: Any,
 ) -> Any:
     """Turn a PyTensor program into a pure callable: of JAX, or of native code.
 
@@ -73,7 +75,7 @@ def jaxify(
     MissingInputError
         The outputs need variables that are not inputs.
     TypeError
-        ``fn`` is none of the above.
+        ``fn`` is none of the above, or there is no such option.
     ValueError
         An option has another value than those above.
 
@@ -88,6 +90,7 @@ def jaxify(
     >>> jaxify([x], (x**2).sum(), backend="numba")([1.0, 2.0])
     array(5.)
     """
+    _refuse(unknown)
     if _is_pymc_model(fn):
         if not (outputs is updates is givens is name is None):
             raise TypeError(
@@ -102,6 +105,28 @@ def jaxify(
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)
     return build(read(fn, outputs, updates, givens, name))
+
+
+# What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
+_IN_PLACE_OF = {
+    "mode": "what compiles the program is backend='jax' or 'numba'. To stay with PyTensor's functions: "
+    "pytensor.function(inputs, outputs, mode='LOOPAX'), or 'LOOPAX_NUMBA'",
+    "linker": "what compiles the program is backend='jax' or 'numba'",
+    "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
+    "output": "it is called outputs: jaxify([x, y], outputs)",
+    "model": "a PyMC model comes first, without a name: jaxify(model)",
+    "static_argnums": "inputs whose values make a shape are found at the first call",
+    "static_argnames": "inputs whose values make a shape are found at the first call",
+    "on_unused_input": "an input that is not used is let through",
+    "allow_input_downcast": "values that would lose something are refused: convert them, x.astype(...)",
+}
+
+
+def _refuse(unknown: dict[str, Any]) -> None:
+    """Raise where there is an option that `jaxify` does not have."""
+    for option in unknown:
+        why = _IN_PLACE_OF.get(option, f"it has {', '.join(_OPTIONS)}")
+        raise TypeError(f"jaxify has no option {option!r}: {why}.")
 
 
 def _is_pymc_model(fn: Any) -> bool:
@@ -130,8 +155,12 @@ def read(
     if outputs is None and updates is None:
         raise TypeError(
             f"jaxify takes a list of inputs followed by outputs, a function, a compiled "
-            f"pytensor.function or a FunctionGraph; got {fn!r} of type {type(fn).__name__} without outputs."
+            f"pytensor.function, a FunctionGraph or a PyMC model; got {fn!r} of type {type(fn).__name__} "
+            "without outputs. For the variable y as a function of x: jaxify([x], y)."
         )
     # A function of updates alone returns [], as PyTensor's does.
     outputs = [] if outputs is None else outputs
     return frontend.read_variables(fn, outputs, updates, givens, name)
+
+
+_OPTIONS = tuple(signature(jaxify).parameters)[1:-1]

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import keyword
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from pytensor.tensor.type_other import SliceType
@@ -92,6 +93,11 @@ class Arguments:
                     f"Input {name!r} of {self.name} is given twice, by position and by name."
                 )
             values[k] = value
+        if len(args) == 1 < len(self.inputs) and isinstance(args[0], Mapping) and not kwargs:
+            raise MissingInputError(
+                f"{self.name} takes its inputs by position or by name; a dict gives them by name as "
+                f"{self.name}(**values). It is {self.name}{self.signature}."
+            )
         missing = [self.names[k] for k, x in enumerate(values) if x is _MISSING]
         if missing:
             raise MissingInputError(

@@ -34,6 +34,14 @@ class BackendFunction:
         """The class of its contexts. Each `apply` asks for it."""
         return self.backend.context
 
+    def __getattr__(self, name: str) -> Any:
+        if name in ("owner", "type"):  # asked of what should be a variable
+            raise AttributeError(
+                f"{self!r} is a function, and no variable of PyTensor: it has no {name!r}. Its gradient is "
+                "loopax.grad(f), and jax.grad(f) in JAX; that of a variable is pytensor.grad(y, x)."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     @property
     def remarks(self) -> Sequence[str]:
         """What its backend has to say of the calls so far, a line each."""

@@ -10,6 +10,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.calling.arguments import Arguments
 from loopax.calling.backend import BackendFunction
 from loopax.calling.stateful import StatefulFunction
+from loopax.calling.typed import type_in_words, typed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import Program
 
@@ -18,6 +19,7 @@ class ProgramFunction(BackendFunction):
     """A program with a front door. A backend gives it ``__call__`` and ``apply``."""
 
     program: Program
+    _typed: str  # what goes in and comes out, in words
 
     @property
     @abstractmethod
@@ -34,7 +36,7 @@ class ProgramFunction(BackendFunction):
         return FunctionGraph(*self.program.as_read, clone=True)
 
     @abstractmethod
-    def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(self, context: Any = None, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``."""
 
     def init_context(self) -> Any:
@@ -55,7 +57,13 @@ class ProgramFunction(BackendFunction):
     def _describe(self, arguments: Arguments) -> None:
         """Give it the name, the signature and the docstring of the program."""
         self.__name__ = self.__qualname__ = self.program.name
-        self.__doc__ = self.program.doc or f"{self.program.name}{arguments.signature}"
+        self._typed = typed(self.program, list(arguments.signature.parameters))
+        shared = ", ".join(
+            f"{name}: {type_in_words(s.variable.type)}"
+            for name, s in zip(self.program.shared_names, self.program.shared, strict=True)
+        )
+        reads = f"\n\nIt reads the shared variables {shared}." if shared else ""
+        self.__doc__ = f"{self.program.doc or self._typed}{reads}"
         self.__signature__ = arguments.signature
 
     def _refuse_updates(self) -> None:
@@ -73,11 +81,12 @@ class ProgramFunction(BackendFunction):
         if not isinstance(context, self.context_class):
             raise StatefulFunctionError(
                 f"The first argument of {self.program.name}.apply is a {self.context_class.__name__}, made "
-                f"by init_context(); got {context!r} of type {type(context).__name__}."
+                f"by init_context(); got {context!r} of type {type(context).__name__}. Write ctx, out = "
+                "f.apply(f.init_context(), ...), and give the ctx that comes back to the next call."
             )
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.program.name}{self.__signature__}>"
+        return f"{type(self).__name__}({self._typed})"
 
 
 def refuse_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -92,4 +92,4 @@ class TracedFunction(BackendFunction):
             return self._traced[at]
 
     def __repr__(self) -> str:
-        return f"<TracedFunction {self.__name__}>"
+        return f"{type(self).__name__}({self.__name__}, traced at {len(self._traced)} signatures)"

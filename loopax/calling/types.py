@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,13 +52,45 @@ def filtered(x: Any, expected: Any, what: str) -> np.ndarray:
     try:
         return expected.filter(x, strict=False, allow_downcast=None)
     except (TypeError, ValueError, OverflowError, AttributeError) as error:  # the last: of objects
-        found = (
-            f"{np.asarray(x).dtype}, shape {np.shape(x)}" if is_arraylike(x) else type(x).__name__
+        raise LoopTypeError(misfit(x, expected, what)) from error
+
+
+def misfit(x: Any, expected: Any, what: str) -> str:
+    """The message that ``x`` is no value of the tensor type ``expected``, with what to give instead."""
+    start = f"{what} must be {described(expected)}, but "
+    if isinstance(x, Mapping):
+        return f"{start}a {type(x).__name__} was given. A dict gives inputs by their names: f(**values)."
+    if x is None:
+        return f"{start}None was given. Give an array, or a number."
+    if isinstance(x, str | bytes) or getattr(getattr(x, "dtype", None), "kind", "") in ("U", "S"):
+        return f"{start}text was given. Make numbers of it first, float({x!r}) for instance."
+    try:
+        array = x if hasattr(x, "dtype") and hasattr(x, "shape") else np.asarray(x)
+        dtype, shape = array.dtype, tuple(array.shape)
+    except ValueError:  # NumPy refuses rows of unequal lengths
+        return f"{start}rows of unequal lengths were given. Fill them up to one length."
+    if getattr(dtype, "kind", "") == "O":
+        return f"{start}{type(x).__name__} of objects was given, not of numbers."
+    given = f"{start}{dtype}, shape {shape} was given. "
+    more = len(shape) - expected.ndim
+    if more > 0:
+        axes = "axis" if more == 1 else "axes"
+        return (
+            f"{given}It has {more} {axes} more: for a call with each row use loopax.vmap(f), for all "
+            "numbers in one row x.ravel(), or give the input that rank."
         )
-        raise LoopTypeError(
-            f"{what} must be {described(expected)}, but {found} was given. Convert it, for instance "
-            f"with np.asarray(x, dtype={expected.dtype!r}), or give the input another type."
-        ) from error
+    if more < 0:
+        return (
+            f"{given}It lacks {-more} of its axes: x[None] adds one, or give the input that rank."
+        )
+    if any(n not in (None, m) for n, m in zip(expected.shape, shape, strict=True)):
+        return (
+            f"{given}Lengths are part of the input's type: give such an array, or leave them open."
+        )
+    return (
+        f"{given}It would lose something. Convert it yourself, x.astype({expected.dtype!r}), or give the "
+        "input another type."
+    )
 
 
 def accept_slice(x: Any, what: str, why: str = "integers or None") -> slice:

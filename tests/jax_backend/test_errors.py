@@ -188,7 +188,7 @@ def test_missing_misnamed_doubled_and_too_many(args, kwargs, message):
 )
 def test_a_wrong_rank_or_dtype(convert, value, found):
     expected = (
-        rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {found}. Conv"
+        rf"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but {found}. It "
     )
     with pytest.raises(LoopTypeError, match=expected):
         power()(convert(value), 1.0)

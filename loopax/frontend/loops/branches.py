@@ -14,6 +14,7 @@ from loopax.frontend.loops.capture import age, close
 from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
+from loopax.frontend.mistakes import explained
 from loopax.ir.cond import Cond
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.records import INDEX_TYPE
@@ -76,7 +77,8 @@ def cond(
     dummies = [
         x if isinstance(x, Constant) else x.type(name=n) for x, n in zip(outer, names, strict=True)
     ]
-    made = [f(*tree.build(dummies)) for f in (true_fn, false_fn)]
+    with explained(what):
+        made = [f(*tree.build(dummies)) for f in (true_fn, false_fn)]
     (then, then_tree), (otherwise, otherwise_tree) = (flatten(out) for out in made)
     _same_structure(made, then_tree, otherwise_tree, what)
     paths = [f"out{n}" for n in leaf_names(made[0])]

@@ -21,6 +21,7 @@ from loopax.frontend.loops.lags import Lag, Lagged
 from loopax.frontend.loops.leaves import as_flag, as_variable
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.mistakes import explained
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.scan import Scan
@@ -214,7 +215,8 @@ def run(
         enter(i if last is None else last - i)
         row_dummies = rows.dummies()
         seen = rows.seen(row_dummies, i)
-        result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
+        with explained(what):
+            result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
         y_leaves, y_tree = flatten(result.y)
         y_names = ["y" + name for name in leaf_names(result.y)]
@@ -229,7 +231,9 @@ def run(
     inits = [v for s in slots for v in s.inits()]
     nexts = [v for s, result in zip(slots, traced.carry, strict=True) for v in s.nexts(result)]
     if go_on is not None:
-        flag = as_flag(go_on(tree.build([s.seen for s in slots])), f"The condition of {what}")
+        with explained(what):
+            condition = go_on(tree.build([s.seen for s in slots]))
+        flag = as_flag(condition, f"The condition of {what}")
         refuse_hidden_draws([flag], since, what)
         # It is traced on the dummies, so that it sees neither the initial values nor the step.
         (before,) = substitute(

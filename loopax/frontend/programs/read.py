@@ -227,9 +227,15 @@ def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
     ]
     if missing:
         listed = "; ".join(describe(v) for v in dict.fromkeys(missing))
+        draws = ", ".join(_name(s.variable) for s in specs if s.variable.owner is not None)
+        computed = (
+            f" Of the inputs, {draws} are computed from others, as the random variables of a PyMC model "
+            "are; its log-density is a function of the value variables: jaxify(model), or "
+            "jaxify(model.value_vars, model.logp())."
+        )
         raise MissingInputError(
             f"The outputs need variables that are not among the inputs: {listed}. Add them to the "
-            "list of inputs, or give them a value with `givens`."
+            f"list of inputs, or give them a value with `givens`.{computed if draws else ''}"
         )
 
 

@@ -19,6 +19,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
+from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.inner_gradients import is_float
@@ -89,7 +90,8 @@ def value_and_grad(
                     f"grad with respect to {name}, which is {v.type}: only tensors of floats have a "
                     "gradient. Convert it first, x.astype('float64'), or leave it out of argnums."
                 )
-        value = f(*symbols, **by_name)
+        with explained(name_of(f)):
+            value = f(*symbols, **by_name)
         aux: Any = None
         if has_aux:
             if not (isinstance(value, tuple) and len(value) == 2):
@@ -130,7 +132,8 @@ def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any]
 
 def _called(f: Callable[..., Any], tree: Any, symbols: Any) -> tuple[list[Any], Any]:
     args, kwargs = tree.build(symbols)
-    returned = f(*args, **kwargs)
+    with explained(name_of(f)):
+        returned = f(*args, **kwargs)
     outs, out_tree = flatten(returned)
     names = leaf_names(returned)
     return [as_variable(x, f"result{n}") for x, n in zip(outs, names, strict=True)], out_tree

@@ -149,7 +149,9 @@ class JaxFunction(Stages, ProgramFunction):
                 given = (*given, *self._shared_values(self._left, concrete), *kept)
         return self._run(form, given, concrete)[0]
 
-    def apply(self, context: JaxContext, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(
+        self, context: JaxContext | None = None, /, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
 
         Shared variables are read from ``context``, and the context returned has their next values. It
@@ -173,8 +175,8 @@ class JaxFunction(Stages, ProgramFunction):
         >>> ctx["total"], before
         (Array(3., dtype=float64), Array([0., 0., 1.], dtype=float64))
         """
-        given, concrete = self._arguments.bind(args, kwargs)
         self._refuse_context(context)
+        given, concrete = self._arguments.bind(args, kwargs)
         values = context.read(self.program)
         concrete = concrete and not any(map(is_traced, values))
         out, new = self._run(self._whole, (*given, *values), concrete)

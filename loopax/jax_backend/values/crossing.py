@@ -36,8 +36,8 @@ from loopax.calling.types import (
     NO_ARRAYS,
     accept_none,
     accept_slice,
-    described,
     filtered,
+    misfit,
     refuse_rows,
     refuse_variable,
 )
@@ -189,10 +189,7 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
         if fits and not narrow:
             x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
     if not fits:
-        raise LoopTypeError(
-            f"{what} must be {described(expected)}, but {dtype}, shape {x.shape} was given. Convert it "
-            f"with x.astype({expected.dtype!r}), or give the input another type."
-        )
+        raise LoopTypeError(misfit(x, expected, what))
     return x
 
 

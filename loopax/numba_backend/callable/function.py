@@ -124,7 +124,7 @@ class NumbaFunction(ProgramFunction):
                 self._compiled = compiled_array_function(self.program.graph, self.__name__)
         return self._compiled
 
-    def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(self, context: Any = None, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
 
         Shared variables are read from ``context``, and the context returned has their next values.
@@ -146,9 +146,9 @@ class NumbaFunction(ProgramFunction):
         >>> ctx["total"], before
         (array(2.), array(0.))
         """
+        self._refuse_context(context)
         if kwargs or len(args) != len(self.program.inputs):
             args = self._arguments.in_order(args, kwargs)
-        self._refuse_context(context)
         values = context.read(self.program)
         kept = self._kept(values)
         if kept is None:

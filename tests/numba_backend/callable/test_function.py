@@ -177,9 +177,9 @@ def test_an_unsigned_integer_beyond_the_signed_ones(mirror):
             r"Input 'x' \(argument 0\) must be float64 of rank 1, shape \(\?\), but",
         ),
         ("x", 1.0, r"of rank 1, shape \(\?\), but float64, shape \(\) was given"),
-        ("x", np.ones(2) * 1j, "complex128.*np.asarray"),
+        ("x", np.ones(2) * 1j, "complex128.*x.astype"),
         ("x", ["a"], "must be float64"),
-        ("x", [1.0, [2.0]], "but list was given"),
+        ("x", [1.0, [2.0]], "rows of unequal lengths"),
         ("x", None, "must be float64"),
         ("x", x, "is the PyTensor variable x: a jaxified function takes arrays"),
         ("x", np.ma.masked_array(XS, [0, 1, 0]), "is a masked array.*x.filled"),
@@ -366,7 +366,7 @@ def test_graphs_compiled_functions_and_nothing_at_all():
 def test_signature_name_document_and_text():
     f = jaxify([x, pt.dscalar("sigma-log")], x * 2, backend="numba", name="scaled")
     assert str(inspect.signature(f)) == "(x, _1, /)" and f.__name__ == f.__qualname__ == "scaled"
-    assert f.__doc__ == "scaled(x, _1, /)" and repr(f) == "<NumbaFunction scaled(x, _1, /)>"
+    assert f.__doc__ in repr(f) and repr(f).startswith("NumbaFunction(scaled: (x: ")
     assert callable(f) and f.program.name == "scaled"
     np.testing.assert_array_equal(f(**{"x": XS, "sigma-log": 1.0}), 2 * XS)
 
@@ -381,7 +381,7 @@ def test_a_python_function_is_traced_for_each_signature():
         return {"energy": (point["at"] ** 2).sum() * k, "at": point["at"]}
 
     assert energy.__name__ == "energy" and energy.__doc__ == "Of a spring."
-    assert "TracedFunction energy" in repr(energy)
+    assert repr(energy).startswith("TracedFunction(energy, traced at ")
     assert float(energy({"at": XS})["energy"]) == 2 * (XS**2).sum()
     assert float(energy({"at": XS + 1}, k=0.0)["energy"]) == 0.0
     assert float(energy({"at": 1.5}, k=2.0)["energy"]) == 4.5

@@ -1,0 +1,52 @@
+"""Types of a callable in words: ``program: (x: float64[?], n: int64[]) -> {'value': float64[]}``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.random.type import RandomType
+from pytensor.tensor.type_other import NoneTypeT, SliceType
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir.program import Program
+
+
+class _Word:
+    """A leaf that shows itself as a word, without quotation marks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+def type_in_words(t: Any) -> str:
+    """``float64[?, 3]``, ``csr[float64]``, ``generator``, ``list of float64[?]``, ``slice``, ``None``."""
+    if isinstance(t, TypedListType):
+        return f"list of {type_in_words(t.ttype)}"
+    if isinstance(t, RandomType):
+        return "generator"
+    if isinstance(t, SliceType):
+        return "slice"
+    if isinstance(t, NoneTypeT):
+        return "None"
+    shape = ", ".join("?" if n is None else str(n) for n in getattr(t, "shape", ()))
+    kind = f"{t.format} " if isinstance(t, SparseTensorType) else ""
+    return f"{kind}{getattr(t, 'dtype', t)}[{shape}]"
+
+
+def typed(program: Program, names: Sequence[str]) -> str:
+    """What goes in, by these names, and what comes out."""
+    given = [
+        f"{name}: {type_in_words(i.variable.type)}"
+        for name, i in zip(names, program.inputs, strict=True)
+    ]
+    leaves = [_Word(type_in_words(v.type)) for v in program.graph.outputs[: program.n_returned]]
+    try:
+        returned = repr(program.build(leaves))
+    except Exception:  # a class of the user's that can only hold arrays
+        returned = repr(leaves)
+    return f"{program.name}: ({', '.join(given)}) -> {returned}"

@@ -1,0 +1,142 @@
+"""``python -m loopax doctor``: which versions are here, and whether they work. For reports of faults."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.configdefaults import config
+
+from loopax import numba_backend
+from loopax.frontend.loops.scan import scan
+from loopax.transpile import jaxify
+
+_NEEDED = ("loopax", "pytensor", "jax", "jaxlib", "numpy", "numba", "llvmlite", "scipy")
+_OTHERS = ("pymc", "nutpie", "numpyro", "blackjax", "equinox", "diffrax")
+_VARIABLES = ("LOOPAX_", "PYTENSOR_FLAGS", "JAX_", "XLA_FLAGS", "NUMBA_", "OMP_NUM_THREADS")
+
+
+def report(write: Callable[[str], Any] = print) -> bool:
+    """Write what is here, a line each, and whether small programs give what they should.
+
+    Returns
+    -------
+    Whether all of them do.
+    """
+    for title, lines in (
+        ("Versions", _versions()),
+        ("Set-up", _settings()),
+        ("Environment", _environment()),
+    ):
+        write(title)
+        for name, value in lines:
+            write(f"  {name:<20} {value}")
+    write("Checks")
+    results = [_checked(name, check, write) for name, check in _CHECKS.items()]
+    return all(results)
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    yield "python", f"{platform.python_version()}, {platform.platform()}"
+    for name in (*_NEEDED, *_OTHERS):
+        try:
+            yield name, version(name)
+        except PackageNotFoundError:
+            yield name, "not installed" + (", and needed" if name in _NEEDED else "")
+
+
+def _settings() -> Iterator[tuple[str, str]]:
+    devices: dict[str, int] = {}
+    for device in jax.devices():
+        kind = f"{device.platform} ({device.device_kind})"
+        devices[kind] = devices.get(kind, 0) + 1
+    yield "JAX's devices", ", ".join(f"{n} {kind}" for kind, n in devices.items())
+    yield "JAX's precision", "64 bits" if jax.config.jax_enable_x64 else "32 bits"
+    yield "PyTensor's floatX", config.floatX
+    yield "PyTensor's mode", f"{config.mode}, C++ compiler: {config.cxx or 'none'}"
+    yield "threads", f"{os.cpu_count()} processors"
+    folder = numba_backend.cache_folder()
+    yield "native code kept in", "nothing is kept" if folder is None else _described(folder)
+
+
+def _described(folder: Any) -> str:
+    if not folder.is_dir():
+        return f"{folder}, empty"
+    sizes = [path.stat().st_size for path in folder.rglob("*") if path.is_file()]
+    access = "" if os.access(folder, os.W_OK) else ", which cannot be written"
+    return f"{folder}{access}: {len(sizes)} files, {sum(sizes) / 2**20:.1f} MB"
+
+
+def _environment() -> Iterator[tuple[str, str]]:
+    names = [name for name in sorted(os.environ) if name.startswith(_VARIABLES)]
+    yield from ((name, os.environ[name]) for name in names)
+    if not names:
+        yield "nothing", "of " + ", ".join(_VARIABLES)
+
+
+# -- checks ------------------------------------------------------------------------------------------
+
+
+def _program() -> tuple[list[Any], list[Any]]:
+    """A recurrence and its slope, small, but with all that a real one has."""
+    x = pt.tensor("x", dtype=config.floatX, shape=(None,))
+    final, _ = scan(lambda c, x: (pt.tanh(0.5 * c + x), None), pt.zeros((), dtype=config.floatX), x)
+    return [x], [final, pytensor.grad(final, x)]
+
+
+def _agrees(values: Any) -> None:
+    x = _X.astype(config.floatX)
+    state, slope = 0.0, np.zeros_like(x)
+    for k, one in enumerate(x):
+        state = np.tanh(0.5 * state + one)
+        slope[k] = 1.0
+        slope[:k] *= 0.5
+        slope[: k + 1] *= 1 - state**2
+    tolerance = 1e-10 if config.floatX == "float64" else 1e-4
+    np.testing.assert_allclose(values[0], state, rtol=tolerance)
+    np.testing.assert_allclose(values[1], slope, rtol=tolerance)
+
+
+def _jaxified(**options: Any) -> None:
+    _agrees(jaxify(*_program(), **options)(_X.astype(config.floatX)))
+
+
+def _by_mode(mode: str) -> None:
+    _agrees(pytensor.function(*_program(), mode=mode)(_X.astype(config.floatX)))
+
+
+_X = np.array([0.5, -1.0, 2.0, 0.3])
+_CHECKS: dict[str, Callable[[], None]] = {
+    "JAX's operations": lambda: _jaxified(loops="xla"),
+    "native code": lambda: _jaxified(backend="numba"),
+    "native code in JAX": lambda: _jaxified(loops="native"),
+    "PyTensor's mode": lambda: _by_mode("LOOPAX_NUMBA"),
+}
+
+
+def _checked(name: str, check: Callable[[], None], write: Callable[[str], Any]) -> bool:
+    began = time.perf_counter()
+    try:
+        check()
+        found, ok = "right", True
+    except Exception as error:  # whatever it is, it belongs into the report
+        found, ok = f"FAILED: {type(error).__name__}: {error}", False
+    write(f"  {name:<20} {found}, {time.perf_counter() - began:.1f} s")
+    return ok
+
+
+def main() -> int:
+    """The command; its exit status is 1 where a check fails."""
+    if report():
+        return 0
+    print("Please add all of this to a report of the fault.", file=sys.stderr)
+    return 1
