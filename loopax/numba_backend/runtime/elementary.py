@@ -1,10 +1,10 @@
 """``exp``, ``log`` and their kin of float64 without a branch or a call: LLVM vectorizes loops of them.
 
-The C library's take a call for each element. Here a loop over 1000 elements takes a quarter of the time for
-``exp`` (AVX-512); a single number takes longer until it is there. ``exp`` and ``log`` are within one unit in
-the last place, ``expm1``, ``log1p`` and ``softplus`` within two, the others within three, measured over their
-domains against mpmath (`tests/numba_backend/runtime/test_elementary.py`). Zeros of either sign, infinities,
-nan and denormal numbers give what they give in NumPy.
+The C library's take a call for each element. Here a loop over 1000 elements takes a quarter of the time
+for ``exp`` (AVX-512); a single number takes longer until it is there. ``exp`` and ``log`` are within one
+unit in the last place, ``expm1``, ``log1p`` and ``softplus`` within two, the others within three, measured
+over their domains against mpmath (`tests/numba_backend/runtime/test_elementary.py`). Zeros of either sign,
+infinities, nan and denormal numbers give what they give in NumPy.
 
 The reduction of arguments, the form of ``log`` and its coefficients are those of FreeBSD's msun (e_log.c,
 s_log1p.c, s_expm1.c, by Sun Microsystems); ``exp`` of the reduced argument is its Taylor polynomial.
