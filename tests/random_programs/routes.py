@@ -50,7 +50,9 @@ __all__ = ["ROUTES"]
 
 JAX, JAX_AS_PYTHON = "jax", InterpretedJax.backend_name
 NUMBA, NUMBA_AS_PYTHON = "numba", InterpretedNumba.backend_name
+NATIVE = "native jax"  # native code inside of JAX
 BACKENDS = JAX, JAX_AS_PYTHON, NUMBA, NUMBA_AS_PYTHON
+IN_JAX = JAX, JAX_AS_PYTHON, NATIVE
 
 
 def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -> Any:
@@ -60,6 +62,8 @@ def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -
             name = SizedNumba.backend_name
         if backend == JAX_AS_PYTHON:
             options = {"jit": False}
+        if backend == NATIVE:
+            name, options = JAX, {"loops": "native"}
         return jaxify(case.written.inputs, outputs(), backend=name, **options)
 
     return case.function(f"{what} in {backend}", make)
@@ -105,7 +109,7 @@ def _in_each(name: str, backends: tuple[str, ...]) -> Callable[[Any], Any]:
     return register
 
 
-@_in_each("{}", BACKENDS)
+@_in_each("{}", (*BACKENDS, NATIVE))
 def values(case: Case, backend: str) -> Any:
     answer = case.outputs
     found = _called(_value(case, backend), *case.values)
@@ -161,7 +165,7 @@ def _transformed(backend: str, f: Callable[..., Any]) -> Callable[..., Any]:
     return interpreted(f) if backend == JAX_AS_PYTHON else f
 
 
-@_in_each("jit of {}", (JAX, JAX_AS_PYTHON))
+@_in_each("jit of {}", IN_JAX)
 def under_jit(case: Case, backend: str) -> Any:
     answer, f, args = case.outputs, _value(case, backend), _arguments(case)
     traced = [k for k in range(len(args)) if k not in _static(case)]
@@ -181,7 +185,7 @@ def _with(args: list[Any], places: list[int], some: Any) -> list[Any]:
     return every
 
 
-@_in_each("jax.grad of {}", (JAX, JAX_AS_PYTHON))
+@_in_each("jax.grad of {}", IN_JAX)
 def grad_by_jax(case: Case, backend: str) -> Any:
     answer, args = case.gradient, _arguments(case)
     gradient = jax.grad(_cost(case, backend), argnums=tuple(case.wrt))
@@ -193,7 +197,7 @@ def grad_by_jax(case: Case, backend: str) -> Any:
     return _arrays(found), answer, _of_floats(case)
 
 
-@_in_each("jax.vmap of {}", (JAX, JAX_AS_PYTHON))
+@_in_each("jax.vmap of {}", IN_JAX)
 def vmap_by_jax(case: Case, backend: str) -> Any:
     f = _value(case, backend)
 
