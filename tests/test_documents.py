@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import types
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -54,11 +55,18 @@ def blocks_of(text: str) -> list[Block]:
     return found
 
 
+def needs_pymc(block: Block) -> bool:
+    """Whether it imports PyMC, which not every Python has. Where the first does, the others use it."""
+    return "import pymc" in block.code
+
+
 def run_document(path: Path) -> None:
     # A module of its own, findable by name: dataclasses and pickle look a class's module up.
     module = types.ModuleType("document")
     sys.modules[module.__name__] = module
     for block in blocks_of(path.read_text(encoding="utf-8")):
+        if needs_pymc(block) and not find_spec("pymc"):
+            continue
         if block.language == "python":
             # The empty lines give tracebacks, and what quotes source lines, the document's own.
             source = "\n" * block.line + block.code
@@ -78,9 +86,10 @@ def test_code_blocks_run(
     path: Path, tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = path.read_text(encoding="utf-8")
-    if not blocks_of(text):
+    blocks = blocks_of(text)
+    if not blocks:
         return
-    if "import pymc" in text:
+    if needs_pymc(blocks[0]):
         pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
     # As a user has it, where loops may be native code; in `make test` only if that is what is shown.
     if pytestconfig.option.markexpr != "not slow" or "loopax_kernel" in text:
