@@ -109,3 +109,12 @@ def test_rows_that_are_not_there_are_no_numbers():
         assert np.isnan(jax.jit(f)(X, 5))
     with pytest.raises(IndexError):
         f(X, 5)
+
+
+def test_slices_of_known_length_stay_arrays():
+    i = pt.lscalar("i")
+    f = jax.jit(jaxify([x, i], [x[i : i + 2], pt.set_subtensor(x[i : i + 2], 7.0)]))
+    part, written = f(X, 1)
+    np.testing.assert_array_equal(part, X[1:3])
+    np.testing.assert_array_equal(written, [0.5, 7.0, 7.0, 3.0])
+    assert np.isnan(f(X, 9)[1]).any()

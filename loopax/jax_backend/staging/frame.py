@@ -22,7 +22,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.errors import DynamicShapeError, describe
-from loopax.ir.sizes import Dims, Length
+from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.jax_backend.staging.checked import Failure
 from loopax.jax_backend.staging.static import NotKnown, compute, is_traced
 from loopax.jax_backend.values.generators import as_key
@@ -164,7 +164,10 @@ class Frame:
 
     def length(self, v: Variable, axis: int) -> int | None:
         """The length of ``v`` where the graph shows that it follows from what is known."""
-        expr = self.dims.length(v, axis)
+        return self.known(self.dims.length(v, axis))
+
+    def known(self, expr: DimExpr) -> int | None:
+        """The value of ``expr``, over variables of this graph; None where one of them is traced."""
         length = expr.offset
         for variable, k in expr.terms:
             of = variable.of if isinstance(variable, Length) else variable

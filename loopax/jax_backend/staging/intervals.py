@@ -99,20 +99,29 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
 
 
 def _cuts(frame: Frame, node: Apply) -> bool:
-    """Whether it is a slice from one traced position to another: it has at most the rows that there are.
+    """Whether it is a slice between traced positions: it has at most the rows that there are.
 
-    Not where one of them changes from step to step: a short loop of such is written out.
+    Not where these are a known distance apart, so that the length is known. Nor where one of them changes
+    from step to step: a short loop of such is written out.
     """
     op: Any = node.op
     if not isinstance(op, Subtensor | IncSubtensor):
         return False
-    bounds = [v for v in length_inputs(op, node) if is_traced(frame.read(v))]
-    steps = [
-        e.step
-        for e in access_of(node).index
-        if isinstance(e, slice) and isinstance(e.step, Variable) and is_traced(frame.read(e.step))
-    ]
-    return bool(bounds) and not steps and not any(frame.blame(v, set()) for v in bounds)
+
+    def traced(k: Any) -> bool:
+        return isinstance(k, Variable) and is_traced(frame.read(k))
+
+    slices = [k for k in access_of(node).index if isinstance(k, slice)]
+    open_slices = [k for k in slices if traced(k.start) or traced(k.stop)]
+    for k in open_slices:
+        if traced(k.step):
+            return False
+        if k.start is not None and k.stop is not None:
+            length = frame.dims.value(k.stop) - frame.dims.value(k.start)
+            if frame.known(length) is not None:
+                return False
+    bounds = [v for k in open_slices for v in (k.start, k.stop) if traced(v)]
+    return bool(bounds) and not any(frame.blame(v, set()) for v in bounds)
 
 
 def _takes_places(op: Any, values: Sequence[Any]) -> bool:
