@@ -58,6 +58,21 @@ class JaxFunction(Stages, ProgramFunction):
         One of `LOOPS`: whether the program is native code on the CPU, where it can be.
     """
 
+    # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
+    # `jax.grad` and its kin make of it, and cloudpickle writes that: these must not be in it.
+    __slots__ = (
+        "_all",
+        "_arguments",
+        "_contexts",
+        "_devices",
+        "_early",
+        "_left",
+        "_reads",
+        "_rest",
+        "_short",
+        "_whole",
+    )
+
     backend_name = "jax"
 
     def __init__(

@@ -38,9 +38,15 @@ class JaxTracedFunction(TracedFunction, Stages):
 class Transformed(Stages):
     """What a transformation by JAX gives, so that the next one is by JAX too."""
 
-    def __init__(self, f: Callable[..., Any]) -> None:
-        functools.update_wrapper(self, f, updated=())
-        self._f = f
+    def __init__(
+        self, transformation: Callable[..., Any], f: Callable[..., Any], options: dict[str, Any]
+    ) -> None:
+        self._made_of = transformation, f, options
+        self._f = transformation(f, **options)
+        functools.update_wrapper(self, self._f, updated=())
+
+    def __reduce__(self) -> Any:
+        return type(self), self._made_of
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._f(*args, **kwargs)
@@ -56,6 +62,6 @@ def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transfor
     """``jax.grad``, ``jax.value_and_grad`` or ``jax.vmap``, so that what it gives has stages too."""
 
     def transform(f: Any, **options: Any) -> Transformed:
-        return Transformed(transformation(f, **options))
+        return Transformed(transformation, f, options)
 
     return transform

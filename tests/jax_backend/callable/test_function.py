@@ -17,6 +17,7 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
+import loopax
 from loopax import DynamicShapeError, LoopTypeError, jaxify
 from tests.compare import primitives
 
@@ -220,6 +221,25 @@ def test_a_function_pickles(called):
     again = pickle.loads(pickle.dumps(f))
     assert float(again(2.0, 3)) == 8.0 and str(inspect.signature(again)) == "(a, n)"
     assert again.__name__ == f.__name__
+
+
+def test_what_transformations_make_of_a_function_pickles():
+    f = power()
+    f(2.0, 3)
+    by_loopax = pickle.loads(pickle.dumps(loopax.grad(f)))
+    assert float(by_loopax(2.0, 3)) == 12.0 and by_loopax.__name__ == loopax.grad(f).__name__
+    # JAX copies the attributes of a function to what it makes of it; cloudpickle writes them.
+    copied = {k: v for k, v in vars(jax.grad(f)).items() if k != "__wrapped__"}
+    assert "program" in pickle.loads(pickle.dumps(copied))
+
+
+@pytest.mark.parametrize("transform", [jax.grad, jax.jit, loopax.grad])
+def test_what_transformations_make_of_a_function_goes_to_other_processes(transform):
+    cloudpickle = pytest.importorskip("cloudpickle")
+    f = transform(power())
+    f(2.0, 3)
+    again = cloudpickle.loads(cloudpickle.dumps(f))
+    assert float(again(2.0, 3)) == float(f(2.0, 3))
 
 
 def test_a_pickled_function_keeps_names_and_structure():
