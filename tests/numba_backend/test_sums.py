@@ -1,8 +1,10 @@
-"""Sums and products whose terms may be taken in any order: their values, and those of filled arrays."""
+"""Sums, products and extremes in any order of their terms: their values, and those of filled arrays."""
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
 
+from loopax.numba_backend.callable.program import compile_program
 from tests.numba_backend.agreement import assert_agrees
 
 RNG = np.random.default_rng(3)
@@ -30,3 +32,29 @@ def test_values():
     cases += [(odd, odd.astype("f4"), 1.0), (np.where(odd > 9, np.nan, odd), odd.astype("f4"), 1.0)]
     assert_agrees([x, y, s], outputs, *cases, rtol=2e-6)
     assert_agrees([x, s], [outputs[0], outputs[2], outputs[5]], *[(c[0], c[2]) for c in cases])
+
+
+def test_extremes():
+    """Of all lengths around the width of vector code; nan wherever it is."""
+    x, y, m = pt.dvector("x"), pt.fvector("y"), pt.dmatrix("m")
+    outputs = [x.max(), x.min(), y.max(), y.min(), m.max(axis=0), m.min(axis=1), pt.logsumexp(x)]
+    matrix = RNG.normal(size=(3, 5))
+    cases = [
+        (RNG.normal(size=n), RNG.normal(size=n).astype("f4"), matrix) for n in (1, 2, 7, 33, 1000)
+    ]
+    odd = RNG.normal(size=20)
+    odd[[3, 11]] = np.inf, -np.inf
+    cases.append((odd, odd.astype("f4"), np.where(matrix > 1, np.nan, matrix)))
+    for k in (0, 13, 19):
+        nan = odd.copy()
+        nan[k] = np.nan
+        cases.append((nan, nan.astype("f4"), np.full((3, 5), -np.inf)))
+    assert_agrees([x, y, m], outputs, *cases, rtol=2e-6)
+
+
+def test_the_largest_is_found_by_vector_code():
+    x = pt.dvector("x")
+    function = compile_program(FunctionGraph([x], [x.max()])).variants.find(())
+    assert function(np.arange(9.0)) == (8.0,)
+    (code,) = function.inspect_llvm().values()
+    assert "llvm.maximum.v" in code or "vector.reduce.fmaximum" in code

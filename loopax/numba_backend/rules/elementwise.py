@@ -152,7 +152,12 @@ _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }
-_IN_ANY_ORDER = {ps.Add: "plus({0}, {1})", ps.Mul: "times({0}, {1})"}  # of floats
+_IN_ANY_ORDER = {  # of floats
+    ps.Add: "plus({0}, {1})",
+    ps.Mul: "times({0}, {1})",
+    ps.ScalarMaximum: "maximum({0}, {1})",
+    ps.ScalarMinimum: "minimum({0}, {1})",
+}
 # PyTensor's conversion begins the extremes of bools at infinity, which is true: `min` is False whatever it
 # is of, `max` True (3.0.7 and 3.3.7).
 # `&` is vector code, `and` a branch.

@@ -1,9 +1,12 @@
-"""Sums and products over an axis, whose terms LLVM may take in another order.
+"""Sums, products and extremes over an axis, whose terms LLVM may take in another order.
 
 A float sum in the order of its terms is a chain: each addition waits some four cycles for the one before,
 and LLVM, which must not change the last digit, leaves the loop without vector code. Told that it may change
 the order of a sum's own additions it keeps several partial sums, as NumPy does. This is no `fastmath`: nan
 and infinities keep their meaning, and no other operation is touched.
+
+Of extremes it must know that nan is handed on whatever the order, which it does of its own instructions:
+the largest of 2000 numbers takes a tenth of the time of comparisons.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+from llvmlite import ir
 from numba.core import types
 from numba.extending import lower_builtin, type_callable
 
@@ -25,7 +30,19 @@ def times(total: Any, term: Any) -> Any:
     return total * term
 
 
-def _compile_to(instruction: str, function: Callable) -> None:
+def maximum(largest: Any, term: Any) -> Any:
+    """The larger of two floats of one dtype, nan where one is nan."""
+    return np.maximum(largest, term)
+
+
+def minimum(smallest: Any, term: Any) -> Any:
+    """The smaller of two floats of one dtype, nan where one is nan."""
+    return np.minimum(smallest, term)
+
+
+def _compile_to(instruction: Callable[[Any, Any], Any], function: Callable) -> None:
+    """``instruction`` makes of a builder of LLVM's and two arguments the result."""
+
     @type_callable(function)
     def of_types(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
         def result(total, term):  # type: ignore[no-untyped-def]
@@ -35,10 +52,21 @@ def _compile_to(instruction: str, function: Callable) -> None:
 
     @lower_builtin(function, types.Float, types.Float)
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return getattr(builder, instruction)(*args, flags=("reassoc",))
+        return instruction(builder, args)
 
 
-_compile_to("fadd", plus)
-_compile_to("fmul", times)
+def _intrinsic(name: str) -> Callable[[Any, Any], Any]:
+    def call(builder: Any, args: Any) -> Any:
+        kind = args[0].type
+        signature = ir.FunctionType(kind, [kind, kind])
+        return builder.call(builder.module.declare_intrinsic(name, [kind], signature), args)
 
-FUNCTIONS = {f.__name__: f for f in (plus, times)}
+    return call
+
+
+_compile_to(lambda builder, args: builder.fadd(*args, flags=("reassoc",)), plus)
+_compile_to(lambda builder, args: builder.fmul(*args, flags=("reassoc",)), times)
+_compile_to(_intrinsic("llvm.maximum"), maximum)
+_compile_to(_intrinsic("llvm.minimum"), minimum)
+
+FUNCTIONS = {f.__name__: f for f in (plus, times, maximum, minimum)}
