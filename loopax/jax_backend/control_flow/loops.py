@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.typed_list.type import TypedListType
@@ -30,6 +31,11 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 
 @rule(Scan)
 def scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
+    with jax.named_scope(str(site.op)):  # as profilers show it
+        return _loop(site, *values)
+
+
+def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
     op: Scan = site.op
     args, outer = op.split_inputs(values), op.split_inputs(site.node.inputs)
     args = args._replace(

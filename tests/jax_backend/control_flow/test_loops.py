@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+import loopax
 from loopax import DynamicShapeError, jaxify
 from tests.compare import primitives
 
@@ -23,6 +24,13 @@ def recurrence(truncate=-1):
         return_updates=False,
     )
     return [x, s, a], trace
+
+
+def test_names_of_loops_reach_profilers():
+    x = pt.dvector("x")
+    final, _ = loopax.scan(lambda c, x: (pt.sin(c + x), None), 0.0, x, name="days")
+    text = jax.jit(jaxify([x], final)).lower(XS).as_text(debug_info=True)
+    assert "Scan{days}" in text
 
 
 @pytest.mark.parametrize("truncate", [-1, 1, 2, 3, 5, 6, 9])
