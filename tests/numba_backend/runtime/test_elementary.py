@@ -5,6 +5,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from llvmlite.binding import get_host_cpu_features
 from numba import njit
 
 from loopax.numba_backend.runtime.elementary import FUNCTIONS
@@ -94,6 +95,10 @@ def test_the_ends(name):
     np.testing.assert_array_equal(np.signbit(found)[numbers], np.signbit(expected)[numbers])
 
 
+@pytest.mark.skipif(
+    not get_host_cpu_features().get("avx2"),
+    reason="of two numbers at once LLVM makes no use for all",
+)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_loops_are_vector_code(name):
     run = of_each(name)
