@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from pytensor.graph.basic import Variable
 
 from loopax.builders import Builder
 from loopax.calling import BackendFunction, TracedFunction
+from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import transforms
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.lock import TRACING
+from loopax.lowering.canonical.if_else_to_cond import with_conds
 
 
 def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
@@ -87,7 +90,21 @@ def value_and_grad(
     _refuse_variable(f, "value_and_grad")
     if isinstance(f, BackendFunction):
         return _by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
-    return transforms.value_and_grad(f, argnums, has_aux)
+    return transforms.value_and_grad(_with_conds(f), argnums, has_aux)
+
+
+def _with_conds(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, of which a gradient computes the branches that are taken, and no others."""
+
+    @wraps(f)
+    def lazy(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten(f(*args, **kwargs))
+        at = [k for k, x in enumerate(leaves) if isinstance(x, Variable)]
+        for k, v in zip(at, with_conds([leaves[k] for k in at]), strict=True):
+            leaves[k] = v
+        return tree.build(leaves)
+
+    return lazy
 
 
 def grad(
@@ -106,7 +123,7 @@ def grad(
     _refuse_variable(f, "grad")
     if isinstance(f, BackendFunction):
         return _by_backend(f, grad, argnums=argnums, has_aux=has_aux)
-    both = transforms.value_and_grad(f, argnums, has_aux)
+    both = transforms.value_and_grad(_with_conds(f), argnums, has_aux)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)

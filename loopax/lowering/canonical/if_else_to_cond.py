@@ -24,11 +24,13 @@ from collections.abc import Sequence
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.random.op import RandomVariable
 
 from loopax.ir import Cond
 from loopax.ir.compat import IfElse
+from loopax.ir.replace import replaced
 from loopax.lowering.bodies import has_bodies, map_bodies
 
 
@@ -40,6 +42,22 @@ def if_else_to_cond(graph: FunctionGraph) -> None:
         if isinstance(node.op, IfElse):
             pairs = list(zip(node.outputs, _cond(graph, node), strict=True))
             graph.replace_all(pairs, reason="if_else_to_cond")
+
+
+def with_conds(outputs: Sequence[Variable]) -> list[Variable]:
+    """``outputs`` with the same in place of every IfElse behind them, for who differentiates them next.
+
+    The gradient of an IfElse goes through both of its branches, and is zero in one; that of a Cond is a
+    Cond.
+    Nodes are made anew, so that the graph of ``outputs`` stays as it is.
+    """
+    if not any(isinstance(node.op, IfElse | HasInnerGraph) for node in toposort(outputs)):
+        return list(outputs)
+    roots = [v for v in graph_inputs(outputs) if not isinstance(v, Constant)]
+    dummies: dict[Variable, Variable] = {v: v.type() for v in roots}
+    graph = FunctionGraph([*dummies.values()], replaced(outputs, dummies), clone=True)
+    if_else_to_cond(graph)
+    return replaced(graph.outputs, dict(zip(graph.inputs, roots, strict=True)))
 
 
 def _has_if_else(body: AbstractFunctionGraph) -> bool:
