@@ -69,3 +69,12 @@ def describe(variable: Variable) -> str:
         what = "an unnamed variable"
     line = source_line(variable)
     return f"{what} of type {variable.type}" + (f" ({line})" if line else "")
+
+
+def undeclared(axis: int, variable: Variable, op: object) -> str:
+    """Why ``axis`` of ``variable``, of length 1, is not broadcast in ``op``."""
+    return (
+        f"Axis {axis} of {describe(variable)} has length 1 and would be broadcast in {op}, but its type "
+        "does not say that it is broadcastable. PyTensor refuses that. Declare it, with "
+        "pt.specify_broadcastable(x, axis) or an input of static shape 1."
+    )

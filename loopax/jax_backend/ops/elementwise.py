@@ -19,7 +19,7 @@ from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
-from loopax.ir.errors import describe
+from loopax.ir.errors import describe, undeclared
 from loopax.jax_backend.ops.computed_once import computed_once
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop
@@ -123,11 +123,7 @@ def _check_broadcast(site: Site, values: Any) -> None:
             continue
         for x, v in zip(values, site.node.inputs, strict=True):
             if jnp.shape(x)[axis] == 1 and not v.type.broadcastable[axis]:
-                raise ValueError(
-                    f"Axis {axis} of {describe(v)} has length 1 and would be broadcast in {site.op}, but "
-                    "its type does not say that it is broadcastable. PyTensor refuses that. Declare it, "
-                    "with pt.specify_broadcastable(x, axis) or an input of static shape 1."
-                )
+                raise ValueError(undeclared(axis, v, site.op))
         if len(lengths - {1}) > 1:
             raise ValueError(
                 f"{site.op} got inputs of the lengths {sorted(lengths)} along axis {axis}, for "

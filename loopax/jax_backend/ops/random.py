@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
-from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.errors import LoopTypeError, describe, undeclared
 from loopax.jax_backend import samplers  # noqa: F401  # registers them
 from loopax.jax_backend.samplers.host import draw_on_host
 from loopax.jax_backend.samplers.registry import (
@@ -78,7 +78,9 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
     draw, given = node.outputs[1], [_given(v) for v in node.inputs[2:]]
     if size is None:
         try:
-            return np.broadcast_shapes(*shapes)
+            found = np.broadcast_shapes(*shapes)
+            _check_declared(site, shapes, found)
+            return found
         except ValueError:
             found = ", ".join(
                 f"{shape} of {describe(v)}" for v, shape in zip(given, shapes, strict=True)
@@ -99,7 +101,18 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
                 f"broadcast: that has the batch shape {shape}. The size is the shape of all draws: give "
                 f"one that ends in {shape}, or size=None."
             )
+    _check_declared(site, shapes, size)
     return size
+
+
+def _check_declared(site: Site, shapes: Sequence[Any], batch: Sequence[int]) -> None:
+    """PyTensor broadcasts an axis of a parameter only where its *type* says that it has length 1."""
+    for v, shape in zip(site.node.inputs[2:], shapes, strict=True):
+        declared = v.type.broadcastable[: len(shape)]
+        wanted = batch[len(batch) - len(shape) :]
+        for k, (n, m, d) in enumerate(zip(shape, wanted, declared, strict=True)):
+            if n != m and not d:
+                raise LoopTypeError(undeclared(k, v, site.op))
 
 
 def _given(v: Variable) -> Variable:

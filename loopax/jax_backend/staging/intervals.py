@@ -85,7 +85,7 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     It asks for one that is traced, and in a known range; or takes the places where a mask is true, which is
     left open only where the caller's values cannot be static.
     """
-    if frame.context.open_lengths and (_takes_places(node.op, values) or _cuts(frame, node)):
+    if frame.context.open_lengths and (_takes_places(node, values) or _cuts(frame, node)):
         return True
     # A value that could be static is to be, where the caller gives it one: the result is an array then. A
     # loop over rows that make lengths is written out.
@@ -124,7 +124,8 @@ def _cuts(frame: Frame, node: Apply) -> bool:
     return bool(bounds) and not any(frame.blame(v, set()) for v in bounds)
 
 
-def _takes_places(op: Any, values: Sequence[Any]) -> bool:
+def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
+    op: Any = node.op
     if isinstance(op, Nonzero):
         return is_traced(values[0])
     skipped = next((k for cls, k in _INDEXED.items() if isinstance(op, cls)), None)
@@ -135,7 +136,7 @@ def _takes_places(op: Any, values: Sequence[Any]) -> bool:
         return False
     if skipped == 2:  # a value that is the same at every place needs no places
         x, y = values[:2]
-        return np.ndim(y) == np.ndim(x) - mask.ndim + 1 and np.shape(y)[0] != 1
+        return np.ndim(y) == np.ndim(x) - mask.ndim + 1 and not node.inputs[1].type.broadcastable[0]
     return True
 
 
@@ -179,7 +180,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
         each = [inputs_of_length(frame, u) for u in traces]
         return frozenset().union(*each) if all(each) else frozenset()
     values = [frame.read(u) for u in inputs]
-    given = [inputs[-1]] if _takes_places(op, values) else length_inputs(op, v.owner)
+    given = [inputs[-1]] if _takes_places(v.owner, values) else length_inputs(op, v.owner)
     positions: set[int] = set()
     for u in (u for u in given if is_traced(frame.read(u))):
         if _is_of_a_loop(frame, u) or frame.blame(u, positions):

@@ -119,7 +119,10 @@ def _only_use(site: Site) -> bool:
 def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
     emit = site.emit
     elements = x.elements.copy()
-    new = np.broadcast_to(y.elements, np.shape(elements[index])).copy()
+    room = np.shape(elements[index])
+    if 0 not in strides(site, y, room).values() and y.shape != room[len(room) - len(y.shape) :]:
+        return x  # an error by now
+    new = np.broadcast_to(y.elements, room).copy()
     if not site.op.set_instead_of_inc:
         old = np.asarray(elements[index], dtype=object)
         scalar = Add()
@@ -141,17 +144,15 @@ class _ScalarNode:
 
 
 def strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
-    """How each axis that is written reads ``y``: 1, 0 where ``y`` is broadcast, or a local."""
-    emit = site.emit
+    """How each axis that is written reads ``y``: 1, or 0 where its type says that it is broadcast."""
     skipped = len(shape) - len(y.shape)
     found: dict[int, Dim] = {}
+    spread = site.node.inputs[1].type.broadcastable
     for k, (n, m) in enumerate(zip(y.shape, shape[skipped:], strict=True)):
-        if n == m:
-            found[k + skipped] = 1
-        elif n == 1:
-            found[k + skipped] = 0
-        else:
-            found[k + skipped] = emit.number(f"stride({n}, {m})", may_raise=True)
+        is_spread = spread[k] and m != 1
+        found[k + skipped] = 0 if is_spread else 1
+        if n != m and not is_spread:
+            site.emit.line(f"agree({n}, {m})")
     return found
 
 

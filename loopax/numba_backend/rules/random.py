@@ -53,6 +53,14 @@ class _Draw:
             self._contiguous(p) if n else self.emit.indexable(p)
             for p, n in zip(params, self.core, strict=True)
         ]
+        kept = [
+            (t.broadcastable, t.ndim - n)
+            for v, n in zip(site.op.dist_params(site.node), self.core, strict=True)
+            for t in [v.type]
+        ]
+        self.spread = [
+            flags[:n_batch] for flags, n_batch in kept
+        ]  # by their types, along the batch
         self._check_lengths()
 
     def _check_lengths(self) -> None:
@@ -78,16 +86,18 @@ class _Draw:
         """How each parameter is read along the axes of the batch: 0 where it is broadcast."""
         return [
             [
-                self._stride(m, n)
-                for m, n in zip(batch, shape[len(shape) - len(batch) :], strict=True)
+                self._stride(m, n, spread)
+                for m, n, spread in zip(batch, shape[len(shape) - len(batch) :], flags, strict=True)
             ]
-            for batch in self.batches()
+            for batch, flags in zip(self.batches(), self.spread, strict=True)
         ]
 
-    def _stride(self, m: Dim, n: Dim) -> Index:
+    def _stride(self, m: Dim, n: Dim, spread: bool) -> Index:
         if m == n:
             return 1
-        return 0 if m == 1 else self.emit.temp(f"stride({m}, {n})", "s")
+        if not spread:
+            self.emit.line(f"agree({m}, {n})")
+        return 0 if spread else 1
 
     def at(self, place: Sequence[Index], strides: Sequence[Sequence[Index]]) -> str:
         """The call, behind checks of the parameters."""
@@ -139,12 +149,16 @@ def _sized(emit: Emitter, size: Value) -> list[Dim]:
 def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:
     """The common shape of the parameters, where none is asked for."""
     shape: list[Dim] = [1] * n_batch
-    for batch in one.batches():
-        for k, n in enumerate(batch, n_batch - len(batch)):
-            if shape[k] == 1:
+    set_by: set[int] = set()
+    for batch, flags in zip(one.batches(), one.spread, strict=True):
+        for k, (n, spread) in enumerate(zip(batch, flags, strict=True), n_batch - len(batch)):
+            if spread:
+                continue
+            if k in set_by and n != shape[k]:
+                emit.line(f"agree({shape[k]}, {n})")
+            elif k not in set_by:
                 shape[k] = n
-            elif n not in (1, shape[k]):
-                shape[k] = emit.temp(f"broadcast({shape[k]}, {n})", "n")
+                set_by.add(k)
     return shape
 
 

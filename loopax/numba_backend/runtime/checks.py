@@ -91,16 +91,6 @@ def stride(n: int, m: int) -> int:
 
 
 @njit
-def broadcast(n: int, m: int) -> int:
-    """The common length of two axes, either of which may be 1."""
-    if n == m or m == 1:
-        return n
-    if n != 1:
-        raise ValueError("shape mismatch: two lengths differ, and neither is 1")
-    return m
-
-
-@njit
 def broadcast_index(n: int, m: int) -> int:
     """The common length of two axes, of which one of length 1 is stretched."""
     if n == m or m == 1:
@@ -219,7 +209,6 @@ FUNCTIONS = (
             slice_backward,
             slice_bounds,
             agree,
-            broadcast,
             stride,
             broadcast_index,
             mask_length,

@@ -25,7 +25,7 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.errors import UnsupportedOpError, describe, undeclared
 from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
@@ -79,10 +79,34 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     return _write(site, x, y, values, sets)
 
 
+def _spread_undeclared(site: Site, y: Any) -> list[int]:
+    """The axes of length 1 of what is written that its type does not declare as broadcastable."""
+    declared = site.node.inputs[1].type.broadcastable
+    return [k for k, n in enumerate(jnp.shape(y)) if n == 1 and not declared[k]]
+
+
+def _check_spread(site: Site, x: Any, y: Any, index: Index) -> None:
+    """PyTensor broadcasts an axis only where its *type* says that it has length 1."""
+    axes = _spread_undeclared(site, y)
+    if not axes:
+        return
+    entries = list(index.entries)
+    for (
+        k
+    ) in index.slices.values():  # the positions of a slice, which lie along an axis of their own
+        entries[k] = slice(0, jnp.size(entries[k]))
+    room = jax.eval_shape(lambda x: x[tuple(entries)], x).shape
+    for k in axes:
+        n = room[len(room) - y.ndim + k] if len(room) - y.ndim + k >= 0 else 1
+        if n != 1:
+            raise ValueError(undeclared(k, site.node.inputs[1], site.op))
+
+
 def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if (written := _write_at_mask(site, x, y, values, sets)) is not None:
         return written
     index = index_of(site, x, 2, values)
+    _check_spread(site, x, y, index)
     if index.is_whole(x):
         return jnp.broadcast_to(y, x.shape) if sets else x + y
     if not index.dynamic:
@@ -119,7 +143,8 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if not is_traced(mask) or mask.dtype != bool or not mask.ndim:
         return None
     behind = x.ndim - axis - mask.ndim  # of the axes of what is selected, those behind the mask's
-    if y.ndim > behind and y.shape[y.ndim - behind - 1] != 1:
+    place = y.ndim - behind - 1
+    if place >= 0 and (y.shape[place] != 1 or place in _spread_undeclared(site, y)):
         return None
     check_mask_fits(site, mask, axis, x.shape)
     whole = (slice(None),) * mask.ndim
@@ -129,6 +154,10 @@ def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     if not is_basic(index):  # a slice with traced bounds
         return None
     old = x[tuple(index)]
+    across = [*old.shape[:axis], 1, *old.shape[axis + mask.ndim :]]
+    for k in _spread_undeclared(site, y):
+        if across[len(across) - y.ndim + k] != 1:
+            raise ValueError(undeclared(k, site.node.inputs[1], site.op))
     before, after = y.shape[: max(y.ndim - behind - 1, 0)], y.shape[max(y.ndim - behind, 0) :]
     y = y.reshape(*before, *[1] * mask.ndim, *after)
     mask = mask.reshape(*mask.shape, *[1] * behind)

@@ -67,7 +67,7 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
         if (
             isinstance(y, PaddedArray)
             or np.ndim(y) == 1 + x.ndim - len(index)
-            and np.shape(y)[0] != 1
+            and not site.node.inputs[1].type.broadcastable[0]
         ):
             y = as_padded(y)
             fits, y = y.length == length, y.fitted(legal.shape[0]).data

@@ -104,7 +104,7 @@ def _written(site: Site, y: Any, ndim: int, axis: int, length: Any, bound: int) 
         if y.axis + missing != axis:
             refuse_trace(site)
         legal, y = y.length == length, y.fitted(bound).data
-    elif axis >= missing and np.shape(y)[axis - missing] != 1:
+    elif axis >= missing and not site.node.inputs[1].type.broadcastable[axis - missing]:
         y = as_padded(jnp.asarray(y), axis - missing)
         legal, y = length == y.length, y.fitted(bound).data
     y = jnp.asarray(y)
