@@ -92,6 +92,10 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
+        if (
+            jax.device_count() > 1
+        ):  # a call of native code is one device's, whatever the arrays are on
+            return "there are several devices, over which XLA can divide arrays"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:

@@ -107,6 +107,13 @@ def test_checks_keep_nothing_from_native_code(x):
     assert choice([x], smoothed(positive), X, checks="ignore") == 1
 
 
+def test_with_several_devices_arrays_are_xlas_to_divide(x, monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    f = jaxify([x], smoothed(x), loops="auto")
+    f(X)
+    assert "several devices" in f.remarks[0]
+
+
 def test_what_would_compile_for_long_is_xlas(x, monkeypatch):
     monkeypatch.setattr("loopax.jax_backend.kernels.choice._MOST_LINES", 3)
     f = jaxify([x], smoothed(x), loops="auto")
