@@ -11,6 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.lowering.scan_to_loop import scan_to_loop
+from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.literals import dtype_name
@@ -45,7 +46,7 @@ def array_function(
     made = [_to_array(y, v.type) for y, v in zip(results, graph.outputs, strict=True)]
     single = len(made) == 1 and not always_tuple
     source.line(f"return {made[0] if single else tuple_of(made)}")
-    program = compiled(emit.source.function(emit.namespace))
+    program = compiled(emit.source.function(emit.namespace, emit.keys))
     return source.function({"np": np, "program": program}), emit
 
 
@@ -54,7 +55,9 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
     graph = graph.clone()
     scan_to_loop(graph)
     identifier = name if name.isidentifier() and not iskeyword(name) else "program"
-    return compiled(array_function(graph, identifier)[0])
+    function = compiled(array_function(graph, identifier)[0])
+    keep_on_disk(function)
+    return function
 
 
 def _from_array(x: str, declared: Any) -> str:

@@ -88,6 +88,17 @@ def test_a_second_function_is_loaded(place):
     assert_equal(second, first)
 
 
+def test_what_other_native_code_calls_is_loaded(place):
+    def made():
+        return native().compiled
+
+    first, compiled = run(made, X)
+    assert compiled
+    second, compiled = run(made, X)
+    assert not compiled
+    assert_equal(second, first)
+
+
 def test_what_is_loaded_raises_the_same_errors(place):
     for _ in range(2):
         with pytest.raises(AssertionError, match="^x is to be positive$"):
