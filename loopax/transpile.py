@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from typing import Any
@@ -14,9 +15,11 @@ from loopax.builders import Builder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
 
+_NOTHING = object()  # no function yet: what is made is a decorator
+
 
 def jaxify(
-    fn: Any = None,
+    fn: Any = _NOTHING,
     outputs: Any = None,
     *,
     updates: Any = None,
@@ -37,7 +40,8 @@ def jaxify(
         One of: a list of input variables (or ``In``), followed by ``outputs``; a plain Python
         function of PyTensor variables, traced on its first call for each structure, dtype and rank; a
         compiled ``pytensor.function``, read as its mode's rewrites left it; a ``FunctionGraph``; a PyMC
-        model, of which it gives the log-density, as `loopax.pymc.logp` does.
+        model, of which it gives the log-density, as `loopax.pymc.logp` does. Without it, and without
+        ``outputs``, `jaxify` is a decorator: ``@jaxify(backend="numba")``.
     outputs
         With a list of inputs: one variable, or a list, tuple or dict of them, nested as you like. The
         callable returns arrays in the same structure.
@@ -91,6 +95,11 @@ def jaxify(
     array(5.)
     """
     _refuse(unknown)
+    if fn is _NOTHING:
+        if not (outputs is updates is givens is None):
+            raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
+        options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
+        return partial(jaxify, backend=backend, name=name, **options)
     if _is_pymc_model(fn):
         if not (outputs is updates is givens is name is None):
             raise TypeError(

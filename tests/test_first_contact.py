@@ -214,3 +214,18 @@ def test_pymc_says_what_to_install():
     code = "import sys; sys.modules['pymc'] = None\nimport loopax\nloopax.pymc"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "pip install 'loopax[pymc]'" in run.stderr and "ImportError" in run.stderr
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_decorator_with_options(backend):
+    @jaxify(backend=backend, name="named")
+    def total(x):
+        return (x**2).sum()
+
+    assert total(np.arange(3.0)) == 5.0
+    assert total.backend.name == backend and "named" in repr(total)
+
+
+def test_outputs_without_inputs():
+    with pytest.raises(TypeError, match=r"jaxify\(\[x, y\], outputs\)"):
+        jaxify(outputs=pt.dvector("x").sum())
