@@ -40,6 +40,8 @@ def close(
     dummies: Iterable[Variable],
     since: int,
     seen_as: Mapping[Variable, Variable] | None = None,
+    *,
+    runs: bool = False,
 ) -> Closure:
     """``outs`` as a graph of ``dummies`` and of what is captured.
 
@@ -47,11 +49,22 @@ def close(
     a branch makes stays inside, so that one that does not run computes none of it, and raises nothing:
     what is the same at every step leaves by a pass, under its guard.
 
+    Of a step that surely ``runs`` captured is the outermost variable that does not depend on ``dummies``:
+    it is computed once in any case, and a derivative of the loop pulls its cotangent back once, not at
+    every step. A constant is not captured, nor what is made of constants alone, which rewriting folds.
+
     ``seen_as`` has the dummies that a step saw as something else: a row, as an index into its sequence.
     """
     seen_as = seen_as or {}
     nodes = young_nodes(outs, since, {*seen_as})
-    inside = {*dummies, *seen_as, *(v for node in nodes for v in node.outputs)}
+    inside, fixed = {*dummies, *seen_as}, set[Variable]()
+    for node in nodes:
+        if all(isinstance(v, Constant) or v in fixed for v in node.inputs):
+            fixed.update(node.outputs)
+        elif not runs or any(v in inside for v in node.inputs):
+            inside.update(node.outputs)
+    inside |= fixed
+    nodes = [node for node in nodes if node.outputs[0] in inside]
     captured: dict[Variable, Variable] = {}
     for v in [*(v for node in nodes for v in node.inputs), *outs]:
         if v not in inside and not isinstance(v, Constant) and v not in captured:

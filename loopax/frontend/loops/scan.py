@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
 
 from loopax.frontend.loops.capture import (
     age,
@@ -246,7 +247,9 @@ def run(
     closing = [] if stop is None else [stop]
     dummies = [i, *traced.rows, *states]
     seen_as = {v: d for v, d in zip(traced.seen, traced.rows, strict=True) if v is not d}
-    closure = close([*nexts, *traced.ys, *closing], dummies, since, seen_as)
+    known = get_underlying_scalar_constant_value(n_steps, raise_not_constant=False)
+    runs = not isinstance(known, Variable) and known > 0
+    closure = close([*nexts, *traced.ys, *closing], dummies, since, seen_as, runs=runs)
     if strict:
         anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
         ours = {n_steps, last, *own, *(leaf.x for leaf in rows.leaves), *anchors}

@@ -5,9 +5,12 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 from jax.experimental import checkify
+from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
+from pytensor.tensor.linalg.inverse import MatrixInverse
 
 from loopax import DynamicShapeError, cond, fori_loop, jaxify, map, scan, while_loop
+from loopax.ir import Scan
 from tests.both_backends import NATIVE, in_both
 
 X = np.array([0.5, -1.0, 2.0])
@@ -89,3 +92,13 @@ def test_what_jax_cannot_trace_is_refused_without_steps_too():
     )[0]
     with pytest.raises(DynamicShapeError):
         jax.jit(jaxify([x, n], taken, loops="xla"))(X, 1)
+
+
+@pytest.mark.parametrize(("shape", "inside"), [((3,), False), ((0,), True), ((None,), True)])
+def test_what_a_step_that_surely_runs_makes_of_captured_variables_is_captured(shape, inside):
+    """It runs in any case; and a gradient pulls back once, not at every step."""
+    m, rows = pt.dmatrix("m"), pt.tensor("rows", shape=shape, dtype="float64")
+    total = summed(lambda: pt.linalg.inv(m).sum(), rows)
+    (loop,) = [v.owner.op for v in ancestors([total]) if v.owner and isinstance(v.owner.op, Scan)]
+    ops = {type(getattr(node.op, "core_op", None)) for node in loop.fgraph.apply_nodes}
+    assert (MatrixInverse in ops) == inside
