@@ -124,8 +124,7 @@ def written(w: Writer) -> str:
     at = f"{v.name}[{where(w, v)}]"
     scalars = [u.name for u in w.pool if not u.ndim and u.kind == v.kind]
     values = ["1", "2", *scalars, f"2 * {at}", f"-{at}"]
-    rows = [u.name for u in w.pool if u.kind == v.kind and 0 < u.ndim <= v.ndim]
-    values += rows
+    values += [_declared(u) for u in w.pool if u.kind == v.kind and 0 < u.ndim <= v.ndim]
     kind = w.choice(["set_subtensor", "inc_subtensor"])
     value = w.choice(values)
     if v.kind == "b":
@@ -133,6 +132,12 @@ def written(w: Writer) -> str:
     if v.is_float and value in ("1", "2"):
         value += ".5"
     return f"pt.{kind}({at}, {value})"
+
+
+def _declared(u: Value) -> str:
+    """``u``, of a type that says which axes are broadcast: no other is, where something is written."""
+    ones = [str(k) for k, n in enumerate(u.shape) if n == 1]
+    return f"pt.specify_broadcastable({u.name}, {', '.join(ones)})" if ones else u.name
 
 
 @statement("take")
