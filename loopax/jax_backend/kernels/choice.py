@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import AxisType
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
 
@@ -92,10 +93,6 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
-        if (
-            jax.device_count() > 1
-        ):  # a call of native code is one device's, whatever the arrays are on
-            return "there are several devices, over which XLA can divide arrays"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
@@ -165,7 +162,12 @@ def _shapes(arrays: Sequence[Any]) -> Shapes:
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether ``x`` is an array, and of no part of a mesh: there JAX wants to see what is done to it."""
+    """Whether ``x`` is an array, and of no mesh, which JAX divides, or wants to see what is done to.
+
+    Inside of ``shard_map`` with its check off it is what one device has.
+    """
     if not isinstance(x, np.ndarray | np.generic | jax.Array):
         return False
-    return not jax.typeof(x).mat.varying
+    aval = jax.typeof(x)
+    mesh = aval.sharding.mesh
+    return not aval.mat.varying and (mesh.empty or {*mesh.axis_types} == {AxisType.Manual})

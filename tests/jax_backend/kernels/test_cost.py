@@ -1,5 +1,9 @@
 """What ``loops="auto"`` chooses: by what a program is made of, its shapes, and the rows of a batch."""
 
+import os
+import subprocess
+import sys
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,11 +111,32 @@ def test_checks_keep_nothing_from_native_code(x):
     assert choice([x], smoothed(positive), X, checks="ignore") == 1
 
 
-def test_with_several_devices_arrays_are_xlas_to_divide(x, monkeypatch):
-    monkeypatch.setattr(jax, "device_count", lambda: 2)
-    f = jaxify([x], smoothed(x), loops="auto")
-    f(X)
-    assert "several devices" in f.remarks[0]
+ON_TWO_DEVICES = """
+import jax, numpy as np, pytensor.tensor as pt
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import loopax
+
+x = pt.dvector("x")
+many = sum(pt.exp(k * x / 9).sum() * pt.log(k + x).max() for k in range(1, 8))
+f = loopax.jaxify([x], many, loops="auto")
+assert jax.device_count() == 2
+X = np.ones(200)
+meshes = jax.make_mesh((2,), ("i",)), Mesh(np.array(jax.devices()), ("i",))
+for mesh in meshes:
+    divided = jax.device_put(X, NamedSharding(mesh, PartitionSpec("i")))
+    with jax.set_mesh(mesh):
+        np.testing.assert_allclose(jax.jit(f)(divided), jax.jit(f)(X))
+    assert "loopax_kernel" not in str(jax.make_jaxpr(f)(divided))
+assert "loopax_kernel" in str(jax.make_jaxpr(f)(X))
+"""
+
+
+def test_an_array_that_is_divided_over_devices_is_xlas():
+    """That there are several devices says nothing: PyMC's samplers of JAX make a hundred of one CPU."""
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = [sys.executable, "-c", ON_TWO_DEVICES]
+    done = subprocess.run(command, env=os.environ | flags, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_what_would_compile_for_long_is_xlas(x, monkeypatch):

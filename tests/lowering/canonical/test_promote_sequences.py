@@ -283,7 +283,7 @@ def test_an_inner_loop_that_takes_no_step_reads_no_row():
         0, 3, lambda i, k: fori_loop(0, m.shape[1], lambda j, e: pt.sin(e + m[i, j]), k), s
     )
     graph = left([final], [m, s], [np.ones((2, 0)), 0.6])
-    assert ports(graph)[0] == (0, 1)
+    assert ports(graph)[0] == (0, 2)  # no sequence; the matrix, and how many columns it has
 
 
 def test_loops_in_loops_in_loops():
