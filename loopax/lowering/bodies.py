@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
@@ -37,6 +38,27 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
             new = op.make_node(*node.inputs)
             pairs = list(zip(node.outputs, new.outputs, strict=True))
             graph.replace_all(pairs, reason="map_bodies")
+
+
+def replace_nodes(
+    graph: FunctionGraph,
+    is_meant: Callable[[Any], bool],
+    new: Callable[[Apply], Any],
+    reason: str,
+) -> None:
+    """Replace in place, in bodies too, the first output of each node whose op ``is_meant`` by ``new``."""
+
+    def change(graph: FunctionGraph) -> None:
+        for node in graph.toposort():
+            if is_meant(node.op):
+                pair = node.outputs[0], new(node)
+                graph.replace(*pair, reason=reason, import_missing=True)
+        map_bodies(graph, change, concerns)
+
+    def concerns(body: AbstractFunctionGraph) -> bool:
+        return has_bodies(body) or any(is_meant(node.op) for node in body.apply_nodes)
+
+    change(graph)
 
 
 def _body_op(op: Any) -> Any:

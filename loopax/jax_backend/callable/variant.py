@@ -61,18 +61,23 @@ class Variant:
             for k, v in enumerate(self.graph.inputs)
         ]
         outs = None if self._native is None else self._native.run(args)
-        return self._in_jax(self.context, args) if outs is None else outs
+        return self._in_jax(args) if outs is None else outs
 
     @cached_property
     def _native(self) -> Candidate | None:
         if self.as_read is None or self.loops == "xla" or not self.jit:
             return None
         return Candidate(
-            *self.as_read, self.program.name, self._in_jax, self.context, self.static, self.loops
+            *self.as_read,
+            self.program.name,
+            self._in_jax,
+            self.context.checks,
+            self.static,
+            self.loops,
         )
 
-    def _in_jax(self, context: Context, args: Sequence[Any]) -> list[Any]:
+    def _in_jax(self, args: Sequence[Any]) -> list[Any]:
         """The outputs in JAX's operations."""
         with TRACING:
-            outs = run(context, self.graph, args, range(len(args)))
+            outs = run(self.context, self.graph, args, range(len(args)))
         return [release(x, v) for x, v in zip(outs, self.graph.outputs, strict=True)]

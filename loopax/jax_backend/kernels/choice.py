@@ -20,7 +20,6 @@ from loopax.ir.inner_graph_op import nodes_within
 from loopax.jax_backend.kernels.cost import Cost, cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes
 from loopax.jax_backend.kernels.primitive import bind
-from loopax.jax_backend.staging.frame import Context
 
 _CHOICES = ("auto", "native", "xla")
 _DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
@@ -36,7 +35,7 @@ _MOST_LINES = 800
 # Nanoseconds of each call, with "auto": where there is no loop, for less nobody waits a second for Numba.
 _LEAST_SAVED = 5_000.0
 
-InJax = Callable[[Context, Sequence[Any]], list[Any]]
+InJax = Callable[[Sequence[Any]], list[Any]]
 
 
 class _NotPlain(Exception):
@@ -54,9 +53,9 @@ class Candidate:
     name
         That of the program.
     in_jax
-        The program in JAX's operations, of a value for each input, evaluated in a context.
-    context
-        That of the program.
+        The program in JAX's operations, of a value for each input.
+    checks
+        One of `CHECKS`.
     static
         The values of inputs, by position, that JAX must know.
     loops
@@ -67,7 +66,7 @@ class Candidate:
     outputs: Sequence[Variable]
     name: str
     in_jax: InJax
-    context: Context
+    checks: str
     static: Mapping[int, Any]
     loops: str
 
@@ -117,18 +116,18 @@ class Candidate:
         return Kernel(
             self.inputs,
             self.outputs,
-            lambda *args: self._in_jax(self.context, args),
+            self._in_jax,
             lambda shapes: self._trace(shapes)[0],
             self.name,
             Policy(
-                checks=self.context.checks,
+                checks=self.checks,
                 worth=self._worth,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
             ),
         )
 
-    def _in_jax(self, context: Context, args: Sequence[Any]) -> list[Any]:
-        return self.in_jax(context, [self.static.get(k, x) for k, x in enumerate(args)])
+    def _in_jax(self, *args: Any) -> list[Any]:
+        return self.in_jax([self.static.get(k, x) for k, x in enumerate(args)])
 
     def _worth(self, shapes: Shapes, rows: int) -> bool:
         """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
@@ -147,10 +146,7 @@ class Candidate:
                 jax.ShapeDtypeStruct(s, v.type.dtype)
                 for s, v in zip(shapes, self.inputs, strict=True)
             ]
-            traced = jax.make_jaxpr(
-                lambda *args: self._in_jax(self.context, args), return_shape=True
-            )
-            jaxpr, outs = traced(*args)
+            jaxpr, outs = jax.make_jaxpr(self._in_jax, return_shape=True)(*args)
             if not all(isinstance(x, jax.ShapeDtypeStruct) for x in outs):
                 raise _NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)

@@ -16,13 +16,12 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Variable
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import Abs, Maximum, Minimum
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Max, Min
 
-from loopax.ir.inner_graph_op import nodes_within
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.bodies import replace_nodes
 
 
 def with_jax_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
@@ -41,19 +40,12 @@ def with_own_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> F
 
 def _exchange(graph: FunctionGraph, other: Callable[[Any], Any]) -> None:
     """Replace each op that has an ``other`` form, in place."""
-
-    def change(graph: FunctionGraph) -> None:
-        for node in graph.toposort():
-            op = other(node.op)
-            if op is not None:
-                graph.replace(node.outputs[0], op(*node.inputs), reason="kinks")
-        map_bodies(graph, change, concerns)
-
-    def concerns(body: AbstractFunctionGraph) -> bool:
-        return has_bodies(body) or any(other(node.op) is not None for node in body.apply_nodes)
-
-    if any(other(node.op) is not None for node in nodes_within(graph.inputs, graph.outputs)):
-        change(graph)
+    replace_nodes(
+        graph,
+        lambda op: other(op) is not None,
+        lambda node: other(node.op)(*node.inputs),
+        "kinks",
+    )
 
 
 # -- the ops -----------------------------------------------------------------------------------------

@@ -9,28 +9,25 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import solve
 
-from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.bodies import replace_nodes
 
 
 def solve_for_inverses(graph: FunctionGraph) -> None:
     """Replace each inverse in ``graph``, in place."""
-    for node in graph.toposort():
-        if _is_inverse(node.op):
-            a: Any = node.inputs[0]
-            new = solve(a, eye(a.shape[-1], dtype=node.outputs[0].type.dtype))
-            graph.replace(node.outputs[0], new, reason="solve_for_inverses", import_missing=True)
-    map_bodies(graph, solve_for_inverses, _may_have_inverses)
+    replace_nodes(graph, _is_inverse, _solution, "solve_for_inverses")
 
 
-def _is_inverse(op: object) -> bool:
+def _is_inverse(op: Any) -> bool:
     return isinstance(op.core_op if isinstance(op, Blockwise) else op, MatrixInverse)
 
 
-def _may_have_inverses(body: AbstractFunctionGraph) -> bool:
-    return has_bodies(body) or any(_is_inverse(node.op) for node in body.apply_nodes)
+def _solution(node: Apply) -> Any:
+    a: Any = node.inputs[0]
+    return solve(a, eye(a.shape[-1], dtype=node.outputs[0].type.dtype))

@@ -61,7 +61,7 @@ def is_possible() -> bool:
 
     Numba numbers the functions of a process, and their symbols with them, so that code from the disk may
     have the symbols of other functions: https://github.com/numba/numba/issues/10486. PyTensor gives them
-    random numbers, from 3.3 on.
+    random numbers, in 3.0.7 and 3.3.7.
     """
     numbers: Iterator[int] = FunctionIdentity._unique_ids
     return not isinstance(numbers, count)

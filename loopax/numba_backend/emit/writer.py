@@ -12,7 +12,7 @@ from loopax.numba_backend.emit.literals import as_dim
 from loopax.numba_backend.emit.scopes import Block, Frame, Scopes
 from loopax.numba_backend.emit.source import Source
 from loopax.numba_backend.emit.values import Dim
-from loopax.numba_backend.runtime import checks, elementary
+from loopax.numba_backend.runtime.checks import FUNCTIONS
 
 
 class Writer:
@@ -26,11 +26,7 @@ class Writer:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.namespace: dict[str, Any] = {
-            "np": np,
-            **checks.FUNCTIONS,
-            **elementary.FUNCTIONS,
-        }
+        self.namespace: dict[str, Any] = {"np": np, **FUNCTIONS}
         self.keys: dict[str, str] = {}  # of globals, for the cache on disk
         self.scopes = Scopes()
 

@@ -53,14 +53,11 @@ class _Draw:
             self._contiguous(p) if n else self.emit.indexable(p)
             for p, n in zip(params, self.core, strict=True)
         ]
-        kept = [
-            (t.broadcastable, t.ndim - n)
-            for v, n in zip(site.op.dist_params(site.node), self.core, strict=True)
-            for t in [v.type]
-        ]
+        # Which axes of the batch are broadcast, by the types of the parameters.
         self.spread = [
-            flags[:n_batch] for flags, n_batch in kept
-        ]  # by their types, along the batch
+            v.type.broadcastable[: v.type.ndim - n]
+            for v, n in zip(site.op.dist_params(site.node), self.core, strict=True)
+        ]
         self._check_lengths()
 
     def _check_lengths(self) -> None:
@@ -148,18 +145,16 @@ def _sized(emit: Emitter, size: Value) -> list[Dim]:
 
 def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:
     """The common shape of the parameters, where none is asked for."""
-    shape: list[Dim] = [1] * n_batch
-    set_by: set[int] = set()
+    shape: list[Any] = [None] * n_batch
     for batch, flags in zip(one.batches(), one.spread, strict=True):
         for k, (n, spread) in enumerate(zip(batch, flags, strict=True), n_batch - len(batch)):
             if spread:
                 continue
-            if k in set_by and n != shape[k]:
-                emit.line(f"agree({shape[k]}, {n})")
-            elif k not in set_by:
+            if shape[k] is None:
                 shape[k] = n
-                set_by.add(k)
-    return shape
+            elif n != shape[k]:
+                emit.line(f"agree({shape[k]}, {n})")
+    return [1 if n is None else n for n in shape]
 
 
 def _numbers(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:

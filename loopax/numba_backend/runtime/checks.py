@@ -10,7 +10,14 @@ from numba import njit
 from numba.core import types
 from numba.extending import overload
 
-from loopax.numba_backend.runtime import division, linalg, ordering, products, sums
+from loopax.numba_backend.runtime import (
+    division,
+    elementary,
+    linalg,
+    ordering,
+    products,
+    sums,
+)
 
 
 @njit
@@ -201,6 +208,7 @@ FUNCTIONS = (
     | ordering.FUNCTIONS
     | products.FUNCTIONS
     | sums.FUNCTIONS
+    | elementary.FUNCTIONS
     | {
         f.__name__: f
         for f in (

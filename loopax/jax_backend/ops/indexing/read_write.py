@@ -91,9 +91,8 @@ def _check_spread(site: Site, x: Any, y: Any, index: Index) -> None:
     if not axes:
         return
     entries = list(index.entries)
-    for (
-        k
-    ) in index.slices.values():  # the positions of a slice, which lie along an axis of their own
+    # The positions of a slice lie along an axis of their own.
+    for k in index.slices.values():
         entries[k] = slice(0, jnp.size(entries[k]))
     room = jax.eval_shape(lambda x: x[tuple(entries)], x).shape
     for k in axes:
