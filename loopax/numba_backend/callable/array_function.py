@@ -46,7 +46,7 @@ def array_function(
     made = [_to_array(y, v.type) for y, v in zip(results, graph.outputs, strict=True)]
     single = len(made) == 1 and not always_tuple
     source.line(f"return {made[0] if single else tuple_of(made)}")
-    program = compiled(emit.source.function(emit.namespace, emit.keys))
+    program = compiled(emit.source.function(emit.namespace, emit.keys), inner=True)
     return source.function({"np": np, "program": program}), emit
 
 

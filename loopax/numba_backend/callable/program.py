@@ -47,10 +47,10 @@ class NativeProgram:
     It is compiled on the first call.
     """
 
-    def __init__(self, graph: FunctionGraph) -> None:
+    def __init__(self, graph: FunctionGraph, variants: Variants) -> None:
         self.inputs = [v.type for v in graph.inputs]
         self.outputs = [v.type for v in graph.outputs]
-        self.variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps))
+        self.variants = variants
         self.by_python = self.variants.by_python  # ops that nothing native is known for
         self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
@@ -106,11 +106,16 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
     """
     if on_missing not in ("callback", "raise"):
         raise ValueError(f"on_missing is 'callback' or 'raise', not {on_missing!r}.")
+    return NativeProgram(graph, native_variants(graph, on_missing))
+
+
+def native_variants(graph: FunctionGraph, on_missing: str, inner: bool = False) -> Variants:
+    """The native functions of ``graph``; see `compile_program`. Native code alone calls ``inner`` ones."""
     graph = graph.clone()
     scan_to_loop(graph)
     refuse_unknown_types(graph)
-    program = NativeProgram(graph)
-    if lines := list(dict.fromkeys(program.by_python)):
+    variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps), inner)
+    if lines := list(dict.fromkeys(variants.by_python)):
         if on_missing == "raise":
             raise UnsupportedOpError(
                 f"These ops have no conversion to Numba:\n{_listed(lines)}\nRegister one with "
@@ -119,7 +124,7 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
                 lines,
             )
         warn_of_python(lines)
-    return program
+    return variants
 
 
 def refuse_unknown_types(graph: FunctionGraph) -> None:

@@ -152,7 +152,7 @@ class Emitter(Storage):
         self.functions += [*inner.functions, inner.source]
         namespace = {**inner.namespace, **self.namespace}
         function = inner.source.function(namespace, {**inner.keys, **self.keys})
-        self.namespace[inner.source.name] = compiled(function)
+        self.namespace[inner.source.name] = compiled(function, inner=True)
         self.by_python += inner.by_python
         self.is_cacheable &= inner.is_cacheable
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from numba import njit
 
+from loopax.numba_backend.runtime.compiling import njit_inner
+
 
 @dataclass
 class Slot:
@@ -117,9 +119,10 @@ def tuple_of(names: Sequence[str]) -> str:
     return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
-def compiled(function: Any) -> Any:
+def compiled(function: Any, inner: bool = False) -> Any:
     """``function``, compiled when it is called first.
 
-    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
+    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood. One that
+    is ``inner`` is called by native code only.
     """
-    return njit(error_model="numpy")(function)
+    return (njit_inner if inner else njit)(function, error_model="numpy")

@@ -31,10 +31,13 @@ class Variants:
     ----------
     write
         Emits the program, given the lengths that are known, and whether states keep their shapes.
+    inner
+        Whether native code alone calls the functions.
     """
 
-    def __init__(self, write: Callable[[Sizes, bool], Emitter]) -> None:
+    def __init__(self, write: Callable[[Sizes, bool], Emitter], inner: bool = False) -> None:
         self._write = write
+        self._inner = inner
         self._lock = TRACING
         self._made: dict[tuple[Any, ...], Any] = {}  # by the small lengths, None for the others
         self.found: dict[tuple[int, ...], Any] = {}  # by the lengths of all axes
@@ -71,8 +74,11 @@ class Variants:
                 pairs = zip(self.axes, key, strict=True)
                 sizes = {axis: n for axis, n in pairs if n is not None}
                 emit = self._sized(sizes) if sizes else self._general
-                self._made[key] = compiled(emit.source.function(emit.namespace, emit.keys))
-                keep_on_disk(self._made[key])
+                self._made[key] = compiled(
+                    emit.source.function(emit.namespace, emit.keys), self._inner
+                )
+                if not self._inner:  # what calls it is kept, with its code in it
+                    keep_on_disk(self._made[key])
             if len(self.found) >= _REMEMBERED:
                 self.found.clear()
             self.found[lengths] = self._made[key]

@@ -17,7 +17,7 @@ from loopax.lowering import NATIVE_PASSES, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
-from loopax.numba_backend.callable.program import compile_program
+from loopax.numba_backend.callable.program import native_variants
 from loopax.numba_backend.ffi.handler import ArrayType, handler
 
 # XLA keeps the address of a handler for as long as the process lives.
@@ -51,7 +51,7 @@ class KernelCode:
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
         before = () if checks else (drop_checks,)
         run_passes(graph, (*before, *NATIVE_PASSES, solve_for_inverses))
-        self._variants = compile_program(graph, on_missing="raise").variants
+        self._variants = native_variants(graph, on_missing="raise", inner=True)
         self._inputs = [_array_type(v) for v in graph.inputs]
         self._outputs = [_array_type(v) for v in graph.outputs]
 

@@ -219,7 +219,7 @@ def join(site: Site, *values: Any) -> Any:
                 emit.line(f"{name}[{joined([*i[:axis], k, *i[axis + 1 :]])}] = {emit.read(v, i)}")
         here = v.shape[axis]
         both = isinstance(start, int) and isinstance(here, int)
-        start = start + here if both else emit.number(f"{start} + {here}")  # type: ignore[operator]
+        start = start + here if both else emit.number(f"offset({start} + {here})")  # type: ignore[operator]
     return Array(name, tuple(shape), dtype, fresh=True)
 
 
@@ -228,9 +228,10 @@ def split(site: Site, x: Value, *rest: Any) -> Any:
     emit, sizes = site.emit, rest[-1]
     axis = getattr(site.op, "axis", None)
     axis = as_dim(emit.scalar(rest[0])) if axis is None else axis
-    if not isinstance(axis, int) or not isinstance(sizes, Small):
+    known = emit.constant_data(sizes)
+    if not isinstance(axis, int) or not (isinstance(sizes, Small) or known is not None):
         return leaf(site, x, *rest)
-    lengths = [as_dim(e) for e in sizes.elements]
+    lengths = [as_dim(e) for e in sizes.elements] if known is None else known.tolist()
     total = emit.number(" + ".join(map(str, lengths)))
     with emit.block(f"if {total} != {x.shape[axis]}:"):
         emit.line('raise ValueError("Split sizes do not sum to the length of the axis")')

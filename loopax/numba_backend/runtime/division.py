@@ -7,10 +7,11 @@ unsigned integers go through floats.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from loopax.numba_backend.runtime.compiling import njit_inner
 
 
-@njit(error_model="numpy")
+@njit_inner(error_model="numpy")
 def floor_divide(x: float, y: float) -> float:
     """`numpy.floor_divide`: by the exact remainder, so that a rounded quotient is not rounded again."""
     if y == 0:
@@ -25,7 +26,7 @@ def floor_divide(x: float, y: float) -> float:
     return whole + 1 if quotient - whole > 0.5 else whole
 
 
-@njit(error_model="numpy")
+@njit_inner(error_model="numpy")
 def remainder(x: float, y: float) -> float:
     """`numpy.remainder`: with the sign of ``y``, that of a zero too."""
     if y == 0:
@@ -36,7 +37,7 @@ def remainder(x: float, y: float) -> float:
     return rest + y if (y < 0) != (rest < 0) else rest
 
 
-@njit
+@njit_inner
 def int_power(x: int, y: int) -> int:
     """``x**y`` modulo ``2**64``; negative powers are cut to integers, as C has them."""
     if y < 0:

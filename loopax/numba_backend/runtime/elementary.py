@@ -16,11 +16,13 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 
+from loopax.numba_backend.runtime.compiling import njit_inner
+
 # A product and a sum may be one instruction, which rounds once. Dividing by zero is no error.
-_compiled = njit(error_model="numpy", fastmath={"contract"}, forceinline=True)
+_compiled = njit_inner(error_model="numpy", fastmath={"contract"}, forceinline=True)
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = (

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic, overload
 
-_compiled = njit(error_model="numpy")  # dividing by zero is no error
+from loopax.numba_backend.runtime.compiling import njit_inner
+
+_compiled = njit_inner(error_model="numpy")  # dividing by zero is no error
 
 
 def unknown(n: int) -> int:

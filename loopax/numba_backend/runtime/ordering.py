@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
+from loopax.numba_backend.runtime.compiling import njit_inner
 
 
-@njit
+@njit_inner
 def before(a: Any, b: Any) -> bool:
     """Whether ``a`` sorts before ``b``: nan is the last."""
     return a < b or (b != b and a == a)
 
 
-@njit
+@njit_inner
 def sort_order(values: Any, order: Any, room: Any) -> None:
     """``order`` becomes the stable order of ``values``, by merging runs of growing length."""
     n = values.shape[0]
@@ -43,7 +43,7 @@ def sort_order(values: Any, order: Any, room: Any) -> None:
         run *= 2
 
 
-@njit
+@njit_inner
 def place_of(x: Any, values: Any, right: bool) -> int:
     """Where ``x`` goes into the sorted ``values``: before or behind those equal to it."""
     low, high = 0, values.shape[0]

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from loopax.numba_backend.runtime.compiling import njit_inner
 
 _BLAS = 512  # multiplications: from here on a call of BLAS is faster than three loops
 
 
-@njit(error_model="numpy")
+@njit_inner(error_model="numpy")
 def matmul(a: Any, b: Any, out: Any) -> None:
     """``out[...] = a @ b`` of matrices."""
     if a.shape[0] * a.shape[1] * b.shape[1] > _BLAS:
@@ -25,7 +26,7 @@ def matmul(a: Any, b: Any, out: Any) -> None:
                 out[i, j] += a[i, k] * b[k, j]
 
 
-@njit(error_model="numpy")
+@njit_inner(error_model="numpy")
 def matvec(a: Any, x: Any, out: Any) -> None:
     """``out[...] = a @ x`` of a matrix and a vector."""
     if a.size > _BLAS:
