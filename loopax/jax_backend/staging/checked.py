@@ -105,6 +105,10 @@ class Checkable(Primitive):
             return with_errors.call_wrapped(*args)
         return super().bind(*args, **params)
 
+    def is_high(self, *avals: Any, **params: Any) -> bool:
+        """JAX need not lower the ``call_jaxpr``, whatever is in it: the primitive is lowered without it."""
+        return False
+
 
 _check = Checkable("check")
 _check.multiple_results = True
