@@ -11,6 +11,7 @@ from pytensor.gradient import DisconnectedInputError, verify_grad
 
 from loopax import jaxify
 from loopax.ir import FitRows
+from loopax.ir.rows import KeepRows
 from tests.compare import FAST_COMPILE, MODES, assert_agrees
 
 ROWS = np.arange(1.0, 7.0).reshape(3, 2)
@@ -95,6 +96,18 @@ def test_there_is_no_derivative_by_the_length():
     y = FitRows()(x, n.astype("int64")).sum()
     with pytest.raises(DisconnectedInputError):
         pytensor.grad(y, n)
+
+
+def test_the_cotangent_of_integer_rows_is_of_floats():
+    x = pt.lmatrix("x")
+    kept = KeepRows()(x, 1, 2)
+    (found, *_) = KeepRows().pullback(
+        [x, *kept.owner.inputs[1:]], [kept], [pt.ones_like(kept, "float64")]
+    )
+    assert found.type.dtype == "float64"
+    np.testing.assert_array_equal(
+        found.eval({x: np.ones((3, 2), int)}, mode=FAST_COMPILE), [[1, 1], [0, 0], [0, 0]]
+    )
 
 
 def test_equal_ones_merge():

@@ -481,6 +481,15 @@ def test_lengths_that_differ_give_no_number():
     assert all(np.isnan(np.asarray(x)).all() for x in f(XS, 2.5))
 
 
+def test_one_row_is_not_broadcast_where_its_length_is_known_without_tracing():
+    """A flag that no step changes, one operation after the other: there is one row, as the graph shows."""
+    ended = pt.bscalar("ended")
+    t = scan(lambda s, x: (s, s + x, pt.neq(ended, 0)), pt.constant(1.0), X)[1]
+    f = jaxify([X, ended], t / t, jit=False)
+    np.testing.assert_array_equal(np.asarray(f(XS, 1)), [1.0])
+    np.testing.assert_array_equal(np.asarray(f(XS, 0)), np.ones(6))
+
+
 def test_blocks_of_each_row():
     """A -1 beside the length of the trace itself is a number."""
     t = until(ROWS[1][0])

@@ -89,3 +89,14 @@ def test_empty_traces_of_several_ranks_are_arrays_of_their_own():
     assert by_p == 0
     np.testing.assert_allclose(by_a, 2 * 0.3 * 2)
     np.testing.assert_allclose(by_b, 2 * 0.3**2 * np.ones(2))
+
+
+def test_a_split_into_many_parts_is_written_out():
+    """By a constant that is too long for locals, as all are in a long program."""
+    x = pt.dvector("x")
+    parts = pt.split(x, splits_size=[1, 2] * 40)
+    f = jaxify([x], [parts[1], parts[-1]], backend="numba")
+    assert "op0" not in f.source
+    found = interpreted(lowered([x], [parts[1], parts[-1]]))(np.arange(120.0))
+    np.testing.assert_array_equal(found[0], [1, 2])
+    np.testing.assert_array_equal(found[1], [118, 119])

@@ -85,6 +85,8 @@ def _called(f: Any, *args: Any) -> Any:
         if "pure-python" not in str(error):
             raise
         raise NotAProgram("an intrinsic of Numba's") from error
+    except OverflowError as error:  # NumPy's scalars refuse Python integers that Numba converts
+        raise NotAProgram("integers of Python beside NumPy's") from error
 
 
 def _of_floats(case: Case) -> list[str]:

@@ -52,7 +52,10 @@ def known_range(frame: Frame, v: Variable, rows: bool = True) -> Range | None:
     x = frame.read(v)
     if not is_traced(x):
         whole = getattr(x, "dtype", None) is not None and x.dtype.kind in "iub" and np.size(x)
-        return (int(np.min(x)), int(np.max(x))) if whole else None
+        if not whole:
+            return None
+        x = np.asarray(x)  # an operation on a concrete array of JAX's would be traced
+        return int(x.min()), int(x.max())
     if getattr(v.type, "dtype", None) == "bool":
         return 0, 1
     if v.owner is None:

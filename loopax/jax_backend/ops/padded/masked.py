@@ -39,8 +39,11 @@ def passed_on(site: Site, *values: Any) -> Any:
 def elementwise(site: Site, *values: Any) -> Any:
     first = next(x for x in values if isinstance(x, PaddedArray))
     axis, length = first.axis, first.length
-    # An array of another length than 1 along the trace has rows of its own.
-    along = [isinstance(x, PaddedArray) or (np.ndim(x) and np.shape(x)[axis] != 1) for x in values]
+    # An array that is not broadcast along the trace has rows of its own, be it one.
+    along = [
+        isinstance(x, PaddedArray) or (np.ndim(x) > 0 and not v.type.broadcastable[axis])
+        for x, v in zip(values, site.node.inputs, strict=True)
+    ]
     if any(isinstance(x, PaddedArray) and x.axis != axis for x in values):
         refuse_trace(site)
     traces = [as_padded(x, axis) for x, k in zip(values, along, strict=True) if k]
