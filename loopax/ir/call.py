@@ -26,6 +26,7 @@ from loopax.ir.inner_gradients import (
     zeros_for,
 )
 from loopax.ir.inner_graph_op import Step
+from loopax.ir.pullback import PullbackRule
 from loopax.ir.replace import replaced
 
 
@@ -36,10 +37,8 @@ class Call(CompiledBodies):
     ----------
     body
         ``[*inputs] -> [*outputs]``.
-    pullback_body
-        ``[*inputs, *outputs, *cotangents] -> [*cotangents of the inputs]``, or None where the
-        derivative is that of ``body``. Cotangents are given for the float outputs and returned for
-        the float inputs only, in their order.
+    rule
+        Its own pullback, or None where the derivative is that of ``body``.
     name
         For printing.
     """
@@ -47,25 +46,21 @@ class Call(CompiledBodies):
     def __init__(
         self,
         body: FrozenFunctionGraph,
-        pullback_body: FrozenFunctionGraph | None = None,
+        rule: PullbackRule | None = None,
         name: str = "call",
     ) -> None:
         self.fgraph = body
-        self.pullback_body = pullback_body
+        self.rule = rule
         self.name = name
 
     def with_body(self, body: FrozenFunctionGraph) -> Call:
-        return Call(body, self.pullback_body, self.name)
+        return Call(body, self.rule, self.name)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Call)
-            and self.fgraph == other.fgraph
-            and self.pullback_body == other.pullback_body
-        )
+        return isinstance(other, Call) and self.fgraph == other.fgraph and self.rule == other.rule
 
     def __hash__(self) -> int:
-        return hash((Call, self.fgraph, self.pullback_body))
+        return hash((Call, self.fgraph, self.rule))
 
     def __str__(self) -> str:
         return f"Call{{{self.name}}}"
@@ -93,18 +88,18 @@ class Call(CompiledBodies):
     # -- derivatives -----------------------------------------------------------------------------
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        if self.pullback_body is None:
+        if self.rule is None:
             return connections(self.fgraph.inputs, self.fgraph.outputs)
         return [[is_float(x) and is_float(y) for y in node.outputs] for x in node.inputs]
 
     def pullback(
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """By ``pullback_body``, which computes it from values that are there; else that of the body."""
-        if self.pullback_body is None:
+        """By its own rule, which computes it from values that are there; else that of the body."""
+        if self.rule is None:
             found = through(self._inlined, inputs, cotangents)
             return finished(self, inputs, outputs, cotangents, found)
-        rule = thaw(self.pullback_body)
+        rule = thaw(self.rule.graph)
         arrived = [
             g if is_connected(g) else zeros_for(y)
             for y, g in zip(outputs, cotangents, strict=True)
@@ -113,6 +108,8 @@ class Call(CompiledBodies):
         given = [*inputs, *outputs, *arrived]
         pulled = iter(replaced(rule.outputs, dict(zip(rule.inputs, given, strict=True))))
         found = [next(pulled) if is_float(x) else None for x in inputs]
+        for k, undefined in self.rule.unknown.items():
+            found[k] = undefined
         return finished(self, inputs, outputs, cotangents, found)
 
     def _inlined(self, inputs: Sequence[Any]) -> list[Any]:

@@ -232,7 +232,7 @@ def _has_own_derivative(op: Any) -> bool:
         return isinstance(op.core_op, InnerGraphOp) or _has_own_derivative(op.core_op)
     if type(op).__module__ == gradient.__name__:
         return True
-    if isinstance(op, Call) and op.pullback_body is not None:
+    if isinstance(op, Call) and op.rule is not None:
         return True
     return isinstance(op, InnerGraphOp) and any(
         _has_own_derivative(node.op) for node in op.fgraph.apply_nodes

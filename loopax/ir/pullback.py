@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.basic import Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 
@@ -19,33 +20,93 @@ def floats(variables: Sequence[Any]) -> list[int]:
     return [k for k, v in enumerate(variables) if getattr(v.type, "dtype", "") in _FLOATS]
 
 
-def pullback_graph(op: Any, inputs: Sequence[Variable]) -> FunctionGraph:
-    """``[*inputs, *outputs, *float cotangents] -> [*cotangents of the float inputs]`` of ``op``.
+class PullbackRule:
+    """The pullback that ``op`` brings along, as a graph that is made when it is first asked for.
 
-    ``inputs`` are roots of the types it is applied to. A cotangent that the op leaves disconnected or
-    undefined is zero.
+    Not before: it may apply its own op, or one like it, without an end, and it may raise.
 
-    Raises
-    ------
-    NotImplementedError
-        The op has no pullback.
+    Parameters
+    ----------
+    op
+        It has a ``pullback``.
+    types
+        Those of the inputs that it is applied to.
+    used
+        Which outputs are read; none means all. No cotangent comes from the others.
+    prepare
+        What is done to the graph, in place: it brings foreign ops to the IR, for instance.
     """
-    applied = op.make_node(*inputs).outputs
-    outputs = [v.type() for v in applied]
-    given = {k: outputs[k].type() for k in floats(outputs)}
-    cotangents = [given.get(k, DisconnectedType()()) for k in range(len(outputs))]
-    # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: an op asks its cotangents for
-    # their ranks, and `PermuteRowElements` of integers raises.
-    nothing: list[Any] = [None] * len(inputs)
-    found: list[Any] = op.pullback(list(inputs), applied, cotangents) if given else nothing
-    wanted: list[Variable] = []
-    for k in floats(inputs):
-        x: Any = inputs[k]
-        absent = found[k] is None or isinstance(found[k].type, DisconnectedType | NullType)
-        if absent:
-            wanted.append(x.zeros_like())
-        else:
-            wanted.append(x.type.filter_variable(found[k].astype(x.type.dtype)))
-    replace = dict(zip(applied, outputs, strict=True))
-    wanted = clone_replace(wanted, replace, rebuild_strict=False)
-    return FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=True)
+
+    def __init__(
+        self,
+        op: Any,
+        types: Sequence[Any],
+        prepare: Callable[[FunctionGraph], None] | None = None,
+        used: Sequence[bool] = (),
+    ) -> None:
+        self.op, self.types, self.prepare, self.used = op, tuple(types), prepare, tuple(used)
+
+    @property
+    def graph(self) -> FrozenFunctionGraph:
+        """``[*inputs, *outputs, *float cotangents] -> [*cotangents of the float inputs]``.
+
+        A cotangent that the op leaves disconnected, or says to be `unknown`, is zero.
+
+        Raises
+        ------
+        NotImplementedError
+            The op has no pullback.
+        """
+        return self._made[0]
+
+    @property
+    def unknown(self) -> dict[int, Any]:
+        """The inputs of which the op says that it has no cotangent, with the variables that say why."""
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[FrozenFunctionGraph, dict[int, Any]]:
+        op, inputs = self.op, [t() for t in self.types]
+        applied = op.make_node(*inputs).outputs
+        outputs = [v.type() for v in applied]
+        given = {k: outputs[k].type() for k in floats(outputs)}
+        read = {k: g for k, g in given.items() if not self.used or self.used[k]}
+        cotangents = [read.get(k, DisconnectedType()()) for k in range(len(outputs))]
+        # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: an op asks its cotangents
+        # for their ranks, and `PermuteRowElements` of integers raises.
+        nothing: list[Any] = [None] * len(inputs)
+        found: list[Any] = op.pullback(list(inputs), applied, cotangents) if read else nothing
+        wanted: list[Variable] = []
+        unknown = {}
+        for k in floats(inputs):
+            x: Any = inputs[k]
+            if found[k] is not None and isinstance(found[k].type, NullType):
+                unknown[k] = found[k]
+            if k in unknown or found[k] is None or isinstance(found[k].type, DisconnectedType):
+                wanted.append(x.zeros_like())
+            else:
+                wanted.append(x.type.filter_variable(found[k].astype(x.type.dtype)))
+        replace = dict(zip(applied, outputs, strict=True))
+        wanted = clone_replace(wanted, replace, rebuild_strict=False)
+        graph = FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=True)
+        if self.prepare is not None:
+            self.prepare(graph)
+        return graph.freeze(), unknown
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PullbackRule):
+            return False
+        if (self.types, self.prepare, self.used) != (other.types, other.prepare, other.used):
+            return False
+        try:
+            return bool(self.op == other.op)
+        except (
+            Exception
+        ):  # two OpFromGraphs compare what their pullbacks give, and one may raise anything
+            return False
+
+    def __hash__(self) -> int:
+        return hash((PullbackRule, self.op, self.types))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_made"}

@@ -10,7 +10,6 @@ from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, Functi
 from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir import Call
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 
@@ -76,11 +75,6 @@ def _changed(op: Any, change: Change, where: Where) -> Any:
     if not isinstance(op, InnerGraphOp):
         return op
     body = _with(op.fgraph, change, where)
-    if isinstance(op, Call) and op.pullback_body is not None:
-        pullback = _with(op.pullback_body, change, where)
-        if body is op.fgraph and pullback is op.pullback_body:
-            return op
-        return Call(body, pullback, op.name)
     return op if body is op.fgraph else op.with_body(body)
 
 

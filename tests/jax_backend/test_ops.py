@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor import typed_list
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp, view_op
 from pytensor.gradient import (
     DisconnectedGrad,
@@ -112,6 +113,7 @@ from loopax.ir import (
     evaluate,
 )
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, Ger
+from loopax.ir.pullback import PullbackRule
 from loopax.jax_backend import JaxFunction, JaxOp
 from loopax.jax_backend.ops.indexing.slices import write_slices
 from loopax.jax_backend.ops.scalars import _FUNCTIONS
@@ -164,10 +166,14 @@ def loop_of_final_states() -> Any:
 
 
 def call(with_pullback: bool) -> Any:
-    x, y, out, ct = pt.dvector("x"), pt.dvector("y"), pt.dvector("out"), pt.dvector("ct")
+    x, y = pt.dvector("x"), pt.dvector("y")
     body = FunctionGraph([x, y], [x * x * y], clone=True).freeze()
-    back = FunctionGraph([x, y, out, ct], [2 * x * y * ct, x * x * ct], clone=True).freeze()
-    return Call(body, back if with_pullback else None)(V, U)
+    own = OpFromGraph(
+        [x, y],
+        [x * x * y],
+        pullback=lambda xy, _, ct: [2 * xy[0] * xy[1] * ct[0], xy[0] ** 2 * ct[0]],
+    )
+    return Call(body, PullbackRule(own, own.input_types) if with_pullback else None)(V, U)
 
 
 def over_rows() -> Any:

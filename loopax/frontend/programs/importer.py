@@ -28,7 +28,7 @@ from loopax.frontend.programs.accumulators import widen_accumulators
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.pullback import pullback_graph
+from loopax.ir.pullback import PullbackRule
 from loopax.ir.sizes import without_dims
 
 
@@ -41,16 +41,14 @@ def import_graph(graph: FunctionGraph) -> None:
         With everything in it that has no counterpart in the IR, bodies included.
     """
     faults: list[str] = []
-    _Importer(faults, frozenset()).run(graph)
+    _Importer(faults).run(graph)
     if faults:
         raise UnsupportedOpError("\n".join(faults), faults)
 
 
 class _Importer:
-    """``opening`` are the ops whose pullback is being imported: a pullback may use its own op."""
-
-    def __init__(self, faults: list[str], opening: frozenset[Any]) -> None:
-        self.faults, self.opening = faults, opening
+    def __init__(self, faults: list[str]) -> None:
+        self.faults = faults
 
     def run(self, graph: FunctionGraph) -> FunctionGraph:
         for node in graph.toposort():
@@ -78,7 +76,7 @@ class _Importer:
         if isinstance(op, DeepCopyOp):
             return {node.outputs[0]: node.inputs[0]}
         if isinstance(op, OpFromGraph):
-            if _has_own_pullback(op) and op not in self.opening:
+            if _has_own_pullback(op):
                 return _zip(node, self.call(op).make_node(*node.inputs).outputs)
             return _zip(node, self.inlined(op, node.inputs))
         if isinstance(op, LazyIfElse):
@@ -106,15 +104,8 @@ class _Importer:
 
     def call(self, op: OpFromGraph) -> Call:
         body = self.run(thaw(op.fgraph)).freeze()
-        name = op.name or type(op).__name__
-        if not _has_own_pullback(op) or op in self.opening:
-            return Call(body, name=name)
-        inside = _Importer(self.faults, self.opening | {op})
-        return Call(
-            body,
-            inside.run(pullback_graph(op, [v.type() for v in op.inner_inputs])).freeze(),
-            name=name,
-        )
+        rule = PullbackRule(op, op.input_types, import_graph) if _has_own_pullback(op) else None
+        return Call(body, rule, op.name or type(op).__name__)
 
     def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
         """A batch of loops, and with each of them what is read of it."""
@@ -142,7 +133,12 @@ class _Importer:
 
 
 def _has_own_pullback(op: OpFromGraph) -> bool:
-    return op.pullback_overrides is not None
+    """Given to it, or written in its class: else it is the derivative of its graph.
+
+    Of PyTensor's own classes (softmax, xlogy) it is that of the graph, which the passes see into.
+    """
+    given = op.pullback_overrides is not None
+    return given or not type(op).pullback.__module__.startswith("pytensor.")
 
 
 def _zip(node: Apply, new: list[Variable]) -> dict[Variable, Any]:

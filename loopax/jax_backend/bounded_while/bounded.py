@@ -33,8 +33,8 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
     is_float,
     while_loop,
 )
-from loopax.jax_backend.bounded_while.linear import Function, Linear
 from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
+from loopax.jax_backend.staging.linear import Function, Linear
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more

@@ -12,8 +12,9 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 
 from loopax.ir import Call
+from loopax.ir.lock import TRACING
 from loopax.ir.pullback import floats
-from loopax.jax_backend.staging.custom import with_pullback
+from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.registry import rule
@@ -23,7 +24,8 @@ from loopax.jax_backend.staging.static import is_traced
 @rule(Call)
 def call_rule(site: Site, *values: Any) -> Any:
     op: Call = site.op
-    if op.pullback_body is None:
+    rule = op.rule
+    if rule is None:
         return site.run(op.fgraph, values, site.node.inputs)
     traced = [k for k, x in enumerate(values) if is_traced(x)]
 
@@ -37,13 +39,18 @@ def call_rule(site: Site, *values: Any) -> Any:
         return tuple(site.run(op.fgraph, whole(given), site.node.inputs))
 
     def pullback(given: Any, outputs: Any, cotangents: Any) -> Any:
-        all_given = [*whole(given), *outputs, *cotangents]
-        more = ["an output or cotangent of a pullback"] * (len(outputs) + len(cotangents))
-        found = site.run(op.pullback_body, all_given, [*site.node.inputs, *more])
+        with TRACING:
+            graph = site.context.lowered(rule)
+            found = site.pull_back(graph, whole(given), outputs, cotangents)
         return [g for k, g in zip(floats(site.node.inputs), found, strict=True) if k in traced]
 
+    def refusals() -> dict[int, Exception]:
+        found = refused_by(site.node, rule)
+        return {traced.index(k): error for k, error in found.items() if k in traced}
+
     float_ins = [traced.index(k) for k in floats(site.node.inputs) if k in traced]
-    function = with_pullback(value, pullback, float_ins, floats(site.node.outputs))
+    float_outs = floats(site.node.outputs)
+    function = with_pullback(value, pullback, float_ins, float_outs, refusals)
     return function(*[values[k] for k in traced])
 
 

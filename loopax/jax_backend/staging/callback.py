@@ -1,32 +1,31 @@
 """Ops without a JAX conversion: run on the host through ``jax.pure_callback``.
 
 The Op's ``perform`` gives the value and its own ``pullback`` the derivative: cotangents in, cotangents
-out, as a graph that is itself evaluated by JAX. A forward derivative is the transpose of that linear
-map, so ``jax.jvp`` and ``jax.hessian`` work as well. Under ``vmap`` the Op runs row by row.
+out, as a graph that is itself evaluated by JAX (`custom.py`). Under ``vmap`` the Op runs row by row.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.gradient import DisconnectedGrad, NullTypeGradError, ZeroGrad
+from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.ir.evaluate import apply
-from loopax.ir.pullback import floats, pullback_graph
-from loopax.jax_backend.staging.custom import with_pullback
+from loopax.ir.pullback import PullbackRule, floats
+from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes
-from loopax.jax_backend.staging.registry import has_conversion
+from loopax.jax_backend.staging.shared_state import performed
 
 
 def unsupported(node: Apply) -> str:
@@ -64,13 +63,14 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
             stacklevel=2,
         )
     given = [jnp.asarray(x) for x in values]
-    shapes = output_shapes(site, values)
+    perform = performed(site)
+    shapes = output_shapes(site, values, perform)
 
     def on_host(*inputs: Any) -> tuple[Any, ...]:
         arrays = [
             np.asarray(x, dtype=v.type.dtype) for x, v in zip(inputs, node.inputs, strict=True)
         ]
-        outs = apply(node, arrays)
+        outs = perform(arrays)
         for out, declared, v in zip(outs, shapes, node.outputs, strict=True):
             if out.shape != declared.shape:
                 raise ValueError(
@@ -82,30 +82,17 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
     def value(*inputs: Any) -> tuple[Any, ...]:
         return tuple(jax.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential"))
 
-    try:
-        pullback = pullback_graph(node.op, [v.type() for v in node.inputs])
-    except (NotImplementedError, AttributeError, NullTypeGradError) as error:
-        if is_detached(site, node.outputs):
-            return value(*map(jax.lax.stop_gradient, given))
-        return without_derivative(
-            value,
-            f"{unsupported(node)}, has no `pullback`, so it cannot be differentiated. Write one, or "
-            "keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`.",
-            error,
-        )(*given)
+    if is_detached(site, node.outputs):
+        return value(*map(jax.lax.stop_gradient, given))
+    rule = PullbackRule(node.op, [v.type for v in node.inputs], used=site.used)
 
     def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        everything = [*inputs, *outputs, *cotangents]
-        return site.run(pullback, everything, ["an input of an op's pullback"] * len(everything))
+        return site.pull_back(rule.graph, inputs, outputs, cotangents)
 
-    function = with_pullback(
-        value,
-        pulled_back,
-        floats(node.inputs),
-        floats(node.outputs),
-        transposable=all(has_conversion(n.op) for n in pullback.apply_nodes),
-    )
-    return function(*given)
+    float_ins, float_outs = floats(node.inputs), floats(node.outputs)
+    return with_pullback(
+        value, pulled_back, float_ins, float_outs, partial(refused_by, node, rule)
+    )(*given)
 
 
 def is_detached(site: Site, outputs: Sequence[Any]) -> bool:

@@ -1,81 +1,118 @@
 """A function with a pullback of its own, that JAX can differentiate in every mode.
 
-``jax.custom_vjp`` would lose forward mode. Here the rule is a ``custom_jvp`` whose tangent is the
-*transpose of the pullback*: for fixed inputs, the pullback is a linear map from cotangents to
-cotangents, and its transpose maps tangents to tangents. Reverse mode transposes that once more, which
-gives the pullback back. Derivatives of higher order differentiate the pullback itself.
+For fixed inputs a pullback is a linear map from cotangents to cotangents. Reverse mode applies it, as it
+is; the tangent of forward mode is its transpose, and where it has none, because an op in it is only known
+to the host, it is applied to each unit vector of the outputs. Derivatives of higher order differentiate the
+pullback itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Apply
+
+from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.lock import TRACING
+from loopax.ir.pullback import PullbackRule, floats
+from loopax.jax_backend.staging.linear import Function, Linear
 
 
 def with_pullback(
-    value: Callable[..., tuple[Any, ...]],
+    value: Callable[..., Sequence[Any]],
     pullback: Callable[[Any, Any, Any], Any],
     float_ins: Sequence[int],
     float_outs: Sequence[int],
-    *,
-    transposable: bool = True,
-) -> Callable[..., tuple[Any, ...]]:
+    refusals: Callable[[], Mapping[int, Exception]] = dict,
+) -> Callable[..., list[Any]]:
     """``value``, differentiated by ``pullback(inputs, outputs, cotangents)``.
 
     ``cotangents`` are those of the outputs at ``float_outs``, and it returns those of the inputs at
-    ``float_ins``, both in order. With ``transposable=False``, where the pullback itself calls the
-    host and so has no transpose, there is reverse mode only.
+    ``float_ins``, both in order. ``refusals`` says what is raised where it is differentiated by an input of
+    which nobody knows the cotangent.
     """
-    if not transposable:
-        return _reverse_only(value, pullback, float_ins, float_outs)
 
-    @jax.custom_jvp
-    def function(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(jnp.asarray(x) for x in value(*inputs))
+    def run(inputs: Any) -> list[Any]:
+        return [jnp.asarray(x) for x in value(*inputs)]
 
-    @function.defjvp
-    def function_jvp(primals: Any, tangents: Any) -> Any:
-        outputs = function(*primals)
+    def jvp(primals: Any, tangents: Any) -> Any:
+        moving = [k for k in float_ins if tangents[k] is not None]
+        refused = refusals()
+        for k in moving:
+            if k in refused:
+                raise refused[k]
+        outs, dots = function(primals), [None] * len(float_outs)
+        if moving:
+            dots = pushed(primals, outs, moving, [tangents[k] for k in moving])
+        by_place = dict(zip(float_outs, dots, strict=True))
+        return outs, [by_place.get(k) for k in range(len(outs))]
 
-        def pulled_back(*cotangents: Any) -> tuple[Any, ...]:
-            found = pullback(primals, outputs, cotangents)
-            return tuple(
-                jnp.broadcast_to(jnp.asarray(g, primals[k].dtype), primals[k].shape)
-                for g, k in zip(found, float_ins, strict=True)
-            )
+    def pushed(inputs: Any, outs: Any, moving: Sequence[int], tangents: Any) -> list[Any]:
+        n = len(inputs)
+        shapes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in float_outs]
 
-        shapes = [jax.ShapeDtypeStruct(outputs[k].shape, outputs[k].dtype) for k in float_outs]
-        pushed = jax.linear_transpose(pulled_back, *shapes)(tuple(tangents[k] for k in float_ins))
-        out_tangents: list[Any] = [np.zeros(o.shape, dtype=jax.dtypes.float0) for o in outputs]
-        for k, t in zip(float_outs, pushed, strict=True):
-            out_tangents[k] = t
-        return outputs, tuple(out_tangents)
+        def transpose(residuals: Any, cotangents: Any) -> list[Any]:
+            given = residuals[:n]
+            found = dict(zip(float_ins, pullback(given, residuals[n:], cotangents), strict=True))
+            return [
+                jnp.broadcast_to(jnp.asarray(found[k], given[k].dtype), given[k].shape)
+                for k in moving
+            ]
 
-    return function
+        def forward(residuals: Any, tangents: Any) -> list[Any]:
+            def pulled_back(*cotangents: Any) -> list[Any]:
+                return transpose(residuals, cotangents)
+
+            try:
+                return list(jax.linear_transpose(pulled_back, *shapes)(list(tangents)))
+            except UnsupportedOpError:
+                return _by_unit_vectors(pulled_back, shapes, tangents)
+            except (NotImplementedError, AssertionError) as error:
+                raise UnsupportedOpError(
+                    "A pullback that is not linear in the cotangents, as one that clips them, is no "
+                    "derivative: there is reverse mode, jax.grad and jax.vjp, and no forward mode."
+                ) from error
+
+        return Linear(forward, transpose, forward, shapes)([*inputs, *outs], tangents)
+
+    function = Function(run, jvp)
+    return lambda *inputs: function(inputs)
 
 
-def _reverse_only(value: Any, pullback: Any, float_ins: Any, float_outs: Any) -> Any:
-    @jax.custom_vjp
-    def function(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(jnp.asarray(x) for x in value(*inputs))
+def _by_unit_vectors(pulled_back: Any, shapes: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """The transpose of ``pulled_back``, linear in arrays of these shapes, applied to ``tangents``."""
 
-    def forward(*inputs: Any) -> Any:
-        outputs = function(*inputs)
-        return outputs, (inputs, outputs)
+    def along(k: int, unit: Any) -> Any:
+        cotangents = [jnp.zeros(s.shape, s.dtype) for s in shapes]
+        cotangents[k] = unit.reshape(shapes[k].shape).astype(shapes[k].dtype)
+        pairs = zip(pulled_back(*cotangents), tangents, strict=True)
+        return sum(jnp.vdot(row, t).astype(shapes[k].dtype) for row, t in pairs)
 
-    def backward(residuals: Any, cotangents: Any) -> Any:
-        inputs, outputs = residuals
-        found = iter(pullback(inputs, outputs, [cotangents[k] for k in float_outs]))
-        return tuple(
-            jnp.asarray(next(found), x.dtype)
-            if k in float_ins
-            else np.zeros(x.shape, jax.dtypes.float0)
-            for k, x in enumerate(inputs)
+    return [
+        jax.vmap(lambda unit, k=k: along(k, unit))(jnp.eye(s.size)).reshape(s.shape)
+        for k, s in enumerate(shapes)
+    ]
+
+
+def refused_by(node: Apply, rule: PullbackRule) -> dict[int, Exception]:
+    """What to raise where a node is differentiated by an input of which its op has no cotangent."""
+    what = f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])},"
+    keep_out = "Keep it out of what is differentiated with `pytensor.gradient.disconnected_grad`."
+    try:
+        with TRACING:
+            unknown = {k: g.type.why_null for k, g in rule.unknown.items()}
+    except (NotImplementedError, AttributeError, NullTypeGradError) as error:
+        refusal = UnsupportedOpError(
+            f"{what} has no `pullback`, so it cannot be differentiated: {error or type(error).__name__}. "
+            f"Write one. {keep_out}"
         )
-
-    function.defvjp(forward, backward)
-    return function
+        refusal.__cause__ = error
+        return dict.fromkeys(floats(node.inputs), refusal)
+    return {
+        k: UnsupportedOpError(f"{what} has no derivative by its input {k}: {why} {keep_out}")
+        for k, why in unknown.items()
+    }

@@ -70,6 +70,12 @@ class Site:
         """Evaluate an inner graph; ``origins`` as in `Frame`."""
         return run(self.context, graph, inputs, origins, self.frame)
 
+    def pull_back(self, graph: Any, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Evaluate the graph of a pullback of the node, that of a `PullbackRule`."""
+        more = ["an output or cotangent of a pullback"] * (len(outputs) + len(cotangents))
+        given, origins = [*inputs, *outputs, *cotangents], [*self.node.inputs, *more]
+        return run(self.context, graph, given, origins, self.frame, self.node)
+
     def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:
         """The same, as the frame that holds its values."""
         return run_frame(self.context, graph, inputs, origins, self.frame)
@@ -81,9 +87,10 @@ def run(
     inputs: Sequence[Any],
     origins: Sequence[Any],
     parent: Frame | None = None,
+    pulled: Apply | None = None,
 ) -> list[Any]:
     """The outputs of ``graph``: NumPy where they are static, JAX where they are traced."""
-    frame = run_frame(context, graph, inputs, origins, parent)
+    frame = run_frame(context, graph, inputs, origins, parent, pulled)
     return [frame.read(v) for v in frame.plan.outputs]
 
 
@@ -93,10 +100,12 @@ def run_frame(
     inputs: Sequence[Any],
     origins: Sequence[Any],
     parent: Frame | None = None,
+    pulled: Apply | None = None,
 ) -> Frame:
     """All values of ``graph``."""
     steps = context.plan(graph)
-    frame = Frame(context, steps, dict(zip(steps.inputs, inputs, strict=True)), origins, parent)
+    values = dict(zip(steps.inputs, inputs, strict=True))
+    frame = Frame(context, steps, values, origins, parent, pulled)
     for node, used in steps.steps:
         values = [frame.read(v) for v in node.inputs]
         outs = fold(node, values)

@@ -16,17 +16,21 @@ from weakref import WeakKeyDictionary
 import jax
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
+from loopax.ir.compat import thaw
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.pullback import PullbackRule, floats
 from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.jax_backend.staging.checked import Failure
 from loopax.jax_backend.staging.static import NotKnown, compute, is_traced
 from loopax.jax_backend.values.generators import as_key
 from loopax.jax_backend.values.sparse import OrderedBCOO, as_bcoo
+from loopax.lowering import lower
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Context:
     checks: str = CHECKS[0]
     open_lengths: bool = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
+    pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
     failures: set[Failure] = field(default_factory=set)
 
@@ -82,6 +87,14 @@ class Context:
         if graph not in self.plans:
             self.plans[graph] = plan(graph)
         return self.plans[graph]
+
+    def lowered(self, rule: PullbackRule) -> FunctionGraph:
+        """The graph of an op's own pullback, behind the passes."""
+        if rule not in self.pullbacks:
+            graph = thaw(rule.graph)
+            lower(graph)
+            self.pullbacks[rule] = graph
+        return self.pullbacks[rule]
 
 
 class ChangesInLoop(DynamicShapeError):
@@ -114,7 +127,8 @@ class Frame:
     """One graph being evaluated: its values, and where those of its inputs come from.
 
     ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` one, a number for an
-    input of the program, or a word for what else changes from step to step.
+    input of the program, or a word for what else changes from step to step. ``pulled`` is the
+    node whose pullback the graph is, where it is one.
     """
 
     context: Context
@@ -122,6 +136,7 @@ class Frame:
     values: dict[Variable, Any]
     origins: Sequence[Any]
     parent: Frame | None = None
+    pulled: Apply | None = None
     dims: Dims = field(default_factory=Dims)
 
     def read(self, v: Variable) -> Any:
@@ -165,6 +180,21 @@ class Frame:
     def length(self, v: Variable, axis: int) -> int | None:
         """The length of ``v`` where the graph shows that it follows from what is known."""
         return self.known(self.dims.length(v, axis))
+
+    def awaited_shape(self, v: Variable) -> tuple[int, ...] | None:
+        """The shape of ``v`` that follows from what it is used for: a cotangent has that of its input."""
+        if self.pulled is None:
+            return None
+        if v in self.plan.outputs:
+            k = floats(self.pulled.inputs)[self.plan.outputs.index(v)]
+            return np.shape(self.values[self.plan.inputs[k]])
+        # Nothing is broadcast that does not declare it: an element of the one is one of the other.
+        for node in self.plan.readers.get(v, ()) if 1 not in v.type.shape else ():
+            if isinstance(node.op, Elemwise):
+                shape = self.awaited_shape(node.outputs[0])
+                if shape is not None:
+                    return shape
+        return None
 
     def known(self, expr: DimExpr) -> int | None:
         """The value of ``expr``, over variables of this graph; None where one of them is traced."""

@@ -1,13 +1,15 @@
 """The shapes of what an op returns when it runs on the host: JAX must know them while it traces.
 
-In order: the static shape of the output's type; the op's own ``infer_shape``; and, where both leave
-it open, one run of the op, on ones where an input is not known. A run that returns another shape
-later is an error, never a wrong result.
+In order: the static shape of the output's type; that of what it is the cotangent of; the op's own
+``infer_shape``; and, where all of these leave it open, one run of the op, on ones where an input is not
+known, or on other numbers where it cannot take ones. A run that returns another shape later is an error,
+never a wrong result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -21,12 +23,16 @@ from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.evaluate import apply
 from loopax.jax_backend.staging.evaluate import Site
 
+Perform = Callable[[Sequence[Any]], Sequence[Any]]
 
-def output_shapes(site: Site, values: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:
-    """The shape and dtype of each output of ``site``'s node."""
+
+def output_shapes(
+    site: Site, values: Sequence[Any], perform: Perform
+) -> list[jax.ShapeDtypeStruct]:
+    """The shape and dtype of each output of ``site``'s node, which is run by ``perform``."""
     shapes = [_known(site, v, values) for v in site.node.outputs]
     if any(s is None for s in shapes):
-        tried = [out.shape for out in _outputs_of_a_run(site, values)]
+        tried = [out.shape for out in _outputs_of_a_run(site, values, perform)]
         shapes = [t if s is None else s for s, t in zip(shapes, tried, strict=True)]
     return [
         jax.ShapeDtypeStruct(s, jax.dtypes.canonicalize_dtype(v.type.dtype))
@@ -38,7 +44,9 @@ def output_shape(site: Site, v: Variable, values: Sequence[Any]) -> jax.ShapeDty
     """The shape and dtype of ``v``, one output of ``site``'s node, of which others may be no arrays."""
     shape = _known(site, v, values)
     if shape is None:
-        shape = np.shape(_outputs_of_a_run(site, values)[site.node.outputs.index(v)])
+        shape = np.shape(
+            _outputs_of_a_run(site, values, partial(apply, site.node))[site.node.outputs.index(v)]
+        )
     return jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(v.type.dtype))
 
 
@@ -52,6 +60,9 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
         tuple(x.shape[k] for k in range(x.type.ndim)) if hasattr(x.type, "shape") else None
         for x in inputs
     ]
+    awaited = site.frame.awaited_shape(v)
+    if awaited is not None:
+        return awaited
     try:
         dims = infer_shape([applied], inputs, symbolic)[0]
         graph = FunctionGraph(inputs, list(dims), clone=True)
@@ -62,18 +73,29 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
         return None
 
 
-def _outputs_of_a_run(site: Site, values: Sequence[Any]) -> list[Any]:
+def _outputs_of_a_run(site: Site, values: Sequence[Any], perform: Perform) -> Sequence[Any]:
     node = site.node
-    known = [
-        np.ones(jnp.shape(x), dtype=v.type.dtype) if isinstance(x, jax.Array) else x
-        for x, v in zip(values, node.inputs, strict=True)
-    ]
-    try:
-        return apply(node, known)
-    except Exception as error:
-        raise DynamicShapeError(
-            f"{node.op}, for {describe(node.outputs[0])}, runs on the host, and JAX must know the shape "
-            "of what it returns while it traces. Neither its type nor its infer_shape says, and a run "
-            f"on ones failed ({error}). Give the Op an `infer_shape` that uses only its inputs' shapes, "
-            "or an output type with a static shape."
-        ) from error
+    for numbers in (np.ones, _unlike_numbers):
+        known = [
+            numbers(jnp.shape(x)).astype(v.type.dtype) if isinstance(x, jax.Array) else x
+            for x, v in zip(values, node.inputs, strict=True)
+        ]
+        try:
+            return perform(known)
+        except Exception as error:
+            failed = error
+    raise DynamicShapeError(
+        f"{node.op}, for {describe(node.outputs[0])}, runs on the host, and JAX must know the shape "
+        "of what it returns while it traces. Neither its type nor its infer_shape says, and runs "
+        f"on ones and on other numbers failed ({failed}). Give the Op an `infer_shape` that uses only its "
+        "inputs' shapes, or an output type with a static shape."
+    ) from failed
+
+
+def _unlike_numbers(shape: tuple[int, ...]) -> Any:
+    """Increasing ones, as times are; of square matrices positive definite ones."""
+    size = int(np.prod(shape))
+    numbers = np.linspace(1.0, 2.0, size).reshape(shape)
+    if len(shape) > 1 and shape[-1] == shape[-2]:
+        numbers = numbers + np.swapaxes(numbers, -1, -2) + 4.0 * shape[-1] * np.eye(shape[-1])
+    return numbers

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 import pytest
 
 import loopax
-from loopax import jaxify
+from loopax import UnsupportedOpError, jaxify
 from tests.compare import primitives
 
 RTOL, ATOL = 1e-9, 1e-11
@@ -189,8 +189,11 @@ def test_a_number_of_fewer_bits_than_its_arguments_or_more(dtype):
 def test_derivatives_that_pytensor_does_not_know_are_jax_own():
     order, x = pt.dscalar("order"), pt.dvector("x")
     f, of_xla = (jaxify([order, x], pt.iv(order, x), loops=loops) for loops in ("native", "xla"))
-    for transform in (jax.jacfwd, jax.jacrev, lambda f: jax.grad(lambda *a: f(*a).sum())):
-        np.testing.assert_array_equal(transform(f)(1.0, X**2), transform(of_xla)(1.0, X**2))
+    for transform in (jax.jacfwd, jax.jacrev, lambda f, k: jax.grad(lambda *a: f(*a).sum(), k)):
+        np.testing.assert_array_equal(transform(f, 1)(1.0, X**2), transform(of_xla, 1)(1.0, X**2))
+        for by_order in (transform(f, 0), transform(of_xla, 0)):
+            with pytest.raises(UnsupportedOpError, match="no derivative by its input 0"):
+                by_order(1.0, X**2)
 
 
 def test_where_jax_looks_for_nan_it_names_the_program():

@@ -14,8 +14,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.jax_backend.bounded_while.linear import Linear
 from loopax.jax_backend.ops.indexing.static_indices import in_range
+from loopax.jax_backend.staging.linear import Linear
 
 _DENSE = 20  # up to so many elements for each that is written: more are faster left alone
 _MOST = 2**20  # elements of an array of which the positions are listed

@@ -26,12 +26,13 @@ class Linear:
 
     ``forward(residuals, tangents)`` gives its results, ``transpose(residuals, cotangents)`` the
     cotangents of the tangents, and ``smooth(residuals, tangents)`` the results by a program that JAX can
-    differentiate again.
+    differentiate again. With the ``shapes`` of its results, ``forward`` is only traced where it runs.
     """
 
     forward: Callable[[Any, Any], Sequence[Any]]
     transpose: Callable[[Any, Any], Sequence[Any]]
     smooth: Callable[[Any, Any], Sequence[Any]]
+    shapes: Sequence[Any] | None = None
 
     def __call__(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
         return _linear.bind(*residuals, *tangents, of=self, n=len(residuals))
@@ -78,7 +79,10 @@ def _batch(args: Any, axes: Any, *, of: Linear, n: int) -> Any:
             residuals, linear
         )
 
-    batch = Linear(rows(of.forward), rows(of.transpose), rows(of.smooth))
+    shapes = None
+    if of.shapes is not None:
+        shapes = [jax.ShapeDtypeStruct((size, *s.shape), s.dtype) for s in of.shapes]
+    batch = Linear(rows(of.forward), rows(of.transpose), rows(of.smooth), shapes)
     outs = batch(args[:n], tangents)
     return outs, [0] * len(outs)
 
@@ -97,9 +101,11 @@ def _mapped(axes: Any) -> list[Any]:
 
 def _define(primitive: Primitive, run: Any, jvp: Any, batch: Any) -> None:
     @primitive.def_abstract_eval
-    def shapes(*args: Any, **of: Any) -> list[Any]:
-        given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args]
-        outs = jax.eval_shape(lambda *xs: run(*xs, **of), *given)
+    def shapes(*args: Any, **params: Any) -> list[Any]:
+        outs = getattr(params["of"], "shapes", None)
+        if outs is None:
+            given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args]
+            outs = jax.eval_shape(lambda *xs: run(*xs, **params), *given)
         return [jax.core.ShapedArray(o.shape, o.dtype) for o in outs]
 
     primitive.multiple_results = True
@@ -133,6 +139,21 @@ _function = Primitive("function_with_a_rule")
 
 def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:
     return list(jaxpr_as_fun(jaxpr)(*args))
+
+
+def _transpose_function(cotangents: Any, *args: Any, of: Function, jaxpr: Any) -> list[Any]:
+    """In what it is linear: by its rule at zero."""
+    linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
+    every = list(args)
+
+    def function(*some: Any) -> list[Any]:
+        for k, x in zip(linear, some, strict=True):
+            every[k] = x
+        return of(every)
+
+    zeros = [jnp.zeros(args[k].aval.shape, args[k].aval.dtype) for k in linear]
+    arrived = iter(jax.vjp(function, *zeros)[1]([ad.instantiate_zeros(c) for c in cotangents]))
+    return [next(arrived) if k in linear else None for k in range(len(args))]
 
 
 def _jvp_function(primals: Any, tangents: Any, *, of: Function, jaxpr: Any) -> Any:
@@ -177,3 +198,4 @@ def _batch_function(args: Any, axes: Any, *, of: Function, jaxpr: Any) -> Any:
 
 
 _define(_function, _run_function, _jvp_function, _batch_function)
+ad.primitive_transposes[_function] = _transpose_function
