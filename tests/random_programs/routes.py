@@ -87,6 +87,10 @@ def _called(f: Any, *args: Any) -> Any:
         raise NotAProgram("an intrinsic of Numba's") from error
     except OverflowError as error:  # NumPy's scalars refuse Python integers that Numba converts
         raise NotAProgram("integers of Python beside NumPy's") from error
+    except ValueError as error:  # of Python's `math`, where native code gives infinities and nan
+        if "math domain error" not in str(error):
+            raise
+        raise NotAProgram("a function of Python's math") from error
 
 
 def _of_floats(case: Case) -> list[str]:
