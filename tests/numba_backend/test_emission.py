@@ -223,3 +223,11 @@ def test_a_branch_of_a_switch_that_may_raise_is_always_computed():
     x, m, k = pt.dvector("x"), pt.vector("m", dtype="bool"), pt.lvector("k")
     text = source([x, m, k], [pt.switch(m, pt.gammaln(x[k]), pt.gammaln(-x)).sum()])
     assert "index(" in text and "if t0:\n" not in text
+
+
+def test_parts_of_a_concatenation_are_computed_where_they_lie_in_it():
+    """And where each begins is hidden from LLVM, which would look at all ways to write a sum of lengths."""
+    x, y = pt.dvectors("x", "y")
+    text = source([x, y], [pt.concatenate([pt.exp(x), pt.tanh(y), x[1:] * y[0]]) ** 2])
+    assert text.count("np.empty") == 2  # the whole, and its square
+    assert text.count("offset(") == 3
