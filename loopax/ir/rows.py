@@ -98,9 +98,8 @@ class KeepRows(WithShapes, Op):
     ) -> list[Any]:
         rows, count, length = inputs
         found = self(cotangents[0], pt.minimum(count, length), rows.shape[0])
-        of_rows = rows.type.clone(
-            dtype=cotangents[0].type.dtype
-        )  # the cotangent of integers is of floats
+        # The cotangent of integers is of floats.
+        of_rows = rows.type.clone(dtype=cotangents[0].type.dtype)
         return [of_rows.filter_variable(found), disconnected_type(), disconnected_type()]
 
     def pushforward(

@@ -85,8 +85,11 @@ def _called(f: Any, *args: Any) -> Any:
         if "pure-python" not in str(error):
             raise
         raise NotAProgram("an intrinsic of Numba's") from error
-    except OverflowError as error:  # NumPy's scalars refuse Python integers that Numba converts
-        raise NotAProgram("integers of Python beside NumPy's") from error
+    except (
+        OverflowError,
+        ZeroDivisionError,
+    ) as error:  # NumPy's and Numba's integers and floats go on
+        raise NotAProgram("numbers of Python") from error
     except ValueError as error:  # of Python's `math`, where native code gives infinities and nan
         if "math domain error" not in str(error):
             raise
