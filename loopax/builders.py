@@ -25,6 +25,7 @@ class Builder:
 
     def __call__(self, program: Program) -> Any:
         with TRACING:
+            program = frontend.of_plain_tensors(program)
             self._import(program)
             # For `explain` and for derivatives. It takes about a percent of the time of lowering.
             program.as_read = clone(program.graph.inputs, program.graph.outputs)

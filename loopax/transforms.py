@@ -55,7 +55,7 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     _refuse_variable(f, "vmap")
     if isinstance(f, BackendFunction):
         return _by_backend(f, vmap, in_axes=in_axes, out_axes=out_axes)
-    return transforms.vmap(f, in_axes, out_axes)
+    return transforms.vmap(_with_conds(f), in_axes, out_axes)
 
 
 def value_and_grad(
@@ -94,7 +94,7 @@ def value_and_grad(
 
 
 def _with_conds(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, of which a gradient computes the branches that are taken, and no others."""
+    """``f``, of which a gradient or a batch computes the branches that are taken, and no others."""
 
     @wraps(f)
     def lazy(*args: Any, **kwargs: Any) -> Any:

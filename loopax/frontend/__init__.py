@@ -1,6 +1,7 @@
 """PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
 
 from loopax.frontend.programs.importer import import_graph
+from loopax.frontend.programs.plain_tensors import of_plain_tensors
 from loopax.frontend.programs.read import (
     read_function,
     read_graph,
@@ -16,6 +17,7 @@ __all__ = [
     "Shared",
     "Signature",
     "import_graph",
+    "of_plain_tensors",
     "read_function",
     "read_graph",
     "read_linked",

@@ -11,20 +11,29 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
 from loopax.ir.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
+from loopax.ir.inner_graph_op import nodes_within
+from loopax.ir.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.rows import KeepRows
+from loopax.ir.scan import Scan
 
 # -- Cond --------------------------------------------------------------------------------------------
 
 
 @_vectorize_node.register(Cond)
 def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
-    """One condition for all rows stays a Cond; one for each row computes both branches and selects."""
+    """One condition for all rows stays a Cond; one for each row computes both branches and selects.
+
+    Where a branch has a check, or takes more than operations on elements, it is a loop over the rows: a
+    branch runs for those that take it.
+    """
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
         return op.make_node(*inputs).outputs
@@ -39,6 +48,8 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
         for x, v, f in zip(inputs[1:], body.inputs, batch.batched[1:], strict=True)
     ]
     cores = [v.type for v in node.outputs]
+    if batch.batched[0] and batch.ndim == 1 and any(map(_is_dear, nodes_within(*_ends(op)))):
+        return _row_by_row(op, batch, condition, operands)
     if batch.batched[0]:
         outs = vectorized(body.outputs, dict(zip(body.inputs, operands, strict=True)))
         return [
@@ -52,6 +63,33 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
     ]
     cond = Cond.from_branches([replace[v] for v in body.inputs], outs[:n], outs[n:], op.name)
     return cond.bind(condition, operands)
+
+
+def _ends(op: Cond) -> tuple[Sequence[Variable], Sequence[Variable]]:
+    return op.fgraph.inputs, op.fgraph.outputs
+
+
+def _is_dear(node: Apply) -> bool:
+    """Whether ``node`` is a loop, linear algebra, a check, or what only its author knows."""
+    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    module = type(op).__module__
+    return (
+        isinstance(op, Scan | CheckAndRaise)
+        or module.startswith("pytensor.tensor.linalg")
+        or not module.startswith(("pytensor.", "loopax."))
+    )
+
+
+def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any]) -> list[Any]:
+    inner = op.fgraph.inputs
+    flag, row = FLAG_TYPE(), [v.type() for v in inner]
+    over = [k for k, f in enumerate(batch.batched[1:]) if f]
+    same = [k for k, f in enumerate(batch.batched[1:]) if not f]
+    body = BodyArgs(INDEX_TYPE(), [flag, *(row[k] for k in over)], [], [row[k] for k in same])
+    scan = Scan.from_body(body, BodyOuts([], op.bind(flag, row)), options=ScanOptions(op.name))
+    sequences = [batch.full(condition, FLAG_TYPE), *(operands[k] for k in over)]
+    n = pt.as_tensor(batch.shape[0], dtype="int64")
+    return list(scan.bind(ScanArgs(n, sequences, [], [operands[k] for k in same])))
 
 
 def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:

@@ -9,10 +9,12 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
+from loopax.lowering.canonical.conditional_gradients import conditional_gradients
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
 from loopax.lowering.canonical.promote_sequences import promote_sequences
 from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
+from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
@@ -50,6 +52,8 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     state_traces,  # after simplify_gradients: the slices and joins have their plain form
     align_sums,  # after recognise_reverse: a buffer is read in the order of its rows
     stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
+    sink_readers,  # after stabilize: as few readers as there are
+    conditional_gradients,  # after stabilize: cotangents have their plain form
     if_else_to_cond,  # after the rewrites of stabilize, which do not look from a branch outwards
     promote_sequences,  # after stabilize, which writes an index in one way
     read_early,  # before read_last, which looks at the trace alone

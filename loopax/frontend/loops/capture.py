@@ -15,6 +15,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.errors import LoopaxError, StatefulFunctionError, describe
+from loopax.ir.named_axes import axis_names, with_names, without_names
 
 
 def age(variable: Variable) -> int:
@@ -68,10 +69,13 @@ def close(
     captured: dict[Variable, Variable] = {}
     for v in [*(v for node in nodes for v in node.inputs), *outs]:
         if v not in inside and not isinstance(v, Constant) and v not in captured:
-            captured[v] = v.type(name=v.name)
-    return Closure(
-        [*captured], [*captured.values()], _rebuilt(outs, nodes, {**seen_as, **captured})
-    )
+            captured[v] = v
+    inner = {v: without_names(v).type(name=v.name) for v in captured}
+    for v, x in inner.items():
+        names = axis_names(v)
+        captured[v] = x if names is None else with_names(x, names)
+    outer = [without_names(v) for v in captured]
+    return Closure(outer, [*inner.values()], _rebuilt(outs, nodes, {**seen_as, **captured}))
 
 
 def substitute(outs: Sequence[Any], replace: Mapping[Any, Any], since: int) -> list[Any]:

@@ -147,7 +147,7 @@ def carry_leaves(result: Any, names: Sequence[str], tree: Tree, what: str) -> li
 
 
 def _structure(tree: Tree) -> str:
-    boxes = "".join(f", {box.kind.__name__}" for box in tree.boxes if box)
+    boxes = "".join(f", {box}" for box in tree.boxes if box)
     return str(tree.treedef) + boxes
 
 

@@ -263,7 +263,9 @@ def run(
     n_done = n_steps if stop is None else made.n_done
     rest = iter(made.finals)
     finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
-    return Result(tree.build(finals), traced.ys_tree.build(made.traces), made.stopped)
+    return Result(
+        tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.over), made.stopped
+    )
 
 
 def _slot(name: str, x: Any, options: ScanOptions) -> Any:

@@ -15,31 +15,38 @@ from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
 
 from loopax.ir.errors import LoopTypeError
+from loopax.ir.named_axes import axis_names, with_names, without_names
 
 
 class Tree(NamedTuple):
     """The structure of a pytree whose leaves are variables or values. Hashable.
 
-    ``boxes`` has, where a leaf of ``treedef`` is a dataclass, how to build it; None elsewhere; and
-    nothing at all where there is no such dataclass.
+    ``boxes`` has, where a leaf of ``treedef`` is a dataclass or a tensor with named axes, how to build it;
+    None elsewhere; and nothing at all where there is no such leaf.
     """
 
     treedef: Any
     boxes: tuple[Any, ...] = ()
 
-    def build(self, leaves: Any) -> Any:
-        """The pytree with ``leaves`` in it."""
+    def build(self, leaves: Any, over: str = "step") -> Any:
+        """The pytree with ``leaves`` in it; ``over`` names an axis that one has more, in front."""
         if not self.boxes:
             return jax.tree.unflatten(self.treedef, leaves)
         rest = iter(leaves)
-        found = [next(rest) if box is None else box.build(rest) for box in self.boxes]
+        found = [next(rest) if box is None else box.build(rest, over) for box in self.boxes]
         return jax.tree.unflatten(self.treedef, found)
+
+    @property
+    def over(self) -> str:
+        """The name of the axis that a loop over rows goes along."""
+        named = [box for box in self.boxes if isinstance(box, _Named) and box.names]
+        return named[0].names[0] if named else "step"
 
     @property
     def n_leaves(self) -> int:
         if not self.boxes:
             return int(self.treedef.num_leaves)
-        return sum(1 if box is None else box.tree.n_leaves for box in self.boxes)
+        return sum(box.tree.n_leaves if isinstance(box, _Box) else 1 for box in self.boxes)
 
 
 class _Box(NamedTuple):
@@ -49,22 +56,46 @@ class _Box(NamedTuple):
     names: tuple[str, ...]
     tree: Tree
 
-    def build(self, leaves: Iterator[Any]) -> Any:
-        values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)])
+    def __str__(self) -> str:
+        return self.kind.__name__
+
+    def build(self, leaves: Iterator[Any], over: str) -> Any:
+        values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)], over)
         return self.kind(**dict(zip(self.names, values, strict=True)))
+
+
+class _Named(NamedTuple):
+    """A tensor with named axes, whose leaf is the plain one."""
+
+    names: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"axes ({', '.join(self.names)})"
+
+    def build(self, leaves: Iterator[Any], over: str) -> Any:
+        """It, a row of it, or one for each row of a loop; an array is what it is."""
+        x = next(leaves)
+        if not isinstance(x, Variable) or not hasattr(x.type, "ndim"):
+            return x
+        n = len(self.names)
+        by_rank = {n: self.names, n - 1: self.names[1:], n + 1: (over, *self.names)}
+        return with_names(x, by_rank[x.type.ndim])
 
 
 def flatten(tree: Any) -> tuple[list[Any], Tree]:
     """The leaves of ``tree``, left to right, and its structure. A variable is a leaf, so is a matrix."""
     tops, treedef = jax.tree.flatten(tree, is_leaf=_is_leaf)
     leaves: list[Any] = []
-    boxes: list[_Box | None] = []
+    boxes: list[_Box | _Named | None] = []
     for x in tops:
         if _is_plain_dataclass(x):
             names = _names(x)
             inner, structure = flatten(tuple(getattr(x, name) for name in names))
             leaves += inner
             boxes.append(_Box(type(x), names, structure))
+        elif (axes := axis_names(x)) is not None:
+            leaves.append(without_names(x))
+            boxes.append(_Named(axes))
         else:
             leaves.append(x)
             boxes.append(None)

@@ -28,6 +28,7 @@ from loopax.frontend.programs.accumulators import widen_accumulators
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.named_axes import lower_names
 from loopax.ir.pullback import PullbackRule
 from loopax.ir.sizes import without_dims
 
@@ -51,6 +52,7 @@ class _Importer:
         self.faults = faults
 
     def run(self, graph: FunctionGraph) -> FunctionGraph:
+        lower_names(graph)
         for node in graph.toposort():
             if node not in graph.apply_nodes:
                 continue  # it only served a node that is gone

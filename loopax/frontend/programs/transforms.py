@@ -23,6 +23,7 @@ from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.inner_gradients import is_float
+from loopax.ir.named_axes import without_names
 from loopax.ir.replace import replaced
 
 
@@ -92,6 +93,7 @@ def value_and_grad(
                 )
         with explained(name_of(f)):
             value = f(*symbols, **by_name)
+            value = without_names(value)
         aux: Any = None
         if has_aux:
             if not (isinstance(value, tuple) and len(value) == 2):

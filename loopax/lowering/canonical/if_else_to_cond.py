@@ -7,7 +7,8 @@ branches share is then read by one branch alone.
 
 A node moves where its outputs are read by that branch alone: by no other node outside of it, by
 neither the other branch nor the condition, and not by the program. So nothing is computed that was
-not, nothing twice, and a branch that is not chosen costs nothing. PyTensor's C virtual machine is as
+not, and a branch that is not chosen costs nothing; nothing is computed twice, but for what two
+conditionals of one condition read that cannot become one. PyTensor's C virtual machine is as
 lazy; its Python, JAX and Numba modes compute both.
 
 Random draws stay outside: a draw belongs to the state that it leaves behind, which is read elsewhere.
@@ -30,13 +31,15 @@ from pytensor.tensor.random.op import RandomVariable
 
 from loopax.ir import Cond
 from loopax.ir.compat import IfElse
+from loopax.ir.named_axes import axis_names, lower_names
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import has_bodies, map_bodies
+from loopax.lowering.canonical.sink_readers import sink_readers
 
 
 def if_else_to_cond(graph: FunctionGraph) -> None:
     """Replace every IfElse of ``graph`` and of the bodies in it, in place."""
-    map_bodies(graph, if_else_to_cond, where=_has_if_else)
+    map_bodies(graph, if_else_to_cond, where=has_if_else)
     _merge_those_of_one_condition(graph)
     for node in graph.toposort():  # an inner one first: it then moves as one node
         if isinstance(node.op, IfElse):
@@ -45,22 +48,37 @@ def if_else_to_cond(graph: FunctionGraph) -> None:
 
 
 def with_conds(outputs: Sequence[Variable]) -> list[Variable]:
-    """``outputs`` with the same in place of every IfElse behind them, for who differentiates them next.
+    """``outputs`` with a Cond in place of every IfElse behind them, for who transforms them next.
+
+    And with plain operations in place of those on named axes, which have no derivatives in PyTensor.
 
     The gradient of an IfElse goes through both of its branches, and is zero in one; that of a Cond is a
-    Cond.
+    Cond. So is a batch, where it is to compute a branch for the rows that take it.
     Nodes are made anew, so that the graph of ``outputs`` stays as it is.
     """
-    if not any(isinstance(node.op, IfElse | HasInnerGraph) for node in toposort(outputs)):
+    if not any(_is_foreign(node) for node in toposort(outputs)):
         return list(outputs)
     roots = [v for v in graph_inputs(outputs) if not isinstance(v, Constant)]
     dummies: dict[Variable, Variable] = {v: v.type() for v in roots}
     graph = FunctionGraph([*dummies.values()], replaced(outputs, dummies), clone=True)
+    _lower_names(graph)
+    sink_readers(graph)
     if_else_to_cond(graph)
     return replaced(graph.outputs, dict(zip(graph.inputs, roots, strict=True)))
 
 
-def _has_if_else(body: AbstractFunctionGraph) -> bool:
+def _is_foreign(node: Apply) -> bool:
+    named = any(axis_names(v) is not None for v in [*node.inputs, *node.outputs])
+    return named or isinstance(node.op, IfElse | HasInnerGraph)
+
+
+def _lower_names(graph: FunctionGraph) -> None:
+    lower_names(graph)  # PyTensor has no derivatives of operations on named axes
+    map_bodies(graph, _lower_names)
+
+
+def has_if_else(body: AbstractFunctionGraph) -> bool:
+    """Whether there is one in ``body``, or in a body of its ops."""
     return has_bodies(body) or any(isinstance(node.op, IfElse) for node in body.apply_nodes)
 
 
@@ -72,13 +90,25 @@ def _merge_those_of_one_condition(graph: FunctionGraph) -> None:
         condition = node.inputs[0]
         before = latest.get(condition)
         # Asked of the graph as it is now: an earlier merger may have tied what was apart.
-        if before is not None and not (_needs(node, before) or _needs(before, node)):
+        if before is not None and not (
+            _needs(node, before) or _needs(before, node) or _are_apart(graph, before, node)
+        ):
             node = _one(graph, before, node)
         latest[condition] = node
 
 
 def _needs(node: Apply, other: Apply) -> bool:
     return any(v.owner is other for v in ancestors(node.inputs))
+
+
+def _are_apart(graph: FunctionGraph, a: Apply, b: Apply) -> bool:
+    """Whether they are in the two branches of another conditional, so that only one of them runs."""
+    for node in graph.apply_nodes:
+        if isinstance(node.op, IfElse):
+            then, otherwise = _only_for(graph, node, True), _only_for(graph, node, False)
+            if (a in then and b in otherwise) or (b in then and a in otherwise):
+                return True
+    return False
 
 
 def _one(graph: FunctionGraph, a: Apply, b: Apply) -> Apply:
@@ -93,10 +123,9 @@ def _one(graph: FunctionGraph, a: Apply, b: Apply) -> Apply:
 def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
     """The outputs of the Cond that takes the place of the IfElse ``node``."""
     op = node.op
-    condition, n = node.inputs[0], op.n_outs
-    positions = range(1, 1 + n), range(1 + n, 1 + 2 * n)
-    branches = [node.inputs[1 : 1 + n], node.inputs[1 + n :]]
-    moved = set().union(*(_only_for(graph, node, at) for at in positions))
+    condition = node.inputs[0]
+    branches = [_branch(node, True), _branch(node, False)]
+    moved = _only_for(graph, node, True) | _only_for(graph, node, False)
     results = [v for branch in branches for v in branch]
     inside = [a for a in toposort(results) if a in moved]
     made = {v for a in inside for v in a.outputs}
@@ -111,17 +140,34 @@ def _cond(graph: FunctionGraph, node: Apply) -> list[Variable]:
     )
 
 
-def _only_for(graph: FunctionGraph, node: Apply, positions: range) -> set[Apply]:
-    """The nodes that only ``node`` reads, at ``positions``, if need be through one another."""
+def _only_for(graph: FunctionGraph, node: Apply, then: bool) -> set[Apply]:
+    """The nodes that only ``node`` reads, in one of its branches, if need be through one another.
+
+    Or others of the same condition in theirs, which could not become one with it: a value, and its
+    gradient that starts from what is made of it. Each computes it anew.
+    """
+    alike = [
+        n for n in graph.apply_nodes if isinstance(n.op, IfElse) and n.inputs[0] is node.inputs[0]
+    ]
     found: set[Apply] = set()
     # Readers come first, so that one look at each node is enough.
-    for candidate in reversed(list(toposort([node.inputs[k] for k in positions]))):
+    for candidate in reversed(list(toposort([x for n in alike for x in _branch(n, then)]))):
         readers = [reader for v in candidate.outputs for reader in graph.clients[v]]
         if not isinstance(candidate.op, RandomVariable) and all(
-            reader in found or (reader is node and k in positions) for reader, k in readers
+            reader in found or (reader in alike and k in _positions(reader, then))
+            for reader, k in readers
         ):
             found.add(candidate)
     return found
+
+
+def _positions(node: Apply, then: bool) -> range:
+    n = node.op.n_outs
+    return range(1, 1 + n) if then else range(1 + n, 1 + 2 * n)
+
+
+def _branch(node: Apply, then: bool) -> list[Variable]:
+    return [node.inputs[k] for k in _positions(node, then)]
 
 
 def _rebuilt(

@@ -16,8 +16,9 @@ In the literature: canonicalization.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from pytensor.compile.mode import optdb
@@ -25,7 +26,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
-from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
@@ -124,9 +125,33 @@ _OF_MATRICES = (MatrixInverse, Solve, Det, SLogDet)
 _OF_ONE_MATRIX = () if "slogdet_specialization" in optdb else ("slogdet_specialization",)
 
 
-@cache
-def _rewriter(*others: str) -> GraphRewriter:
-    """Made once: assembling it from the database takes as long as rewriting a small graph."""
+def _counts(databases: Iterable[Any]) -> tuple[int, ...]:
+    """How many names are registered in each of some databases."""
+    return tuple(len(database.__db__) for database in databases)
+
+
+def _with_inner(database: Any) -> list[Any]:
+    entries = {entry for found in database.__db__.values() for entry in found}
+    inner = [entry for entry in entries if isinstance(entry, RewriteDatabase)]
+    return [database, *(one for each in inner for one in _with_inner(each))]
+
+
+_databases: list[Any] = []  # PyTensor's, those inside it too: to look for them takes 2 ms
+_seen: tuple[int, ...] = ()
+
+
+def _registered() -> tuple[int, ...]:
+    """What changes where somebody registers a rewrite."""
+    global _databases, _seen
+    if not _seen or _counts(_databases) != _seen:
+        _databases = _with_inner(optdb)
+        _seen = _counts(_databases)
+    return _seen
+
+
+@lru_cache(maxsize=8)
+def _rewriter(registered: tuple[int, ...], *others: str) -> GraphRewriter:
+    """Made once, as long as nobody registers a rewrite: to assemble it takes as long as a small graph."""
     excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
     rewriter = optdb.query(RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=excluded))
     rewriter.data = [
@@ -212,5 +237,5 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
     with config.change_flags(
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
-        _rewriter(*without).rewrite(graph)
+        _rewriter(_registered(), *without).rewrite(graph)
         masked_sums(graph)

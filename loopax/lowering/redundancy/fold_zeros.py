@@ -29,6 +29,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -36,6 +37,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.compat import IfElse
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
@@ -57,6 +59,17 @@ def fold_zeros(graph: FunctionGraph) -> None:
 
 def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
     op: Any = node.op
+    fixed, assumed, inside = _zero_in_step(node, outside)
+    if not assumed and not fixed:
+        return
+    if not assumed and not any(_zero_terms(n, inside) for n in op.fgraph.apply_nodes):
+        return
+    _rebuild(graph, node, assumed, fixed)
+
+
+def _zero_in_step(node: Apply, outside: IsZero) -> tuple[set[Any], list[int], Zeros]:
+    """What is zero in the step of a Scan: of its rows and consts; the states; and whatever follows."""
+    op: Any = node.op
     args, outs, given = op.args, op.outs, op.split_inputs(node.inputs)
     fixed = {
         v
@@ -67,19 +80,12 @@ def _fold(graph: FunctionGraph, node: Apply, outside: Zeros) -> None:
     assumed = [
         k for k, x in enumerate(given.states) if _is_float(x) and outside(x) and _keeps_shape(op, k)
     ]
-    if not assumed and not fixed:
-        return
     while True:  # ends: it only shrinks
-        known = fixed | {args.states[k] for k in assumed}
-        inside = Zeros(known.__contains__)
+        inside = Zeros((fixed | {args.states[k] for k in assumed}).__contains__)
         left = [k for k in assumed if inside(outs.states[k])]
         if left == assumed:
-            break
+            return fixed, assumed, inside
         assumed = left
-    terms = any(_zero_terms(n, inside) for n in op.fgraph.apply_nodes)
-    if not assumed and not terms:
-        return
-    _rebuild(graph, node, assumed, fixed)
 
 
 def _keeps_shape(op: Scan, k: int) -> bool:
@@ -170,7 +176,7 @@ class Zeros:
             if w in self._found:
                 stack.pop()
                 continue
-            asks = [] if w.owner is None or not _is_float(w) else _asks(w.owner)
+            asks = [] if w.owner is None or not _is_float(w) else _asks(w)
             missing = [x for x in asks if x not in self._found]
             if missing and not self._known(w):
                 stack += missing
@@ -184,14 +190,22 @@ def _is_float(v: Any) -> bool:
     return isinstance(v.type, DenseTensorType) and v.type.dtype.startswith("float")
 
 
-def _asks(node: Apply) -> list[Any]:
-    """The inputs on which it hangs whether the output of ``node`` is zero; none where it never is."""
+def _asks(v: Any) -> list[Any]:
+    """The inputs of its node on which it hangs whether ``v`` is zero; none where it never is."""
+    node = v.owner
     op: Any = node.op
     given = list(node.inputs)
+    if isinstance(op, Scan):
+        return [x for x in given if _is_float(x)]
+    if isinstance(op, IfElse):
+        k = node.outputs.index(v)
+        return [given[1 + k], given[1 + op.n_outs + k]]
     if isinstance(op, Elemwise):
         kind = op.scalar_op
         if isinstance(kind, ps.Add | ps.Sub | ps.Neg | ps.Mul | ps.Cast | ps.Identity):
             return given
+        if isinstance(kind, ps.TrueDiv):
+            return given[:1]
         if isinstance(kind, ps.Second):
             return given[1:]
         return given[1:] if isinstance(kind, ps.Switch) else []
@@ -199,7 +213,7 @@ def _asks(node: Apply) -> list[Any]:
         op, Join
     ):  # of integers too, which are never known to be zero; 3.0 has the axis first
         return given if hasattr(op, "axis") else given[1:]
-    if isinstance(op, Dot):
+    if _is_dot(op):
         return given
     if isinstance(op, IncSubtensor):
         return given[:2]
@@ -219,6 +233,23 @@ def _is_zero(v: Any, found: dict[Variable, bool]) -> bool:
         return _is_float(v) and bool(data.size) and not data.any() and not np.signbit(data).any()
     if v.owner is None:
         return False
-    zero = [found.get(x, False) for x in _asks(v.owner)]
-    product = isinstance(v.owner.op, Dot) or is_elementwise(v.owner, ps.Mul)
+    if isinstance(v.owner.op, Scan):
+        return _is_zero_output(v, lambda x: found.get(x, False))
+    zero = [found.get(x, False) for x in _asks(v)]
+    product = _is_dot(v.owner.op) or is_elementwise(v.owner, ps.Mul)
     return bool(zero) and (any(zero) if product else all(zero))
+
+
+def _is_zero_output(v: Any, outside: IsZero) -> bool:
+    """Whether a final state or a trace of a Scan is zero."""
+    node: Any = v.owner
+    _, states, inside = _zero_in_step(node, outside)
+    k = node.outputs.index(v)
+    if k < node.op.n_states:
+        return k in states
+    ys = node.op.outs.ys
+    return k - node.op.n_states < len(ys) and inside(ys[k - node.op.n_states])
+
+
+def _is_dot(op: Any) -> bool:
+    return isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot)

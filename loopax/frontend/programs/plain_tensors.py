@@ -1,0 +1,38 @@
+"""Inputs, shared variables and outputs with named axes, as plain tensors: arrays cross by position."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir.named_axes import axis_names, with_names, without_names
+from loopax.ir.program import Program
+from loopax.ir.replace import replaced
+
+
+def of_plain_tensors(program: Program) -> Program:
+    """``program``, with plain tensors for its inputs and outputs; itself where they are."""
+    graph = program.graph
+    if all(axis_names(v) is None for v in [*graph.inputs, *graph.outputs]):
+        return program
+    inputs, new = [], {}
+    for v in graph.inputs:
+        x: Any = without_names(v).type(name=v.name)
+        names = axis_names(v)
+        new[v] = x if names is None else with_names(x, names)
+        inputs.append(x)
+    outputs = [without_names(v) for v in replaced(graph.outputs, new)]
+    plain = FunctionGraph(inputs, outputs, clone=True)
+    n = len(program.inputs)
+    return replace(
+        program,
+        graph=plain,
+        inputs=tuple(
+            replace(i, variable=x) for i, x in zip(program.inputs, plain.inputs[:n], strict=True)
+        ),
+        shared=tuple(
+            replace(s, variable=x) for s, x in zip(program.shared, plain.inputs[n:], strict=True)
+        ),
+    )
