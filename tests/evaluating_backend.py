@@ -40,7 +40,7 @@ class EvaluatedFunction(ProgramFunction):
         return self._run(args, kwargs, [s.value for s in self.program.shared])[0]
 
     def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        self._refuse_context(context)
+        context = self._own_context(context)
         returned, updates = self._run(args, kwargs, context.read(self.program))
         return context.written(self.program, updates), returned
 

@@ -134,9 +134,7 @@ def test_its_contexts():
     assert isinstance(context, SharedContext) and type(SharedContext.of(f)) is type(context)
     of_jax = jaxify([X], total).init_context()
     assert isinstance(of_jax, SharedContext)
-    with pytest.raises(StatefulFunctionError, match="of type JaxContext"):
-        f.apply(of_jax, XS)
+    assert type(f.apply(of_jax, XS)[0]) is type(context)
     with pytest.raises(StatefulFunctionError, match="neither a derivative"):
         loopax.grad(f)
-    with pytest.raises(TypeError, match="functions of one backend"):
-        SharedContext.of(f, jaxify([X], total))
+    assert type(SharedContext.of(f, jaxify([X], total))) is type(context)

@@ -9,21 +9,44 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from pytensor.compile.executor import Function
+from pytensor.compile.sharedvalue import SharedVariable
 
 from loopax.calling.backend import DEFAULT, backend_named
 from loopax.calling.context_file import read_arrays, write_arrays
 from loopax.calling.crossing import Crossing
 from loopax.calling.layout import Layout
 from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.named_axes import without_names
 from loopax.ir.program import Program, Shared
 
 
 class SharedContext(Mapping[str, Any]):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
-    ``f.init_context()`` makes one from what the variables hold, `of` one for several functions. A
-    variable without a name is called ``shared``; the second of a name has ``_1`` behind it. Nothing of
-    it is shared with PyTensor, and nothing in it ever changes.
+    ``f.init_context()`` makes one from what the variables hold, `of` one for several functions or
+    variables, and ``SharedContext({a: value, b: value})`` one with these values. It goes to every function
+    of any backend that reads some of its variables. A variable without a name is called ``shared``; the
+    second of a name has ``_1`` behind it. Nothing of it is shared with PyTensor, and nothing in it ever
+    changes.
+
+    Parameters
+    ----------
+    values
+        For shared variables the values that they are to have.
+
+    Raises
+    ------
+    TypeError
+        A key is no shared variable.
+    LoopTypeError
+        A variable's type cannot hold its value.
+
+    >>> import numpy as np, pytensor
+    >>> from loopax import SharedContext, jaxify
+    >>> a, b = pytensor.shared(1.0, name="a"), pytensor.shared(2.0, name="b")
+    >>> ctx = SharedContext({a: 3.0, b: 4.0})
+    >>> [float(jaxify([], a * b, backend=name).apply(ctx)[1]) for name in ("jax", "numba")]
+    [12.0, 12.0]
     """
 
     __slots__ = ("_layout", "_values")
@@ -31,9 +54,18 @@ class SharedContext(Mapping[str, Any]):
 
     crossing: ClassVar[Crossing]  # of the backend
 
-    def __init__(self, layout: Layout, values: Sequence[Any]) -> None:
-        self._layout = layout
-        self._values = tuple(values)
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        return object.__new__(backend_named(DEFAULT).context if cls is SharedContext else cls)  # type: ignore[type-var, return-value]
+
+    def __init__(self, values: Mapping[Any, Any] | Layout, of_layout: Sequence[Any] = ()) -> None:
+        if isinstance(values, Layout):
+            self._layout, self._values = values, tuple(of_layout)
+            return
+        self._layout = layout = Layout.of([_shared(v) for v in values])
+        self._values = tuple(
+            self.crossing.accept_copy(x, s.variable.type, f"The value of {name!r}")
+            for x, s, name in zip(values.values(), layout.shared, layout.names, strict=True)
+        )
 
     @classmethod
     def of(cls, *functions: Any) -> SharedContext:
@@ -42,24 +74,45 @@ class SharedContext(Mapping[str, Any]):
         Parameters
         ----------
         functions
-            What `loopax.jaxify` returned, or compiled ``pytensor.function``s.
+            What `loopax.jaxify` returned, compiled ``pytensor.function``s, or shared variables. The first
+            of ours says which backend's form it has.
+        """
+        kinds = [f.context_class for f in functions if hasattr(f, "context_class")]
+        found = {id(s.storage): s for f in functions for s in _shared_by(f)}
+        kind: Any = cls if cls is not SharedContext else backend_named(DEFAULT).context
+        return (kinds[0] if kinds else kind).holding([*found.values()])
+
+    def to(self, backend: str) -> SharedContext:
+        """The same values in the form of that backend; this one where it has it.
+
+        A NumPy generator becomes the key that follows from its state, and a key a generator that is seeded
+        with it: each draws numbers of its own.
 
         Raises
         ------
-        TypeError
-            The functions are of two backends, whose values differ.
+        StatefulFunctionError
+            The values are not known now, or are batches of values.
         """
-        kinds: set[type[SharedContext]] = {
-            f.context_class for f in functions if hasattr(f, "context_class")
-        }
-        if len(kinds) > 1:
-            raise TypeError(
-                "One context is for functions of one backend: JAX's values are JAX arrays and keys, those "
-                "of native code NumPy arrays and generators. Make one with each of them."
-            )
-        found = {id(s.storage): s for f in functions for s in _shared_by(f)}
-        kind: Any = cls if cls is not SharedContext else backend_named(DEFAULT).context
-        return (kinds.pop() if kinds else kind).holding([*found.values()])
+        kind: Any = backend_named(backend).context
+        return self if isinstance(self, kind) else kind.converted(self)
+
+    @classmethod
+    def converted(cls, context: SharedContext) -> Self:
+        """A context of another backend in the form of this one; see `to`."""
+        values = []
+        for name, s, x in zip(
+            context._layout.names, context._layout.shared, context._values, strict=True
+        ):
+            held, before = s.variable.type, s.value if s.storage else None
+            try:
+                plain = context.crossing.stored(x, held, before)
+            except Exception as error:  # a tracer of JAX, a batch
+                raise StatefulFunctionError(
+                    f"The value of {name!r} in the context, {context._kind(x)}, is not one value that is "
+                    "known now, so that it stays with its backend."
+                ) from error
+            values.append(cls.crossing.accept_copy(plain, held, f"The value of {name!r}"))
+        return cls(context._layout, values)
 
     @classmethod
     def holding(cls, shared: Sequence[Shared]) -> Self:
@@ -213,7 +266,20 @@ class SharedContext(Mapping[str, Any]):
         """What `_arrays` gave, as values again."""
 
 
+def _shared(variable: Any) -> Shared:
+    """The entry of a shared variable; that of one with named axes is a plain tensor."""
+    if not isinstance(variable, SharedVariable):
+        raise TypeError(
+            "A context has values of shared variables, as pytensor.shared(value, name='w') makes them; got "
+            f"{variable!r} of type {type(variable).__name__}. Give a dict from them to values, "
+            "SharedContext({w: value}), or what jaxify returned, SharedContext.of(f)."
+        )
+    return Shared(without_names(variable).type(name=variable.name), variable.container.storage)
+
+
 def _shared_by(f: Any) -> Sequence[Shared]:
+    if isinstance(f, SharedVariable):
+        return [_shared(f)]
     if isinstance(f, Function):
         inputs = zip(f.maker.inputs, f.input_storage, strict=True)
         return [Shared(spec.variable, c.storage) for spec, c in inputs if spec.value is not None]

@@ -9,7 +9,8 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.arguments import Arguments
 from loopax.calling.backend import BackendFunction
-from loopax.calling.stateful import StatefulFunction
+from loopax.calling.context import SharedContext
+from loopax.calling.stateful import StatefulFunction, started
 from loopax.calling.typed import type_in_words, typed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import Program
@@ -43,12 +44,13 @@ class ProgramFunction(BackendFunction):
         """The values of the shared variables as they are now, as a context for `apply`."""
         return self.context_class.holding(self.program.shared)
 
-    def stateful(self, *, live: bool = False) -> StatefulFunction:
+    def stateful(self, context: Any = None, *, live: bool = False) -> StatefulFunction:
         """A callable that keeps its own context, call after call, as PyTensor's function does.
 
-        With ``live`` it reads and writes the shared variables themselves.
+        It starts from ``context``, or from what the shared variables hold now. With ``live`` it reads and
+        writes the shared variables themselves.
         """
-        return StatefulFunction(self, self.init_context(), live)
+        return started(StatefulFunction(self, self.init_context(), live), context)
 
     def specialized(self, args: Any, kwargs: Any) -> tuple[Self, Any, Any]:
         """The function for a call's arguments, and these: itself."""
@@ -76,14 +78,17 @@ class ProgramFunction(BackendFunction):
                 "f.stateful()."
             )
 
-    def _refuse_context(self, context: Any) -> None:
-        """Raise where what `apply` gets is no context of this backend."""
-        if not isinstance(context, self.context_class):
+    def _own_context(self, context: Any) -> Any:
+        """What `apply` gets, in the form of this backend; raise where it is no context."""
+        if isinstance(context, self.context_class):
+            return context
+        if not isinstance(context, SharedContext):
             raise StatefulFunctionError(
                 f"The first argument of {self.program.name}.apply is a {self.context_class.__name__}, made "
                 f"by init_context(); got {context!r} of type {type(context).__name__}. Write ctx, out = "
                 "f.apply(f.init_context(), ...), and give the ctx that comes back to the next call."
             )
+        return context.to(self.backend_name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._typed})"

@@ -75,7 +75,9 @@ class StatefulFunction:
                 "variable.set_value(...), or use stateful() without live=True."
             )
         kind = self._function.context_class
-        if not isinstance(context, kind):
+        if isinstance(context, SharedContext):
+            context = context if isinstance(context, kind) else kind.converted(context)
+        else:
             raise StatefulFunctionError(
                 f"The context of {self.__name__} is a {kind.__name__}, such as f.init_context() makes; got "
                 f"{context!r} of type {type(context).__name__}."
@@ -104,6 +106,13 @@ class StatefulFunction:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=_LIVE if state["_live"] else threading.Lock())
+
+
+def started(function: StatefulFunction, context: Any) -> StatefulFunction:
+    """``function``, which goes on from ``context``, if that is not None."""
+    if context is not None:
+        function.context = context
+    return function
 
 
 def _write(program: Program, context: SharedContext) -> None:

@@ -9,7 +9,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.backend import Backend, BackendFunction
 from loopax.calling.function import ProgramFunction
-from loopax.calling.stateful import StatefulFunction
+from loopax.calling.stateful import StatefulFunction, started
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 
@@ -70,12 +70,12 @@ class TracedFunction(BackendFunction):
         function, leaves, _ = self.specialized(args, kwargs)
         return function.apply(context, *leaves)
 
-    def stateful(self, *, live: bool = False) -> StatefulFunction:
-        """A callable that keeps its own context.
+    def stateful(self, context: Any = None, *, live: bool = False) -> StatefulFunction:
+        """A callable that keeps its own context, from ``context`` on, if there is one.
 
-        A shared variable's value is copied at the first call that needs it.
+        The value of any other shared variable is copied at the first call that needs it.
         """
-        return StatefulFunction(self, self.context_class.of(), live)
+        return started(StatefulFunction(self, self.context_class.of(), live), context)
 
     def specialized(self, args: Any, kwargs: Any) -> tuple[ProgramFunction, Any, Any]:
         """The function for a call's arguments, and these as its arguments."""

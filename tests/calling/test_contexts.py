@@ -151,13 +151,14 @@ def test_one_context_for_several_functions(backend):
     assert np.asarray(predict.apply(context)[1]).tolist() == [6.0, 6.0]
     assert BACKENDS[backend].of().set is not None and len(BACKENDS[backend].of()) == 0
     other = jaxify([], w * 1, backend="numba" if backend == "jax" else "jax")
-    with pytest.raises(TypeError, match="One context is for functions of one backend"):
-        SharedContext.of(train, other)
+    assert type(SharedContext.of(train, other)) is BACKENDS[backend]
     keeps = train.stateful()
     with pytest.raises(
         StatefulFunctionError, match=f"is a {BACKENDS[backend].__name__}, such as f.init"
     ):
-        keeps.context = other.init_context()
+        keeps.context = {"w": 1.0}
+    keeps.context = other.init_context()
+    assert type(keeps.context) is BACKENDS[backend]
     keeps.context = context
     copy = keeps.copy()
     assert (float(keeps()), float(keeps()), float(copy())) == (4.0, 8.0, 4.0)
@@ -224,3 +225,57 @@ def test_a_list_that_grows():
     live(np.zeros(4))
     assert [len(row) for row in own.context["rows"]] == [2, 1, 0, 1]
     assert [len(row) for row in rows.get_value()] == [2, 1, 4]
+
+
+# -- contexts by themselves, for every backend ---------------------------------------------------------
+
+
+def test_a_context_of_variables_and_values():
+    a, b = pytensor.shared(np.ones(2), name="a"), pytensor.shared(2.0, name="b")
+    context = SharedContext({a: [3.0, 4.0], b: 5})
+    assert isinstance(context, SharedContext) and list(context) == ["a", "b"]
+    assert (np.asarray(context[a]).tolist(), float(context["b"])) == ([3.0, 4.0], 5.0)
+    assert b.get_value() == 2.0 and float(context.set(b, 7.0)[b]) == 7.0
+    steps = {name: jaxify([], a * b, updates={b: b + 1}, backend=name) for name in BACKENDS}
+    reads = {name: jaxify([], b * 2, backend=name) for name in BACKENDS}
+    for name in (*BACKENDS, *BACKENDS):  # what one backend returns goes to the other
+        context, found = steps[name].apply(context)
+        assert type(context) is BACKENDS[name]
+    np.testing.assert_allclose(found, [24.0, 32.0])
+    assert {float(f.apply(context)[1]) for f in reads.values()} == {18.0}
+    assert float(jax.jit(steps["jax"].apply)(SharedContext({a: [1.0, 1.0], b: 1.0}))[0][b]) == 2.0
+    now = SharedContext.of(a, b)
+    assert np.asarray(now[a]).tolist() == [1.0, 1.0] and len(SharedContext.of(steps["jax"], a)) == 2
+
+
+def test_a_stateful_function_that_starts_from_a_context():
+    n = pytensor.shared(np.int64(0), name="n")
+    for name in BACKENDS:
+        count = jaxify([], n, updates={n: n + 1}, backend=name).stateful(SharedContext({n: 5}))
+        assert [int(count()), int(count())] == [5, 6]
+
+
+def test_what_cannot_be_a_context():
+    a = pytensor.shared(np.ones(2), name="a")
+    with pytest.raises(TypeError, match="values of shared variables"):
+        SharedContext({"a": 1.0})
+    with pytest.raises(LoopTypeError, match="The value of 'a' must be float64 of rank 1"):
+        SharedContext({a: 1.0})
+    batch = jaxify([], a * 2).init_context().replicate(3)
+    with pytest.raises(StatefulFunctionError, match="not one value that is known now"):
+        batch.to("numba")
+
+
+def test_generators_lists_and_sparse_matrices_in_the_form_of_the_other_backend():
+    rng = pytensor.shared(np.random.default_rng(3), name="rng")
+    matrix = pytensor.shared(scipy.sparse.csr_matrix(np.eye(2)), name="matrix")
+    next_rng, draw = pt.random.normal(rng=rng, return_next_rng=True)
+    programs = [draw, pytensor.sparse.dense_from_sparse(matrix) * 2]
+    f, g = (jaxify([], programs, updates={rng: next_rng}, backend=name) for name in BACKENDS)
+    ours = SharedContext.of(f)
+    there = ours.to("numba")
+    assert isinstance(there["rng"], np.random.Generator) and ours.to("jax") is ours
+    again, (first, doubled) = g.apply(ours)
+    assert first == g.apply(there)[1][0] and (doubled == 2 * np.eye(2)).all()
+    assert f.apply(again)[1][0] == f.apply(again.to("jax"))[1][0]
+    assert float(f.apply(g.init_context())[1][0]) == float(f.apply(f.init_context())[1][0])

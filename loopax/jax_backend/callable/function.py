@@ -190,7 +190,7 @@ class JaxFunction(Stages, ProgramFunction):
         >>> ctx["total"], before
         (Array(3., dtype=float64), Array([0., 0., 1.], dtype=float64))
         """
-        self._refuse_context(context)
+        context = self._own_context(context)
         given, concrete = self._arguments.bind(args, kwargs)
         values = context.read(self.program)
         concrete = concrete and not any(map(is_traced, values))

@@ -67,14 +67,15 @@ def as_key(x: Any, what: str = "A generator") -> Any:
 
 
 def as_generator(key: Any, like: Any) -> Any:
-    """A NumPy ``Generator`` with the bit generator of ``like``, seeded with ``key``.
+    """A NumPy ``Generator`` with the bit generator of ``like``, or NumPy's own, seeded with ``key``.
 
     ``like`` may be what PyTensor's ``mode="JAX"`` keeps in place of one: then a state of that kind.
     """
     words = np.asarray(jax.random.key_data(key), dtype=np.uint32).tolist()
     if _is_jax_mode_state(like):
         return {**like, "jax_state": np.array(words[:2], dtype=np.uint32)}
-    return np.random.Generator(type(like.bit_generator)(np.random.SeedSequence(words)))
+    kind = np.random.PCG64 if like is None else type(like.bit_generator)
+    return np.random.Generator(kind(np.random.SeedSequence(words)))
 
 
 def _is_jax_mode_state(x: Any) -> bool:

@@ -146,7 +146,7 @@ class NumbaFunction(ProgramFunction):
         >>> ctx["total"], before
         (array(2.), array(0.))
         """
-        self._refuse_context(context)
+        context = self._own_context(context)
         if kwargs or len(args) != len(self.program.inputs):
             args = self._arguments.in_order(args, kwargs)
         values = context.read(self.program)
