@@ -21,7 +21,7 @@ from loopax.ir.errors import (
     StatefulFunctionError,
     UnsupportedOpError,
 )
-from loopax.jax_backend import JAX, JaxFunction, PaddedArray, set_default_precision
+from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
 from loopax.numba_backend import NUMBA, NumbaFunction, clear_cache
 from loopax.transforms import grad, value_and_grad, vmap
@@ -64,6 +64,7 @@ __all__ = [
     "NumbaFunction",
     "PaddedArray",
     "SharedContext",
+    "StackedList",
     "StatefulFunction",
     "StatefulFunctionError",
     "TracedFunction",

@@ -12,6 +12,7 @@ from loopax.jax_backend.control_flow import calls, conditionals, loops  # noqa: 
 from loopax.jax_backend.jax_op import JaxOp  # noqa: E402
 from loopax.jax_backend.pytensor_mode.conversions import register as register_with_pytensor  # noqa: E402
 from loopax.jax_backend.staging import leaf  # noqa: E402
+from loopax.jax_backend.values.lists import StackedList  # noqa: E402
 from loopax.jax_backend.values.padded_array import PaddedArray  # noqa: E402
 
 register_with_pytensor()
@@ -22,6 +23,7 @@ __all__ = [
     "JaxFunction",
     "JaxOp",
     "PaddedArray",
+    "StackedList",
     "calls",
     "conditionals",
     "leaf",

@@ -24,7 +24,7 @@ from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.records import INDEX_TYPE, UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.scan import Scan
 
 
@@ -76,8 +76,9 @@ def scan(
     xs
         Sequences: tensors with a leading axis, or typed lists; see also `lead`.
     length
-        The number of steps, an integer or an integer scalar variable. Without it ``xs`` says it. Every
-        sequence has exactly that many rows.
+        The number of steps, an integer or an integer scalar variable. Without it ``xs`` says it; a step
+        with a stop flag needs neither: it goes on until that is raised. (In JAX ``ys`` must then not be
+        read: there is no bound for how many there are.) Every sequence has exactly that many rows.
     reverse
         Whether to go from the last row to the first.
     unroll
@@ -106,8 +107,8 @@ def scan(
     ------
     LoopTypeError
         The step returns something else than ``(carry, y)`` or ``(carry, y, stop)``, or a carry of
-        another structure or type than it got; there is neither ``xs`` nor ``length``, or they
-        differ (where that is only known when the program runs, a ValueError then).
+        another structure or type than it got; there is neither ``xs`` nor ``length`` nor a stop flag,
+        or they differ (where that is only known when the program runs, a ValueError then).
     StatefulFunctionError
         The step draws from a generator that it would have to carry.
     LoopaxError
@@ -134,8 +135,12 @@ def scan(
         return _unpacked(step(carry, x), what)
 
     rows = Rows(xs, what)
-    found = run(one_step, init, rows, rows.steps(length), options, what=what, strict=strict)
+    is_open = length is None and not rows.leaves and not reverse
+    n_steps = pt.constant(UNBOUNDED, dtype="int64") if is_open else rows.steps(length)
+    found = run(one_step, init, rows, n_steps, options, what=what, strict=strict)
     if found.stopped is None:
+        if is_open:
+            rows.steps(None)  # says what is missing
         return found.final, found.ys
     return found
 

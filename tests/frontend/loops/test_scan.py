@@ -17,6 +17,7 @@ from pytensor.typed_list import TypedListType, make_list
 
 import loopax
 from loopax import (
+    DynamicShapeError,
     LoopaxError,
     LoopTypeError,
     MissingInputError,
@@ -27,6 +28,7 @@ from loopax import (
     while_loop,
 )
 from loopax.ir import UNBOUNDED, Scan, TraceType, check, evaluate
+from tests.both_backends import NATIVE
 from tests.compare import FAST_COMPILE, assert_agrees, loops
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
@@ -665,3 +667,18 @@ def test_debug_mode():
     out = loopax.scan(lambda c, r: (c + r, c), 0.0, x)
     run = pytensor.function([x], list(out), mode="DebugMode")
     np.testing.assert_allclose(run(XS)[0], XS.sum())
+
+
+def test_a_step_that_stops_needs_no_length():
+    final, ys, stopped = scan(lambda c, _: (2 * c, c, c > 30), a)
+    found = jaxify([a], [final, stopped, ys[-1]])(3.0)
+    assert [float(v) for v in found] == [96.0, 1.0, 48.0]
+    np.testing.assert_allclose(jaxify([a], ys, backend=NATIVE)(3.0), 3.0 * 2.0 ** np.arange(5))
+    with pytest.raises(DynamicShapeError, match="has no bound on its steps, and its trace"):
+        jaxify([a], ys)(3.0)
+    for step, options in (
+        (lambda c, _: (c, c), {}),
+        (lambda c, _: (c, c, c > 1), {"reverse": True}),
+    ):
+        with pytest.raises(LoopTypeError, match="neither xs nor length"):
+            scan(step, a, **options)
