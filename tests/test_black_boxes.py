@@ -8,6 +8,7 @@ import pytest
 from pytensor.gradient import DisconnectedType, grad_not_implemented
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.graph.replace import vectorize_graph
 
 import loopax
 from loopax import UnsupportedOpError, jaxify
@@ -214,6 +215,16 @@ def test_in_native_code(name):
     np.testing.assert_allclose(
         loopax.vmap(found)(*rows), [value(*AT), value(*(1.1 * x for x in AT))]
     )
+
+
+def test_in_a_batch_of_pytensor():
+    rows = pt.dmatrix("rows")
+    cost = (vectorize_graph(ByBlackBox()(X), {X: rows}) ** 2).sum()
+    at = np.stack(AT)
+    for slope in (jax.grad(jaxify([rows], cost)), loopax.grad(jaxify([rows], cost, backend=NATIVE))):
+        np.testing.assert_allclose(slope(at), np.sin(2 * at))
+    with pytest.raises(UnsupportedOpError, match="has no `pullback`"):
+        jax.grad(jaxify([rows], vectorize_graph(Sine()(X), {X: rows}).sum()))(at)
 
 
 def test_second_derivatives():

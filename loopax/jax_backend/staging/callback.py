@@ -100,7 +100,8 @@ def is_detached(site: Site, outputs: Sequence[Any]) -> bool:
     plan, made = site.frame.plan, set(outputs)
     readers = [n.op for n, _ in plan.steps if not made.isdisjoint(n.inputs)]
     detached = all(isinstance(op, DisconnectedGrad | ZeroGrad) for op in readers)
-    return detached and made.isdisjoint(plan.outputs)
+    # The core of a Blockwise has no readers in its frame.
+    return bool(readers) and detached and made.isdisjoint(plan.outputs)
 
 
 def without_derivative(value: Any, message: str, cause: Exception | None = None) -> Any:
