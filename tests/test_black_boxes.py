@@ -221,7 +221,10 @@ def test_in_a_batch_of_pytensor():
     rows = pt.dmatrix("rows")
     cost = (vectorize_graph(ByBlackBox()(X), {X: rows}) ** 2).sum()
     at = np.stack(AT)
-    for slope in (jax.grad(jaxify([rows], cost)), loopax.grad(jaxify([rows], cost, backend=NATIVE))):
+    for slope in (
+        jax.grad(jaxify([rows], cost)),
+        loopax.grad(jaxify([rows], cost, backend=NATIVE)),
+    ):
         np.testing.assert_allclose(slope(at), np.sin(2 * at))
     with pytest.raises(UnsupportedOpError, match="has no `pullback`"):
         jax.grad(jaxify([rows], vectorize_graph(Sine()(X), {X: rows}).sum()))(at)

@@ -7,6 +7,7 @@ from keyword import iskeyword
 from typing import Any
 
 import numpy as np
+from numba import njit
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
@@ -55,7 +56,8 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
     graph = graph.clone()
     scan_to_loop(graph)
     identifier = name if name.isidentifier() and not iskeyword(name) else "program"
-    function = compiled(array_function(graph, identifier)[0])
+    # With all of Numba's wrappers: a function that takes functions may be given it.
+    function = njit(array_function(graph, identifier)[0], error_model="numpy")
     keep_on_disk(function)
     return function
 

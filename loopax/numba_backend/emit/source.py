@@ -122,7 +122,9 @@ def tuple_of(names: Sequence[str]) -> str:
 def compiled(function: Any, inner: bool = False) -> Any:
     """``function``, compiled when it is called first.
 
-    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood. One that
-    is ``inner`` is called by native code only.
+    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
+    Native code alone calls it if it is ``inner``, else Python does; nobody has its address, as C would.
     """
-    return (njit_inner if inner else njit)(function, error_model="numpy")
+    if inner:
+        return njit_inner(function, error_model="numpy")
+    return njit(function, error_model="numpy", no_cfunc_wrapper=True)
