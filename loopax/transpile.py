@@ -29,6 +29,7 @@ def jaxify(
     on_missing: str = "callback",
     checks: str | None = None,
     loops: str | None = None,
+    broadcasting: str = "strict",
     name: str | None = None,
     **unknown: Any,
 ) -> Any:
@@ -69,6 +70,11 @@ def jaxify(
         steps are small, so that it is faster, and no check that only ``checkify`` is to see. On other
         platforms, where the function is exported, and where nothing native is known for an op, it is JAX's
         operations whatever is asked for. The environment's ``LOOPAX_LOOPS`` is another default.
+    broadcasting
+        Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
+        PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
+        of arguments as well, which are declared for each call as its arguments have them; the program is
+        made anew for each pattern.
     name
         The ``__name__`` of the callable.
 
@@ -99,7 +105,7 @@ def jaxify(
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
         options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
-        return partial(jaxify, backend=backend, name=name, **options)
+        return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
     if _is_pymc_model(fn):
         if not (outputs is updates is givens is name is None):
             raise TypeError(
@@ -108,13 +114,25 @@ def jaxify(
             )
         options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
+    if broadcasting not in _BROADCASTING:
+        raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
     chosen = backend_named(backend)
     build = Builder(chosen, chosen.options(jit, on_missing, checks=checks, loops=loops))
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
-        return chosen.traced(fn, build, name)
+        return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have
+    if broadcasting == "numpy":
+        if is_graph or outputs is None or not (updates is givens is None):
+            raise TypeError(
+                "broadcasting='numpy' goes with inputs and outputs, jaxify([x, y], outputs), without "
+                "updates and givens: a compiled function and a graph are rewritten for the types that they "
+                "have. Declare an axis with pt.specify_broadcastable(x, axis)."
+            )
+        return chosen.traced(frontend.with_declared_lengths(fn, outputs, name), build, name)
     return build(read(fn, outputs, updates, givens, name))
 
+
+_BROADCASTING = ("strict", "numpy")
 
 # What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
 _IN_PLACE_OF = {

@@ -126,6 +126,49 @@ def test_parameters_of_draws(name):
                     f(*values, value)
 
 
+@pytest.mark.parametrize("backend", ["jax", NATIVE])
+def test_the_broadcasting_of_numpy(backend):
+    """Whatever a rewrite makes of types: without the lengths, that of ``x + y`` is ``x``'s."""
+    out = {
+        "length": (x + y).shape[0],
+        "sum": x + y,
+        "written": pt.set_subtensor(m[1:], w * y),
+        "drawn": pt.random.normal(x, y, rng=rng, return_next_rng=True)[1].shape,
+    }
+    f = jaxify([x, y, m, w, rng], out, backend=backend, broadcasting="numpy")
+    key = np.random.default_rng(1)
+    for u, v in ((X, VECTOR), (X[:1], X), (X, X + 1.0)):
+        found = f(u, v, m=M, w=ROW, rng=key)
+        assert found["length"] == 4 and tuple(found["drawn"]) == (4,)
+        np.testing.assert_allclose(found["sum"], u + v)
+        np.testing.assert_allclose(found["written"], [M[0], *[1.5 * v * np.ones(4)] * 2])
+    with pytest.raises(ValueError, match=r"lengths \[2, 4\]|differ|dimension|shape"):
+        f(X, X[:2], M, ROW, key)
+
+
+def test_derivatives_and_batches_with_the_broadcasting_of_numpy():
+    f = jaxify([x, y], ((x * y) ** 2).sum(), broadcasting="numpy")
+    np.testing.assert_allclose(jax.grad(f, argnums=1)(X, VECTOR), [3.0 * (X**2).sum()])
+    np.testing.assert_allclose(jax.vmap(f, (None, 0))(X, np.ones((2, 1))), [(X**2).sum()] * 2)
+    assert float(f([1.0, 2.0], [3.0])) == 45.0
+    with pytest.raises(LoopTypeError, match="has 1 axes"):
+        f(M, VECTOR)
+    with pytest.raises(LoopTypeError, match="of complex128, which may lose something"):
+        f(X * 1j, VECTOR)
+
+
+def test_what_goes_with_the_broadcasting_of_numpy():
+    rows = pytensor.scan(lambda r, y: r * y, [x], non_sequences=[y], return_updates=False)
+    f = jaxify([x, y], rows, broadcasting="numpy")
+    assert f(X, X).shape == (4, 4)
+    with pytest.raises(LoopTypeError, match="The step of a loop has types of its own"):
+        f(X, VECTOR)
+    with pytest.raises(ValueError, match="broadcasting must be one of"):
+        jaxify([x], x, broadcasting="loose")
+    with pytest.raises(TypeError, match="goes with inputs and outputs"):
+        jaxify(pytensor.function([x], x * 2, mode="FAST_COMPILE"), broadcasting="numpy")
+
+
 def test_lengths_that_are_equal_need_no_declaration():
     values = [X[:1], VECTOR, np.random.default_rng(1)]
     out = [

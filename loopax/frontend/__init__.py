@@ -1,5 +1,6 @@
 """PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
 
+from loopax.frontend.programs.broadcasting import with_declared_lengths
 from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.plain_tensors import of_plain_tensors
 from loopax.frontend.programs.read import (
@@ -24,4 +25,5 @@ __all__ = [
     "read_variables",
     "signature",
     "trace",
+    "with_declared_lengths",
 ]

@@ -69,7 +69,7 @@ def _computed(equation: Any, values: list[Any]) -> Sequence[Any]:
         outs = run(values, **params)
     elif (inner := _called(primitive, params)) is not None:
         outs = evaluate(inner, values)
-    elif primitive.name in RULES:
+    elif primitive.name in RULES and all(isinstance(x, np.ndarray) for x in values):
         outs = RULES[primitive.name](*values, **params)
         outs = outs if outs is NotImplemented or primitive.multiple_results else [outs]
     else:
@@ -82,7 +82,8 @@ def _computed(equation: Any, values: list[Any]) -> Sequence[Any]:
 
 def _called(primitive: Any, params: Any) -> Any:
     """The jaxpr that a call is of, whatever else it says of derivatives or batches."""
-    if primitive.name == "check":  # for checkify; without it an identity
+    # For checkify, and without it an identity; and what puts two elements together, not whole arrays.
+    if primitive.name in ("check", "reduce"):
         return None
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr", "call"):
         if isinstance(params.get(name), ClosedJaxpr | Jaxpr):
@@ -122,6 +123,8 @@ def _while(
 def _where_rows(going: Any, a: Any, b: Any) -> Any:
     if going.all():
         return a
+    if not isinstance(a, np.ndarray):  # keys
+        return jax.numpy.where(going.reshape(going.shape + (1,) * (a.ndim - going.ndim)), a, b)
     return np.where(going.reshape(going.shape + (1,) * (a.ndim - going.ndim)), a, b)
 
 

@@ -54,7 +54,9 @@ from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import (
+    Bartlett,
     CpuContiguous,
+    FillDiagonalOffset,
     RavelMultiIndex,
     Repeat,
     SearchsortedOp,
@@ -64,17 +66,20 @@ from pytensor.tensor.extra_ops import (
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
 from pytensor.tensor.linalg import LU, QR
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
-from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
+from pytensor.tensor.linalg.inverse import MatrixInverse, TensorInv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
+from pytensor.tensor.linalg.solvers.lstsq import Lstsq, TensorSolve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
+from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
 from pytensor.tensor.linalg.summary import Det, SLogDet
 from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+from pytensor.tensor.signal.conv import Convolve2d
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -618,6 +623,8 @@ def test_the_derivative_of_a_remainder_of_operands_that_are_broadcast_and_of_two
     agrees([column % row, row % column], (M, F32), (M, F32))
 
 
+EXAMPLES = (Bartlett, Convolve2d, Eig, FillDiagonalOffset, Lstsq, TensorInv, TensorSolve)
+EXAMPLES += (LUFactorTridiagonal, SolveLUFactorTridiagonal)
 SMALL = (MatrixInverse, Det, SLogDet, Cholesky, Solve, SolveTriangular, CholeskySolve)
 
 
@@ -633,6 +640,7 @@ def test_every_conversion_of_ours_has_a_case():
         and c not in (LU, QR)  # test_linalg_shapes.py
         and c not in SMALL  # test_small_matrices.py
         and c is not JaxOp  # test_from_jax.py
+        and c not in EXAMPLES  # test_every_op.py
         # one rule for three classes
         and c not in (AdvancedSubtensor1, AdvancedIncSubtensor1)
         # met where a bound is traced, which the reader of the slice refuses

@@ -93,7 +93,8 @@ def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list
 
     With ``sized`` it is written for the small lengths that its arguments have, wherever a step uses
     them. A state that changes its shape is found as it is by native code, and the program written anew.
-    The attribute ``source`` is the program as it was written first.
+    Its ``source`` is the program as it was written first, its ``by_python`` the ops that nothing native is
+    known for.
     """
     variants = as_python(graph)
 
@@ -114,6 +115,7 @@ def interpreted(graph: FunctionGraph, sized: bool = False) -> Callable[..., list
         ]
 
     run.source = variants.source  # type: ignore[attr-defined]
+    run.by_python = variants.by_python  # type: ignore[attr-defined]
     return run
 
 

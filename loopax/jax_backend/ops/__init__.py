@@ -3,7 +3,6 @@
 from loopax.jax_backend.ops import (
     checks,
     elementwise,
-    fourier,
     gradients,
     indexing,
     linalg,
@@ -11,6 +10,7 @@ from loopax.jax_backend.ops import (
     random,
     reductions,
     shapes,
+    signals,
     sorting,
     sparse,
     stacking,
@@ -20,7 +20,6 @@ from loopax.jax_backend.ops import (
 __all__ = [
     "checks",
     "elementwise",
-    "fourier",
     "gradients",
     "indexing",
     "linalg",
@@ -28,6 +27,7 @@ __all__ = [
     "random",
     "reductions",
     "shapes",
+    "signals",
     "sorting",
     "sparse",
     "stacking",

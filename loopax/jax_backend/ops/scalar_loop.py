@@ -15,6 +15,7 @@ import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.loop import ScalarLoop
 
+from loopax.jax_backend.ops.special.forward_mode import differentiable
 from loopax.jax_backend.staging.evaluate import Site
 
 
@@ -26,9 +27,8 @@ def scalar_loop(
     dtypes = [v.type.dtype for v in op.fgraph.inputs]
     n_steps, *rest = jnp.broadcast_arrays(*values)
     given = [jnp.asarray(x, dtype=d) for x, d in zip(rest, dtypes, strict=True)]
-    carry, constants = given[:n_updates], given[n_updates:]
 
-    def update(states: Any) -> list[Any]:
+    def update(states: Any, constants: Any) -> list[Any]:
         env: dict[Variable, Any] = dict(zip(op.fgraph.inputs, [*states, *constants], strict=True))
         for node in op.fgraph.toposort():
             inputs = [
@@ -43,20 +43,25 @@ def scalar_loop(
             for v in op.fgraph.outputs
         ]
 
-    def going(state: Any) -> Any:
-        i, _, done = state
-        return jnp.any(~done & (i < n_steps))
+    def loop(n_steps: Any, *given: Any) -> list[Any]:
+        carry, constants = given[:n_updates], given[n_updates:]
 
-    def step(state: Any) -> Any:
-        i, states, done = state
-        outs = update(states)
-        live = ~done & (i < n_steps)
-        nexts = [jnp.where(live, a, b) for a, b in zip(outs[:n_updates], states, strict=True)]
-        return i + 1, nexts, done | (live & outs[-1]) if op.is_while else done
+        def going(state: Any) -> Any:
+            i, _, done = state
+            return jnp.any(~done & (i < n_steps))
 
-    # A loop of no steps did not fail: `until` counts as reached.
-    done = jnp.zeros(n_steps.shape, dtype=bool)
-    _, finals, reached = jax.lax.while_loop(
-        going, step, (jnp.asarray(0, n_steps.dtype), carry, done)
-    )
-    return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)
+        def step(state: Any) -> Any:
+            i, states, done = state
+            outs = update(states, constants)
+            live = ~done & (i < n_steps)
+            nexts = [jnp.where(live, a, b) for a, b in zip(outs[:n_updates], states, strict=True)]
+            return i + 1, nexts, done | (live & outs[-1]) if op.is_while else done
+
+        # A loop of no steps did not fail: `until` counts as reached.
+        done = jnp.zeros(n_steps.shape, dtype=bool)
+        _, finals, reached = jax.lax.while_loop(
+            going, step, (jnp.asarray(0, n_steps.dtype), list(carry), done)
+        )
+        return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)
+
+    return list(differentiable(loop)(n_steps, *given))

@@ -15,7 +15,7 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.extra_ops import RavelMultiIndex, Repeat, UnravelIndex
+from pytensor.tensor.extra_ops import FillDiagonalOffset, RavelMultiIndex, Repeat, UnravelIndex
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
@@ -104,6 +104,13 @@ def eye(site: Site, n: Any, m: Any, k: Any) -> Any:
     if is_traced(k):
         return jnp.equal(jnp.arange(columns)[None, :] - jnp.arange(rows)[:, None], k)
     return jnp.eye(rows, columns, int(k), dtype=site.op.dtype)
+
+
+@rule(FillDiagonalOffset)
+def fill_diagonal_offset(site: Site, a: Any, value: Any, offset: Any) -> Any:
+    rows, columns = jnp.shape(a)
+    on_it = jnp.equal(jnp.arange(columns)[None, :] - jnp.arange(rows)[:, None], offset)
+    return jnp.where(on_it, value, a)
 
 
 @rule(MakeVector)

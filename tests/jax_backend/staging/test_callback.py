@@ -8,6 +8,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import scipy.special
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
@@ -198,6 +199,17 @@ def test_an_op_without_a_pullback_is_refused_where_it_is_differentiated(op):
         ) as e:
             derivative()
         assert "disconnected_grad" in str(e.value) and str(y.owner.op) in str(e.value)
+
+
+def test_an_input_without_a_derivative_is_an_error_where_it_has_one(recwarn):
+    """Its cotangent was taken for zero: the gradient of ``jv`` by its order was 0."""
+    v, x = pt.dvectors("v", "x")
+    f = jaxify([v, x], pt.jv(v, x).sum())
+    orders, values = jnp.array([0.5, 1.5]), jnp.array([1.0, 2.0])
+    expected = scipy.special.jvp(orders, values)
+    np.testing.assert_allclose(jax.grad(f, argnums=1)(orders, values), expected)
+    with pytest.raises(UnsupportedOpError, match="has no derivative by its input 0"):
+        jax.grad(f)(orders, values)
 
 
 @pytest.mark.parametrize("inside", [True, False], ids=["its input", "its output"])

@@ -1,5 +1,5 @@
 """Linear algebra. Importing this registers the conversions."""
 
-from loopax.jax_backend.ops.linalg import blas, decompositions, small_matrices
+from loopax.jax_backend.ops.linalg import blas, decompositions, small_matrices, systems
 
-__all__ = ["blas", "decompositions", "small_matrices"]
+__all__ = ["blas", "decompositions", "small_matrices", "systems"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from pytensor.tensor.linalg.decomposition.eigen import Eigh, Eigvalsh
+from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
 from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
@@ -22,6 +22,31 @@ def symmetric_eigen(site: Site, a: Any, *b: Any) -> Any:
     part = jnp.tril if site.op.lower else jnp.triu
     strict = part(a, -1 if site.op.lower else 1)
     return convert_leaf(site, part(a) + strict.conj().T, *b)
+
+
+@rule(Eig)
+def eig(site: Site, a: Any) -> Any:
+    return _eig(jnp.asarray(a))
+
+
+@jax.custom_jvp
+def _eig(a: Any) -> Any:
+    """JAX's, which has no derivative of the vectors."""
+    return tuple(jnp.linalg.eig(a))
+
+
+@_eig.defjvp
+def _eig_jvp(primals: Any, tangents: Any) -> Any:
+    values, vectors = found = _eig(*primals)
+    moved = jnp.linalg.solve(vectors, tangents[0].astype(vectors.dtype) @ vectors)
+    gaps = values[None, :] - values[:, None]
+    same = jnp.eye(len(values), dtype=bool)
+    change = vectors @ jnp.where(same, 0, moved / jnp.where(same, 1, gaps))
+    # As LAPACK leaves them: of length 1, the largest element real.
+    change = change - vectors * (vectors.conj() * change).sum(0).real
+    largest = jnp.abs(vectors).argmax(0), jnp.arange(len(values))
+    change = change - 1j * vectors * (change[largest] / vectors[largest]).imag
+    return found, (jnp.diagonal(moved), change)
 
 
 @rule(TRSYL)

@@ -15,7 +15,9 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 from pytensor.scalar.math import hyp2f1 as scalar_op
 
-_RADIUS = 0.9
+from loopax.jax_backend.ops.special.forward_mode import slope
+
+_RADIUS = 0.995  # where the terms fall to a millionth of a percent in some 8,000 steps
 _PARAMETER = 30.0  # larger ones have terms that cancel, or very many
 _LOST = 1e4  # how many times larger than the sum its largest part may be
 
@@ -39,13 +41,9 @@ def _jvp(primals: Any, tangents: Any) -> Any:
     for k in range(3):
         if isinstance(tangents[k], SymbolicZero):
             continue
-
-        def along(x: Any, k: int = k) -> Any:
-            return _by_series(*arguments[:k], x, *arguments[k + 1 :])
-
-        (_, summed), (slope, _) = jax.jvp(along, (arguments[k],), (jnp.ones_like(out),))
+        along = slope(lambda *xs: _by_series(*xs)[0], k)(*arguments)
         # Nothing is known for the others: better no number than a wrong one.
-        total = total + tangents[k] * jnp.where(summed, slope, jnp.nan)
+        total = total + tangents[k] * jnp.where(_by_series(*arguments)[1], along, jnp.nan)
     return out, total
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import xlog1py, xlogy
 
+from loopax.jax_backend.ops.special.forward_mode import slope
 from loopax.jax_backend.ops.special.polygammas import gammaln
 
 _MOST_STEPS = 2000  # some ten times the root of the larger parameter are taken
@@ -30,22 +31,27 @@ def _jvp(primals: Any, tangents: Any) -> Any:
     out = betainc(*arguments)
     total = jnp.zeros_like(out)
     if not isinstance(tangents[2], SymbolicZero):
-        log_density = xlogy(a - 1, x) + xlog1py(b - 1, -x) - _betaln(a, b)
-        total = total + tangents[2] * jnp.exp(log_density)
+        total = total + tangents[2] * density(a, b, x)
     for k in range(2):
         if isinstance(tangents[k], SymbolicZero):
             continue
-
-        def along(p: Any, k: int = k) -> Any:
-            return _by_fraction(*arguments[:k], p, *arguments[k + 1 :])
-
-        _, slope = jax.jvp(along, (arguments[k],), (jnp.ones_like(out),))
+        along = slope(_by_fraction, k)(*arguments)
         at_an_end = (x == 0) | (x == 1)  # where the function is 0 or 1 whatever the parameters
-        total = total + tangents[k] * jnp.where(at_an_end, 0, slope)
+        total = total + tangents[k] * jnp.where(at_an_end, 0, along)
     return out, total
 
 
 betainc.defjvp(_jvp, symbolic_zeros=True)
+
+
+def density(a: Any, b: Any, x: Any) -> Any:
+    """The derivative with respect to ``x``."""
+    return jnp.exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - _betaln(a, b))
+
+
+def density_of(a: Any, b: Any, logit: Any) -> Any:
+    """That of the logit of a beta variable."""
+    return jnp.exp(-a * jax.nn.softplus(-logit) - b * jax.nn.softplus(logit) - _betaln(a, b))
 
 
 def _betaln(a: Any, b: Any) -> Any:

@@ -49,6 +49,28 @@ def erfcinv(x: Any) -> Any:
     return jnp.where(x < 0, jnp.nan, jnp.where(tiny, tail, body))
 
 
+@jax.custom_jvp
+def erfcx(x: Any) -> Any:
+    """``exp(x**2) erfc(x)``. JAX's has no second derivative, and none at all before 0.11."""
+    far = x > _FAR / _ROOT_2
+    t = jnp.where(far, x, _FAR) * _ROOT_2
+    tail = _series(t) / t * (_ROOT_2 / np.sqrt(np.pi))
+    y = jnp.where(far, 0, x)
+    return jnp.where(far, tail, jnp.exp(y**2) * jax.scipy.special.erfc(y))
+
+
+@erfcx.defjvp
+def _erfcx_jvp(primals: Any, tangents: Any) -> Any:
+    (x,) = primals
+    out = erfcx(x)
+    # Far out the two terms cancel: what is left of them is the rest of the series.
+    far = x > 100
+    y = 1 / jnp.where(far, x, 100) ** 2
+    rest = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / np.sqrt(np.pi)
+    slope = jnp.where(far, rest, 2 * jnp.where(far, 0, x) * out - 2 / np.sqrt(np.pi))
+    return out, tangents[0] * slope
+
+
 def owens_t(h: Any, a: Any) -> Any:
     """JAX's is nan for ``h = 0`` and an infinite slope, where the integral is a tail of the normal."""
     h, a = jnp.broadcast_arrays(h, a)

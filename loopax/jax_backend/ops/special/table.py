@@ -10,7 +10,13 @@ from typing import Any
 
 import pytensor.scalar.math as sm
 
-from loopax.jax_backend.ops.special import incomplete_gammas, normal_tails, polygammas
+from loopax.jax_backend.ops.special import (
+    bessel,
+    incomplete_gammas,
+    inverses,
+    normal_tails,
+    polygammas,
+)
 from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
 from loopax.jax_backend.ops.special.incomplete_beta import betainc
 
@@ -23,8 +29,14 @@ SPECIAL_FUNCTIONS: dict[type, Callable[..., Any]] = {
     sm.GammaInc: incomplete_gammas.gammainc,
     sm.GammaIncC: incomplete_gammas.gammaincc,
     sm.BetaInc: betainc,
+    sm.GammaIncInv: inverses.gammaincinv,
+    sm.GammaIncCInv: inverses.gammainccinv,
+    sm.BetaIncInv: inverses.betaincinv,
     sm.Erfcinv: normal_tails.erfcinv,
+    sm.Erfcx: normal_tails.erfcx,
     sm.Owens_t: normal_tails.owens_t,
+    sm.J0: bessel.j0,
+    sm.J1: bessel.j1,
     sm.Hyp2F1: hyp2f1,
 }
 # Only some releases of PyTensor have these.

@@ -1,11 +1,14 @@
-"""Real Fourier transforms, whose complex numbers PyTensor keeps as a last axis of length 2."""
+"""Convolutions, windows, and real Fourier transforms, whose complex numbers are a last axis of length 2."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+from pytensor.tensor.extra_ops import Bartlett
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
+from pytensor.tensor.signal.conv import Convolve2d
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -24,3 +27,17 @@ def irfft(site: Site, a: Any, s: Any) -> Any:
     sizes = tuple(int(n) for n in site.static(1))
     found = jnp.fft.irfftn(a[..., 0] + 1j * a[..., 1], s=sizes, axes=tuple(range(-len(sizes), 0)))
     return found * jnp.prod(jnp.asarray(sizes))
+
+
+@rule(Convolve2d)
+def convolve2d(site: Site, x: Any, kernel: Any, full: Any) -> Any:
+    mode = "full" if site.static(2) else "valid"
+    precision = jax.lax.Precision.HIGHEST
+    return jax.scipy.signal.convolve(
+        jnp.asarray(x), jnp.asarray(kernel), mode, method="direct", precision=precision
+    )
+
+
+@rule(Bartlett)
+def bartlett(site: Site, n: Any) -> Any:
+    return jnp.bartlett(int(site.static(0)))

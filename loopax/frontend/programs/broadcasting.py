@@ -1,0 +1,63 @@
+"""Programs whose arguments are broadcast where they have length 1, as NumPy's are.
+
+PyTensor broadcasts by type, and its rewrites rely on that: the length of ``x + y`` is ``x``'s. So lengths
+of 1 are declared before anything is rewritten, once for each pattern of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import Parameter, Signature
+from typing import Any
+
+import numpy as np
+from pytensor.compile.io import In
+from pytensor.graph.replace import clone_replace
+from pytensor.tensor.basic import as_tensor_variable
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.frontend.loops.trees import flatten
+from loopax.ir.errors import LoopTypeError, describe
+
+
+def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callable[..., Any]:
+    """A function of variables: ``outputs`` with these in the place of ``inputs``, types as they come."""
+    specs = inputs if isinstance(inputs, Sequence) else [inputs]
+    given = [v.variable if isinstance(v, In) else v for v in specs]
+    leaves, tree = flatten(outputs)
+    names = [v.name if v.name and v.name.isidentifier() else f"arg{k}" for k, v in enumerate(given)]
+    kind = Parameter.POSITIONAL_OR_KEYWORD
+    takes = Signature([Parameter(n, kind) for n in names])
+
+    def program(*args: Any, **kwargs: Any) -> Any:
+        bound = takes.bind(*args, **kwargs).arguments
+        new = {v: _as_input(v, bound[n]) for v, n in zip(given, names, strict=True)}
+        try:
+            return tree.build(clone_replace(leaves, new, rebuild_strict=False))
+        except (TypeError, ValueError) as error:
+            raise LoopTypeError(
+                f"An op cannot take an axis that has length 1 in this call: {error}. The step of a loop "
+                "has types of its own: what it reads is declared where the loop is written, with "
+                "pt.specify_broadcastable(x, axis)."
+            ) from error
+
+    program.__signature__ = takes  # type: ignore[attr-defined]
+    program.__name__ = program.__qualname__ = name or "program"
+    return program
+
+
+def _as_input(v: Any, x: Any) -> Any:
+    """``x`` in the dtype of ``v``, with the lengths that either declares."""
+    if not isinstance(v.type, DenseTensorType):
+        return v.type.filter_variable(x)
+    x = as_tensor_variable(x)  # a list came as its elements
+    if getattr(x.type, "ndim", None) != v.type.ndim:
+        raise LoopTypeError(f"{describe(v)} has {v.type.ndim} axes; the argument is a {x.type}.")
+    exact = np.can_cast(x.type.dtype, v.type.dtype)
+    if not exact and (x.type.ndim or not np.can_cast(x.type.dtype, v.type.dtype, "same_kind")):
+        raise LoopTypeError(
+            f"The argument for {describe(v)} is of {x.type.dtype}, which may lose something as "
+            f"{v.type.dtype}: convert it, x.astype({v.type.dtype!r})."
+        )
+    shape = [a if b is None else b for a, b in zip(x.type.shape, v.type.shape, strict=True)]
+    return v.type.clone(shape=shape).filter_variable(x.astype(v.type.dtype))

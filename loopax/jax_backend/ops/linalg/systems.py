@@ -1,0 +1,112 @@
+"""Systems of equations of other shapes: of tensors, tridiagonal, of least squares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.tensor.linalg.inverse import TensorInv
+from pytensor.tensor.linalg.solvers.lstsq import Lstsq, TensorSolve
+from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, SolveLUFactorTridiagonal
+
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.registry import rule
+
+
+@rule(TensorInv)
+def tensor_inverse(site: Site, a: Any) -> Any:
+    return jnp.linalg.tensorinv(jnp.asarray(a), site.op.ind)
+
+
+@rule(TensorSolve)
+def tensor_solve(site: Site, a: Any, b: Any) -> Any:
+    return jnp.linalg.tensorsolve(jnp.asarray(a), jnp.asarray(b), site.op.axes)
+
+
+@rule(Lstsq)
+def least_squares(site: Site, a: Any, b: Any, rcond: Any) -> Any:
+    return jnp.linalg.lstsq(jnp.asarray(a), jnp.asarray(b), rcond)
+
+
+# -- tridiagonal, as LAPACK's gttrf and gttrs --------------------------------------------------------
+
+
+@rule(LUFactorTridiagonal)
+def tridiagonal_factors(site: Site, below: Any, diagonal: Any, above: Any) -> Any:
+    dtype = site.out.type.dtype
+    below, diagonal, above = (jnp.asarray(x, dtype) for x in (below, diagonal, above))
+    n = diagonal.shape[0]
+
+    def eliminate(row: Any, xs: Any) -> Any:
+        """One row from the next, the larger of whose two first elements is the pivot."""
+        (d, u), (i, low, d_next, u_next) = row, xs
+        swaps = jnp.abs(low) > jnp.abs(d)
+        pivot, other = jnp.where(swaps, low, d), jnp.where(swaps, d, low)
+        factor = other / jnp.where(pivot == 0, 1, pivot)
+        kept = jnp.where(swaps, d_next, u)
+        rest = jnp.where(swaps, u, d_next) - factor * kept
+        last = jnp.where(swaps, -factor * u_next, u_next)
+        fill = jnp.where(swaps, u_next, 0)
+        return (rest, last), (factor, pivot, kept, fill, i + 1 + swaps)
+
+    none = jnp.zeros(1, dtype)
+    steps = jnp.arange(n - 1), below, diagonal[1:], jnp.concatenate([above[1:], none])
+    start = diagonal[0], jnp.concatenate([above, none])[0]
+    (last, _), (factors, pivots, kept, fill, order) = jax.lax.scan(eliminate, start, steps)
+    places = jnp.concatenate([order, jnp.full(1, n)]).astype(jnp.int32)
+    return factors, jnp.concatenate([pivots, last[None]]), kept, fill[: max(n - 2, 0)], places
+
+
+@rule(SolveLUFactorTridiagonal)
+def tridiagonal_solve(
+    site: Site, factors: Any, diagonal: Any, above: Any, fill: Any, places: Any, b: Any
+) -> Any:
+    dtype = site.out.type.dtype
+    given = (jnp.asarray(x, dtype) for x in (factors, diagonal, above, fill, b))
+    factors, diagonal, above, fill, b = given
+    n = diagonal.shape[0]
+    swaps = jnp.asarray(places)[:-1] != jnp.arange(1, n)
+    padded = _padded(above, n), _padded(fill, n)
+    if site.op.transposed:
+        return _lower_transposed(factors, swaps, _upper(diagonal, *padded, b, True))
+    return _upper(diagonal, *padded, _lower(factors, swaps, b), False)
+
+
+def _padded(x: Any, n: int) -> Any:
+    return jnp.concatenate([x, jnp.zeros(n - x.shape[0], x.dtype)])
+
+
+def _lower(factors: Any, swaps: Any, b: Any) -> Any:
+    def step(x: Any, row: Any) -> Any:
+        factor, swap, y = row
+        first, second = jnp.where(swap, y, x), jnp.where(swap, x, y)
+        return second - factor * first, first
+
+    last, rows = jax.lax.scan(step, b[0], (factors, swaps, b[1:]))
+    return jnp.concatenate([rows, last[None]])
+
+
+def _lower_transposed(factors: Any, swaps: Any, b: Any) -> Any:
+    def step(y: Any, row: Any) -> Any:
+        factor, swap, x = row
+        new = x - factor * y
+        return jnp.where(swap, y, new), jnp.where(swap, new, y)
+
+    first, rows = jax.lax.scan(step, b[-1], (factors, swaps, b[:-1]), reverse=True)
+    return jnp.concatenate([first[None], rows])
+
+
+def _upper(diagonal: Any, above: Any, fill: Any, b: Any, transposed: bool) -> Any:
+    """From the last row up; or its transpose, from the first row down."""
+    if transposed:
+        above, fill = jnp.roll(above, 1), jnp.roll(fill, 2)
+
+    def step(before: Any, row: Any) -> Any:
+        d, u, f, y = row
+        x = (y - u * before[0] - f * before[1]) / d
+        return (x, before[0]), x
+
+    zero = jnp.zeros_like(b[0])
+    rows = diagonal, above, fill, b
+    return jax.lax.scan(step, (zero, zero), rows, reverse=not transposed)[1]

@@ -1,0 +1,64 @@
+"""Derivatives, in any mode, of elementwise functions that only forward mode can differentiate.
+
+A series whose length follows from its arguments is a ``while_loop``, which reverse mode refuses. But the
+derivative of an elementwise function is elementwise: along one argument it is a function of the same kind,
+whose product with a tangent reverse mode transposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+
+def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, of arrays of one shape, with one output or a list of them, each an elementwise function."""
+
+    @jax.custom_jvp
+    def function(*xs: Any) -> Any:
+        return f(*xs)
+
+    def jvp(xs: Any, tangents: Any) -> Any:
+        out = function(*xs)
+        leaves, tree = jax.tree.flatten(out)
+        totals = [jnp.zeros_like(y) for y in leaves]
+        for k, t in enumerate(tangents):
+            if isinstance(t, SymbolicZero):
+                continue
+            slopes = jax.tree.leaves(slope(f, k)(*xs))
+            totals = [
+                total + s * t if jnp.issubdtype(total.dtype, jnp.inexact) else total
+                for total, s in zip(totals, slopes, strict=True)
+            ]
+        return out, tree.unflatten([_tangent(x, t) for x, t in zip(leaves, totals, strict=True)])
+
+    function.defjvp(jvp, symbolic_zeros=True)
+    return function
+
+
+def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
+    """The derivative of ``f`` along its argument ``k``, which is `differentiable` again."""
+
+    def along(*xs: Any) -> Any:
+        def of_one(x: Any) -> Any:
+            return f(*xs[:k], x, *xs[k + 1 :])
+
+        found = jax.jvp(of_one, (xs[k],), (jnp.ones_like(xs[k]),))[1]
+        return jax.tree.map(lambda d: jnp.zeros(d.shape) if _is_no_tangent(d) else d, found)
+
+    return differentiable(along)
+
+
+def _is_no_tangent(d: Any) -> bool:
+    return bool(d.dtype == jax.dtypes.float0)
+
+
+def _tangent(x: Any, total: Any) -> Any:
+    """``total``, or what stands for the tangent of an integer."""
+    is_float = jnp.issubdtype(x.dtype, jnp.inexact)
+    return total if is_float else np.zeros(x.shape, jax.dtypes.float0)

@@ -1,0 +1,1 @@
+"""Every op of PyTensor against everything that loopax does with one; docs/ops.md is written from here."""

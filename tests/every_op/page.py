@@ -1,0 +1,154 @@
+"""docs/ops.md: a table for each family, of what became of every op in every column.
+
+To write it: python -m tests.every_op, with each of the PyTensor releases that are supported. The newest has
+the tables; an older one has what is different there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytensor
+
+from tests.every_op.cells import (
+    CALLBACK,
+    DISCRETE,
+    IN_C,
+    INEXACT,
+    NATIVE,
+    NO_DERIVATIVE,
+    NO_SHAPE,
+    Subject,
+)
+from tests.every_op.classes import op_classes
+from tests.every_op.families import FAMILIES
+from tests.every_op.record import COLUMNS, Example
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "ops.md"
+NEWEST, OLDER = "3.3", "3.0"
+RELEASE = ".".join(pytensor.__version__.split(".")[:2])
+WORDS = {NATIVE: "yes", CALLBACK: "host", DISCRETE: "-", NO_DERIVATIVE: "none", NO_SHAPE: "length"}
+WORDS |= {IN_C: "C only", INEXACT: "inexact"}
+MARK = "<!-- {} -->"
+
+Row = dict[str, str]
+
+
+def family_of(cls: type) -> ModuleType:
+    prefixes = [p for p in FAMILIES if f"{cls.__module__}.".startswith(f"{p}.")]
+    return FAMILIES[max(prefixes, key=len)]
+
+
+def ops() -> Iterator[tuple[ModuleType, str, type]]:
+    """Every Op class that a program can have, with its family and its name there."""
+    for cls in op_classes():
+        family = family_of(cls)
+        if cls.__name__ not in family.BASES:
+            yield family, cls.__name__, cls
+
+
+def subject(family: ModuleType, name: str) -> Subject:
+    made = family.EXAMPLES[name]()
+    return Subject(made if isinstance(made, Example) else Example(made))
+
+
+def tables() -> dict[str, dict[str, Row]]:
+    """For each family, by its title, the rows."""
+    found: dict[str, dict[str, Row]] = {}
+    faults = []
+    for family, name, _ in ops():
+        one, row = subject(family, name), found.setdefault(family.TITLE, {}).setdefault(name, {})
+        for column in COLUMNS:
+            try:
+                row[column] = WORDS[one.cell(column)]
+            except Exception as error:
+                faults.append(f"{family.TITLE}, {name}, {column}: {type(error).__name__}: {error}")
+    if faults:
+        raise AssertionError("\n".join(faults))
+    return found
+
+
+# -- as text -----------------------------------------------------------------------------------------
+
+
+def _lines(rows: Mapping[str, Row]) -> Iterator[str]:
+    yield f"| op | {' | '.join(COLUMNS)} |"
+    yield "|---" * (len(COLUMNS) + 1) + "|"
+    for name in sorted(rows, key=str.lower):
+        yield f"| `{name}` | {' | '.join(rows[name][c] for c in COLUMNS)} |"
+
+
+def as_text(found: Mapping[str, Mapping[str, Row]]) -> str:
+    parts = []
+    for family in dict.fromkeys(FAMILIES.values()):
+        if rows := found.get(family.TITLE):
+            reasons = "\n".join(f"- {reason}" for reason in family.REASONS)
+            parts.append(f"### {family.TITLE}\n\n" + "\n".join(_lines(rows)))
+            parts += [reasons] if reasons else []
+    return "\n\n".join(parts)
+
+
+def read_tables(text: str) -> dict[str, dict[str, Row]]:
+    found: dict[str, dict[str, Row]] = {}
+    rows: dict[str, Row] = {}
+    for line in text.splitlines():
+        if line.startswith("### "):
+            rows = found.setdefault(line[4:], {})
+        elif line.startswith("| `"):
+            name, *cells = (x.strip() for x in line.strip("|").split("|"))
+            rows[name.strip("`")] = dict(zip(COLUMNS, cells, strict=True))
+    return found
+
+
+def section(text: str, release: str) -> str:
+    start, end = (MARK.format(f"{word} {release}") for word in ("begin", "end"))
+    return text[text.index(start) + len(start) : text.index(end)].strip()
+
+
+def with_section(text: str, release: str, body: str) -> str:
+    start, end = (MARK.format(f"{word} {release}") for word in ("begin", "end"))
+    pattern = re.compile(f"{re.escape(start)}.*?{re.escape(end)}", re.DOTALL)
+    return pattern.sub(lambda _: f"{start}\n\n{body}\n\n{end}", text)
+
+
+def expected_rows(text: str) -> dict[str, dict[str, Row]]:
+    """What the page says of the release that is installed."""
+    rows = read_tables(section(text, NEWEST))
+    if RELEASE == OLDER:
+        for title, others in read_tables(section(text, OLDER)).items():
+            rows.setdefault(title, {}).update(others)
+    return rows
+
+
+def different(found: Mapping[str, Mapping[str, Row]], text: str) -> dict[str, dict[str, Row]]:
+    newest = read_tables(section(text, NEWEST))
+    out = {}
+    for title, rows in found.items():
+        other = newest.get(title, {})
+        if changed := {name: row for name, row in rows.items() if other.get(name) != row}:
+            out[title] = changed
+    return out
+
+
+def write() -> None:
+    text, found = PAGE.read_text(encoding="utf-8"), tables()
+    if RELEASE == OLDER:
+        parts = [f"### {t}\n\n" + "\n".join(_lines(r)) for t, r in different(found, text).items()]
+        body = "\n\n".join(parts) or "Nothing."
+    else:
+        body = f"{summary(found)}\n\n{as_text(found)}"
+    PAGE.write_text(with_section(text, RELEASE, body), encoding="utf-8")
+
+
+def summary(found: Mapping[str, Mapping[str, Row]]) -> str:
+    """How many ops each column has of each word."""
+    rows: list[Any] = [row for family in found.values() for row in family.values()]
+    lines = [f"| of {len(rows)} ops | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
+    for word in WORDS.values():
+        counts = [str(sum(row[c] == word for row in rows)) for c in COLUMNS]
+        lines.append(f"| {word} | {' | '.join(counts)} |")
+    return "\n".join(lines)

@@ -1,0 +1,75 @@
+"""Every Op class that PyTensor ships has an example, and docs/ops.md says what becomes of it today.
+
+To write the page: python -m tests.every_op
+"""
+
+import warnings
+
+import pytest
+
+from tests.every_op import page
+from tests.every_op.classes import classes_in
+from tests.every_op.families import FAMILIES
+from tests.every_op.record import COLUMNS
+
+TEXT = page.PAGE.read_text(encoding="utf-8")
+OPS = {(family.TITLE, name): (family, cls) for family, name, cls in page.ops()}
+
+
+def test_every_class_has_an_example():
+    absent = [
+        f"{cls.__module__}.{name}"
+        for (_, name), (family, cls) in OPS.items()
+        if name not in family.EXAMPLES
+    ]
+    assert not absent, (
+        "PyTensor has Op classes without an example. Write one in the file of their family in "
+        f"tests/every_op/families, or say in its BASES why no program has one: {absent}"
+    )
+
+
+def test_every_example_has_its_op_in_it():
+    absent = []
+    for (title, name), (family, cls) in OPS.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            graph = page.subject(family, name).graph
+        if not any(issubclass(c, cls) for c in classes_in(graph)):
+            absent.append(f"{title}: {name}")
+    assert absent == []
+
+
+def cells():
+    """The rows of the page, the columns that compile for seconds apart."""
+    for (title, name), (family, _) in OPS.items():
+        slow = [c for c in COLUMNS if (name, c) in family.SLOW or ("*", c) in family.SLOW]
+        for columns, marks in (
+            ([c for c in COLUMNS if c not in slow], ()),
+            (slow, pytest.mark.slow),
+        ):
+            if columns:
+                yield pytest.param(
+                    title, name, columns, id=f"{title}-{name}-{len(columns)}", marks=marks
+                )
+
+
+@pytest.mark.parametrize(("title", "name", "columns"), list(cells()))
+def test_the_page_says_what_becomes_of_it(title, name, columns):
+    expected = page.expected_rows(TEXT).get(title, {})
+    assert name in expected, "not in docs/ops.md: run python -m tests.every_op"
+    found = page.subject(OPS[title, name][0], name).cells(columns)
+    assert {c: page.WORDS[x] for c, x in found.items()} == {c: expected[name][c] for c in columns}
+
+
+def test_what_jax_does_not_do_has_a_reason():
+    rows = page.read_tables(page.section(TEXT, page.NEWEST))
+    absent = []
+    for family in dict.fromkeys(FAMILIES.values()):
+        undone = {
+            name
+            for name, row in rows.get(family.TITLE, {}).items()
+            if {"host", "none"} & {row[c] for c in COLUMNS[:5]}
+        }
+        told = " ".join(family.REASONS)
+        absent += [f"{family.TITLE}: {name}" for name in undone if f"`{name}`" not in told]
+    assert absent == []
