@@ -228,3 +228,76 @@ def test_a_mask_that_is_given_beside_what_is_differentiated(output):
             np.testing.assert_allclose(np.asarray(x), y, rtol=1e-10, strict=True)
     with pytest.raises(DynamicShapeError, match="how many rows there are"):
         jax.jit(f)(*values)
+
+
+K = pt.lvector("k")
+OTHER = pt.dvector("other")
+V = pt.dvector("v")
+P, S = V[V > 0], V[SELECTED]
+DISTINCT = pt.unique(K, return_index=True, return_inverse=True, return_counts=True)
+EVERYDAY = {
+    "sorted": pt.sort(P),
+    "order": pt.argsort(P),
+    "the median": pt.sort(P)[P.shape[0] // 2],
+    "sorted along the other axis": pt.sort(M[SELECTED], axis=1),
+    "sorted among the rows": pt.sort(M[SELECTED], axis=0),
+    "sorted integers": pt.sort(K[SELECTED]),
+    "places among the sorted": pt.searchsorted(pt.sort(P), OTHER),
+    "places of the selected": pt.searchsorted(pt.sort(OTHER), P),
+    "distinct": DISTINCT[0],
+    "first places": DISTINCT[1],
+    "which one": DISTINCT[2],
+    "how often": DISTINCT[3],
+    "how many": DISTINCT[0].shape[0],
+    "distinct of a mask": pt.unique(K[SELECTED]),
+    "how often in a mask": pt.unique(K[SELECTED], return_counts=True)[1],
+    "means of groups": pt.inc_subtensor(pt.zeros(6)[DISTINCT[2]], V)[: DISTINCT[0].shape[0]]
+    / DISTINCT[3],
+    "the largest three": pt.sort(P)[-2:],
+    "scattered in order": pt.set_subtensor(V[SELECTED], pt.sort(S)),
+    "moments": pt.stack([P.mean(), P.var(), P.max(), pt.logsumexp(P), pt.cumsum(P)[-1]]),
+    "regression": pt.linalg.solve(M[SELECTED].T @ M[SELECTED] + pt.eye(6), M[SELECTED].T @ S),
+    "a loop over the selected": pytensor.scan(
+        lambda r, s: pt.tanh(s + r), [S], [pt.constant(0.0, dtype="float64")], return_updates=False
+    )[-1],
+}
+GIVEN = {
+    K: np.array([3, 1, 3, 7, 1, 1]),
+    OTHER: np.array([0.3, 9.0, -1.0]),
+    V: np.array([0.5, -1.0, 2.0, 3.0, -0.2, 0.5]),
+    M: rng.normal(size=(6, 6)),
+    SELECTED: np.array([True, False, True, True, False, True]),
+}
+
+
+def test_everyday_programs_whose_lengths_hang_on_values():
+    """Under a caller's jit, where nothing can be static: in order, once each, and what follows."""
+    names = list(EVERYDAY)
+    expected = pytensor.function(list(GIVEN), list(EVERYDAY.values()), mode=FAST_COMPILE)
+    f = jax.jit(jaxify(list(GIVEN), list(EVERYDAY.values())))
+    empty = {V: -abs(GIVEN[V]), SELECTED: np.ones(6, dtype=bool)}
+    few = {K: GIVEN[K] * 0, SELECTED: np.array([False] * 5 + [True])}
+    for change in ({}, few, empty):
+        values = [change.get(v, x) for v, x in GIVEN.items()]
+        if change is empty:
+            keep = [k for k, n in enumerate(names) if n not in ("the median", "moments")]
+        else:
+            keep = list(range(len(names)))
+        run = expected
+        if change is empty:
+            outs = [EVERYDAY[names[k]] for k in keep]
+            run = pytensor.function(list(GIVEN), outs, mode=FAST_COMPILE, on_unused_input="ignore")
+        found = f(*values)
+        for k, right in zip(keep, run(*values), strict=True):
+            got = np.asarray(found[k])
+            np.testing.assert_allclose(got, right, rtol=1e-9, atol=1e-12, err_msg=names[k])
+            assert (got.shape, got.dtype) == (right.shape, right.dtype), names[k]
+
+
+def test_derivatives_of_what_is_sorted():
+    cost = (pt.sort(P) * pt.arange(1, P.shape[0] + 1)).sum() + pt.sort(S)[0] ** 2
+    slope = pytensor.grad(cost, V)
+    given = [GIVEN[V], GIVEN[SELECTED]]
+    expected = pytensor.function([V, SELECTED], slope, mode=FAST_COMPILE)(*given)
+    found = jax.jit(jax.grad(jaxify([V, SELECTED], cost)))(*given)
+    np.testing.assert_allclose(found, expected)

@@ -1,5 +1,6 @@
 """Writes docs/ops.md, for the PyTensor that is installed."""
 
+import sys
 import warnings
 
 import jax
@@ -12,4 +13,4 @@ if __name__ == "__main__":
     pytensor.config.cxx, pytensor.config.mode = "", "FAST_COMPILE"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        page.write()
+        page.write(sys.argv[1:])

@@ -1,13 +1,13 @@
 """docs/ops.md: a table for each family, of what became of every op in every column.
 
-To write it: python -m tests.every_op, with each of the PyTensor releases that are supported. The newest has
-the tables; an older one has what is different there.
+To write it: python -m tests.every_op, or some rows, python -m tests.every_op Cholesky LU, with each of the
+PyTensor releases that are supported. The newest has the tables; an older one has what is different there.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,11 +56,14 @@ def subject(family: ModuleType, name: str) -> Subject:
     return Subject(made if isinstance(made, Example) else Example(made))
 
 
-def tables() -> dict[str, dict[str, Row]]:
-    """For each family, by its title, the rows."""
+def tables(names: Collection[str] = (), known: Any = None) -> dict[str, dict[str, Row]]:
+    """For each family, by its title, the rows; with ``names`` those, the others as they are ``known``."""
     found: dict[str, dict[str, Row]] = {}
     faults = []
     for family, name, _ in ops():
+        if names and name not in names:
+            found.setdefault(family.TITLE, {})[name] = known[family.TITLE][name]
+            continue
         one, row = subject(family, name), found.setdefault(family.TITLE, {}).setdefault(name, {})
         for column in COLUMNS:
             try:
@@ -134,8 +137,9 @@ def different(found: Mapping[str, Mapping[str, Row]], text: str) -> dict[str, di
     return out
 
 
-def write() -> None:
-    text, found = PAGE.read_text(encoding="utf-8"), tables()
+def write(names: Collection[str] = ()) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    found = tables(names, expected_rows(text) if names else None)
     if RELEASE == OLDER:
         parts = [f"### {t}\n\n" + "\n".join(_lines(r)) for t, r in different(found, text).items()]
         body = "\n\n".join(parts) or "Nothing."

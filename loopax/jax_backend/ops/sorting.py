@@ -16,7 +16,7 @@ from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import no_number
 
 
-def _axis(site: Site) -> int | None:
+def sorted_axis(site: Site) -> int | None:
     """3.3 made the axis a property; 3.0 has it as the second input."""
     if len(site.node.inputs) == 1:
         axis = site.op.axis
@@ -27,12 +27,12 @@ def _axis(site: Site) -> int | None:
 
 @rule(SortOp)
 def sort(site: Site, x: Any, *axis: Any) -> Any:
-    return jnp.sort(x, axis=_axis(site), stable=site.op.kind == "stable")
+    return jnp.sort(x, axis=sorted_axis(site), stable=site.op.kind == "stable")
 
 
 @rule(ArgSortOp)
 def argsort(site: Site, x: Any, *axis: Any) -> Any:
-    return jnp.argsort(x, axis=_axis(site), stable=site.op.kind == "stable")
+    return jnp.argsort(x, axis=sorted_axis(site), stable=site.op.kind == "stable")
 
 
 @rule(PermuteRowElements)

@@ -205,10 +205,10 @@ def refuse_lengths(frame: Frame, traces: Sequence[Variable], who: str) -> NoRetu
         f"{who}must know while JAX traces how many rows there are, and "
         "there are as many as a loop takes steps before it stops, or a mask has places. What works with "
         "such a trace: "
-        "elementwise functions, sums, products, extrema, any and all along it, dot products, indices and "
-        "slices, concatenation, loops over it, and returning it, as a loopax.PaddedArray. Else mask one of "
-        "fixed length: let the loop take all its steps with a state `done` that stays true, and "
-        "pt.where(pt.arange(n_steps) < n_done, trace, 0)."
+        "elementwise functions, sums, products, extrema, any and all along it, dot products, sorting, "
+        "indices, slices, concatenation, loops over it, and returning it, as a loopax.PaddedArray. Else "
+        "mask one of fixed length: let the loop take all its steps with a state `done` that stays true, "
+        "and pt.where(pt.arange(n_steps) < n_done, trace, 0)."
     )
     each = [inputs_of_length(frame, v) for v in traces]
     if each and all(each):

@@ -23,7 +23,8 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Max, Min
+from pytensor.tensor.extra_ops import Unique
+from pytensor.tensor.math import Max, Min, Sum
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -74,6 +75,11 @@ def known_range(frame: Frame, v: Variable, rows: bool = True) -> Range | None:
         return _length(frame, asked.of, asked.axis)
     if isinstance(op, _SAME_RANGE):
         return known_range(frame, inputs[0], rows)
+    if (
+        isinstance(op, Sum) and inputs[0].type.dtype == "bool"
+    ):  # how many there are that a mask selects
+        mask = frame.read(inputs[0])
+        return 0, int(np.size(mask.data if isinstance(mask, PaddedArray) else mask))
     if isinstance(op, Shape) and inputs[0].type.ndim == 1:
         return _length(frame, inputs[0], 0)
     if isinstance(op, Elemwise) and type(op.scalar_op) in _OPS:
@@ -129,7 +135,7 @@ def _cuts(frame: Frame, node: Apply) -> bool:
 
 def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
     op: Any = node.op
-    if isinstance(op, Nonzero):
+    if isinstance(op, Nonzero | Unique):
         return is_traced(values[0])
     skipped = next((k for cls, k in _INDEXED.items() if isinstance(op, cls)), None)
     if skipped is None or len(op.idx_list) != 1 or len(values) != skipped + 1:

@@ -17,11 +17,18 @@ from pytensor.tensor.linalg.summary import Det, SLogDet
 from tests.every_op.record import OTHER, SQUARE, A, M, U, V, W, given, positive_definite
 
 TITLE = "Linear algebra"
-SLOW = {("LUFactorTridiagonal", "Numba"), ("SolveLUFactorTridiagonal", "Numba")}
+SLOW = {
+    ("LUFactorTridiagonal", "Numba"),
+    ("SolveLUFactorTridiagonal", "Numba"),
+    *(
+        (name, c)
+        for name in ("SolveDiscreteARE", "SolveBilinearDiscreteLyapunov")
+        for c in ("second", "loopax.grad", "vmap")
+    ),
+}
 REASONS = [
     "`QZ`, `SolveDiscreteARE`: JAX has no generalized Schur decomposition.",
     "`Schur`: JAX has no derivative of it, and PyTensor none.",
-    "`SolveSylvester`, `SolveBilinearDiscreteLyapunov`: the second derivative wants that of `Schur`.",
 ]
 BASES = dict.fromkeys(["BaseBlockDiagonal", "SolveBase"], "a base class")
 D = given([4.0, 3.0, 5.0, 4.5], "d")

@@ -12,12 +12,8 @@ from pytensor.tensor.elemwise import Elemwise
 from tests.every_op.record import FLAGS, A, P, Q, U, V, given
 
 TITLE = "Scalar ops"
-SLOW = {
-    ("BetaInc", "loopax.grad"),
-    ("GammaInc", "loopax.grad"),
-    ("GammaIncC", "loopax.grad"),
-    ("Hyp2F1", "loopax.grad"),
-}
+HEAVY = "BetaInc", "GammaInc", "GammaIncC", "Hyp2F1", "BetaIncInv", "GammaIncInv", "GammaIncCInv"
+SLOW = {(name, c) for name in (*HEAVY, "Grad2F1Loop") for c in ("second", "vmap", "loopax.grad")}
 REASONS = [
     "`Ive`, `Jv`, `Kve`: JAX has no Bessel functions of real orders.",
     "`Hyp2F1`: on the host where an element is one that its series does not sum soon.",

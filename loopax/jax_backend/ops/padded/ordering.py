@@ -1,0 +1,75 @@
+"""Sorting, searching and distinct values of a `PaddedArray`, and distinct values of what JAX traces.
+
+What is behind the end comes last: no number, or the largest one, in a sort that keeps the order of equals.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.extra_ops import SearchsortedOp, Unique
+from pytensor.tensor.sort import ArgSortOp, SortOp
+
+from loopax.jax_backend.ops.sorting import sorted_axis
+from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
+from loopax.jax_backend.staging.registry import trace_rule
+from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+
+
+def _last(dtype: Any) -> Any:
+    if jnp.issubdtype(dtype, jnp.inexact):
+        return np.nan
+    return True if dtype.kind == "b" else jnp.iinfo(dtype).max
+
+
+@trace_rule(SortOp, ArgSortOp)
+def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
+    along = sorted_axis(site)
+    if along is None and x.ndim > 1:
+        refuse_trace(site)
+    if along is not None and along % x.ndim != x.axis:
+        return PaddedArray(convert_arrays(site, [x.data, *axis])[0], x.length, x.axis)
+    order = jnp.sort if isinstance(site.op, SortOp) else jnp.argsort
+    found = order(x.masked(_last(x.dtype)), axis=x.axis, stable=True)
+    return PaddedArray(found, x.length, x.axis).repeated()
+
+
+@trace_rule(SearchsortedOp)
+def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
+    """Of each row of ``v``; nothing is behind the end of ``a``."""
+    if any(isinstance(s, PaddedArray) for s in sorter) or (sorter and isinstance(a, PaddedArray)):
+        refuse_trace(site)
+    among = a.masked(_last(a.dtype)) if isinstance(a, PaddedArray) else a
+    sought = v.data if isinstance(v, PaddedArray) else v
+    (found,) = convert_arrays(site, [among, sought, *sorter])
+    if isinstance(a, PaddedArray):
+        found = jnp.minimum(found, a.length)
+    return PaddedArray(found, v.length, v.axis) if isinstance(v, PaddedArray) else found
+
+
+@trace_rule(Unique)
+def unique(site: Site, x: Any, *axis: Any) -> Any:
+    """At most as many as there are elements. Those behind the end repeat the last one, and add none."""
+    op = site.op
+    if op.axis not in (None, 0) or np.ndim(x) != 1:
+        refuse_trace(site)
+    rows = as_padded(x)
+    n = rows.bound
+    found, first, inverse = jnp.unique(
+        rows.data, return_index=True, return_inverse=True, size=n, fill_value=0
+    )
+    inverse = inverse.reshape(-1)
+    count = jnp.where(rows.length > 0, jnp.max(inverse, initial=-1) + 1, 0)
+    outs = [PaddedArray(found, count).repeated()]
+    if op.return_index:
+        outs.append(PaddedArray(first, count).repeated())
+    if op.return_inverse:
+        outs.append(PaddedArray(inverse, rows.length) if isinstance(x, PaddedArray) else inverse)
+    if op.return_counts:
+        there = (jnp.arange(n) < rows.length).astype(site.node.outputs[-1].type.dtype)
+        counts = jax.ops.segment_sum(there, inverse, n)
+        outs.append(PaddedArray(counts, count).repeated())
+    return outs
