@@ -22,10 +22,14 @@ def op_classes() -> tuple[type, ...]:
         for module in pkgutil.walk_packages(pytensor.__path__, "pytensor.", lambda name: None):
             if module.name.startswith(_PROGRAMS):
                 continue
+            package, _, name = module.name.rpartition(".")
+            there = getattr(sys.modules.get(package), name, None)
             try:
                 importlib.import_module(module.name)
             except ImportError:  # it wants a package that loopax does not need
                 continue
+            if there is not None:  # `pt.var` is a function, and a module of old names
+                setattr(sys.modules[package], name, there)
     classes = {c for c in _subclasses(Op) if c.__module__.startswith("pytensor.") and _is_named(c)}
     return tuple(sorted(classes, key=lambda c: (c.__module__, c.__name__)))
 
