@@ -15,6 +15,7 @@ from loopax.builders import Builder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
 
+_BROADCASTING = "strict", "numpy"
 _NOTHING = object()  # no function yet: what is made is a decorator
 
 
@@ -101,21 +102,21 @@ def jaxify(
     array(5.)
     """
     _refuse(unknown)
+    if broadcasting not in _BROADCASTING:
+        raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
     if fn is _NOTHING:
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
         options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
         return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
     if _is_pymc_model(fn):
-        if not (outputs is updates is givens is name is None):
+        if not (outputs is updates is givens is name is None) or broadcasting != "strict":
             raise TypeError(
                 "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
-                "givens or name. For other variables of it: jaxify(model.value_vars, outputs)."
+                "givens, broadcasting or name. For other variables: jaxify(model.value_vars, outputs)."
             )
         options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
-    if broadcasting not in _BROADCASTING:
-        raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
     chosen = backend_named(backend)
     build = Builder(chosen, chosen.options(jit, on_missing, checks=checks, loops=loops))
     is_graph = isinstance(fn, Function | FunctionGraph)
@@ -131,8 +132,6 @@ def jaxify(
         return chosen.traced(frontend.with_declared_lengths(fn, outputs, name), build, name)
     return build(read(fn, outputs, updates, givens, name))
 
-
-_BROADCASTING = ("strict", "numpy")
 
 # What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
 _IN_PLACE_OF = {

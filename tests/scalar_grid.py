@@ -107,6 +107,8 @@ def comparable(name, given, out):
         # polygamma(20, -88.5) is -1.25e-22 (with mpmath as well), and -4e8 there.
         cancels = (given[0] % 2 == 0) & (given[1] < 0) & (given[1] % 1 == 0.5)
         return (given[0] >= 0) & (given[0] <= 100) & ~cancels
+    if name in ("j0", "j1"):
+        return ~(np.abs(given[0].astype("float64")) > 1e8)  # SciPy before 1.18 has lost the phase
     if name == "owens_t":
         return ~(np.abs(given[1]) < 1e-10)
     return everywhere

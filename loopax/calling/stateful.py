@@ -74,14 +74,13 @@ class StatefulFunction:
                 f"{self.__name__} is live: its values are those of the shared variables. Set them with "
                 "variable.set_value(...), or use stateful() without live=True."
             )
-        kind = self._function.context_class
-        if isinstance(context, SharedContext):
-            context = context if isinstance(context, kind) else kind.converted(context)
-        else:
+        if not isinstance(context, SharedContext):
+            kind = self._function.context_class.__name__
             raise StatefulFunctionError(
-                f"The context of {self.__name__} is a {kind.__name__}, such as f.init_context() makes; got "
+                f"The context of {self.__name__} is a {kind}, such as f.init_context() makes; got "
                 f"{context!r} of type {type(context).__name__}."
             )
+        context = context.to(self._function.backend_name)
         if isinstance(program := getattr(self._function, "program", None), Program):
             context.read(program)  # it has all that is needed, or says what is missing
         self._context = context

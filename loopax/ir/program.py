@@ -63,7 +63,10 @@ class Program:
     def before_passes(self) -> Program:
         """The program as it was before the first pass, which ``as_read`` keeps: a copy to be lowered."""
         assert self.as_read is not None
-        graph = FunctionGraph(*clone(*self.as_read), clone=False)
+        return self.with_graph(FunctionGraph(*clone(*self.as_read), clone=False))
+
+    def with_graph(self, graph: FunctionGraph) -> Program:
+        """The program with another ``graph``, whose inputs and outputs stand for those of this one."""
         n = len(self.inputs)
         return replace(
             self,

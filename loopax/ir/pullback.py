@@ -102,7 +102,7 @@ class PullbackRule:
             return bool(self.op == other.op)
         except (
             Exception
-        ):  # two OpFromGraphs compare what their pullbacks give, and one may raise anything
+        ):  # OpFromGraphs compare what their pullbacks give, which may raise anything
             return False
 
     def __hash__(self) -> int:

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytensor
 import pytensor.scalar.math as scalar
@@ -10,7 +11,7 @@ import pytest
 import scipy.special as sp
 
 from loopax import jaxify
-from loopax.jax_backend.ops.special import incomplete_gammas, normal_tails, polygammas
+from loopax.jax_backend.ops.special import bessel, incomplete_gammas, normal_tails, polygammas
 from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
 from tests.scalar_grid import within
 
@@ -171,6 +172,20 @@ def test_erfcinv_and_owens_t_at_the_ends():
     close(normal_tails.erfcinv(jnp.asarray(x)), sp.erfcinv(x), rtol=1e-11)
     h, a = np.array([0, 0, 1.5, -3, np.inf]), np.array([np.inf, -np.inf, np.inf, -np.inf, np.inf])
     close(normal_tails.owens_t(h, a), sp.owens_t(h, a))
+
+
+def test_bessel_functions_far_out():
+    """Where SciPy before 1.18 has lost the phase: the first term of DLMF 10.17.3, by mpmath."""
+    x = np.array([1e10, 1e17, 1e200, 1e300, np.finfo("float64").max])
+    with mpmath.workdps(400):
+        first = [mpmath.sqrt(2 / (mpmath.pi * mpmath.mpf(v))) for v in x]
+        turns = [mpmath.mpf(v) - mpmath.pi / 4 for v in x]
+        expected = [
+            [float(a * f(t)) for a, t in zip(first, turns, strict=True)]
+            for f in (mpmath.cos, mpmath.sin)
+        ]
+    close(jax.jit(bessel.j0)(x), expected[0], rtol=1e-9)
+    close(jax.jit(bessel.j1)(x), expected[1], rtol=1e-9)
 
 
 def test_hyp2f1():

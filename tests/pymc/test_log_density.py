@@ -114,6 +114,8 @@ def test_options_and_the_jacobian(model, point):
         loopax.pymc.logp(model, loops="fast")
     with pytest.raises(TypeError, match="takes no outputs"):
         jaxify(model, model.logp())
+    with pytest.raises(TypeError, match="takes no .*broadcasting"):
+        jaxify(model, broadcasting="numpy")
 
 
 def test_discrete_variables_have_a_value_and_no_slope():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
@@ -24,15 +23,4 @@ def of_plain_tensors(program: Program) -> Program:
         new[v] = x if names is None else with_names(x, names)
         inputs.append(x)
     outputs = [without_names(v) for v in replaced(graph.outputs, new)]
-    plain = FunctionGraph(inputs, outputs, clone=True)
-    n = len(program.inputs)
-    return replace(
-        program,
-        graph=plain,
-        inputs=tuple(
-            replace(i, variable=x) for i, x in zip(program.inputs, plain.inputs[:n], strict=True)
-        ),
-        shared=tuple(
-            replace(s, variable=x) for s, x in zip(program.shared, plain.inputs[n:], strict=True)
-        ),
-    )
+    return program.with_graph(FunctionGraph(inputs, outputs, clone=True))

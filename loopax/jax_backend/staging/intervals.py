@@ -75,9 +75,7 @@ def known_range(frame: Frame, v: Variable, rows: bool = True) -> Range | None:
         return _length(frame, asked.of, asked.axis)
     if isinstance(op, _SAME_RANGE):
         return known_range(frame, inputs[0], rows)
-    if (
-        isinstance(op, Sum) and inputs[0].type.dtype == "bool"
-    ):  # how many there are that a mask selects
+    if isinstance(op, Sum) and inputs[0].type.dtype == "bool":  # how many a mask selects
         mask = frame.read(inputs[0])
         return 0, int(np.size(mask.data if isinstance(mask, PaddedArray) else mask))
     if isinstance(op, Shape) and inputs[0].type.ndim == 1:

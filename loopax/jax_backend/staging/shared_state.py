@@ -22,9 +22,8 @@ from loopax.ir.evaluate import apply
 from loopax.jax_backend.staging.evaluate import Site
 
 _LOCK = RLock()  # what is left must still be there when it is read
-_LAST: WeakKeyDictionary[Any, list[np.ndarray]] = (
-    WeakKeyDictionary()
-)  # inputs, of ops that leave some
+# The inputs that ops ran for last, of those whose gradient reads what they leave.
+_LAST: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
 
 
 def performed(site: Site) -> Callable[[Sequence[Any]], Sequence[Any]]:
@@ -73,20 +72,8 @@ def _runs_before(site: Site) -> tuple[Apply, list[int]] | None:
     return None
 
 
-_STATELESS = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    tuple,
-    frozenset,
-    np.generic,
-    np.dtype,
-)
-_STATELESS += (type, Type, Variable, FunctionType, MethodType, ModuleType)
+_NUMBERS = type(None), bool, int, float, complex, str, bytes, tuple, frozenset, np.generic, np.dtype
+_STATELESS = *_NUMBERS, type, Type, Variable, FunctionType, MethodType, ModuleType
 
 
 def _state(op: Any) -> set[int]:

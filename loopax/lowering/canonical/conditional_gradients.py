@@ -35,9 +35,8 @@ from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.if_else_to_cond import has_if_else
 from loopax.lowering.redundancy.fold_zeros import Zeros
 
-_MOST = (
-    64  # cheap operations, between a value of the conditional and the cotangent, that may run again
-)
+# Cheap operations, between a value of the conditional and the cotangent, that may run again.
+_MOST = 64
 
 
 def conditional_gradients(graph: FunctionGraph) -> None:

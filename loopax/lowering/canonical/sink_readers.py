@@ -111,17 +111,14 @@ def _sink(graph: FunctionGraph, condition: Variable, reader: Apply) -> Apply:
         if isinstance(node.op, IfElse) and node.inputs[0] is condition:
             for side, branch in zip((True, False), _branches(node), strict=True):
                 values[side].update(zip(node.outputs, branch, strict=True))
-    if (
-        isinstance(reader.op, IfElse) and reader.inputs[0] is condition
-    ):  # one of its branches is there
-        read = _branches(reader)
-    else:
-        read = reader.inputs, reader.inputs
+    is_alike = isinstance(reader.op, IfElse) and reader.inputs[0] is condition
+    # Of another conditional of this condition one branch is there on each side.
+    read = _branches(reader) if is_alike else (reader.inputs, reader.inputs)
     then, otherwise = [
         [_where(values[side], v) for v in part]
         for side, part in zip((True, False), read, strict=True)
     ]
-    if read[0] is reader.inputs:
+    if not is_alike:
         then, otherwise = [
             reader.clone_with_new_inputs(part, strict=False).outputs for part in (then, otherwise)
         ]

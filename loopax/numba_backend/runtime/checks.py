@@ -77,7 +77,7 @@ def offset(k: int) -> int:
 
     The part of a concatenation starts where all before it end, a sum of as many lengths, each a minimum and
     a maximum where it is a slice's. LLVM's strength reduction of loops looks at all ways to write such a
-    sum, in each loop that copies a part: 40 parts took 9 s, now 1.
+    sum, in each loop that writes a part: of 100 parts machine code was made in 16.8 s, and is in 2.0.
     """
     return k
 

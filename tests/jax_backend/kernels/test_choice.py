@@ -244,6 +244,14 @@ def test_checkify_sees_a_check(x, transform):
     assert "x is to be positive" in error.get()
 
 
+def test_a_check_beside_what_jax_lowers_late(x):
+    """JAX 0.12 keeps a search as a primitive of its own while it traces, in what only checkify reads."""
+    with pytest.warns(UserWarning, match="x is to be positive"):
+        f = native([x], pt.searchsorted(x, positive(x)))
+        assert jax.jit(f)(X) == np.searchsorted(X, 30.0)
+    assert kernels(f, X) == 1
+
+
 def test_a_direct_call_raises_the_error_itself(x):
     f = native([x], positive(x), checks="raise")
     assert f(X) == 30.0
