@@ -202,7 +202,7 @@ def test_in_jax(name):
     np.testing.assert_allclose(moved, sum(x @ g for x, g in zip(AT, found, strict=True)))
 
 
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "state that is used twice"])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_in_native_code(name):
     y = PROGRAMS[name]
     value, found = jaxify([X, Y], y, loops="xla"), jaxify([X, Y], y, backend=NATIVE)
@@ -254,8 +254,46 @@ def test_what_nobody_reads_has_no_cotangent():
         jax.grad(jaxify(*program), argnums=1)(*AT)
 
 
-def test_a_gradient_whose_op_does_not_run_otherwise():
-    """The cost is linear: XLA drops the op itself, whose value nobody reads."""
-    f = jax.jit(jax.grad(jaxify([X], (Solver()(X) * [[1.0, 2.0, 3.0]]).sum())))
+@pytest.mark.parametrize("form", ["jax.grad", "loopax.grad", "pytensor.grad", "native pytensor.grad"])
+def test_a_gradient_whose_op_does_not_run_otherwise(form):
+    """The cost is linear: nobody reads the value of the op itself, so that it is dropped."""
+    cost = (Solver()(X) * [[1.0, 2.0, 3.0]]).sum()
+    f = {
+        "jax.grad": lambda: jax.jit(jax.grad(jaxify([X], cost))),
+        "loopax.grad": lambda: loopax.grad(jaxify([X], cost, backend=NATIVE)),
+        "pytensor.grad": lambda: jaxify([X], pytensor.grad(cost, X)),
+        "native pytensor.grad": lambda: jaxify([X], pytensor.grad(cost, X), backend=NATIVE),
+    }[form]()
     for x in (AT[0], AT[1], AT[0]):
         np.testing.assert_allclose(f(x), 2 * np.cos(x) * [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("backend", ["jax", NATIVE])
+def test_the_gradients_of_a_batch_of_ops_with_state(backend):
+    """Each row runs the op again: it has run for all rows before the first gradient."""
+    rows = pt.dmatrix("rows")
+    batch = vectorize_graph(Solver()(X), {X: rows})
+    slope = jaxify([rows], pytensor.grad((batch * batch).sum(), rows), backend=backend)
+    at = np.stack(AT)
+    for x in (at, 2 * at):
+        np.testing.assert_allclose(slope(x), 2 * np.sin(2 * x))
+
+
+def test_a_registered_conversion_is_taken():
+    """Also where the op and its gradient hold one another, as those that wrap JAX functions do."""
+    from pytensor.link.jax.dispatch import jax_funcify
+
+    class Slope(Cosine):
+        perform = None
+
+    class Wrapped(Sine):
+        def __init__(self):
+            self.slope = Slope()
+
+        def pullback(self, inputs, outputs, cotangents):
+            return [self.slope(inputs[0], cotangents[0])]
+
+    jax_funcify.register(Wrapped)(lambda op, **_: jax.numpy.sin)
+    jax_funcify.register(Slope)(lambda op, **_: lambda x, g: jax.numpy.cos(x) * g)
+    slope = jaxify([X], pytensor.grad(Wrapped()(X).sum(), X), on_missing="raise")
+    np.testing.assert_allclose(slope(AT[0]), np.cos(AT[0]))

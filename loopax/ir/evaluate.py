@@ -18,6 +18,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.ir.after_forward import perform
 from loopax.ir.compat import IfElse, LazyIfElse
 from loopax.ir.inner_graph_op import InnerGraphOp
 
@@ -93,7 +94,7 @@ def _outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
     given = [own(x) if i in destroyed else x for i, x in enumerate(inputs)]
     storage: list[list[Any]] = [[None] for _ in node.outputs]
     op.prepare_node(node, storage_map={}, compute_map={}, impl="py")
-    op.perform(node, given, storage)
+    perform(node, given, storage)
     return [
         # a ufunc on 0-d arrays gives a NumPy scalar, not the array that the type asks for
         v.type.filter(cell[0], allow_downcast=True)

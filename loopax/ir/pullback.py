@@ -12,6 +12,8 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 
+from loopax.ir.after_forward import run_after_forward
+
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
 
@@ -88,7 +90,8 @@ class PullbackRule:
                 wanted.append(x.type.filter_variable(found[k].astype(x.type.dtype)))
         replace = dict(zip(applied, outputs, strict=True))
         wanted = clone_replace(wanted, replace, rebuild_strict=False)
-        graph = FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=True)
+        graph = FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=False)
+        run_after_forward(graph, [applied[0].owner])
         if self.prepare is not None:
             self.prepare(graph)
         return graph.freeze(), unknown

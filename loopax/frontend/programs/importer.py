@@ -5,6 +5,7 @@
     OpFromGraph with its own pullback-> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
     LazyIfElse                       -> IfElse of the two inlined branches
+    gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
     DeepCopyOp                       -> its input (a pure program has no aliases)
 
 Inner graphs are imported before the graph they are in, so that one pass is enough.
@@ -26,6 +27,7 @@ from loopax.frontend.legacy_scan.batched_reads import batched_reads
 from loopax.frontend.legacy_scan.importer import import_scan
 from loopax.frontend.programs.accumulators import widen_accumulators
 from loopax.ir import Call, UnsupportedOpError
+from loopax.ir.after_forward import run_after_forward
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.named_axes import lower_names
@@ -63,6 +65,7 @@ class _Importer:
                 continue
             if new:
                 graph.replace_all(list(new.items()), import_missing=True, reason="import")
+        run_after_forward(graph)
         widen_accumulators(graph)
         without_dims(graph)
         return graph

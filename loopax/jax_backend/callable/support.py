@@ -12,6 +12,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.after_forward import AfterForward
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.jax_backend.samplers.registry import has_sampler
 from loopax.jax_backend.staging.callback import unsupported
@@ -46,7 +47,7 @@ def _converted(op: Any) -> bool:
         return _converted(op.core_op)
     if isinstance(op, Elemwise):
         return _has_scalar_function(op)
-    return has_conversion(op)
+    return has_conversion(op.op if isinstance(op, AfterForward) else op)
 
 
 def _has_scalar_function(op: Elemwise) -> bool:

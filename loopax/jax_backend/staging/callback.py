@@ -20,12 +20,13 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.after_forward import unwrapped
 from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.evaluate import apply
 from loopax.ir.pullback import PullbackRule, floats
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes
-from loopax.jax_backend.staging.shared_state import performed
 
 
 def unsupported(node: Apply) -> str:
@@ -33,7 +34,7 @@ def unsupported(node: Apply) -> str:
     why = ""
     if isinstance(node.op, RandomVariable):
         why = "; no sampler is registered with `pytensor.link.jax.dispatch.random.jax_sample_fn`"
-    return f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])}{why}"
+    return f"{node.op} (class {type(unwrapped(node).op).__name__}), for {describe(node.outputs[-1])}{why}"
 
 
 def refusal(lines: Sequence[str]) -> UnsupportedOpError:
@@ -63,7 +64,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
             stacklevel=2,
         )
     given = [jnp.asarray(x) for x in values]
-    perform = performed(site)
+    perform = partial(apply, node)
     shapes = output_shapes(site, values, perform)
 
     def on_host(*inputs: Any) -> tuple[Any, ...]:

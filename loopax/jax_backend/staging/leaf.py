@@ -19,6 +19,7 @@ from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.scalar.basic import ScalarConstant, ScalarType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.after_forward import unwrapped
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import has_conversion, leaf_rule
@@ -30,9 +31,10 @@ _MAX_CONSTANT = 4096  # elements of a static input that is worth a Constant
 @leaf_rule
 def convert_leaf(site: Site, *values: Any) -> Any:
     """The outputs of a node by PyTensor's conversion, or by a callback where there is none."""
-    if not has_conversion(site.op):
+    node = unwrapped(site.node)
+    if not has_conversion(node.op):
         return call_back(site, values)
-    node = with_constants(site.node, values)
+    node = with_constants(node, values)
     try:
         with warnings.catch_warnings():
             # "Split node does not have constant axis", "JAX ignores the `order` parameter": about

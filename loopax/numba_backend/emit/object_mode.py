@@ -21,6 +21,7 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
+from loopax.ir.after_forward import unwrapped
 from loopax.ir.errors import describe
 from loopax.ir.evaluate import apply
 from loopax.numba_backend.emit import opaque
@@ -48,7 +49,7 @@ def object_mode(site: Site, *values: Any) -> Any:
 
 
 def described(node: Apply) -> str:
-    return f"{node.op} (class {type(node.op).__name__}), for {describe(node.outputs[-1])}"
+    return f"{node.op} (class {type(unwrapped(node).op).__name__}), for {describe(node.outputs[-1])}"
 
 
 def _list(emit: Emitter, length: str, take: str, element: Any) -> Any:
