@@ -17,6 +17,7 @@ from tests.both_backends import NATIVE
 from tests.compare import FAST_COMPILE
 
 pytestmark = [
+    pytest.mark.one_stack,
     pytest.mark.filterwarnings("ignore:.*has no JAX conversion"),
     pytest.mark.filterwarnings("ignore:.*run as Python"),
 ]
@@ -254,7 +255,9 @@ def test_what_nobody_reads_has_no_cotangent():
         jax.grad(jaxify(*program), argnums=1)(*AT)
 
 
-@pytest.mark.parametrize("form", ["jax.grad", "loopax.grad", "pytensor.grad", "native pytensor.grad"])
+@pytest.mark.parametrize(
+    "form", ["jax.grad", "loopax.grad", "pytensor.grad", "native pytensor.grad"]
+)
 def test_a_gradient_whose_op_does_not_run_otherwise(form):
     """The cost is linear: nobody reads the value of the op itself, so that it is dropped."""
     cost = (Solver()(X) * [[1.0, 2.0, 3.0]]).sum()

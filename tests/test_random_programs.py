@@ -22,6 +22,8 @@ from tests.random_programs.routes import ROUTES
 from tests.random_programs.shrinking import shrunk
 from tests.random_programs.writing import program
 
+pytestmark = pytest.mark.one_stack
+
 QUICK = [name for name in ROUTES if name.endswith("as Python")]
 
 

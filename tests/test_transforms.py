@@ -30,6 +30,8 @@ from loopax.ir import check
 from tests.assorted_loops import PLAIN
 from tests.compare import FAST_COMPILE, loops
 
+pytestmark = pytest.mark.one_stack
+
 X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 x = pt.dvector("x")
 m = pt.dmatrix("m")

@@ -127,6 +127,8 @@ from loopax.jax_backend.staging import registry
 from loopax.jax_backend.staging.registry import converted_ops
 from tests.bare_loops import While
 
+pytestmark = pytest.mark.one_stack
+
 V, U, M, B = pt.dvector("v"), pt.dvector("u"), pt.dmatrix("m"), pt.vector("b", dtype="bool")
 A, N, K, INT8 = pt.dscalar("a"), pt.lscalar("n"), pt.lvector("k"), pt.bvector("i")
 F32 = pt.fvector("f")

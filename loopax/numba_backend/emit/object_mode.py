@@ -49,7 +49,9 @@ def object_mode(site: Site, *values: Any) -> Any:
 
 
 def described(node: Apply) -> str:
-    return f"{node.op} (class {type(unwrapped(node).op).__name__}), for {describe(node.outputs[-1])}"
+    return (
+        f"{node.op} (class {type(unwrapped(node).op).__name__}), for {describe(node.outputs[-1])}"
+    )
 
 
 def _list(emit: Emitter, length: str, take: str, element: Any) -> Any:
