@@ -67,3 +67,4 @@ def pytest_collection_finish():
     """What has been imported is not looked through for garbage again: a sixth of the time of the tests."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 50, 1000)
