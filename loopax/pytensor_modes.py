@@ -19,10 +19,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import pytensor
 from pytensor.compile.mode import (
     Mode,
     predefined_modes,
@@ -194,3 +195,17 @@ def register_with_pytensor() -> None:
             linker = BackendLinker(backend)
             register_linker(name.lower(), linker)
             register_mode(name, Mode(linker, _REWRITES))
+    # `register_mode` makes a name known to all but the configuration, which has a list of PyTensor's own.
+    setting: Any = vars(type(pytensor.config))["mode"]
+    if not isinstance(setting._apply, _ByName):
+        setting._apply = _ByName(setting._apply)
+
+
+class _ByName:
+    """What ``pytensor.config.mode`` takes: the names of our modes, and what it took before."""
+
+    def __init__(self, before: Callable[[Any], Any]) -> None:
+        self.before = before
+
+    def __call__(self, mode: Any) -> Any:
+        return mode if isinstance(mode, str) and mode in MODES else self.before(mode)

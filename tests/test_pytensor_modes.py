@@ -204,9 +204,14 @@ def test_the_modes_go_where_modes_go(mode):
     x = pt.dvector("x")
     assert x.sum().eval({x: X}, mode=mode) == 2.0
     assert pytensor.function([x], x.sum(), mode=get_mode(mode))(X) == 2.0
-    with pytensor.config.change_flags(mode=get_mode(mode)):
+    with pytensor.config.change_flags(mode=mode):
         f = pytensor.function([x], x.sum())
         assert f.maker.linker.backend == MODES[mode] and f(X) == 2.0
+    with (
+        pytest.raises(ValueError, match="Expected one of"),
+        pytensor.config.change_flags(mode=f"NO_{mode}"),
+    ):
+        pass
     # PyMC builds one like this; fast_run brings PyTensor's own rewrites.
     with_rewrites = Mode(get_mode(mode).linker, get_mode(mode).provided_optimizer)
     assert pytensor.function([x], x.sum(), mode=with_rewrites)(X) == 2.0
