@@ -111,12 +111,18 @@ def _wrapped(node: Apply, forward: Apply, places: Sequence[int]) -> Op:
     op: Any = node.op
     if not isinstance(op, Blockwise):
         return AfterForward(op, forward, places)
-    core: Any = op._create_dummy_core_node(node.inputs)
-    of_forward: Any = forward.op
-    if isinstance(of_forward, Blockwise):
-        forward = of_forward._create_dummy_core_node(forward.inputs)
-    wrapped = AfterForward(core.op, forward, places)
+    if isinstance(forward.op, Blockwise):
+        forward = _core_node(forward)
+    wrapped = AfterForward(op.core_op, forward, places)
     return Blockwise(wrapped, signature=op.signature, name=op.name)
+
+
+def _core_node(node: Apply) -> Apply:
+    """What a Blockwise applies to one row."""
+    op: Any = node.op
+    inputs: Any = node.inputs
+    core: Apply = op._create_dummy_core_node(inputs)
+    return core
 
 
 def _core(node: Apply) -> Any:

@@ -32,12 +32,12 @@ def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
     >>> evaluate(FunctionGraph([x], [x.sum()]), np.arange(4.0))
     [array(6.)]
     """
-    return _run(_evaluated, graph, *inputs)
+    return run_nodes(_evaluated, graph, *inputs)
 
 
 def perform_nodes(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
     """As `evaluate`, but each loop and branch in it runs compiled, as its ``perform`` does."""
-    return _run(apply, graph, *inputs)
+    return run_nodes(apply, graph, *inputs)
 
 
 def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
@@ -45,7 +45,7 @@ def apply(node: Apply, inputs: Sequence[Any]) -> list[Any]:
 
     ``inputs`` are left as they are, also where the op destroys them.
     """
-    return _outputs(apply, node, inputs)
+    return node_outputs(apply, node, inputs)
 
 
 def own(value: Any) -> Any:
@@ -59,7 +59,8 @@ def own(value: Any) -> Any:
 _OfNode = Callable[[Apply, Sequence[Any]], list[Any]]
 
 
-def _run(of_node: _OfNode, graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
+def run_nodes(of_node: _OfNode, graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
+    """The values of ``graph``'s outputs; ``of_node`` gives those of a node for its inputs."""
     env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
 
     def read(v: Variable) -> Any:
@@ -75,19 +76,19 @@ def _evaluated(node: Apply, inputs: Sequence[Any]) -> list[Any]:
     op = node.op
     if isinstance(op, InnerGraphOp):
         return op.run(inputs, *[partial(evaluate, body) for body in op.bodies])
-    return _outputs(_evaluated, node, inputs)
+    return node_outputs(_evaluated, node, inputs)
 
 
-def _outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+def node_outputs(of_node: _OfNode, node: Apply, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of a node of PyTensor's; ``of_node`` gives those of the nodes that it has inside."""
     op: Any = node.op
     if isinstance(op, IfElse):  # it has no perform: linkers treat it apart
         return list(inputs[1 : 1 + op.n_outs] if inputs[0] else inputs[1 + op.n_outs :])
     if isinstance(op, LazyIfElse):
         branch = op.true_branch if inputs[0] else op.false_branch
-        return _run(of_node, branch.fgraph, *inputs[1:])
+        return run_nodes(of_node, branch.fgraph, *inputs[1:])
     if isinstance(op, OpFromGraph):
-        return _run(of_node, op.fgraph, *inputs)
+        return run_nodes(of_node, op.fgraph, *inputs)
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp | OpFromGraph | IfElse):
         return _row_by_row(of_node, node, inputs)
     destroyed = {i for positions in op.destroy_map.values() for i in positions}

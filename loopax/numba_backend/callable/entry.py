@@ -38,6 +38,7 @@ def entry(
     whole: Callable[..., Any] | None = None,
     in_order: Callable[..., Any] | None = None,
     build: Callable[[Any], Any] = list,
+    explained: Callable[[Exception, Sequence[Any]], Exception] = lambda error, values: error,
 ) -> Callable[..., Any]:
     """A native program as a function of Python's values.
 
@@ -58,6 +59,8 @@ def entry(
         Of what was given by position, and by name: the values of the other inputs, in order.
     build
         Of all outputs, what is to be returned.
+    explained
+        Of an error of the native function and what it was called with, the error to raise.
     """
     names = [f"x{k}" for k in range(len(inputs))]
     given = names[: len(inputs) - len(cells) - count]
@@ -73,6 +76,7 @@ def entry(
         "asarray": np.asarray,
         "missing": _missing,
         "build": build,
+        "explained": explained,
         "kept": kept,
         "whole": whole,
     }
@@ -108,6 +112,8 @@ def entry(
         source.line("changing()")
         source.line("function = find(lengths)")
         source.line(f"{to}function({', '.join(names)})")
+    with source.block("except (ValueError, IndexError) as error:"):
+        source.line(f"raise explained(error, ({''.join(f'{x}, ' for x in names)})) from None")
     results = [_result(namespace, y, t) for y, t in zip(found, outputs, strict=True)]
     source.line(f"return {_structure(build, results)}")
     exec(compile(str(source), "<call of a native program>", "exec"), namespace)

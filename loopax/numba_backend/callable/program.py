@@ -16,6 +16,7 @@ from pytensor.tensor.type_other import NoneTypeT
 from pytensor.typed_list import TypedListType
 
 from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.first_failure import first_failure
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend import rules
@@ -52,11 +53,23 @@ class NativeProgram:
         self.outputs = [v.type for v in graph.outputs]
         self.variants = variants
         self.by_python = self.variants.by_python  # ops that nothing native is known for
+        self._graph = graph
         self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
     def entry(self, whats: Sequence[str], **options: Any) -> Any:
         """The program as a function of Python's values; ``whats`` says what they are. See `entry`."""
-        return entry(self.variants, self.inputs, self.outputs, whats, **options)
+        return entry(
+            self.variants, self.inputs, self.outputs, whats, explained=self._explained, **options
+        )
+
+    def _explained(self, error: Exception, values: Sequence[Any]) -> Exception:
+        """An error of a few words in native code, with the op that fails and what it is given."""
+        plain = all(isinstance(t, DenseTensorType | ScalarType) for t in self.inputs)
+        if type(error) not in (ValueError, IndexError) or not plain:
+            return error
+        given = [t.filter(x, allow_downcast=True) for t, x in zip(self.inputs, values, strict=True)]
+        said = first_failure(self._graph, given)
+        return error if said is None else type(error)(f"{error}: {said}.")
 
     @property
     def source(self) -> str:

@@ -1,0 +1,83 @@
+"""Which node of a program fails, for the text of an error: native code names none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.raise_op import CheckAndRaise
+
+from loopax.ir.errors import describe
+from loopax.ir.evaluate import node_outputs, run_nodes
+from loopax.ir.inner_graph_op import InnerGraphOp
+
+_ELEMENTS = 10_000  # so many take as long as a node of a few
+
+
+class _Failure(Exception):
+    def __init__(self, node: Apply, inputs: Sequence[Any], cause: Exception) -> None:
+        super().__init__(node, inputs, cause)
+        self.node, self.inputs, self.cause = node, inputs, cause
+
+
+class _TooLong(Exception):
+    pass
+
+
+def first_failure(
+    graph: AbstractFunctionGraph, inputs: Sequence[Any], at_most: int = 20_000
+) -> str | None:
+    """What is said of the first node that raises, in ``graph`` or a body of it, where `evaluate` runs it.
+
+    None where no node raises, or none of the first ``at_most`` (a large array counts as several), or it is
+    a check, which has a message of its own.
+
+    >>> import pytensor.tensor as pt
+    >>> from pytensor.graph.fg import FunctionGraph
+    >>> x, y = pt.dvectors("x", "y")
+    >>> graph = FunctionGraph([x, y], [x[y.argmax()]], clone=False)
+    >>> first_failure(graph, [np.zeros(2), np.arange(4.0)]).split("; ")[1].split(", for")[0]
+    "Subtensor{i} was given 'x' of shape (2,), an output of ScalarFromTensor with the value 3"
+    """
+    left = at_most
+
+    def run_node(node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise _TooLong
+        op = node.op
+        try:
+            if isinstance(op, InnerGraphOp):
+                return op.run(inputs, *[partial(run_nodes, run_node, body) for body in op.bodies])
+            outs = node_outputs(run_node, node, inputs)
+        except (_Failure, _TooLong):
+            raise
+        except Exception as error:  # an op of somebody else's may raise anything
+            raise _Failure(node, inputs, error) from error
+        left -= sum(np.size(x) for x in outs) // _ELEMENTS
+        return outs
+
+    try:
+        run_nodes(run_node, graph, *inputs)
+    except _Failure as failure:
+        node, cause = failure.node, str(failure.cause).partition("\n")[0].strip()
+        if isinstance(node.op, CheckAndRaise):  # its message is all that there is to say
+            return None
+        pairs = zip(node.inputs, failure.inputs, strict=True)
+        given = ", ".join(_given(v, x) for v, x in pairs if not isinstance(v, Constant))
+        return f"{cause}; {node.op} was given {given}, for {describe(node.outputs[0])}"
+    except _TooLong:
+        pass
+    return None
+
+
+def _given(v: Any, x: Any) -> str:
+    what = f"'{v.name}'" if v.name else f"an output of {v.owner.op}" if v.owner else "a variable"
+    if np.ndim(x) == 0 and isinstance(x, np.ndarray | np.generic | int | float):
+        return f"{what} with the value {x}"
+    return f"{what} of shape {np.shape(x)}" if isinstance(x, np.ndarray) else what
