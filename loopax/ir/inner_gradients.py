@@ -11,7 +11,6 @@ from pytensor.gradient import (
     DisconnectedType,
     disconnected_type,
     grad_not_implemented,
-    pushforward,
 )
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
@@ -95,13 +94,7 @@ def push_forward(
     except (NotImplementedError, ValueError, TypeError):
         # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same,
         # TypeError what Elemwise does with a derivative that nobody knows.
-        found = pushforward(
-            [outputs[k].copy() for k in wanted],  # it looks for the node that made it
-            [*moving],
-            [*moving.values()],
-            disconnected_outputs="ignore",
-            return_disconnected="none",
-        )
+        found = _pulled_back_twice(moving, [outputs[k] for k in wanted])
     for k, t in zip(wanted, found, strict=True):
         result[k] = _as(outputs[k], t)
     return result
@@ -127,6 +120,29 @@ def _node_by_node(moving: dict[Any, Any], outputs: Sequence[Any]) -> list[Any]:
         made = op.pushforward(node.inputs, node.outputs, given)
         found.update((y, t) for y, t in zip(node.outputs, made, strict=True) if is_connected(t))
     return [found.get(v) for v in outputs]
+
+
+def _pulled_back_twice(moving: dict[Any, Any], outputs: Sequence[Any]) -> Any:
+    """The tangents of ``outputs`` by the pullback of their pullback, None where none arrives.
+
+    As PyTensor's `pushforward`, but that here each cotangent of an input is a copy: where that of one
+    feeds that of another, as for ``y - (M @ m)[0]`` and ``m``, PyTensor takes the tangent it is told for
+    all there is (3.0.7, 3.3.7), and loses what comes through the other.
+    """
+    cotangents = [v.zeros_like() for v in outputs]
+    arrived: Any = pytensor.grad(
+        None,
+        [*moving],
+        known_grads={out.copy(): g for out, g in zip(outputs, cotangents, strict=True)},
+        disconnected_inputs="ignore",
+    )
+    return pytensor.grad(
+        None,
+        cotangents,
+        known_grads={g.copy(): t for g, t in zip(arrived, moving.values(), strict=True)},
+        disconnected_inputs="ignore",
+        return_disconnected="none",
+    )
 
 
 def through(

@@ -42,6 +42,7 @@ STEPS = {
     "sorted": lambda c, r: pt.sort(c * a) - c[::-1],
     "solved": lambda c, r: pt.linalg.solve(pt.eye(2) + pt.outer(c, c), c * a + r),
     "summed": lambda c, r: pt.cumsum(pt.sin(c * a)) + r,
+    "a cotangent that feeds another": lambda c, r: (r - (a * np.eye(2)[::-1] @ c)[0]) * np.ones(2),
     "a loop": lambda c, r: pt.stack(
         [scan(lambda d, _: (d * r, None), c[1], length=2)[0], c[0] * a]
     ),

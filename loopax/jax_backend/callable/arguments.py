@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
+from jaxlib.xla_client import ArrayImpl
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.calling.arguments import Arguments
@@ -14,7 +14,9 @@ from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import TARGET, accept
 from loopax.jax_backend.values.x64 import narrowed
 
-_ARRAY = type(jnp.zeros(()))
+# The class of JAX's concrete arrays. It is not that of an array made here: a first array starts XLA, and an
+# import must leave `jax.distributed.initialize`, `jax.config` and forks to the program that it is part of.
+_ARRAY = ArrayImpl
 
 
 class JaxArguments(Arguments):
