@@ -173,7 +173,8 @@ class Emitter(Storage):
 
     def constant_array(self, data: np.ndarray) -> Array:
         """An array that is a global of the function."""
-        return Array(self.bind(np.ascontiguousarray(data), "const"), data.shape, str(data.dtype))
+        name = self.bind(np.ascontiguousarray(data), "const")
+        return Array(name, data.shape, str(data.dtype), compact=True)
 
     def constant_data(self, value: Value) -> np.ndarray | None:
         """What is in the array ``value``, where that is known now."""

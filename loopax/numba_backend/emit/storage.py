@@ -11,7 +11,17 @@ import numpy as np
 
 from loopax.numba_backend.emit.literals import dtype_name, joined
 from loopax.numba_backend.emit.source import Slot, Source, tuple_of
-from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
+from loopax.numba_backend.emit.values import (
+    Array,
+    At,
+    Dim,
+    Index,
+    Position,
+    Small,
+    Value,
+    Virtual,
+    is_static,
+)
 from loopax.numba_backend.emit.writer import Writer
 
 
@@ -24,6 +34,7 @@ class Counted:
     block: int
 
 
+_SHORT = 64  # up to so many elements of a row, rows are not looped over
 LONGEST = 8  # an axis of more elements is looped over
 
 
@@ -79,6 +90,44 @@ class Storage(Writer):
                     stack.callback(self.nest.pop)
             yield [[*head, *tail] for tail in tails]
 
+    @contextmanager
+    def loop_over_positions(self, shape: Sequence[Dim]) -> Iterator[Position]:
+        """One loop over all elements of arrays of this shape that lie in memory in C order."""
+        index, n = self.source.fresh("i"), self.product(shape)
+        self.scopes.define([index])
+        self._count(n)
+        before = self.source.slot()
+        with self.block(f"for {index} in range({n}):"):
+            self.nest.append(Counted(index, before, len(self.scopes.blocks) - 1))
+            yield Position(index)
+            self.nest.pop()
+
+    def coalesces(self, value: Value) -> bool:
+        """Whether an element of ``value`` can be read at a `Position`."""
+        if isinstance(value, Virtual):
+            return value.coalesces
+        return isinstance(value, Array) and value.compact
+
+    def is_coalesced(self, value: Value) -> bool:
+        """Whether one loop over all of ``value`` is faster than one for each axis.
+
+        For each row of a few elements a vectorized loop begins anew and looks whether memory overlaps:
+        300 x 12 elements of a few arrays take 5.7 us in two loops and 2.3 in one.
+        """
+        shape = value.shape
+        if len(shape) < 2 or not self.coalesces(value) or self.is_small(shape):
+            return False
+        last = shape[-1]
+        return isinstance(last, int) and 1 < last <= _SHORT
+
+    def product(self, shape: Sequence[Dim]) -> Dim:
+        """The number of elements of an array."""
+        known = int(np.prod([n for n in shape if isinstance(n, int)], dtype=int))
+        names = [n for n in shape if isinstance(n, str)]
+        if not names or known == 0:
+            return known
+        return self.number(" * ".join(names + [str(known)] * (known != 1)), "n")
+
     @property
     def is_in_elements(self) -> bool:
         """Whether what is written now runs for each element of a loop over axes, in no branch or step."""
@@ -112,10 +161,12 @@ class Storage(Writer):
             self.scopes.blocks[loop.block - 1].known[expression] = name
         return name
 
-    def read(self, value: Value, at: Sequence[Index]) -> str:
+    def read(self, value: Value, at: At) -> str:
         """The element at an index, as a name or a literal."""
         if isinstance(value, Virtual):
             return value.at(at)
+        if isinstance(at, Position):
+            return self.temp(f"{self._in_line(value)}[{at.index}]")
         if isinstance(value, Array):
             element = f"{value.name}[{joined(at)}]"
             # LLVM would read it at each step: it cannot know that another array is written to.
@@ -127,6 +178,18 @@ class Storage(Writer):
         if not is_static(at):  # a rule that reads many asks for `indexable` before its loop
             return self.read(self.dense(value), at)
         return value.elements[tuple(at)]
+
+    def _in_line(self, value: Any) -> str:
+        """The array ``value`` with one axis: a view, made in front of the innermost loop.
+
+        Anew for each loop: what is a state's may be another array behind a step.
+        """
+        expression, loop = f"in_line({value.name})", self.nest[-1]
+        known = self.scopes.blocks[loop.block].known
+        if expression not in known:
+            known[expression] = self.local("line")
+            loop.before.line(f"{known[expression]} = {expression}")
+        return known[expression]
 
     def scalar(self, value: Value) -> str:
         """The one element of a scalar."""
@@ -179,6 +242,12 @@ class Storage(Writer):
         if isinstance(value, Small):
             for at in np.ndindex(*value.elements.shape):
                 self.line(f"{name}[{joined(at)}] = {value.elements[at]}")
+            return
+        if self.is_coalesced(value):
+            whole = Array(name, value.shape, value.dtype, compact=True)
+            with self.loop_over_positions(value.shape) as position:
+                element = self.read(value, position)
+                self.line(f"{self._in_line(whole)}[{position.index}] = {element}")
             return
         with self.loops(value.shape) as outer:
             for at in outer:

@@ -18,6 +18,16 @@ Index = int | str
 
 
 @dataclass(frozen=True)
+class Position:
+    """The index of an element in C order: one loop over all elements in the place of one for each axis."""
+
+    index: str
+
+
+At = Sequence[Index] | Position
+
+
+@dataclass(frozen=True)
 class Small:
     """A scalar, or a small array of static shape: one local (or literal) for each element.
 
@@ -58,12 +68,12 @@ class Virtual:
     array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
     literal that all elements are, where that is known. ``light`` says that computing an element again costs
     about what reading it from memory would. ``cost`` is how many cycles an element takes, where computing
-    one raises nothing.
+    one raises nothing. ``coalesces`` says that ``at`` takes a `Position`, too.
     """
 
     shape: tuple[Dim, ...]
     dtype: str
-    at: Callable[[Sequence[Index]], str] = field(repr=False)
+    at: Callable[[Any], str] = field(repr=False)
     cheap: bool = True
     empty: bool = False
     view: str | None = None
@@ -71,6 +81,7 @@ class Virtual:
     element: str | None = None
     light: bool = False
     cost: float | None = None
+    coalesces: bool = False
 
 
 @dataclass(frozen=True)

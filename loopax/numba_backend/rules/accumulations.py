@@ -13,7 +13,6 @@ from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.literals import dtype_name, joined
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Index, Value, Virtual, shared
-from loopax.numba_backend.rules.reshaping import product
 
 
 @rule(CumOp)
@@ -51,7 +50,7 @@ def argmax(site: Site, x: Value) -> Any:
     axes = list(range(ndim)) if site.op.axis is None else sorted(a % ndim for a in site.op.axis)
     kept = [k for k in range(ndim) if k not in axes]
     lengths = [x.shape[k] for k in axes]
-    emit.check(f"not_empty({product(emit, lengths)})")
+    emit.check(f"not_empty({emit.product(lengths)})")
     x = emit.indexable(x)
     floats = x.dtype in ("float32", "float64")
 

@@ -18,45 +18,31 @@ from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
 
 
-def product(emit: Emitter, dims: Sequence[Dim]) -> Dim:
-    """The number of elements of an array of this shape."""
-    known = 1
-    names = []
-    for n in dims:
-        if isinstance(n, int):
-            known *= n
-        else:
-            names.append(n)
-    if not names or known == 0:
-        return known
-    return emit.number(" * ".join(names + [str(known)] * (known != 1)), "n")
-
-
 @rule(Reshape)
 def reshape(site: Site, x: Value, dims: Value) -> Any:
     emit = site.emit
     wanted = [as_dim(emit.read(dims, [k])) for k in range(site.out.type.ndim)]
     declared = site.out.type.shape
     wanted = [w if d is None else d for w, d in zip(wanted, declared, strict=True)]
-    return _reshaped(site, x, _completed(emit, wanted, product(emit, x.shape)))
+    return _reshaped(site, x, _completed(emit, wanted, emit.product(x.shape)))
 
 
 def _completed(emit: Emitter, wanted: list[Dim], total: Dim) -> list[Dim]:
     """The shape, where one length may be -1 for what is left, and checked."""
     if is_static(wanted) and isinstance(total, int):
-        rest = product(emit, [n for n in wanted if n != -1])
+        rest = emit.product([n for n in wanted if n != -1])
         assert isinstance(rest, int)
         found: list[Dim] = [total // max(rest, 1) if n == -1 else n for n in wanted]
-        if product(emit, found) != total or wanted.count(-1) > 1 or (rest == 0 and -1 in wanted):
+        if emit.product(found) != total or wanted.count(-1) > 1 or (rest == 0 and -1 in wanted):
             emit.line('raise ValueError("cannot reshape array: its size is another one")')
         return found
     if all(n != -1 for n in wanted if isinstance(n, int)) and is_static(wanted):
-        emit.check(f"same_size({total}, {product(emit, wanted)})")
+        emit.check(f"same_size({total}, {emit.product(wanted)})")
         return wanted
     if wanted.count(-1) == 1 and all(not isinstance(n, str) or n != "-1" for n in wanted):
         known = [n for n in wanted if n != -1]
         if is_static(known):
-            rest = product(emit, known)
+            rest = emit.product(known)
             left = emit.temp(f"left_over({total}, {rest})", "n")
             return [left if n == -1 else n for n in wanted]
     # Any of the lengths may turn out to be -1.
@@ -66,7 +52,7 @@ def _completed(emit: Emitter, wanted: list[Dim], total: Dim) -> list[Dim]:
 
 def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
     emit = site.emit
-    if isinstance(x, Small) and emit.is_small(shape) and x.elements.size == product(emit, shape):
+    if isinstance(x, Small) and emit.is_small(shape) and x.elements.size == emit.product(shape):
         return Small(x.elements.reshape(shape), x.dtype)
     x = emit.indexable(x)
     first, last = _common(emit, x.shape, shape)
@@ -145,7 +131,7 @@ def _unraveled(emit: Emitter, position: Index, dims: Sequence[Dim]) -> list[Inde
 @rule(JoinDims)
 def join_dims(site: Site, x: Value) -> Any:
     start, n = site.op.start_axis, site.op.n_axes
-    whole = product(site.emit, x.shape[start : start + n])
+    whole = site.emit.product(x.shape[start : start + n])
     return _reshaped(site, x, [*x.shape[:start], whole, *x.shape[start + n :]])
 
 

@@ -17,6 +17,7 @@ from loopax.numba_backend.runtime import (
     ordering,
     products,
     sums,
+    views,
 )
 from loopax.numba_backend.runtime.compiling import njit_inner
 
@@ -234,6 +235,7 @@ FUNCTIONS = (
     | products.FUNCTIONS
     | sums.FUNCTIONS
     | elementary.FUNCTIONS
+    | views.FUNCTIONS
     | {
         f.__name__: f
         for f in (
