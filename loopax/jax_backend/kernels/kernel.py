@@ -15,7 +15,6 @@ from typing import Any
 import jax
 from pytensor.graph.basic import Variable
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.extra_ops import CumOp
 
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.inner_gradients import is_float
@@ -113,15 +112,8 @@ class Kernel:
 
     @cached_property
     def is_differentiated_by_jax(self) -> bool:
-        """Whether PyTensor's derivatives are not those that are meant.
-
-        By that of a complex number it means its conjugate; that of ``cumprod`` divides by an element that
-        may be 0.
-        """
-        ops: Any = [node.op for node in nodes_within(self.inputs, self.outputs)]
-        return any(
-            v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs)
-        ) or any(isinstance(op, CumOp) and op.mode == "mul" for op in ops)
+        """Whether PyTensor means another derivative: of a complex number, its conjugate."""
+        return any(v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs))
 
     @cached_property
     def is_checkable(self) -> bool:

@@ -79,7 +79,7 @@ def _cumulated(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | No
     axis = _one_axis(node)
     if axis is None:
         return None
-    return RowWise(lambda inputs, n: [CumOp(axis=axis + 1, mode=op.mode)(*inputs)])
+    return RowWise(lambda inputs, n: [type(op)(axis=axis + 1, mode=op.mode)(*inputs)])
 
 
 @rule(Argmax)
