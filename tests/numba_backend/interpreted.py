@@ -55,21 +55,22 @@ def _from_python(f: Any) -> Any:
     code, known = function.__code__, function.__globals__
     used = [known.get(name) for name in code.co_names]
     used += [cell.cell_contents for cell in function.__closure__ or ()]
-    return _compiled(function) if any(map(_is_native_only, used)) else _of_arrays(function)
+    return _compiled(f, function) if any(map(_is_native_only, used)) else _of_arrays(function)
 
 
-_OF_SCIPY: dict[Any, Any] = {}
+_COMPILED: dict[Any, Any] = {}
 
 
-def _compiled(function: Any) -> Any:
-    """``function`` compiled. PyTensor writes one for each use of a function of SciPy's: all alike."""
+def _compiled(f: Any, function: Any) -> Any:
+    """``f`` with an entry for Python. PyTensor writes one for each use of SciPy's functions: all alike."""
     code, known = function.__code__, function.__globals__
     name = known.get("unique_func_name")
-    if name is None:
-        return njit(function)
     dtypes = [(k, v) for k, v in known.items() if isinstance(v, np.dtype)]
-    key = (name, code.co_code, code.co_consts, tuple(sorted(dtypes, key=str)))
-    return _OF_SCIPY.setdefault(key, njit(function))
+    alike = (name, code.co_code, code.co_consts, tuple(sorted(dtypes, key=str)))
+    key = alike if name else function
+    if key not in _COMPILED:
+        _COMPILED[key] = njit(error_model=f.targetoptions.get("error_model", "python"))(function)
+    return _COMPILED[key]
 
 
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

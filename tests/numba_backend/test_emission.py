@@ -211,17 +211,17 @@ def test_a_row_is_looked_up_once_for_its_elements():
 
 def test_of_a_switch_only_the_branch_that_is_needed_is_computed_where_that_pays():
     x, m = pt.dvector("x"), pt.vector("m", dtype="bool")
-    text = source([x, m], [pt.switch(m, pt.gammaln(x), pt.gammaln(-x)).sum()])
+    text = source([x, m], [pt.switch(m, pt.tan(pt.arcsin(x)), pt.arctan(pt.tan(x))).sum()])
     head, condition, rest = text.partition("if t0:\n")
-    assert condition and "gamma" not in head and "else:\n" in rest
-    vector_code = pt.switch(m, pt.softplus(x), pt.softplus(-x))
+    assert condition and "tan" not in head and "else:\n" in rest
+    vector_code = pt.switch(m, pt.gammaln(x), pt.gammaln(-x))
     for cheap in (pt.switch(m, x + 1, -x), pt.switch(m, pt.exp(x), 0.0), vector_code):
         assert "if t0:\n" not in source([x, m], [cheap.sum()])
 
 
 def test_a_branch_of_a_switch_that_may_raise_is_always_computed():
     x, m, k = pt.dvector("x"), pt.vector("m", dtype="bool"), pt.lvector("k")
-    text = source([x, m, k], [pt.switch(m, pt.gammaln(x[k]), pt.gammaln(-x)).sum()])
+    text = source([x, m, k], [pt.switch(m, pt.tan(pt.arcsin(x[k])), pt.arctan(pt.tan(x))).sum()])
     assert "index(" in text and "if t0:\n" not in text
 
 

@@ -16,11 +16,22 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
 from pytensor.link.numba.dispatch.basic import numba_funcify_and_cache_key
-from pytensor.scalar.math import Erf, Erfc, GammaLn, Log1mexp, Sigmoid, Softplus
+from pytensor.scalar.math import (
+    Erf,
+    Erfc,
+    Erfcx,
+    GammaLn,
+    Log1mexp,
+    Psi,
+    Sigmoid,
+    Softplus,
+    TriGamma,
+)
 
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.literals import dtype_name, literal
 from loopax.numba_backend.emit.schedule import cycles, folded, ready
+from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
 
 # {0}, {1}, ... are the operands, in the dtype of the result; {T} makes a number of that dtype.
 _FLOATS = {
@@ -61,22 +72,35 @@ _FLOATS = {
     Erf: "math.erf({0})",
     Erfc: "math.erfc({0})",
     GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
+    TriGamma: "{T}(tri_gamma(np.float64({0})))",  # PyTensor's is Python
     ps.IntDiv: "floor_divide({0}, {1})",
     ps.Mod: "remainder({0}, {1})",
     ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
 }
-# Of float64 in a loop over elements: `runtime/elementary.py`, which LLVM vectorizes there. In a step of a
+# In a loop over elements: `runtime/vector_functions`, which LLVM vectorizes there. In a step of a
 # recurrence the C library's take less time until the result is there (GARCH: 18 us, and 25 with these).
 VECTORIZED = {
-    ps.Exp: "exp({0})",
-    ps.Expm1: "expm1({0})",
-    ps.Log: "log({0})",
-    ps.Log1p: "log1p({0})",
-    ps.Tanh: "tanh({0})",
-    Sigmoid: "sigmoid({0})",
-    Softplus: "softplus({0})",
-    Log1mexp: "log1mexp({0})",
+    ps.Exp: "exp",
+    ps.Expm1: "expm1",
+    ps.Log: "log",
+    ps.Log1p: "log1p",
+    ps.Tanh: "tanh",
+    Sigmoid: "sigmoid",
+    Softplus: "softplus",
+    Log1mexp: "log1mexp",
+    GammaLn: "gammaln",
+    Psi: "psi",
+    TriGamma: "tri_gamma",
 }
+if HAS_FUSED:
+    VECTORIZED |= {
+        ps.Sin: "sin",
+        ps.Cos: "cos",
+        ps.Pow: "power",
+        Erf: "erf",
+        Erfc: "erfc",
+        Erfcx: "erfcx",
+    }
 _NUMBERS = {
     ps.Add: "{all: + }",
     ps.Mul: "{all: * }",
@@ -223,8 +247,16 @@ def _expression(
     if kind in _COMPARISONS:
         return _filled(_BOOLS[kind], operands) if kind in _BOOLS else None
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
+    if kind is ps.Pow and (product := _product_for_power(*operands, out)):
+        return product
+    if in_elements and out in _REAL and kind in VECTORIZED:
+        if out == "float64":
+            return f"{VECTORIZED[kind]}({', '.join(operands)})"
+        # What float64 makes of it, which is right to the last place of float32.
+        wide = [cast(x, out, "float64") for x in operands]
+        return f"{dtype_name(out)}({VECTORIZED[kind]}({', '.join(wide)}))"
     if kind is ps.Pow:
-        return _power(*operands, out)
+        return _filled("{0} ** {1}" if out in _REAL else "int_power({0}, {1})", operands)
     if kind is _ANGLE:
         if out not in _REAL or kinds & _REAL:
             return None
@@ -232,7 +264,7 @@ def _expression(
     if out == "bool":
         table = _BOOLS
     elif out in _REAL:
-        table = {**_NUMBERS, **_FLOATS, **(VECTORIZED if in_elements and out == "float64" else {})}
+        table = {**_NUMBERS, **_FLOATS}
     else:
         table = {**_NUMBERS, **_INTS, **(_UNSIGNED if out.startswith("u") else _SIGNED)}
         if kind in _ROUNDINGS:
@@ -266,12 +298,12 @@ def _filled(template: str, operands: Sequence[str], out: str = "float64") -> str
 _INTEGRAL = re.compile(r"(?:np\.\w+|\()*(-?\d+)(?:\.0)?\)*")
 
 
-def _power(base: str, exponent: str, out: str) -> str | None:
+def _product_for_power(base: str, exponent: str, out: str) -> str | None:
     """Small integral powers as products, which are what a compiler makes of them too."""
     found = _INTEGRAL.fullmatch(exponent)
     n = int(found[1]) if found else 0
     if not 1 <= abs(n) <= 4 or (n < 0 and out not in _REAL):
-        return f"{base} ** {exponent}" if out in _REAL else f"int_power({base}, {exponent})"
+        return None
     product = " * ".join([base] * abs(n)) if n != 4 else f"({base} * {base}) * ({base} * {base})"
     return product if n > 0 else f"{'' if out == 'float64' else dtype_name(out)}(1.0) / ({product})"
 

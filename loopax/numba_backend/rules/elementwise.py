@@ -113,15 +113,15 @@ _BRANCH = 40  # cycles that must be saved, or may be, for each that is predicted
 def _is_worth_a_branch(costs: Sequence[float | None]) -> bool:
     """Whether computing only one of the branches of a switch is faster than to choose between both.
 
-    Where a branch calls a function, the loop is no vector code in any case: of ``gammaln(x)`` for one
-    value of a mask and ``gammaln(1 - x)`` for the other, one takes half the time of both.
+    Where a branch calls a function of the C library, the loop is no vector code in any case, and one of two
+    takes half the time of both.
     """
     return None not in costs and sum(costs) >= _BRANCH  # type: ignore[arg-type]
 
 
 def _cycles(op: Any, dtype: str) -> float:
     """Of one element: what LLVM vectorizes takes a quarter of the time."""
-    return cycles(op) / (4 if dtype == "float64" and type(op) in VECTORIZED else 1)
+    return cycles(op) / (4 if dtype in ("float32", "float64") and type(op) in VECTORIZED else 1)
 
 
 def _cost(v: Value) -> float | None:

@@ -12,11 +12,11 @@ from numba.extending import lower_builtin, overload, type_callable
 
 from loopax.numba_backend.runtime import (
     division,
-    elementary,
     linalg,
     ordering,
     products,
     sums,
+    vector_functions,
     views,
 )
 from loopax.numba_backend.runtime.compiling import njit_inner
@@ -234,7 +234,7 @@ FUNCTIONS = (
     | ordering.FUNCTIONS
     | products.FUNCTIONS
     | sums.FUNCTIONS
-    | elementary.FUNCTIONS
+    | vector_functions.FUNCTIONS
     | views.FUNCTIONS
     | {
         f.__name__: f
