@@ -28,20 +28,26 @@ _CALL = 400.0  # native: to be called, its results allocated and copied
 _MARGIN = 1.4
 _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
 
-# An element of a simple operation, of a root or quotient, of exp and its kin, of other functions; a
-# multiplication of a product. XLA has vector code for all of them, which it uses from some elements on;
-# native code for exp and its kin.
+# An element of a simple operation, of a root or quotient, of exp and its kin, of sines, of powers and error
+# functions, of gamma functions, of other functions; a multiplication of a product. From some elements on
+# XLA uses vector code, but for sines and what follows them; native code has it for all but "function".
 _VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "function": 3.0, "product": 0.15}
+_VECTOR |= {"sine": 10.0, "power": 15.0, "gamma": 40.0}
 _SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "function": 6.0, "product": 0.3}
-_NATIVE = {**_SCALAR, "exp": 1.5}  # where there are many elements
+_SCALAR |= {"sine": 10.0, "power": 12.0, "gamma": 10.0}
+_NATIVE = {**_SCALAR, "exp": 1.5, "sine": 3.5, "power": 4.0, "gamma": 5.0}  # of many elements
 _WIDE = 8  # elements
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
 _EXPONENTIALS = {"exp", "expm1", "log", "log1p", "tanh", "logistic"}
 _FUNCTIONS = {
-    *("exp2", "sin", "cos", "tan", "pow"),
+    *("exp2", "tan", "erf_inv"),
     *("sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"),
-    *("erf", "erfc", "erf_inv", "lgamma", "digamma"),
+}
+_SPECIAL = {
+    **dict.fromkeys(("sin", "cos"), "sine"),
+    **dict.fromkeys(("pow", "erf", "erfc"), "power"),
+    **dict.fromkeys(("lgamma", "digamma"), "gamma"),
 }
 # Multiplications for each of n^3, n the length of an axis (m n min(m, n) of a matrix that is not square).
 _FACTORIZATIONS = {
@@ -66,11 +72,13 @@ _FUSED = {
     *_ROOTS,
     *_EXPONENTIALS,
     *_FUNCTIONS,
+    *_SPECIAL,
 }
 _KINDS = {
     **dict.fromkeys(_ROOTS, "root"),
     **dict.fromkeys(_EXPONENTIALS, "exp"),
     **dict.fromkeys(_FUNCTIONS, "function"),
+    **_SPECIAL,
 }
 
 
