@@ -22,7 +22,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadscope
 READY  = $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL = help
-.PHONY: help setup demo test test-all docs-check lint format bench clean
+.PHONY: help setup demo test test-all docs gallery docs-check lint format bench build clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -40,6 +40,16 @@ test-all: $(READY) ## all tests, and those of values once more with loops as nat
 	$(PYTEST) $(ARGS)
 	LOOPAX_LOOPS=native $(PYTEST) -m "not slow" $(VALUES) $(ARGS)
 
+# Pictures and times are those that `make gallery` has kept. On Python 3.11 what needs PyMC is left out.
+docs: $(VENV)/.installed-docs ## run every example and code block, and build the documentation into out/site
+	$(PY) -m examples.gallery --check
+	$(PY) -m pytest -q tests/test_documents.py
+	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "Open out/site/index.html"
+
+gallery: $(VENV)/.installed-docs ## the pictures and times that come with the code, made anew on this machine
+	$(PY) -m examples.gallery --to docs/gallery $(ARGS)
+
 docs-check: $(READY) ## run every code block of README.md and docs/
 	$(PYTEST) tests/test_documents.py $(ARGS)
 
@@ -54,6 +64,9 @@ format: $(VENV)/.installed-lint ## put the code into the form that lint asks for
 
 bench: $(VENV)/.installed-bench ## loopax beside hand-written JAX, Numba and PyTensor's own modes
 	$(PY) -m benchmarks $(ARGS)
+
+build: $(VENV)/.installed-build ## a wheel and an sdist in dist/
+	$(PY) -m build
 
 clean: ## remove caches, builds and pictures; the environments stay
 	rm -rf build dist out *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

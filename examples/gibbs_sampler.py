@@ -36,12 +36,8 @@ SHAPE, RATE = 2.0, 30_000.0  # of the precision, whose mean is then 1 / (122 * 1
 CHAINS, BURN_IN, SWEEPS = 1000, 30, 70
 
 
-def build():
-    """One sweep, `ctx, draws = sweep.apply(ctx, flow)`, with flow (n,) in 1e8 m3.
-
-    The context has `level` (2,), `precision` (), `year` () and the generator `rng`; `draws` is a
-    dict of what the sweep drew of the first three.
-    """
+def graph():
+    """One sweep in PyTensor: its input, flow (n,) in 1e8 m3; what it draws, by name; and the updates."""
     flow = pt.dvector("flow")
     level = pytensor.shared(np.array([LEVEL_MEAN, LEVEL_MEAN]), name="level")
     precision = pytensor.shared(np.float64(SHAPE / RATE), name="precision")
@@ -66,7 +62,17 @@ def build():
 
     new = {"level": next_level, "precision": next_precision, "year": place + 1}
     updates = {level: new["level"], precision: new["precision"], year: new["year"], rng: next_rng}
-    return jaxify([flow], new, updates=updates)
+    return flow, new, updates
+
+
+def build():
+    """One sweep, `ctx, draws = sweep.apply(ctx, flow)`, with flow (n,) in 1e8 m3.
+
+    The context has `level` (2,), `precision` (), `year` () and the generator `rng`; `draws` is a
+    dict of what the sweep drew of the first three.
+    """
+    flow, draws, updates = graph()
+    return jaxify([flow], draws, updates=updates)
 
 
 def sample(sweep, context, flow, burn_in=BURN_IN, sweeps=SWEEPS):

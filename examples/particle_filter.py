@@ -45,12 +45,8 @@ def systematic(rng, weights):
     return rng, pt.minimum(pt.searchsorted(pt.cumsum(weights), teeth), n - 1)
 
 
-def build(particles=PARTICLES):
-    """The filter as a JAX function of (key, flow, observation_variance, level_variance).
-
-    With flow (n,) it returns a dict: `log_likelihood`, (), the logarithm of the estimate;
-    `level`, (n - 1,), the estimated mean of level[t] given flow[:t + 1], from the second year on.
-    """
+def graph(particles=PARTICLES):
+    """The filter in PyTensor: its inputs, and its outputs by name; `build` says what they are."""
     rng, flow = pt.random.rng("rng"), pt.dvector("flow")
     variance, level_variance = pt.dscalars("observation_variance", "level_variance")
 
@@ -65,10 +61,17 @@ def build(particles=PARTICLES):
 
     start_rng, start = rng.normal(flow[0], pt.sqrt(variance), size=(particles,))
     _, (log_densities, level) = scan(year, (start_rng, start), flow[1:])
-    return jaxify(
-        [rng, flow, variance, level_variance],
-        {"log_likelihood": log_densities.sum(), "level": level},
-    )
+    outputs = {"log_likelihood": log_densities.sum(), "level": level}
+    return [rng, flow, variance, level_variance], outputs
+
+
+def build(particles=PARTICLES):
+    """The filter as a JAX function of (key, flow, observation_variance, level_variance).
+
+    With flow (n,) it returns a dict: `log_likelihood`, (), the logarithm of the estimate;
+    `level`, (n - 1,), the estimated mean of level[t] given flow[:t + 1], from the second year on.
+    """
+    return jaxify(*graph(particles))
 
 
 def main():

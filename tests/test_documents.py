@@ -2,22 +2,28 @@
 
 The blocks of one file run in order in one namespace, in a process of their own: a reader has a
 fresh Python too, without the strictness that our tests switch on, and what a document sets globally
-stays in it. A ```python block must run through. A ```pycon block shows what comes back, an error
-for instance, and is compared as doctest compares, with `...` for what is left out; of an error only
-the class counts, because messages have tests of their own.
+stays in it. These processes are forked from one that has imported loopax and run nothing, which saves
+each of them two seconds. A ```python block must run through. A ```pycon block shows what comes back,
+an error for instance, and is compared as doctest compares, with `...` for what is left out; of an
+error only the class counts, because messages have tests of their own.
 
 To run one document by hand: python tests/test_documents.py docs/scan.md
 """
 
 import doctest
+import json
 import os
 import re
 import subprocess
 import sys
+import traceback
 import types
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -81,9 +87,96 @@ def run_document(path: Path) -> None:
                 raise SystemExit(f"{path}: the block at line {block.line} shows something else")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+# Code that is much like that of others: README.md and docs/pymc.md sample, state.md replicates.
+SLOW = {"index.md", "scaling_out.md", "from_jax_lax.md", "from_pymc.md"}
+
+
+def cases() -> list[Any]:
+    """The documents; those that show what others show run in `make test-all` and `make docs`."""
+    slow = [[pytest.mark.slow] * (path.name in SLOW) for path in DOCUMENTS]
+    return [pytest.param(path, marks=m) for path, m in zip(DOCUMENTS, slow, strict=True)]
+
+
+def serve() -> None:
+    """Run the documents that stdin names, each in a child; write the exit status of each."""
+    import loopax  # noqa: F401  (what all documents import: once, for all children)
+
+    for line in sys.stdin:
+        request = json.loads(line)
+        with warnings.catch_warnings():
+            # Python and JAX warn of threads that a child has not: here are BLAS's, which start again.
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if child == 0:
+            run_in_child(**request)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def run_in_child(path: str, folder: str, output: str, environment: dict[str, str]) -> None:
+    """Run one document with what it prints in ``output``, and end this process."""
+    status = 1
+    try:
+        written = os.open(output, os.O_WRONLY | os.O_CREAT)
+        for stream in (1, 2):
+            os.dup2(written, stream)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        run_document(Path(path))
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Callable[[Path, Path], tuple[int, str]]]:
+    """A function of a document and a folder to run it in: the exit status, and what was printed."""
+    # What is about to disappear from PyTensor or JAX does not belong in a document. -P: the folder
+    # of this file is not where a document's imports are looked for.
+    options = ["-P", "-W", "error::DeprecationWarning", "-W", "error::FutureWarning"]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    fixed = {"PYTHONPATH": path, "MPLBACKEND": "Agg"}  # no picture waits for someone to close it
+    servers: dict[str | None, Any] = {}  # by what an import reads of the environment
+
+    def server() -> Any:
+        loops = os.environ.get("LOOPAX_LOOPS")
+        if loops not in servers:
+            started = subprocess.Popen(
+                [sys.executable, *options, __file__, "--serve"],
+                env=os.environ | fixed,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            servers[loops] = closing.enter_context(
+                started
+            )  # which closes its stdin, and so ends it
+        return servers[loops]
+
+    def run(document: Path, folder: Path) -> tuple[int, str]:
+        output = folder / "printed.txt"
+        request = {"path": str(document), "folder": str(folder), "output": str(output)}
+        server().stdin.write(json.dumps({**request, "environment": os.environ | fixed}) + "\n")
+        server().stdin.flush()
+        status = int(server().stdout.readline())
+        return status, output.read_text(encoding="utf-8")
+
+    with ExitStack() as closing:
+        yield run
+
+
+@pytest.mark.parametrize("path", cases(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_code_blocks_run(
-    path: Path, tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
+    path: Path,
+    run: Callable[[Path, Path], tuple[int, str]],
+    tmp_path: Path,
+    pytestconfig: pytest.Config,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     text = path.read_text(encoding="utf-8")
     blocks = blocks_of(text)
@@ -94,24 +187,8 @@ def test_code_blocks_run(
     # As a user has it, where loops may be native code; in `make test` only if that is what is shown.
     if pytestconfig.option.markexpr != "not slow" or "loopax_kernel" in text:
         monkeypatch.delenv("LOOPAX_LOOPS")
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(
-            os.pathsep
-        ),
-        "MPLBACKEND": "Agg",  # a picture that is shown would wait for someone to close it
-    }
-    # What is about to disappear from PyTensor or JAX does not belong in a document. -P: the folder
-    # of this file is not where a document's imports are looked for.
-    options = ["-P", "-W", "error::DeprecationWarning", "-W", "error::FutureWarning"]
-    done = subprocess.run(
-        [sys.executable, *options, __file__, str(path)],
-        cwd=tmp_path,  # what a block writes stays out of the checkout
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    status, printed = run(path, tmp_path)  # what a block writes stays out of the checkout
+    assert status == 0, printed
 
 
 TEXT = """\
@@ -184,4 +261,4 @@ def test_a_wrong_block_fails(tmp_path: Path, old: str, new: str, match: str | No
 
 
 if __name__ == "__main__":
-    run_document(Path(sys.argv[1]))
+    serve() if sys.argv[1:] == ["--serve"] else run_document(Path(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""The demo: a PyTensor model of the Nile, fitted, drawn and timed as a JAX function.
+"""The demo: a PyTensor model of the Nile, fitted, drawn and timed, in JAX, natively and by PyTensor.
 
 `main` is the job in order, `report` what it prints. SciPy and matplotlib come with the extra
 `demo` and are imported only once it is known that they are there.
@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import pytensor
 
-from loopax import jaxify
+from loopax import jaxify, value_and_grad
 
 
 class DemoError(Exception):
@@ -85,7 +85,7 @@ def fit_and_draw(output, progress):
     figure = picture.draw(years, flow, path["level"], path["variance"], (*axes, surface), estimate)
     save(figure, output)
 
-    progress("compiling value and gradient three ways, PyTensor's own default mode last")
+    progress("compiling value and gradient four ways, PyTensor's own default mode last")
     calls, ready = compile_all(model, nile.start(flow), flow)
     progress("timing them")
     each = interleaved_medians(calls.values())
@@ -101,7 +101,7 @@ def fit_and_draw(output, progress):
 
 
 def compile_all(model, log_variances, flow):
-    """Value and gradient three ways: {name: call without arguments}, seconds to the first result.
+    """Value and gradient four ways: {name: call without arguments}, seconds to the first result.
 
     They are called as an optimiser calls them: a NumPy vector of parameters goes in each time, the
     data lie where the function wants them (for JAX on its device).
@@ -111,6 +111,10 @@ def compile_all(model, log_variances, flow):
     def with_jax():
         function = jax.jit(jax.value_and_grad(jaxify(model.inputs, model.log_likelihood)))
         return lambda: jax.block_until_ready(function(log_variances, on_device))
+
+    def natively():
+        function = jaxify(model.inputs, model.log_likelihood, backend="numba")
+        return partial(value_and_grad(function), log_variances, flow)
 
     def value_and_gradient():
         return [model.log_likelihood, pytensor.grad(model.log_likelihood, model.log_variances)]
@@ -126,7 +130,8 @@ def compile_all(model, log_variances, flow):
     linker = linker.removesuffix("Linker").lower()
     ways = {
         "loopax, jax.value_and_grad": with_jax,
-        "loopax, pytensor.grad": with_pytensor_grad,
+        "loopax, pytensor.grad in JAX": with_pytensor_grad,
+        "loopax, native code": natively,
         f"PyTensor, default mode ({linker})": with_pytensor,
     }
     calls, ready = {}, []

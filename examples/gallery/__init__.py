@@ -1,0 +1,1 @@
+"""Executed examples: real models with their data, timed beside PyMC and PyTensor."""

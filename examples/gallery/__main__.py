@@ -1,0 +1,108 @@
+"""`python -m examples.gallery`: run the examples; keep of each its picture, what it printed and its ratios.
+
+    python -m examples.gallery [--to FOLDER] [--check] [NAME ...]
+
+writes FOLDER/NAME.png and FOLDER/NAME.json for each, out/gallery being the folder unless another is
+named, and overview.svg of all that are there. With --check numbers are compared, but nothing is timed:
+PyMC and PyTensor, which compile for minutes otherwise, compute values alone in their mode FAST_COMPILE.
+The exit status is 1 where an example fails.
+"""
+
+import argparse
+import io
+import json
+import os
+import platform
+import runpy
+import sys
+import time
+import traceback
+from contextlib import redirect_stdout
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytensor
+from PIL import Image
+
+from examples.gallery import beside, overview
+from examples.gallery.page import EXAMPLES, needs_pymc, script
+
+
+def main(argv=None):
+    """Run the examples that are named, or all; the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m examples.gallery")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXAMPLES))
+    parser.add_argument("--to", type=Path, default=Path("out/gallery"), metavar="FOLDER")
+    parser.add_argument("--check", action="store_true", help="compare numbers, and time nothing")
+    arguments = parser.parse_args(argv)
+    if arguments.check:
+        beside.timing = False
+        pytensor.config.mode, pytensor.config.cxx = "FAST_COMPILE", ""
+    if unknown := set(arguments.names) - set(EXAMPLES):
+        parser.error(f"no example is called {', '.join(sorted(unknown))}")
+    arguments.to.mkdir(parents=True, exist_ok=True)
+    failed = [name for name in arguments.names or EXAMPLES if not kept(name, arguments.to)]
+    if not arguments.check:
+        overview.draw(arguments.to)
+    if failed:
+        print("failed:", ", ".join(failed))
+    return 1 if failed else 0
+
+
+def kept(name, folder):
+    """Run one example and write what it leaves; whether nothing went wrong."""
+    if needs_pymc(name) and not find_spec("pymc"):
+        print(f"{name:24} left out: it needs PyMC 6, and that Python 3.12", flush=True)
+        return True
+    began = time.perf_counter(), time.process_time()
+    try:
+        figure, printed, ratios = run(name)
+    except Exception:
+        traceback.print_exc()
+        return False
+    save(figure, folder / f"{name}.png")
+    record = {"printed": printed, "ratios": ratios, "machine": machine()}
+    (folder / f"{name}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    print(f"{name:24} {time.perf_counter() - began[0]:6.1f} s", end="")
+    print(f"{time.process_time() - began[1]:8.1f} s of a processor", flush=True)
+    return True
+
+
+def run(name):
+    """The figure of an example, what it printed, and its ratios."""
+    beside.ratios.clear()
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        namespace = runpy.run_path(str(script(name)), run_name=name)
+    return namespace["figure"], printed.getvalue(), dict(beside.ratios)
+
+
+def save(figure, path):
+    """Write the picture with 64 colours, which takes a third of the space."""
+    file = io.BytesIO()
+    figure.savefig(file, dpi=110)
+    Image.open(file).convert("RGB").quantize(64).save(path, optimize=True)
+
+
+def machine():
+    """What the times were taken on, in one line."""
+    packages = [p for p in ("pytensor", "pymc", "jax", "numba") if find_spec(p)]
+    versions = ", ".join(f"{p} {version(p)}" for p in packages)
+    threads = os.environ.get("OPENBLAS_NUM_THREADS")
+    blas = f", {threads} thread for BLAS" if threads else ""
+    return f"{processor()}{blas}, Python {platform.python_version()}, {versions}"
+
+
+def processor():
+    """The processor's name where the system tells it, or its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{len(names)} x {names[0]}" if names else platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

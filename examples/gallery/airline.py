@@ -1,0 +1,130 @@
+"""Airline passengers: a seasonal ARIMA model by the Kalman filter
+
+The model that Box and Jenkins made for the number of airline passengers, SARIMA (0,1,1)(0,1,1) over
+twelve months: of the logarithms, differenced over a month and over a year,
+
+    w[t] = (1 + theta B)(1 + seasonal B^12) e[t],   e[t] ~ N(0, variance),   B x[t] = x[t-1]
+
+Its exact likelihood is a Kalman filter whose state has fourteen components, so that a step
+multiplies matrices. The estimates are those of `arima(log(AirPassengers), c(0, 1, 1), c(0, 1, 1))`
+in R.
+"""
+
+import jax
+import numpy as np
+import pytensor.tensor as pt
+from matplotlib.figure import Figure
+from scipy.linalg import toeplitz
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+import loopax
+from examples.gallery.beside import beside, read
+
+passengers = read("air_passengers")
+log_passengers = np.log(passengers)
+w = np.diff(log_passengers[12:] - log_passengers[:-12])
+ORDER = 14  # how many components a moving average over thirteen months has
+
+# %%
+# The state holds what the months ahead owe to the shocks so far; each month it moves up by one.
+
+theta, seasonal, log_variance = pt.dscalars("theta", "seasonal", "log_variance")
+w_in = pt.vector("w")
+weights = pt.zeros(ORDER)[np.array([0, 1, 12, 13])].set(
+    pt.stack([pt.ones(()), theta, seasonal, theta * seasonal])
+)
+shock = pt.exp(log_variance) * pt.outer(weights, weights)
+up = np.eye(ORDER, k=1)  # up @ state moves it by one month
+
+
+# The stationary covariance is a sum over the last fourteen shocks.
+start = loopax.fori_loop(0, ORDER, lambda k, p: up @ p @ up.T + shock, pt.zeros((ORDER, ORDER)))
+
+
+def month(state, y):
+    mean, covariance = state
+    error, scale = y - mean[0], covariance[0, 0]
+    gain = covariance[:, 0] / scale
+    mean, covariance = mean + gain * error, covariance - pt.outer(gain, gain) * scale
+    term = -0.5 * (np.log(2 * np.pi) + pt.log(scale) + error**2 / scale)
+    return (up @ mean, up @ covariance @ up.T + shock), term
+
+
+(mean_ahead, _), terms = loopax.scan(month, (pt.zeros(ORDER), start), w_in)
+inputs = [theta, seasonal, log_variance, w_in]
+in_jax = loopax.jaxify(inputs, {"log_likelihood": terms.sum(), "ahead": mean_ahead})
+
+# %%
+# The search, and standard errors by `jax.hessian`.
+
+
+@jax.jit
+def loss(p):
+    return -in_jax(*p, w)["log_likelihood"]
+
+
+search = jax.jit(jax.value_and_grad(loss))
+found = minimize(search, [0.0, 0.0, -6.0], jac=True, method="BFGS", options={"gtol": 1e-5})
+errors = np.sqrt(np.diag(np.linalg.inv(jax.hessian(loss)(found.x))))
+np.testing.assert_allclose(found.x[:2], [-0.4018, -0.5569], atol=2e-4)
+np.testing.assert_allclose(np.exp(found.x[2]), 0.001348, atol=2e-6)
+np.testing.assert_allclose(found.fun, -244.70, atol=0.01)
+print(f"theta     {found.x[0]:8.4f} +- {errors[0]:.4f}   R: -0.4018 +- 0.0896")
+print(f"seasonal  {found.x[1]:8.4f} +- {errors[1]:.4f}   R: -0.5569 +- 0.0731")
+print(f"variance  {np.exp(found.x[2]):8.6f}            R:  0.001348")
+print(f"log-likelihood {-found.fun:.2f}       R:  244.70")
+
+# %%
+# Without any filter: the values are jointly normal, and the covariance follows from the weights.
+# SciPy's density is the same number; one function for value alone stands beside it.
+
+
+def by_scipy(theta, seasonal, log_variance, w):
+    psi = np.zeros(ORDER)
+    psi[[0, 1, 12, 13]] = 1.0, theta, seasonal, theta * seasonal
+    covariance = np.zeros(len(w))
+    covariance[:ORDER] = np.exp(log_variance) * np.correlate(psi, psi, "full")[ORDER - 1 :]
+    return multivariate_normal.logpdf(w, cov=toeplitz(covariance))
+
+
+native = loopax.jaxify(inputs, terms.sum(), backend="numba")
+np.testing.assert_allclose(native(*found.x, w), by_scipy(*found.x, w), rtol=1e-10)
+np.testing.assert_allclose(-loss(found.x), by_scipy(*found.x, w), rtol=1e-10)
+beside(
+    {
+        "loopax, native": lambda: native(*found.x, w),
+        "loopax, JAX": lambda: jax.block_until_ready(loss(found.x)),
+        "SciPy, dense covariance": lambda: by_scipy(*found.x, w),
+    }
+)
+
+# %%
+# The state that is left knows the year ahead; what is further off has mean zero. Undoing the
+# differences gives passengers, and draws of the shocks, through the same weights, their spread.
+
+rng = np.random.default_rng(1)
+AHEAD = 36
+psi = np.zeros(ORDER)
+psi[[0, 1, 12, 13]] = 1.0, found.x[0], found.x[1], found.x[0] * found.x[1]
+shocks = np.exp(found.x[2] / 2) * rng.normal(size=(2000, AHEAD))
+known = np.concatenate([in_jax(*found.x, w)["ahead"], np.zeros(AHEAD - ORDER)])
+ahead = known + np.stack([np.convolve(row, psi)[:AHEAD] for row in shocks])
+paths = np.tile(log_passengers, (2000, 1))
+for t in range(AHEAD):
+    following = paths[:, -1] + paths[:, -12] - paths[:, -13] + ahead[:, t]
+    paths = np.concatenate([paths, following[:, None]], axis=1)
+low, middle, high = np.exp(np.quantile(paths[:, -AHEAD:], [0.05, 0.5, 0.95], axis=0))
+
+when, later = 1949 + np.arange(144) / 12, 1961 + np.arange(AHEAD) / 12
+figure = Figure(figsize=(7, 3.2), layout="constrained")
+axes = figure.subplots()
+axes.plot(when, passengers, color="0.3", linewidth=1)
+axes.fill_between(later, low, high, alpha=0.25, linewidth=0)
+axes.plot(later, middle, color="#1f5f8b")
+axes.set(
+    xlabel="year",
+    ylabel="thousands of passengers",
+    title="Three years ahead, with 90 % of the paths",
+)
+axes.margins(x=0.01)

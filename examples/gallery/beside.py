@@ -1,0 +1,129 @@
+"""What the examples have in common: their data, and loopax beside PyMC or PyTensor."""
+
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import toposort
+
+from loopax.demo import interleaved_medians
+
+DATA = Path(__file__).parent / "data"
+# What one comparison may take, in seconds; each side has at least three turns.
+PATIENCE = 1.0
+
+# What `examples.gallery.__main__` sets and reads: whether calls are timed; and the ratios of the example
+# that runs, by what is compared.
+timing = True
+ratios = {}
+
+
+def read(name):
+    """The columns of `data/NAME.csv`, (n,) each; one column is one array. Its first line is the source."""
+    return np.loadtxt(DATA / f"{name}.csv", delimiter=",", skiprows=2, unpack=True)
+
+
+def beside(calls):
+    """Time the calls, {name: call without arguments}, in turns, and print each beside the last one.
+
+    The last one is PyMC's or PyTensor's own way. A call returns when its result is there.
+    """
+    if not timing:
+        return
+    seconds = []
+    for call in calls.values():
+        call()  # compiled, and its caches filled
+        seconds += interleaved_medians([call], rounds=1, repeats=1)
+    rounds = int(np.clip(PATIENCE / sum(seconds), 3, 200))
+    repeats = int(np.clip(PATIENCE / (sum(seconds) * rounds), 1, 10))
+    seconds = interleaved_medians(calls.values(), rounds=rounds, repeats=repeats)
+    print(f"{'':34}{'time of a call':>16}{'ratio':>9}")
+    *_, last = calls
+    for name, each in zip(calls, seconds, strict=True):
+        ratio = each / seconds[-1]
+        print(f"{name:34}{1e6 * each:13.0f} us{ratio:9.2g}")
+        if name != last:
+            ratios[f"{name} / {last}"] = ratio
+
+
+def pytensor_scan(step, init, xs=None, length=None):
+    """`loopax.scan` by `pytensor.scan`, for models to compare with: no lags, and nothing that stops.
+
+    What the step captures becomes `non_sequences`, as PyMC's models need it: PyTensor takes the roots of
+    what is captured, which are draws there.
+    """
+    carry, of_carry = jax.tree.flatten(init)
+    rows, of_rows = jax.tree.flatten(xs)
+    carry = [pt.as_tensor(c).astype("float64") for c in carry]
+    rows = [pt.as_tensor(x) for x in rows]
+    now = [x[0].type() for x in rows]
+    state = [c.type() for c in carry]
+    following, emitted = step(of_carry.unflatten(state), of_rows.unflatten(now))
+    emitted, of_emitted = jax.tree.flatten(emitted)
+    outputs = [*jax.tree.leaves(following), *(y.copy() for y in emitted)]
+    inside, captured = {*now, *state}, {}
+    for node in toposort(outputs):
+        if not inside.isdisjoint(node.inputs):
+            inside.update(node.outputs)
+            captured |= dict.fromkeys(node.inputs)
+    captured = [v for v in captured if v not in inside and not isinstance(v, Constant)]
+
+    def legacy_step(*args):
+        return graph_replace(outputs, dict(zip([*now, *state], args, strict=False)), strict=False)
+
+    traces = pytensor.scan(
+        legacy_step,
+        sequences=rows,
+        outputs_info=[*carry, *[None] * len(emitted)],
+        non_sequences=captured,
+        n_steps=length,
+        return_updates=False,
+        return_list=True,
+    )
+    final = of_carry.unflatten([trace[-1] for trace in traces[: len(carry)]])
+    return final, of_emitted.unflatten(traces[len(carry) :])
+
+
+def log_densities(model, own):
+    """The log-density of a PyMC model and its gradient: loopax beside PyMC, which compiles the model `own`.
+
+    Both are functions of one vector, the unconstrained values. They are compared at the point from which
+    PyMC starts and at two near it, and timed. Where nothing is timed PyMC computes the value alone, in
+    Python, and the gradients compared are those of native code and of JAX.
+    """
+    import loopax.pymc  # here: it imports PyMC, which not every example needs
+
+    native = loopax.pymc.logp(model, backend="numba")
+    in_jax = jax.jit(jax.value_and_grad(loopax.pymc.logp(model).ravel))
+    native_gradient = loopax.value_and_grad(native.ravel)
+    if timing:
+        by_pymc = own.logp_dlogp_function(ravel_inputs=True)
+    else:
+        value_by_pymc = own.compile_logp()
+
+        def by_pymc(vector):
+            return value_by_pymc(native.unflatten(vector)), in_jax(vector)[1]
+
+    start = native.flatten(native.initial_point(0))
+    rng = np.random.default_rng(1)
+    worst = 0.0
+    for point in (start, *(start + 0.05 * rng.normal(size=(2, len(start))))):
+        value, gradient = by_pymc(point)
+        scale = np.abs(gradient).max()
+        for found in (native_gradient(point), in_jax(point)):
+            np.testing.assert_allclose(found[0], value, rtol=1e-8)
+            np.testing.assert_allclose(found[1], gradient, rtol=1e-6, atol=1e-8 * scale)
+            worst = max(worst, np.max(np.abs(found[1] - gradient)) / scale)
+    print(f"Log-density and gradient at 3 points of {len(start)} values: as PyMC's,")
+    print(f"the largest difference {worst:.0e} of the gradient's largest element")
+    beside(
+        {
+            "loopax, native": lambda: native_gradient(start),
+            "loopax, JAX": lambda: jax.block_until_ready(in_jax(start)),
+            "PyMC, as pm.sample compiles it": lambda: by_pymc(start),
+        }
+    )

@@ -1,0 +1,123 @@
+"""Pages of the documentation made of the scripts: text, code, picture, and what they printed.
+
+A script is read as Python's editors read it: `# %%` opens a cell, comments that follow at once are its
+text, the rest is code. The docstring opens the page; its first line is the title.
+"""
+
+import ast
+import html
+import json
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+# The pictures and records that came with the code: of one machine, which they name.
+RESULTS = ROOT / "docs" / "gallery"
+# In the order of the gallery; what each is there for.
+EXAMPLES = {
+    "garch": "Native code for the search, JAX for the standard errors",
+    "nile": "A filter inside a model, sampled in one line",
+    "lotka_volterra": "A differential equation inside a model",
+    "sir": "A differential equation whose rate changes on an unknown day",
+    "hidden_markov": "The forward algorithm; its gradient smooths",
+    "airline": "A state of fourteen components; forecasts",
+    "stochastic_volatility": "A latent path of three hundred values",
+    "reinforcement_learning": "A table in the carry, all players side by side",
+    "gaussian_process": "A loop in the place of a large matrix",
+    "mixture": "A model of PyMC's as it stands, without a loop",
+    "gibbs_sampler": "Updates of shared variables; a hundred chains by vmap",
+    "particle_filter": "Draws and a search inside the loop",
+}
+
+
+def script(name):
+    """The path of an example."""
+    return HERE / f"{name}.py"
+
+
+def needs_pymc(name):
+    """Whether an example needs PyMC, which not every Python has."""
+    return "import pymc" in script(name).read_text(encoding="utf-8")
+
+
+def cells(source):
+    """The title, and ("text" | "code", content) in order."""
+    docstring = ast.get_docstring(tree := ast.parse(source))
+    title, _, opening = docstring.partition("\n")
+    found = [("text", opening.strip())]
+    code = source.splitlines()[tree.body[0].end_lineno :]
+    for cell in "\n".join(code).split("\n# %%\n"):
+        lines = cell.splitlines()
+        text = 0
+        while text < len(lines) and lines[text].startswith("#"):
+            text += 1
+        found.append(("text", "\n".join(line.removeprefix("#").strip() for line in lines[:text])))
+        found.append(("code", "\n".join(lines[text:]).strip("\n")))
+    return title, [(kind, content) for kind, content in found if content]
+
+
+def page(name):
+    """The Markdown of an example's page."""
+    title, found = cells(script(name).read_text(encoding="utf-8"))
+    lines = [f"# {title}", ""]
+    lines += [f"![{title}]({name}.png)", ""]
+    for kind, content in found:
+        lines += [content, ""] if kind == "text" else ["```python", content, "```", ""]
+    record = read_record(name)
+    lines += ["## What it prints", "", "```text", record["printed"].rstrip(), "```", ""]
+    lines += [f"On {record['machine']}. {OF_TIMES}", ""]
+    return "\n".join([*lines, f"The script: `examples/gallery/{name}.py`.", ""])
+
+
+OF_TIMES = (
+    "Times are medians of calls in turns; a ratio below 1 says that loopax is faster. "
+    "Compilation is not in them."
+)
+
+
+def read_record(name):
+    """What is kept of a run of an example: printed, ratios, machine."""
+    return json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def index():
+    """The Markdown of the gallery: a card for each example, and the ratios of all."""
+    cards = []
+    for name, what in EXAMPLES.items():
+        title, _ = cells(script(name).read_text(encoding="utf-8"))
+        cards.append(
+            f"-   [![]({name}.png)]({name}.md)\n\n    **[{title}]({name}.md)**\n\n    {what}.\n"
+        )
+    return "\n".join(
+        [OPENING, '<div class="grid cards" markdown>', "", *cards, "</div>", "", table()]
+    )
+
+
+def table():
+    """Every ratio that the examples have printed."""
+    rows = ["| example | compared | ratio |", "|---|---|---|"]
+    for name in EXAMPLES:
+        for compared, ratio in read_record(name)["ratios"].items():
+            rows.append(
+                f"| [{name.replace('_', ' ')}]({name}.md) | {html.escape(compared)} | {ratio:.2g} |"
+            )
+    return "\n".join(
+        [
+            "## Times",
+            "",
+            f"What stands behind the stroke is what loopax is beside. {OF_TIMES}",
+            "",
+            *rows,
+            "",
+        ]
+    )
+
+
+OPENING = """\
+# Gallery
+
+Models that somebody would want to fit, each with its data, its numbers beside those of PyMC, PyTensor or a
+book, and its time beside theirs. A page is its script: `python -m examples.gallery NAME` runs one of them.
+
+![The ratios of all examples](overview.svg)
+"""

@@ -1,0 +1,146 @@
+"""The documentation as a site: what it is made of is there, and its links hold; `make docs` builds it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from examples.gallery import page
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+MADE = {f"gallery/{name}.md" for name in (*page.EXAMPLES, "index")} | {"changelog.md"}
+NAV = re.findall(
+    r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE
+)
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^( *)(```|~~~).*?^\1\2 *$", re.MULTILINE | re.DOTALL)
+
+
+def anchors(text: str) -> set[str]:
+    """Those of a page's headings, as GitHub and mkdocs make them."""
+    titles = re.findall(r"^#+ (.*)$", FENCED.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Links of a page to a file or a heading that is not there; pages that the site makes are."""
+    broken = []
+    for link in LINK.findall(FENCED.sub("", text)):
+        name, _, anchor = link.partition("#")
+        target = Path(os.path.normpath(path.parent / name)) if name else path
+        if link.startswith(("https:", "http:")):
+            continue
+        if target.is_relative_to(DOCS) and target.relative_to(DOCS).as_posix() in MADE:
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text("utf-8"))):
+            broken.append(link)
+    return broken
+
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_hold(path: Path) -> None:
+    assert not broken_links(path, path.read_text(encoding="utf-8"))
+
+
+def test_a_broken_link_is_seen() -> None:
+    text = "[a](state.md#contexts) [b](state.md#nothing) [c](nowhere.md) [d](gallery/nile.md)"
+    assert broken_links(DOCS / "index.md", text) == ["state.md#nothing", "nowhere.md"]
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    there = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(NAV) == sorted(there | MADE)
+
+
+def test_the_readme_is_short_and_says_what_to_run() -> None:
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 80
+    commands = {line.partition("#")[0].strip() for line in lines}
+    assert {"make demo", "make test"} <= commands
+
+
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_a_page_of_the_gallery_is_its_script(name: str) -> None:
+    source = page.script(name).read_text(encoding="utf-8")
+    title, cells = page.cells(source)
+    text = page.page(name)
+    assert text.startswith(f"# {title}\n") and len(title) < 80
+    code = [content for kind, content in cells if kind == "code"]
+    # Every line of code is on the page, in order, and it is a program.
+    compile("\n".join(code), name, "exec")
+    written = [line for line in source.splitlines() if line and not line.startswith("#")]
+    assert "\n".join(code).split()[-20:] == " ".join(written).split()[-20:]
+    assert all(block in text for block in code)
+    assert (
+        "figure = Figure(" in source and "assert" in source + (page.HERE / "beside.py").read_text()
+    )
+
+
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_what_came_with_the_code_is_small_and_whole(name: str) -> None:
+    picture, record = DOCS / "gallery" / f"{name}.png", DOCS / "gallery" / f"{name}.json"
+    assert 5_000 < picture.stat().st_size < 60_000
+    kept = json.loads(record.read_text(encoding="utf-8"))
+    assert kept["printed"] and kept["machine"]
+    assert all(0 < ratio < 100 for ratio in kept["ratios"].values()) and kept["ratios"]
+
+
+def test_data_name_their_source() -> None:
+    tables = sorted((page.HERE / "data").glob("*.csv"))
+    assert tables
+    for table in tables:
+        first = table.read_text(encoding="utf-8").partition("\n")[0]
+        assert re.match(r"# .{40,}\(\d{4}\)", first), table.name
+
+
+def test_cells() -> None:
+    source = (
+        '"""A title\n\nText.\n"""\n\nimport a\n\n# %%\n# More\n# text.\n\nb = 1\n\n# %%\n\nc = 2\n'
+    )
+    assert page.cells(source) == (
+        "A title",
+        [
+            ("text", "Text."),
+            ("code", "import a"),
+            ("text", "More\ntext."),
+            ("code", "b = 1"),
+            ("code", "c = 2"),
+        ],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", page.EXAMPLES)
+def test_examples_of_the_gallery_run(name: str, tmp_path: Path) -> None:
+    if page.needs_pymc(name):
+        pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
+    command = [sys.executable, "-m", "examples.gallery", name, "--check", "--to", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"{name}.png",
+        f"{name}.json",
+        "overview.svg",
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("mkdocs") is None, reason="mkdocs is in the docs extra")
+def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    index = json.loads((tmp_path / "search" / "search_index.json").read_text(encoding="utf-8"))
+    assert {"gallery/garch.html", "api.html"} <= {d["location"] for d in index["docs"]}
+    loaded = re.compile(r'<(?:script|img|link|iframe)[^>]+(?:src|href)="(https?:)?//')
+    for built in tmp_path.rglob("*.html"):
+        assert not loaded.search(built.read_text(encoding="utf-8")), built.name
