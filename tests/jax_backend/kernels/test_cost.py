@@ -30,6 +30,22 @@ def test_a_scan_costs_its_steps():
     assert ten.thunks == pytest.approx(10 * one.thunks)
 
 
+def test_a_native_step_waits_for_the_step_before():
+    def f(step):
+        return cost(
+            lambda c, x: jax.lax.scan(lambda c, x: (step(c, x), None), c, x)[0], 1.0, jnp.ones(100)
+        )
+
+    waiting = f(lambda c, x: ((c * x + 1.0) * x + 1.0) * x + 1.0)
+    ahead = f(lambda c, x: c + ((x * x + 1.0) * x + 1.0) * x)
+    assert waiting.native > 2 * ahead.native and waiting.thunks == ahead.thunks
+
+
+def test_native_code_reads_a_transpose_in_place():
+    x = jnp.ones((2, 3))
+    assert cost(jnp.transpose, x).native == 0 < cost(jnp.transpose, x).narrow
+
+
 def test_operations_that_are_fused_are_one_thunk():
     assert cost(lambda x: jnp.sin(x) + x * x - 1.0, 1.0).thunks == cost(jnp.sin, 1.0).thunks
 
@@ -54,6 +70,13 @@ def test_products_cost_their_multiplications():
 def test_more_rows_are_for_vector_code():
     steps = Cost(thunks=100.0, narrow=50.0, vectorized=10.0, native=50.0).times(100)
     assert steps.saved(1) > 0 > steps.saved(1000)
+
+
+def test_many_rows_of_plain_arithmetic_are_for_vector_code():
+    def steps(c):
+        return jax.lax.fori_loop(0, 500, lambda i, c: c + 0.1 * (c - c * c * c * c), c)
+
+    assert cost(steps, 1.0).saved(4) > 0 > cost(steps, 1.0).saved(64)
 
 
 def choice(inputs, outputs, *args, **options):
