@@ -101,6 +101,7 @@ if HAS_FUSED:
         Erfc: "erfc",
         Erfcx: "erfcx",
     }
+_FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # in the C library: 4 ns, as many as these take of float64
 _NUMBERS = {
     ps.Add: "{all: + }",
     ps.Mul: "{all: * }",
@@ -249,9 +250,9 @@ def _expression(
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
     if kind is ps.Pow and (product := _product_for_power(*operands, out)):
         return product
-    if in_elements and out in _REAL and kind in VECTORIZED:
-        if out == "float64":
-            return f"{VECTORIZED[kind]}({', '.join(operands)})"
+    if in_elements and out == "float64" and kind in VECTORIZED:
+        return f"{VECTORIZED[kind]}({', '.join(operands)})"
+    if in_elements and out == "float32" and kind in VECTORIZED.keys() - _FAST_OF_SINGLES:
         # What float64 makes of it, which is right to the last place of float32.
         wide = [cast(x, out, "float64") for x in operands]
         return f"{dtype_name(out)}({VECTORIZED[kind]}({', '.join(wide)}))"
