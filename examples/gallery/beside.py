@@ -103,7 +103,7 @@ def log_densities(model, own):
     if timing:
         by_pymc = own.logp_dlogp_function(ravel_inputs=True)
     else:
-        value_by_pymc = own.compile_logp()
+        value_by_pymc = own.compile_logp(mode="FAST_COMPILE")
 
         def by_pymc(vector):
             return value_by_pymc(native.unflatten(vector)), in_jax(vector)[1]
