@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
-from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values.generators import is_key
 
 
@@ -96,7 +96,7 @@ def _with_check(count: int, message: str) -> Any:
     return jax.make_jaxpr(run)(*[flag] * (count + 1))
 
 
-class Checkable(Primitive):
+class Checkable(LoweredWhole):
     """A primitive in whose ``call_jaxpr``, if it is bound with one, checkify sees checks."""
 
     def bind(self, *args: Any, subfuns: Sequence[Any] = (), **params: Any) -> Any:
@@ -104,10 +104,6 @@ class Checkable(Primitive):
             (with_errors,) = subfuns
             return with_errors.call_wrapped(*args)
         return super().bind(*args, **params)
-
-    def is_high(self, *avals: Any, **params: Any) -> bool:
-        """JAX need not lower the ``call_jaxpr``, whatever is in it: the primitive is lowered without it."""
-        return False
 
 
 _check = Checkable("check")

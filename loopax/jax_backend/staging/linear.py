@@ -38,6 +38,17 @@ class Linear:
         return _linear.bind(*residuals, *tangents, of=self, n=len(residuals))
 
 
+class LoweredWhole(Primitive):
+    """A primitive with a jaxpr among its parameters that JAX need not lower: its own lowering does.
+
+    JAX 0.12 asks a primitive with a "high" one, in which a function has a derivative of its own, say, for a
+    rule to replace it before anything is lowered.
+    """
+
+    def is_high(self, *avals: Any, **params: Any) -> bool:
+        return False
+
+
 _linear = Primitive("linear")
 
 
@@ -134,7 +145,7 @@ class Function:
         return _function.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(list(args)))
 
 
-_function = Primitive("function_with_a_rule")
+_function = LoweredWhole("function_with_a_rule")
 
 
 def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:

@@ -591,3 +591,17 @@ def test_a_loop_in_a_scan_of_jax():
         return x
 
     assert_close(jax.jit(jax.grad(run))(0.3), jax.grad(by_hand)(0.3))
+
+
+def test_an_op_with_a_derivative_of_its_own_in_a_step():
+    """JAX 0.12 wants to lower what it is made of, for which there is no rule, before all else."""
+    x, among = pt.dmatrix("x"), pt.dvector("among")
+
+    def step(c):
+        return pt.tanh(pt.extra_ops.searchsorted(pt.sort(among), c)).astype("float64") + c
+
+    y = while_loop(lambda c: (c < 2).all(), step, x, max_steps=2)
+    f = jax.jit(jaxify([x, among], y.sum(), loops="xla"))
+    at = np.array([[-1.0, 0.5]]), np.array([0.0])
+    np.testing.assert_allclose(f(*at), -0.5 + 2 * np.tanh(1.0))
+    np.testing.assert_allclose(jax.grad(f)(*at), [[1.0, 1.0]])
