@@ -117,6 +117,7 @@ def _large_constants(graph: FunctionGraph, known: list[Variable], literal: float
         v
         for v in dict.fromkeys([*read, *graph.outputs])
         if isinstance(v, TensorConstant)
+        and isinstance(v.type, DenseTensorType)  # a sparse matrix is one, too
         and v.type.dtype in continuous_dtypes
         and v.data.nbytes > literal
     ]
