@@ -7,8 +7,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pytensor.graph.basic import Constant
-from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import Assert
 
 import loopax
@@ -230,23 +228,3 @@ def test_a_value_that_does_not_fit_is_refused_at_every_call():
     for _ in range(2):
         with pytest.raises(LoopTypeError, match="shared variable 'w'"):
             f(XS)
-
-
-def test_large_constants_are_arguments_of_a_compiled_call():
-    x, w = pt.dvector("x"), pytensor.shared(np.ones(3), name="w")
-    large = np.linspace(-1.0, 1.0, 140_000).reshape(-1, 2)
-    for scale, shared in ((1.0, ()), (w.sum(), (0,))):
-        y = pt.tanh(pt.constant(large) @ x).sum() * scale
-        f = jaxify([x], {"y": y, "large": pt.constant(large)}, loops="xla")
-        part = early_part(f.program, 1 << 20)
-        assert part.reads in ((), shared)
-        constants = [v for v in ancestors(part.rest.outputs) if isinstance(v, Constant)]
-        assert not any(np.size(v.data) > 2 for v in constants)
-        expected = np.tanh(large @ [0.5, 2.0]).sum() * (3.0 if shared else 1.0)
-        for run in (f, jax.jit(f), f):
-            np.testing.assert_allclose(run(np.array([0.5, 2.0]))["y"], expected)
-        np.testing.assert_array_equal(f(np.ones(2))["large"], large)
-        slope = jax.grad(lambda v, f=f: f(v)["y"])(np.array([0.5, 2.0]))
-        ends = [f(np.array([0.5 + h, 2.0]))["y"] for h in (1e-6, -1e-6)]
-        np.testing.assert_allclose(slope[0], (ends[0] - ends[1]) / 2e-6, rtol=1e-5)
-    assert early_part(jaxify([x], x @ x).program, 1 << 20) is None

@@ -28,9 +28,6 @@ from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import accept, current
 from loopax.lowering.early_part import early_part
 
-# Bytes. A larger constant is an argument of a compiled call: as a literal it is printed, parsed and hashed.
-_LITERAL = 1 << 20
-
 
 class JaxFunction(Stages, ProgramFunction):
     """A pure function of JAX arrays, made by `loopax.jaxify`.
@@ -121,8 +118,7 @@ class JaxFunction(Stages, ProgramFunction):
         )
         self._rest = self._without_early_part()
         # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8.
-        whole = self._rest is None and not self.program.shared
-        short = whole and not self.program.updates and self._checks != "raise"
+        short = not (self.program.shared or self.program.updates or self._checks == "raise")
         self._short = self._whole if short else None
         self._all = range(len(self.program.shared))
         self._devices = {
@@ -159,7 +155,7 @@ class JaxFunction(Stages, ProgramFunction):
         self._refuse_updates()
         given, concrete = self._arguments.bind(args, kwargs)
         form = self._whole
-        if self.program.shared or self._rest is not None:
+        if self.program.shared:
             kept = self._kept() if self._rest is not None else None
             if kept is None:
                 given = (*given, *self._shared_values(self._all, concrete))
@@ -202,14 +198,14 @@ class JaxFunction(Stages, ProgramFunction):
         return context.written(self.program, new), out
 
     def _without_early_part(self) -> Variants | None:
-        """The program but for what is known before a call, if there is something."""
-        part = early_part(self.program, _LITERAL) if self._loops != "native" else None
+        """The program but for the part that follows from shared variables alone, if it has one."""
+        part = early_part(self.program) if self._loops != "native" else None
         if part is None:
             return None
         names = self._arguments.names
         n = len(self.program.inputs)
         left = [names[n + k] for k in part.left]
-        early = f"what follows from {' and '.join(names[n + k] for k in part.reads) or 'constants'}"
+        early = f"what follows from {' and '.join(names[n + k] for k in part.reads)}"
         count = len(part.rest.inputs) - n - len(left)
         self._left, self._reads = part.left, part.reads
         self._early = KeptValues(part.early, _on_device)
