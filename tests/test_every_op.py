@@ -12,8 +12,6 @@ from tests.every_op.classes import classes_in
 from tests.every_op.families import FAMILIES
 from tests.every_op.record import COLUMNS
 
-pytestmark = pytest.mark.one_stack
-
 TEXT = page.PAGE.read_text(encoding="utf-8")
 OPS = {(family.TITLE, name): (family, cls) for family, name, cls in page.ops()}
 
