@@ -15,7 +15,7 @@ from loopax.calling import (
     register_backend,
 )
 from loopax.ir import evaluate
-from loopax.ir.evaluate import own
+from loopax.ir.evaluation.evaluate import own
 from loopax.ir.program import Program
 from loopax.lowering import PASSES
 from loopax.numba_backend import NumbaContext  # its values are NumPy's, as are those here

@@ -17,7 +17,7 @@ import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import check, evaluate, pformat
-from loopax.ir.evaluate import own
+from loopax.ir.evaluation.evaluate import own
 from loopax.lowering.canonical.stabilize import stabilize
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused

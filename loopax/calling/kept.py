@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir.evaluate import evaluate
+from loopax.ir.evaluation.evaluate import evaluate
 
 # Up to so many bytes two copies are compared as they are: 0.3 us for 1000 numbers, where NumPy takes 3.
 _SHORT = 1 << 16

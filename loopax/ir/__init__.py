@@ -1,6 +1,6 @@
 """The one IR: PyTensor's own graph plus the ops defined here."""
 
-from loopax.ir import vectorize  # noqa: F401  (registers its rules with PyTensor)
+from loopax.ir.batching import vectorize  # noqa: F401  (registers its rules with PyTensor)
 from loopax.ir.call import Call
 from loopax.ir.check import check
 from loopax.ir.cond import Cond
@@ -13,7 +13,7 @@ from loopax.ir.errors import (
     UnsupportedOpError,
     VerifyError,
 )
-from loopax.ir.evaluate import evaluate
+from loopax.ir.evaluation.evaluate import evaluate
 from loopax.ir.loop import Loop
 from loopax.ir.pformat import pformat
 from loopax.ir.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts

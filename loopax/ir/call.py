@@ -15,9 +15,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FrozenFunctionGraph
 
 from loopax.ir.compat import thaw
-from loopax.ir.evaluate import perform_nodes
-from loopax.ir.inner import CompiledBodies
-from loopax.ir.inner_gradients import (
+from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,
     is_connected,
@@ -25,8 +23,10 @@ from loopax.ir.inner_gradients import (
     through,
     zeros_for,
 )
+from loopax.ir.derivatives.pullback import PullbackRule
+from loopax.ir.evaluation.evaluate import perform_nodes
+from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.inner_graph_op import Step
-from loopax.ir.pullback import PullbackRule
 from loopax.ir.replace import replaced
 
 

@@ -23,9 +23,7 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import thaw
-from loopax.ir.evaluate import own
-from loopax.ir.inner import CompiledBodies
-from loopax.ir.inner_gradients import (
+from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,
     is_connected,
@@ -35,6 +33,8 @@ from loopax.ir.inner_gradients import (
     push_forward,
     zeros_for,
 )
+from loopax.ir.evaluation.evaluate import own
+from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.inner_graph_op import Step
 from loopax.ir.records import FLAG_TYPE
 

@@ -22,7 +22,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
 
     What it means is said once, by `run`, of the functions that its `bodies` are: `evaluate` gives it
     functions that go through a body node by node, ``perform`` compiled ones
-    (`loopax.ir.inner.CompiledBodies`).
+    (`loopax.ir.evaluation.inner.CompiledBodies`).
 
     3.0 wants ``fn``, ``inner_inputs``, ``inner_outputs`` and ``clone`` of such an Op, 3.3 only
     ``fgraph``.

@@ -6,7 +6,7 @@ Grammar, with ``s`` sequences, ``k`` states, ``c`` constants and ``y`` traces::
     body     [i, s rows, k states, c constants] -> [k next states, y rows, (stop)]
     outputs  k final states, y traces, (n_done, stopped)
 
-``Scan :: (int, [s], [k], [c]) -> ([k], [y])`` means the loop in `loopax.ir.run_scan`. There
+``Scan :: (int, [s], [k], [c]) -> ([k], [y])`` means the loop in `loopax.ir.evaluation.run_scan`. There
 are no taps (``taps=[-1, -2]`` is two states), no buffers and no in-place writes: those belong to
 lower levels. Zero steps are legal: the final states are the initial ones, the traces are empty with
 the right trailing shape.
@@ -25,9 +25,9 @@ from pytensor.graph.basic import Apply
 from pytensor.tensor.shape import Shape_i
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir import scan_pullback, scan_pushforward
+from loopax.ir.derivatives import scan_pullback, scan_pushforward
+from loopax.ir.evaluation.run_scan import run_scan
 from loopax.ir.inner_graph_op import Step
-from loopax.ir.run_scan import run_scan
 from loopax.ir.scan_grammar import ScanGrammar
 from loopax.ir.shapes import trace_shapes
 

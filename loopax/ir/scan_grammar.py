@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
-from loopax.ir.inner import CompiledBodies
+from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.records import (
     FLAG_TYPE,
     INDEX_TYPE,

@@ -69,7 +69,7 @@ def test_first_order(taps, cost):
     chex.assert_trees_all_close(found, list(by_jax), rtol=1e-10, atol=1e-13)
 
 
-@pytest.mark.slow  # of first order above; of second order through our loops in ir/test_scan_gradients.py
+@pytest.mark.slow  # of first order above; of second order in ir/derivatives/test_scan_gradients.py
 @pytest.mark.parametrize("taps", [(-1, -3), (-1, -12)], ids=str)
 def test_second_order(taps):
     y = COSTS["both"](recurrence(taps))

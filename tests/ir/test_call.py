@@ -12,7 +12,7 @@ from pytensor.graph.replace import vectorize_graph
 import loopax
 from loopax import jaxify
 from loopax.ir import Call, evaluate
-from loopax.ir.pullback import PullbackRule
+from loopax.ir.derivatives.pullback import PullbackRule
 from tests.programs.record import ifelse
 
 X, S, K = pt.dvector("x"), pt.dscalar("s"), pt.lscalar("k")

@@ -118,7 +118,7 @@ from loopax.ir import (
     evaluate,
 )
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, Ger
-from loopax.ir.pullback import PullbackRule
+from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.jax_backend import JaxFunction, JaxOp
 from loopax.jax_backend.ops.indexing.slices import write_slices
 from loopax.jax_backend.ops.scalars import _FUNCTIONS

@@ -10,7 +10,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax import cond, scan
-from loopax.ir.evaluate import perform_nodes
+from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.lowering import PASSES
 from tests.kept import Fault, assert_kept, difference, expected, outcome
 from tests.random_loops import RANDOM

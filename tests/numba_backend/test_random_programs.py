@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from loopax.ir import pformat
-from loopax.ir.evaluate import own
+from loopax.ir.evaluation.evaluate import own
 from loopax.lowering import lower_to_loops
 from tests.kept import difference, expected
 from tests.numba_backend.interpreted import interpreted

@@ -31,7 +31,7 @@ from pytensor.tensor.type import TensorType
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate, pformat
 from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse
-from loopax.ir.evaluate import own
+from loopax.ir.evaluation.evaluate import own
 from loopax.ir.records import INDEX_TYPE, UNBOUNDED, ScanOptions
 from loopax.lowering.order import PASSES
 from tests.kept import Fault, assert_kept, outcome

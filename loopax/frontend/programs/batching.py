@@ -23,13 +23,13 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 
 from loopax.frontend.loops.variants import map as map_rows
-from loopax.ir.batch import same_in_all_rows
+from loopax.ir.batching.batch import same_in_all_rows
+from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
 from loopax.ir.errors import LoopaxError
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.replace import replaced
 from loopax.ir.rows import KeepRows
 from loopax.ir.sizes import length_inputs
-from loopax.ir.vectorize_scan import EQUAL_STEPS, is_padded
 
 # Ops whose lengths follow from values, beside those that `length_inputs` knows: from which of their inputs
 # on. In a batch PyTensor puts a `Blockwise` around them, which stacks what comes of each row.

@@ -29,11 +29,11 @@ from loopax.frontend.legacy_scan.importer import import_scan
 from loopax.frontend.programs.accumulators import widen_accumulators
 from loopax.frontend.programs.cumulative_products import exact_product
 from loopax.ir import Call, UnsupportedOpError
-from loopax.ir.after_forward import run_after_forward
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
+from loopax.ir.derivatives.after_forward import run_after_forward
+from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.named_axes import lower_names
-from loopax.ir.pullback import PullbackRule
 from loopax.ir.sizes import without_dims
 
 

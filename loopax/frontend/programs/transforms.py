@@ -21,8 +21,8 @@ from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
+from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import LoopTypeError
-from loopax.ir.inner_gradients import is_float
 from loopax.ir.named_axes import without_names
 from loopax.ir.replace import replaced
 

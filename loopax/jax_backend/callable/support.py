@@ -12,7 +12,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.after_forward import AfterForward
+from loopax.ir.derivatives.after_forward import AfterForward
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.jax_backend.samplers.registry import has_sampler
 from loopax.jax_backend.staging.callback import unsupported

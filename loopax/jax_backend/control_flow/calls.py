@@ -12,8 +12,8 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 
 from loopax.ir import Call
+from loopax.ir.derivatives.pullback import floats
 from loopax.ir.lock import TRACING
-from loopax.ir.pullback import floats
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan

@@ -16,7 +16,7 @@ from pytensor.typed_list.type import TypedListType
 
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError
-from loopax.ir.run_scan import check_lengths
+from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step

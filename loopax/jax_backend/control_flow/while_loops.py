@@ -15,7 +15,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError
-from loopax.ir.run_scan import check_lengths
+from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir.inner_gradients import is_null, pull_back, push_forward, zeros_for
+from loopax.ir.derivatives.inner_gradients import is_null, pull_back, push_forward, zeros_for
 from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
 
 Variables = Sequence[Any]

@@ -16,8 +16,8 @@ import jax
 from pytensor.graph.basic import Variable
 from pytensor.raise_op import CheckAndRaise
 
+from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.inner_gradients import is_float
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
 from loopax.jax_backend.kernels.derivatives import pulled_back, pushed_forward, with_gradient

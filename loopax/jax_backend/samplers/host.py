@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.ir.errors import describe
-from loopax.ir.evaluate import apply
+from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.callback import (
     is_detached,
     refusal,

@@ -20,10 +20,10 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.after_forward import unwrapped
+from loopax.ir.derivatives.after_forward import unwrapped
+from loopax.ir.derivatives.pullback import PullbackRule, floats
 from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.ir.evaluate import apply
-from loopax.ir.pullback import PullbackRule, floats
+from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes

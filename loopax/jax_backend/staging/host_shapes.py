@@ -20,7 +20,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.errors import DynamicShapeError, describe
-from loopax.ir.evaluate import apply
+from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.evaluate import Site
 
 Perform = Callable[[Sequence[Any]], Sequence[Any]]

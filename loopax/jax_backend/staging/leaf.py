@@ -19,7 +19,7 @@ from pytensor.link.jax.dispatch import jax_funcify, jax_typify
 from pytensor.scalar.basic import ScalarConstant, ScalarType
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.after_forward import unwrapped
+from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import has_conversion, leaf_rule

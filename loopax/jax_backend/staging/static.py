@@ -20,7 +20,7 @@ from pytensor.typed_list.basic import TypedListType
 from loopax.ir import FitRows, KeepRows
 from loopax.ir.compat import IfElse
 from loopax.ir.effects import Effects, effects
-from loopax.ir.evaluate import apply
+from loopax.ir.evaluation.evaluate import apply
 
 FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
 

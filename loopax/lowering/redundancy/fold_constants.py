@@ -34,7 +34,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.effects import Effects, Speculation, effects, speculation
-from loopax.ir.evaluate import apply
+from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.bodies import map_bodies
 

@@ -14,7 +14,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 
-from loopax.ir.after_forward import unwrapped
+from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.object_mode import object_mode

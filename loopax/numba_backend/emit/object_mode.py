@@ -21,9 +21,9 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
-from loopax.ir.after_forward import unwrapped
+from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.ir.errors import describe
-from loopax.ir.evaluate import apply
+from loopax.ir.evaluation.evaluate import apply
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
 

@@ -14,7 +14,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, scan
 from loopax.ir import Call, Cond, Scan, check, evaluate
-from loopax.ir.pullback import PullbackRule
+from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.lowering import lower
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused

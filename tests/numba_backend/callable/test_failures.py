@@ -6,7 +6,7 @@ import pytest
 
 import loopax
 from loopax import jaxify
-from loopax.ir.first_failure import first_failure
+from loopax.ir.evaluation.first_failure import first_failure
 from tests.numba_backend.interpreted import lowered
 
 X, Y, S = pt.dvector("x"), pt.dvector("y"), pt.lvector("s")

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 
-from loopax.ir.after_forward import run_after_forward
+from loopax.ir.derivatives.after_forward import run_after_forward
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 

@@ -14,8 +14,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
 from loopax.ir.compat import thaw
-from loopax.ir.expand import expansion, halves
-from loopax.ir.inner_gradients import (
+from loopax.ir.derivatives.expand import expansion, halves
+from loopax.ir.derivatives.inner_gradients import (
     connections,
     forward_through,
     is_connected,

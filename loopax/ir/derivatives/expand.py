@@ -5,7 +5,7 @@
     checkpoint               -> a loop over blocks of steps, each a loop of its own, and a remainder
 
 Each is ``ScanArgs -> ScanOuts`` for one Scan. Reverse mode stores the states before every step of a
-loop and computes the step again (`loopax.ir.scan_pullback`). So the loop over blocks stores one
+loop and computes the step again (`loopax.ir.derivatives.scan_pullback`). So the loop over blocks stores one
 state a block and the loop inside one a step of one block: with blocks of ``sqrt(n)`` steps that is
 ``2 sqrt(n)`` states in the place of ``n``, for one more pass over the steps (Griewank and Walther,
 Evaluating Derivatives, 2nd ed., chapter 12).
@@ -30,7 +30,7 @@ from pytensor.typed_list import extend
 from loopax.ir.bounds import is_unbounded, split_bound
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
-from loopax.ir.inner_gradients import is_float
+from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan_grammar import ScanGrammar

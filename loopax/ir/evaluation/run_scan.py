@@ -9,7 +9,7 @@ import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import LoopTypeError
-from loopax.ir.evaluate import own
+from loopax.ir.evaluation.evaluate import own
 from loopax.ir.records import UNBOUNDED, ScanOuts
 from loopax.ir.scan_grammar import ScanGrammar
 from loopax.ir.shapes import empty_traces

@@ -19,7 +19,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.batch import Batch, greatest, is_batched, same_in_all_rows, vectorized
+from loopax.ir.batching.batch import Batch, greatest, is_batched, same_in_all_rows, vectorized
 from loopax.ir.bounds import split_bound
 from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw

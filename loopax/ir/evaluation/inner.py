@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from loopax.ir.compat import thaw
-from loopax.ir.evaluate import perform_nodes
+from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.ir.inner_graph_op import InnerGraphOp, Step
 
 

@@ -1,6 +1,6 @@
 """Batched `Cond` and `KeepRows`: rules for PyTensor's ``vectorize_graph``.
 
-`Scan` has its own file, `loopax.ir.vectorize_scan`; so have typed lists, `loopax.ir.vectorize_lists`.
+`Scan` has its own file, `vectorize_scan`; so have typed lists, `vectorize_lists`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import TensorType
 
-from loopax.ir import vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
-from loopax.ir.batch import Batch, greatest, vectorized
+from loopax.ir.batching import vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
+from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
 from loopax.ir.inner_graph_op import nodes_within

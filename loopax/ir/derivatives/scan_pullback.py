@@ -13,7 +13,7 @@ cotangent can reach have none; constants, rows and states that the backward step
 given to it.
 
 A loop that stops, one with ``checkpoint`` and one with ``truncate_gradient`` are first written as the
-plain loops that mean the same (`loopax.ir.expand`), and the pullback goes through those.
+plain loops that mean the same (`loopax.ir.derivatives.expand`), and the pullback goes through those.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
 from loopax.ir.compat import thaw
-from loopax.ir.expand import expansion
-from loopax.ir.inner_gradients import (
+from loopax.ir.derivatives.expand import expansion
+from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,
     is_connected,

@@ -1,0 +1,1 @@
+"""A batch of loops, lists or branches as one."""

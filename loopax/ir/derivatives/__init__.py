@@ -1,0 +1,1 @@
+"""Derivatives of bodies and of loops, as graphs."""

@@ -1,0 +1,1 @@
+"""What a graph means, with nothing compiled."""
