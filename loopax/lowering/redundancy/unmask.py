@@ -6,7 +6,7 @@
     states, traces, n_done = Scan(n, step, until)
     Scan back(n_done, traces, pullback of step)
 
-`ir.derivatives.expand.masked` writes a stopping loop as the former for the pullback, since in JAX the number
+`ir.derivatives.expand.masked` writes a stopping loop as the former for the pullback: in JAX the number
 of steps of a loop with traces is known when it is compiled. Where it is not, nothing is gained by steps
 that do nothing. The stopping loop is that of the value, but for what it emits: `merge_loops` makes one of
 the two.
