@@ -16,6 +16,8 @@ import pytest
 # makes one LLVM module of a program instead of 32 small ones, which alone is a fifth of its time.
 _QUICK = {"cxx": "", "mode": "FAST_COMPILE"}
 
+# A mesh has devices of its own in the tests, on a machine with one as well.
+jax.config.update("jax_num_cpu_devices", 8)
 # Most tests of JAX look at what XLA is given, and compile little; those of native code ask for it.
 os.environ.setdefault("LOOPAX_LOOPS", "xla")
 # Nothing comes from the disk, where an earlier state of this code may have written it.

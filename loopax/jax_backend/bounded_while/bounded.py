@@ -35,6 +35,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
 )
 from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
 from loopax.jax_backend.staging.linear import Function, Linear
+from loopax.jax_backend.values import in_mesh
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more
@@ -155,7 +156,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
     def where_going(taken: Any, carry: Any, leading: Any) -> Any:
         """``taken(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
         rows = () if leading is None else jax.tree.map(lambda y: _stacked(y, leading), shapes)
-        return jax.lax.cond(any_row(carry[2]), taken, lambda carry: (carry, _zeros(rows)), carry)
+        return in_mesh.cond(any_row(carry[2]), taken, lambda carry: (carry, _zeros(rows)), carry)
 
     def one(carry: Any, row: Any) -> Any:
         """A step, where the loop is still going."""
@@ -184,7 +185,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
 
         def block(carry: Any, rows: Any) -> Any:
             def taken(carry: Any) -> Any:
-                return jax.lax.scan(inner, carry, rows, length=sizes[depth])
+                return in_mesh.scan(inner, carry, rows, length=sizes[depth])
 
             return where_going(taken, carry, sizes[depth:] if keep else None)
 
@@ -193,7 +194,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
 
     count = counted(0)
     start = count, given.states, count < n_steps, jnp.asarray(False)
-    (count, states, _, stopped), ys = jax.lax.scan(level(1), start, rows, length=sizes[0])
+    (count, states, _, stopped), ys = in_mesh.scan(level(1), start, rows, length=sizes[0])
     ys = jax.tree.map(lambda y: y.reshape(total, *y.shape[len(sizes) :])[: steps.bound], ys)
     return (states, count, stopped), ys
 

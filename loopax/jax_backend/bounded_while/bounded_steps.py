@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from loopax.jax_backend.values import in_mesh
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -70,5 +72,5 @@ def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
         return count + 1, states, stop
 
     start = counted(0), given.states, jnp.asarray(False)
-    count, states, stopped = jax.lax.while_loop(going, body, start)
+    count, states, stopped = in_mesh.while_loop(going, body, start)
     return states, count, stopped

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps, asked, counted, row
+from loopax.jax_backend.values import in_mesh
 
 
 class Blocks(NamedTuple):
@@ -51,11 +52,11 @@ def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
         k, count, states, going, stopped, kept = carry
         kept = jax.tree.map(lambda b, s: b.at[k // size].set(s), kept, states)
         inside = k, count, states, going, stopped, kept
-        return jax.lax.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), taken, inside)
+        return in_mesh.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), taken, inside)
 
     zero = counted(0)
     start = zero, zero, given.states, zero < n_steps, jnp.asarray(False), kept
-    most, count, states, _, stopped, kept = jax.lax.while_loop(
+    most, count, states, _, stopped, kept = in_mesh.while_loop(
         lambda c: any_row(c[3]), block, start
     )
     return (states, count, stopped), Blocks(kept, count, most)
@@ -147,7 +148,7 @@ def _through_blocks(
             return k + 1, chosen(k < blocks.count, jax.tree.leaves(new), states), kept
 
         states = [a[b] for a in jax.tree.leaves(blocks.states)]
-        _, _, kept = jax.lax.while_loop(lambda c: c[0] < end, again, (begin, states, kept))
+        _, _, kept = in_mesh.while_loop(lambda c: c[0] < end, again, (begin, states, kept))
 
         def back(carry: Any) -> Any:
             k, cotangents, of_rows, of_shared = carry
@@ -167,11 +168,11 @@ def _through_blocks(
             return asked(steps, given) - 1 - k if steps.reverse else k
 
         carry = end, cotangents, of_rows, of_shared
-        _, *found = jax.lax.while_loop(lambda c: c[0] > begin, back, carry)
+        _, *found = in_mesh.while_loop(lambda c: c[0] > begin, back, carry)
         return b - 1, *found, kept
 
     last = (most - 1) // size
     zeros = [jnp.zeros_like(x) for x in sequences], [jnp.zeros_like(x) for x in shared]
     carry = last, list(cotangents), *zeros, kept
-    _, *found, _ = jax.lax.while_loop(lambda c: c[0] >= 0, block, carry)
+    _, *found, _ = in_mesh.while_loop(lambda c: c[0] >= 0, block, carry)
     return found

@@ -16,6 +16,7 @@ from loopax.ir.program import Program
 from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
 
@@ -60,7 +61,16 @@ class Variant:
             self.static[k] if k in self.static else as_declared(next(values), v)
             for k, v in enumerate(self.graph.inputs)
         ]
-        outs = None if self._native is None else self._native.run(args)
+        native = self._native
+        if in_mesh.is_divided():
+            # Where all results vary over a mesh anyway, as a log-density of a part of the data does, native
+            # code may run, and a gradient has one all-reduce: JAX casts, and adds up cotangents, at each
+            # place where a value meets one that varies.
+            if in_mesh.all_vary(self._in_jax, args):
+                args = in_mesh.alike(args)
+            else:
+                native = None
+        outs = None if native is None else native.run(args)
         return self._in_jax(args) if outs is None else outs
 
     @cached_property

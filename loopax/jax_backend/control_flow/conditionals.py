@@ -13,6 +13,7 @@ from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, witho
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import as_row
 from loopax.jax_backend.values.sparse import OrderedBCOO, carried
 
@@ -37,7 +38,7 @@ def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
         outs = branch(bool(condition))
     else:
         try:
-            outs = jax.lax.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
+            outs = in_mesh.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
         except _UnequalBranches:
             # The shape of the result hangs on the condition, which must then be known.
             outs = branch(bool(site.static(0)))

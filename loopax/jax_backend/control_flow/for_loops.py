@@ -22,6 +22,7 @@ from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
+from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
@@ -86,7 +87,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
         body = jax.checkpoint(body, prevent_cse=False)
     xs = jax.tree.map(jnp.asarray, (index, sequences))
     reverse, unroll = op.options.reverse, op.options.unroll
-    return jax.lax.scan(body, init, xs, length=n, reverse=reverse, unroll=unroll)
+    return in_mesh.scan(body, init, xs, length=n, reverse=reverse, unroll=unroll)
 
 
 def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:

@@ -160,10 +160,9 @@ def _shapes(arrays: Sequence[Any]) -> Shapes:
 def _is_plain(x: Any) -> bool:
     """Whether ``x`` is an array, and of no mesh, which JAX divides, or wants to see what is done to.
 
-    Inside of ``shard_map`` with its check off it is what one device has.
+    Inside of ``shard_map`` it is what one device has.
     """
     if not isinstance(x, np.ndarray | np.generic | jax.Array):
         return False
-    aval = jax.typeof(x)
-    mesh = aval.sharding.mesh
-    return not aval.mat.varying and (mesh.empty or {*mesh.axis_types} == {AxisType.Manual})
+    mesh = jax.typeof(x).sharding.mesh
+    return mesh.empty or {*mesh.axis_types} == {AxisType.Manual}

@@ -15,13 +15,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.core import ShapedArray
 from jax.interpreters import ad, batching, mlir
 
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.jax_backend.kernels.kernel import Kernel, function_at
 from loopax.jax_backend.staging.checked import Checkable
+from loopax.jax_backend.values import in_mesh
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
 Batch = tuple[tuple[bool, ...], ...]
@@ -32,6 +32,7 @@ kernel_p.multiple_results = True
 
 def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
     """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
+    args = in_mesh.alike(args)
     if not kernel.is_checkable:
         return kernel_p.bind(*args, kernel=kernel, batch=batch)
     avals = tuple((jnp.shape(x), jnp.result_type(x)) for x in args)
@@ -76,7 +77,10 @@ def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[A
     rows = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(args))
     lengths = _batch_shape(args, batch)
     shapes = kernel.shapes(rows)
-    return [ShapedArray((*lengths, *s), t) for s, t in zip(shapes, kernel.dtypes, strict=True)]
+    results = [
+        jax.ShapeDtypeStruct((*lengths, *s), t) for s, t in zip(shapes, kernel.dtypes, strict=True)
+    ]
+    return in_mesh.results_like(args, results)
 
 
 def _axes(batch: Batch, k: int, level: int | None = None) -> int:

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.jax_backend.values import in_mesh
+
 
 def floor_divide(x: Any, y: Any) -> Any:
     if jnp.result_type(x, y).kind in "biu":
@@ -65,7 +67,7 @@ def power(x: Any, y: Any) -> Any:
         return product, base * base, bits >> 1
 
     bits = np.iinfo(dtype).bits
-    product, _, _ = jax.lax.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
+    product, _, _ = in_mesh.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
     if dtype.kind == "u":
         return product
     inverse = jnp.where(x == 1, 1, jnp.where(x == -1, 1 - 2 * (y & 1), 0)).astype(dtype)

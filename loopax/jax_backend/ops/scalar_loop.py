@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Constant, Variable
@@ -17,6 +16,7 @@ from pytensor.scalar.loop import ScalarLoop
 
 from loopax.jax_backend.ops.special.forward_mode import differentiable
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.values import in_mesh
 
 
 def scalar_loop(
@@ -59,7 +59,7 @@ def scalar_loop(
 
         # A loop of no steps did not fail: `until` counts as reached.
         done = jnp.zeros(n_steps.shape, dtype=bool)
-        _, finals, reached = jax.lax.while_loop(
+        _, finals, reached = in_mesh.while_loop(
             going, step, (jnp.asarray(0, n_steps.dtype), list(carry), done)
         )
         return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)

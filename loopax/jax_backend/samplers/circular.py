@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from loopax.jax_backend.samplers.registry import split, uniform
+from loopax.jax_backend.values import in_mesh
 
 _ROUNDS = 200  # two of three proposals are accepted at worst: 200 refusals do not happen
 
@@ -54,7 +55,7 @@ def _angle(kappa: Any, key: Any) -> Any:
 
     key, side = split(key)
     start = (jnp.full(shape, jnp.nan, dtype), kappa >= 0, key, 0)
-    x = jax.lax.while_loop(unfinished, propose, start)[0]
+    x = in_mesh.while_loop(unfinished, propose, start)[0]
     return jnp.where(jax.random.bernoulli(side, shape=shape), x, -x)
 
 

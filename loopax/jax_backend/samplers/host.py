@@ -22,6 +22,7 @@ from loopax.jax_backend.staging.callback import (
     without_derivative,
 )
 from loopax.jax_backend.staging.host_shapes import output_shape
+from loopax.jax_backend.values import in_mesh
 
 if TYPE_CHECKING:
     from loopax.jax_backend.staging.evaluate import Site
@@ -59,7 +60,7 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
         return np.asarray(draw, dtype=out.dtype)
 
     def value(words: Any, *given: Any) -> Any:
-        return jax.pure_callback(on_host, out, words, *given, vmap_method="sequential")
+        return in_mesh.pure_callback(on_host, out, words, *given, vmap_method="sequential")
 
     given = [jnp.asarray(x) for x in parameters]
     discrete = not jnp.issubdtype(out.dtype, jnp.inexact)

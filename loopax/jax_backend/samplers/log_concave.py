@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from loopax.jax_backend.samplers.registry import split, uniform
+from loopax.jax_backend.values import in_mesh
 
 SMALL = 10
 _ROUNDS = 200  # at an acceptance above one half, no count needs them
@@ -79,7 +79,7 @@ def _search(key: Any, wanted: Any, mean: Any, first: Any, ratio: Callable[[Any],
     zero = jnp.zeros((), dtype)
     rest = uniform(key, mean.shape, dtype)
     start = (zero, jnp.zeros_like(mean), rest, first, goes_on(rest, first, zero))
-    return jax.lax.while_loop(unfinished, step, start)[1]
+    return in_mesh.while_loop(unfinished, step, start)[1]
 
 
 def _ratio_of_uniforms(
@@ -108,4 +108,4 @@ def _ratio_of_uniforms(
         return carry[1].any() & (carry[3] < _ROUNDS)
 
     start = (jnp.full(shape, jnp.nan, dtype), wanted, key, 0)
-    return jax.lax.while_loop(unfinished, propose, start)[0]
+    return in_mesh.while_loop(unfinished, propose, start)[0]

@@ -15,6 +15,7 @@ from loopax.jax_backend.samplers.registry import (
     tolerance,
     uniform,
 )
+from loopax.jax_backend.values import in_mesh
 
 
 @family(
@@ -64,7 +65,7 @@ def multinomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> An
 
     keys = jax.random.split(key, p.shape[0])
     start = jnp.broadcast_to(jnp.floor(n), shape)
-    _, counts = jax.lax.scan(outcome, start, (keys, share))
+    _, counts = in_mesh.scan(outcome, start, (keys, share))
     return as_count(jnp.moveaxis(counts, 0, -1), dtype)
 
 

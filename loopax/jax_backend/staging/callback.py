@@ -27,6 +27,7 @@ from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes
+from loopax.jax_backend.values import in_mesh
 
 
 def unsupported(node: Apply) -> str:
@@ -81,7 +82,9 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
         return tuple(np.asarray(o, dtype=s.dtype) for o, s in zip(outs, shapes, strict=True))
 
     def value(*inputs: Any) -> tuple[Any, ...]:
-        return tuple(jax.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential"))
+        return tuple(
+            in_mesh.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential")
+        )
 
     if is_detached(site, node.outputs):
         return value(*map(jax.lax.stop_gradient, given))

@@ -28,6 +28,7 @@ from jax.experimental import checkify
 from jax.interpreters import ad, batching, mlir
 
 from loopax.jax_backend.staging.linear import LoweredWhole
+from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.generators import is_key
 
 
@@ -128,9 +129,9 @@ def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
 
     def failed(xs: Any) -> Any:
         # It gives the results, though it never does, or XLA would drop it.
-        return [_of_shape(jax.pure_callback(fail, _plain(x)), x) for x in xs]
+        return [_of_shape(in_mesh.pure_callback(fail, _plain(x)), x) for x in xs]
 
-    return jax.lax.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
+    return in_mesh.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
 
 
 def _plain(x: Any) -> Any:

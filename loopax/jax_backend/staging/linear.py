@@ -12,12 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
+
+from loopax.jax_backend.values import in_mesh
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +38,7 @@ class Linear:
     shapes: Sequence[Any] | None = None
 
     def __call__(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        return _linear.bind(*residuals, *tangents, of=self, n=len(residuals))
+        return _linear.bind(*in_mesh.alike([*residuals, *tangents]), of=self, n=len(residuals))
 
 
 class LoweredWhole(Primitive):
@@ -59,7 +62,7 @@ def _run(*args: Any, of: Linear, n: int) -> list[Any]:
 def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
     if all(isinstance(t, ad.Zero) for t in tangents[:n]):
         dots = [ad.instantiate_zeros(t) for t in tangents[n:]]
-        return _linear.bind(*primals, of=of, n=n), _linear.bind(*primals[:n], *dots, of=of, n=n)
+        return of(primals[:n], primals[n:]), of(primals[:n], dots)
     moving = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
 
     def smooth(*some: Any) -> list[Any]:
@@ -112,12 +115,13 @@ def _mapped(axes: Any) -> list[Any]:
 
 def _define(primitive: Primitive, run: Any, jvp: Any, batch: Any) -> None:
     @primitive.def_abstract_eval
-    def shapes(*args: Any, **params: Any) -> list[Any]:
-        outs = getattr(params["of"], "shapes", None)
+    def types(*args: Any, **params: Any) -> Sequence[Any]:
+        if "jaxpr" in params:
+            return params["jaxpr"].out_avals
+        outs = params["of"].shapes
         if outs is None:
-            given = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in args]
-            outs = jax.eval_shape(lambda *xs: run(*xs, **params), *given)
-        return [jax.core.ShapedArray(o.shape, o.dtype) for o in outs]
+            outs = jax.make_jaxpr(partial(run, **params))(*args).out_avals
+        return in_mesh.results_like(args, outs)
 
     primitive.multiple_results = True
     primitive.def_impl(lambda *args, **of: jax.jit(lambda *xs: run(*xs, **of))(*args))
@@ -142,7 +146,8 @@ class Function:
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         # As a jaxpr it shows what is in it, and is traced once.
-        return _function.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(list(args)))
+        args = in_mesh.alike(args)
+        return _function.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(args))
 
 
 _function = LoweredWhole("function_with_a_rule")

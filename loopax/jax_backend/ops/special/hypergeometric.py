@@ -16,6 +16,7 @@ from jax.custom_derivatives import SymbolicZero
 from pytensor.scalar.math import hyp2f1 as scalar_op
 
 from loopax.jax_backend.ops.special.forward_mode import slope
+from loopax.jax_backend.values import in_mesh
 
 _RADIUS = 0.995  # where the terms fall to a millionth of a percent in some 8,000 steps
 _PARAMETER = 30.0  # larger ones have terms that cancel, or very many
@@ -27,7 +28,7 @@ def hyp2f1(a: Any, b: Any, c: Any, z: Any) -> Any:
     """``2F1(a, b; c; z)``; on the host where an element is one that the series does not give."""
     a, b, c, z = jnp.broadcast_arrays(a, b, c, z)
     value, summed = _by_series(a, b, c, z)
-    return jax.lax.cond(
+    return in_mesh.cond(
         jnp.all(summed), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
     )
 
@@ -73,7 +74,7 @@ def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
 
     one = jnp.ones_like(at)
     start = (jnp.asarray(0, jnp.int32), one, one, one)
-    _, term, total, size = jax.lax.while_loop(lambda s: s[0] < length, add, start)
+    _, term, total, size = in_mesh.while_loop(lambda s: s[0] < length, add, start)
     sound = (jnp.abs(term) <= np.finfo(at.dtype).eps * size) & (size <= _LOST * jnp.abs(total))
     power = jnp.where(negative & easy, jnp.power(1 - jnp.where(negative & easy, z, 0), -first), 1)
     return total * power, easy & sound
@@ -85,4 +86,4 @@ def _on_host(dtype: Any, *arguments: Any) -> Any:
             return np.asarray(scalar_op.impl(*map(np.asarray, xs)), dtype=dtype)
 
     shape = jax.ShapeDtypeStruct(jnp.shape(arguments[0]), dtype)
-    return jax.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")
+    return in_mesh.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")

@@ -16,6 +16,7 @@ from jax.scipy.special import xlog1py, xlogy
 
 from loopax.jax_backend.ops.special.forward_mode import slope
 from loopax.jax_backend.ops.special.polygammas import gammaln
+from loopax.jax_backend.values import in_mesh
 
 _MOST_STEPS = 2000  # some ten times the root of the larger parameter are taken
 
@@ -88,7 +89,7 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
 
     first = 1 / away_from_zero(1 - (p + q) * z / (p + 1))
     start = (jnp.ones((), z.dtype), jnp.ones_like(z), first, first, jnp.array(True), jnp.array(8))
-    _, _, _, fraction, _, _ = jax.lax.while_loop(
+    _, _, _, fraction, _, _ = in_mesh.while_loop(
         lambda state: (state[4] | (state[5] > 0)) & (state[0] < _MOST_STEPS), two_terms, start
     )
     value = jnp.exp(p * jnp.log(z) + q * jnp.log1p(-z) - _betaln(p, q)) * fraction / p

@@ -19,6 +19,7 @@ from jax.scipy.special import xlogy
 
 from loopax.jax_backend.ops.special.forward_mode import slope
 from loopax.jax_backend.ops.special.polygammas import gamma, gammaln
+from loopax.jax_backend.values import in_mesh
 
 _LARGE = 1e4  # below, JAX sums fewer than a thousand terms; above, the expansion is exact to 1e-15
 _MOST_STEPS = 5000  # some ten times the root of the shape are taken
@@ -137,7 +138,7 @@ def _summed(k: Any, x: Any, upper: bool) -> Any:
         term = term * near / (k + n)
         return n + 1, term, total + term
 
-    _, _, total = jax.lax.while_loop(
+    _, _, total = in_mesh.while_loop(
         lambda s: jnp.any(s[1] > 1e-4 * eps * s[2]) & (s[0] < _MOST_STEPS),
         add,
         (jnp.ones((), x.dtype), one, one),
@@ -153,7 +154,7 @@ def _summed(k: Any, x: Any, upper: bool) -> Any:
 
     first = 1 / (far + 1 - k)
     start = (jnp.ones((), x.dtype), one / tiny**0.5, first, first, jnp.array(8))
-    *_, fraction, _ = jax.lax.while_loop(
+    *_, fraction, _ = in_mesh.while_loop(
         lambda s: (s[4] > 0) & (s[0] < _MOST_STEPS), another, start
     )
     size = jnp.exp(k * jnp.log(x) - x - gammaln(k))

@@ -17,6 +17,7 @@ from loopax.jax_backend.ops.special import incomplete_beta
 from loopax.jax_backend.ops.special.forward_mode import slope
 from loopax.jax_backend.ops.special.incomplete_gammas import density, gammainc, gammaincc
 from loopax.jax_backend.ops.special.polygammas import psi, tri_gamma
+from loopax.jax_backend.values import in_mesh
 
 _MOST_STEPS = 100
 _END, _TINY = 750.0, 700.0  # of the logarithms of numbers, and of those that are not nearly 0
@@ -47,7 +48,7 @@ def _solved(
     ends = jnp.full_like(start, _END)
     start = jnp.where(jnp.isfinite(start), jnp.clip(start, -_END, _END), 0)
     state = 0, start, -ends, ends, True
-    t = jax.lax.while_loop(lambda s: s[4] & (s[0] < _MOST_STEPS), step, state)[1]
+    t = in_mesh.while_loop(lambda s: s[4] & (s[0] < _MOST_STEPS), step, state)[1]
     below, above, _ = tails(t)
     # A tail that JAX's sum has lost says nothing of where it is.
     lost = (jnp.where(by_lower, below, above) == 0) & (jnp.abs(t) < _TINY)
