@@ -10,6 +10,8 @@ from pytensor.graph.basic import Variable
 
 from loopax.builders import Builder
 from loopax.calling import BackendFunction, TracedFunction
+from loopax.calling.progress import Progress, progress_of
+from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import transforms
 from loopax.frontend.programs.program_transforms import batched_types, transformed
@@ -18,7 +20,14 @@ from loopax.ir.lock import TRACING
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 
 
-def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable[..., Any]:
+def vmap(
+    f: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    *,
+    batch_size: int | None = None,
+    progress: bool | Progress = False,
+) -> Callable[..., Any]:
     """``f`` over a new axis of its arguments, as ``jax.vmap``.
 
     Parameters
@@ -33,6 +42,13 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
         Which axis of each argument, and of each result, is the new one: a number, None for what is the
         same for all rows, or a pytree of these that the arguments (results) begin with. Of what is given
         by name the first axis is.
+    batch_size
+        Of what `loopax.jaxify` returns: how many rows are computed at once. One batch after another is,
+        in JAX by a ``lax.scan`` over them, so that memory is that of one, and of the results. The rows
+        beyond a multiple of it are a smaller batch. None: all at once.
+    progress
+        With ``batch_size``, whether a line on stderr says how many rows are done; or a function
+        ``progress(done, total)`` that is told, in JAX on a thread of its own.
 
     Returns
     -------
@@ -42,6 +58,8 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     ------
     LoopTypeError
         An axis that is not there, or none at all.
+    ValueError
+        A batch size that is no positive number, or of a function of variables.
 
     Examples
     --------
@@ -53,8 +71,21 @@ def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0) -> Callable
     array([ 4., 13.])
     """
     _refuse_variable(f, "vmap")
+    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        raise ValueError(f"batch_size is how many rows are computed at once, got {batch_size!r}")
     if isinstance(f, BackendFunction):
-        return _by_backend(f, vmap, in_axes=in_axes, out_axes=out_axes)
+        axes = {"in_axes": in_axes, "out_axes": out_axes}
+        if batch_size is None:
+            return _by_backend(f, vmap, **axes)
+        chunks = {"batch_size": batch_size, "progress": progress_of(progress)}
+        if "vmap" in f.backend.transformations:
+            return _by_backend(f, vmap, **axes, **chunks)
+        return InChunks(_by_backend(f, vmap, **axes), **axes, **chunks)
+    if batch_size is not None:
+        raise ValueError(
+            "batch_size is for a function that runs. Of a function of variables all rows are one program: "
+            "loopax.vmap(loopax.jaxify(f), batch_size=1000) runs it in batches."
+        )
     return transforms.vmap(_with_conds(f), in_axes, out_axes)
 
 
@@ -146,6 +177,7 @@ def _refuse_variable(f: Any, name: str) -> None:
 
 def _by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
     """``transform(f, **options)`` by the backend of ``f``, or of its program as a graph, built anew."""
+    f = f.whole if isinstance(f, InChunks) else f
     own = f.backend.transformations.get(transform.__name__)
     if own is not None:
         return own(f, **options)

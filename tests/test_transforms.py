@@ -28,7 +28,7 @@ from loopax import (
 )
 from loopax.ir import check
 from tests.assorted_loops import PLAIN
-from tests.compare import FAST_COMPILE, loops
+from tests.compare import FAST_COMPILE, loops, primitives
 
 pytestmark = pytest.mark.one_stack
 
@@ -82,6 +82,57 @@ def test_vmap_is_jax_vmap(in_axes, out_axes, start, xs):
     of_jax = jax.vmap(by_hand, tuple(in_axes) if isinstance(in_axes, list) else in_axes, out_axes)
     agrees(found, of_jax(start, xs))
     agrees(jaxify(vmap(rolled, in_axes, out_axes))(start, xs), of_jax(start, xs))
+
+
+ROWS = np.linspace(-1.0, 1.0, 28).reshape(7, 4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 7, 20])
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_so_many_rows_at_a_time(backend, batch_size):
+    f = jaxify(rolled, backend=backend)
+    told = []
+    some = vmap(
+        f, (None, 0), (0, {"y": 1}), batch_size=batch_size, progress=lambda *args: told.append(args)
+    )
+    found = jax.block_until_ready(some(0.3, ROWS))
+    agrees(found, jax.vmap(by_hand, (None, 0), (0, {"y": 1}))(0.3, ROWS))
+    jax.effects_barrier()
+    assert sorted(told) == [(k, 7) for k in [*range(0, 7, batch_size), 7]]
+
+
+def test_batches_have_gradients_in_jax():
+    some = vmap(jaxify(rolled), (None, 0), batch_size=3)
+    found = jax.jit(jax.grad(lambda c: some(c, ROWS)[0].sum()))(0.3)
+    wanted = jax.grad(lambda c: jax.vmap(by_hand, (None, 0))(c, ROWS)[0].sum())(0.3)
+    np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    jaxpr = jax.make_jaxpr(some)(0.3, ROWS)
+    assert primitives(jaxpr)["scan"] == 3  # over the batches, of a batch, of the last one
+
+
+def test_no_rows_at_all():
+    for backend in "jax", "numba":
+        final, ys = vmap(jaxify(rolled, backend=backend), (None, 0), batch_size=3)(0.3, ROWS[:0])
+        assert final.shape == (0,) and ys["y"].shape == (0, 4)
+
+
+def test_progress_on_stderr(capfd):
+    vmap(jaxify([x], x.sum(), backend="numba"), batch_size=5, progress=True)(ROWS)
+    assert capfd.readouterr().err.endswith("loopax: 7 of 7 rows\n")
+
+
+def test_what_batches_cannot_be():
+    with pytest.raises(ValueError, match="how many rows are computed at once, got 0"):
+        vmap(jaxify([x], x.sum()), batch_size=0)
+    with pytest.raises(ValueError, match=r"loopax.vmap\(loopax.jaxify\(f\), batch_size=1000\)"):
+        vmap(lambda x: x, batch_size=2)
+    with pytest.raises(ValueError, match="no out_axes is None"):
+        vmap(jaxify([x], x.sum()), 0, None, batch_size=2)(ROWS)
+    with pytest.raises(LoopTypeError, match="out_axes is None for a result that differs"):
+        vmap(jaxify([x], x.sum(), backend="numba"), 0, None, batch_size=2)
+    two = jaxify([s, x], x.sum() * s)
+    with pytest.raises(ValueError, match=r"lengths \[3, 7\]"):
+        vmap(two, batch_size=2)(np.ones(3), ROWS)
 
 
 def test_a_loop_stays_one_loop():

@@ -7,6 +7,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.backend import Backend
 from loopax.ir.errors import UnsupportedOpError
+from loopax.jax_backend.callable import chunks
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.function import JaxFunction
 from loopax.jax_backend.callable.stages import JaxTracedFunction, transformed_by
@@ -31,7 +32,7 @@ JAX = Backend(
     context=JaxContext,
     passes=PASSES,
     transformations={
-        f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, jax.vmap)
+        f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, chunks.vmap)
     },
     choices={"checks": CHECKS, "loops": LOOPS},
     after_fork="numba",  # XLA's threads are not in the new process: it would wait for them forever

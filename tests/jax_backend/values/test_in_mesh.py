@@ -92,6 +92,7 @@ CORPUS = [p for p in due() if p.grad_wrt]
 QUICK = {"scans", "zero_steps", "early_stop"}
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of checks and black boxes: tested elsewhere
 @pytest.mark.parametrize("program", slow_where(lambda p: p.theme not in QUICK, CORPUS))
 @pytest.mark.one_stack
 def test_programs_of_the_corpus(program):

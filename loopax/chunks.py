@@ -1,0 +1,82 @@
+"""Native code over many rows, so many at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from loopax.calling import Backend, BackendFunction
+from loopax.calling.progress import Progress
+from loopax.frontend.loops.trees import flatten, match_prefix
+from loopax.ir.errors import LoopTypeError
+
+
+class InChunks(BackendFunction):
+    """``whole``, of rows, called with ``batch_size`` of them at a time: what it gives is put together.
+
+    Transformations are those of ``whole``, all rows at once.
+    """
+
+    def __init__(
+        self,
+        whole: Any,
+        in_axes: Any,
+        out_axes: Any,
+        batch_size: int,
+        progress: Progress | None,
+    ) -> None:
+        self.whole = whole
+        self._in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
+        self._out_axes, self._size, self._progress = out_axes, batch_size, progress
+        self.__name__ = whole.__name__
+
+    @property
+    def backend(self) -> Backend:
+        return self.whole.backend
+
+    def as_read(self, *args: Any, **kwargs: Any) -> Any:
+        return self.whole.as_read(*args, **kwargs)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for all rows.
+
+        Raises
+        ------
+        LoopTypeError
+            The arguments have axes of unequal lengths.
+        """
+        leaves, tree = flatten((args, kwargs))
+        axes = match_prefix(self._in_axes, args, "in_axes")
+        axes += [0] * (len(leaves) - len(axes))
+        leaves = [x if a is None else np.asarray(x) for x, a in zip(leaves, axes, strict=True)]
+        lengths = {x.shape[a] for x, a in zip(leaves, axes, strict=True) if a is not None}
+        if len(lengths) != 1:
+            raise LoopTypeError(f"vmap over axes of different lengths: {sorted(lengths)}.")
+        n = lengths.pop()
+        found, out_tree = [], None
+        for begin in range(0, max(n, 1), self._size):
+            rows = slice(begin, begin + self._size)
+            self._report(begin, n)
+            some, named = tree.build(
+                [x if a is None else _part(x, a, rows) for x, a in zip(leaves, axes, strict=True)]
+            )
+            outs, out_tree = flatten(self.whole(*some, **named))
+            found.append(outs)
+        self._report(n, n)
+        assert out_tree is not None
+        places = match_prefix(self._out_axes, out_tree.build(found[0]), "out_axes")
+        # A result without an axis is the same for all rows: `vmap` has seen to that.
+        joined = [
+            parts[0] if axis is None else np.concatenate(parts, axis=axis)
+            for *parts, axis in zip(*found, places, strict=True)
+        ]
+        return out_tree.build(joined)
+
+    def _report(self, done: int, total: int) -> None:
+        if self._progress is not None:
+            self._progress(done, total)
+
+
+def _part(x: np.ndarray, axis: int, rows: slice) -> np.ndarray:
+    return x[(slice(None),) * (axis % x.ndim) + (rows,)]

@@ -1,0 +1,107 @@
+"""``jax.vmap`` of so many rows at a time: memory for some of them, time for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.calling.progress import Progress
+from loopax.jax_backend.values import in_mesh
+
+
+def vmap(
+    f: Callable[..., Any],
+    in_axes: Any = 0,
+    out_axes: Any = 0,
+    batch_size: int | None = None,
+    progress: Progress | None = None,
+) -> Callable[..., Any]:
+    """``jax.vmap``; with ``batch_size`` a ``lax.scan`` over batches of that many rows, and the rest.
+
+    ``progress(done, total)`` is called on the host when a batch begins, and at the end.
+
+    Raises
+    ------
+    ValueError
+        The arguments have axes of unequal lengths, or none to map over; a result is to have no axis.
+    """
+    if batch_size is None:
+        return jax.vmap(f, in_axes, out_axes)
+
+    def batched(*args: Any, **kwargs: Any) -> Any:
+        given = (args, kwargs)
+        axes = _matched((tuple(in_axes) if isinstance(in_axes, list) else in_axes, 0), given)
+        leaves, tree = jax.tree.flatten(given)
+        n = _length(leaves, axes)
+        mapped = [k for k, a in enumerate(axes) if a is not None]
+
+        def one(rows: Sequence[Any]) -> Any:
+            every = list(leaves)
+            for k, row in zip(mapped, rows, strict=True):
+                every[k] = row
+            some, named = tree.unflatten(every)
+            return f(*some, **named)
+
+        rows = [jnp.moveaxis(leaves[k], axes[k], 0) for k in mapped]
+        outs = _in_batches(one, rows, n, batch_size, progress)
+        out_leaves, out_tree = jax.tree.flatten(outs)
+        places = _matched(out_axes, outs)
+        if None in places:
+            raise ValueError(
+                "With batch_size, each result has an axis for the rows: no out_axes is None."
+            )
+        return out_tree.unflatten(
+            [jnp.moveaxis(x, 0, a) for x, a in zip(out_leaves, places, strict=True)]
+        )
+
+    return batched
+
+
+def _matched(prefix: Any, tree: Any) -> list[Any]:
+    """What ``prefix``, which ``tree`` begins with, has for each leaf; None is a leaf of it."""
+
+    def is_none(x: Any) -> bool:
+        return x is None
+
+    found = jax.tree.broadcast(prefix, tree, is_leaf=is_none)
+    return jax.tree.leaves(found, is_leaf=is_none)
+
+
+def _length(leaves: Sequence[Any], axes: Sequence[Any]) -> int:
+    lengths = {jnp.shape(x)[a] for x, a in zip(leaves, axes, strict=True) if a is not None}
+    if len(lengths) != 1:
+        found = f"axes of lengths {sorted(lengths)}" if lengths else "no axis"
+        raise ValueError(
+            f"vmap takes one axis of each argument that in_axes names: it has {found}."
+        )
+    return lengths.pop()
+
+
+def _in_batches(
+    one: Callable[..., Any], rows: Any, n: int, batch_size: int, progress: Progress | None
+) -> Any:
+    size = min(batch_size, n)
+    whole = n // size if size else 0
+
+    def report(k: Any) -> None:
+        if progress is not None:
+            jax.debug.callback(lambda k: progress(int(k) * size, n), k)
+
+    def batch(k: Any, some: Any) -> Any:
+        report(k)
+        return k + 1, jax.vmap(one)(some)
+
+    first = [x[: whole * size].reshape(whole, size, *x.shape[1:]) for x in rows]
+    _, outs = in_mesh.scan(batch, jnp.asarray(0), first, length=whole)
+    outs = jax.tree.map(lambda y: y.reshape(whole * size, *y.shape[2:]), outs)
+    if whole * size < n:
+        report(whole)
+        rest = jax.vmap(one)([x[whole * size :] for x in rows])
+        outs = jax.tree.map(lambda y, more: jnp.concatenate([y, more]), outs, rest)
+    if progress is not None:
+        # It hangs on a result, so that it is not called before there are any.
+        jax.debug.callback(lambda _: progress(n, n), [y.ravel()[:1] for y in jax.tree.leaves(outs)])
+    return outs
