@@ -62,6 +62,9 @@ class BodyOuts(NamedTuple):
         return [*self.states, *self.ys, *([] if self.stop is None else [self.stop])]
 
 
+Checkpoint = int | Literal["sqrt"] | tuple[int, ...] | None
+
+
 class ScanOptions(NamedTuple):
     """What a `Scan` has besides its body. Only ``reverse`` changes values.
 
@@ -75,7 +78,8 @@ class ScanOptions(NamedTuple):
         How many steps a backend may write out in one iteration of its loop.
     checkpoint
         What reverse mode keeps: None leaves it to the backend; ``k`` keeps the states before every
-        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of ``n_steps`` for ``k``.
+        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of ``n_steps`` for ``k``. A
+        tuple has one number for each level: of what ``k`` steps keep, every so many keep theirs, and so on.
     truncate_gradient
         How many steps, from the last one back, a derivative goes through; -1 for all of them. As
         `pytensor.scan` has it: nothing that an earlier step read or made gets a cotangent.
@@ -84,5 +88,5 @@ class ScanOptions(NamedTuple):
     name: str | None = None
     reverse: bool = False
     unroll: int = 1
-    checkpoint: int | Literal["sqrt"] | None = None
+    checkpoint: Checkpoint = None
     truncate_gradient: int = -1

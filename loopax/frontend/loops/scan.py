@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -24,7 +24,15 @@ from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import INDEX_TYPE, UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.records import (
+    INDEX_TYPE,
+    UNBOUNDED,
+    BodyArgs,
+    BodyOuts,
+    Checkpoint,
+    ScanArgs,
+    ScanOptions,
+)
 from loopax.ir.scan import Scan
 
 
@@ -36,7 +44,7 @@ def scan(
     *,
     reverse: bool = False,
     unroll: int = 1,
-    checkpoint: int | Literal["sqrt"] | None = None,
+    checkpoint: Checkpoint = None,
     truncate_gradient: int = -1,
     strict: bool = False,
     name: str | None = None,
@@ -85,7 +93,9 @@ def scan(
         How many steps a backend may write out in one iteration of its loop.
     checkpoint
         What reverse mode keeps: None leaves it to the backend; ``k`` keeps the states before every
-        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of the number of steps.
+        ``k`` th step and computes the rest again; ``"sqrt"`` takes the root of the number of steps. A
+        tuple has several levels: ``(10_000, 100)`` keeps every 10,000th state, and while it goes back
+        through those steps every 100th of them; each level costs one more run forward.
     truncate_gradient
         How many steps, from the last one back, a gradient goes through; -1 for all.
     strict
@@ -175,9 +185,15 @@ def make_options(
 
     if not (whole(unroll) and unroll >= 1):
         raise ValueError(f"unroll is {unroll!r}: it is a number of steps from 1 on.")
-    if not (checkpoint in (None, "sqrt") or (whole(checkpoint) and checkpoint >= 1)):
+    if isinstance(checkpoint, list | tuple):
+        levels = checkpoint = tuple(checkpoint)
+    else:
+        levels = () if checkpoint in (None, "sqrt") else (checkpoint,)
+    whole_levels = all(whole(k) and k >= 1 for k in levels)
+    if checkpoint == () or not whole_levels or [*levels] != sorted({*levels}, reverse=True):
         raise ValueError(
-            f'checkpoint is {checkpoint!r}: it is None, "sqrt", or a number of steps from 1 on.'
+            f'checkpoint is {checkpoint!r}: it is None, "sqrt", or a number of steps from 1 on; for '
+            "several levels a tuple of numbers, the largest first, as in (10_000, 100)."
         )
     if not (whole(truncate_gradient) and (truncate_gradient >= 1 or truncate_gradient == -1)):
         raise ValueError(

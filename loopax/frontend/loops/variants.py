@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -22,7 +22,7 @@ from loopax.frontend.loops.leaves import as_flag, as_variable
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.scan import Emitted, make_options, run
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import INDEX_TYPE, UNBOUNDED
+from loopax.ir.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 
 
 def map(
@@ -84,7 +84,7 @@ def reduce(
     *,
     reverse: bool = False,
     unroll: int = 1,
-    checkpoint: int | Literal["sqrt"] | None = None,
+    checkpoint: Checkpoint = None,
     truncate_gradient: int = -1,
     strict: bool = False,
     name: str | None = None,
@@ -206,7 +206,7 @@ def fori_loop(
     init: Any,
     *,
     unroll: int = 1,
-    checkpoint: int | Literal["sqrt"] | None = None,
+    checkpoint: Checkpoint = None,
     truncate_gradient: int = -1,
     strict: bool = False,
     name: str | None = None,
@@ -280,7 +280,7 @@ def while_loop(
     init: Any,
     max_steps: int | None = None,
     *,
-    checkpoint: int | Literal["sqrt"] | None = None,
+    checkpoint: Checkpoint = None,
     strict: bool = False,
     name: str | None = None,
 ) -> Any:

@@ -177,10 +177,13 @@ def halves(scan: ScanGrammar, args: ScanArgs) -> tuple[ScanOuts, ScanOuts]:
 
 
 def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
-    """The loop as one over blocks of steps, and what is left of them."""
-    plain = scan.with_options(checkpoint=None)
+    """The loop as one over blocks of steps, in each of which the next level is; and what is left."""
+    levels = scan.options.checkpoint
+    every, *deeper = levels if isinstance(levels, tuple) else (levels,)
+    inside_of_block = tuple(deeper) if len(deeper) > 1 else next(iter(deeper), None)
+    plain = scan.with_options(checkpoint=inside_of_block)
     n, known = args.n_steps, _known(args.n_steps)
-    size = _block_length(scan.options.checkpoint, n)
+    size = _block_length(every, n)
     if known is not None and known < int(size.data):
         return plain.split_outputs(plain.bind(args))
     n_blocks = n // size

@@ -116,6 +116,8 @@ def test_options_go_into_the_op():
         ({"unroll": True}, "unroll is True"),
         ({"checkpoint": "cube"}, "checkpoint is 'cube': it is None, \"sqrt\", or a number"),
         ({"checkpoint": 0}, "checkpoint is 0"),
+        ({"checkpoint": (2, 4)}, r"checkpoint is \(2, 4\)"),
+        ({"checkpoint": ()}, r"checkpoint is \(\)"),
         ({"truncate_gradient": 0}, "truncate_gradient is 0.*disconnected_grad"),
         ({"truncate_gradient": -2}, "truncate_gradient is -2"),
     ],
