@@ -9,6 +9,7 @@ from zlib import crc32
 import jax
 import pytensor
 import pytest
+from numba.core.config import reload_config
 
 # In `make test` nothing is compiled for longer than it runs; in `make test-all` all is as users have it.
 # Tests run large programs once, on little data. PyTensor runs them in Python there: what its C compiler and
@@ -29,6 +30,8 @@ def pytest_configure(config):
     if config.stash[_quick]:
         flags = os.environ.get("XLA_FLAGS", "")
         os.environ["XLA_FLAGS"] = f"{flags} --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["NUMBA_OPT"] = "1"  # a sixth of the time of tests of native code
+        reload_config()
         jax.config.update("jax_disable_most_optimizations", True)
         for name, value in _QUICK.items():
             setattr(pytensor.config, name, value)
@@ -40,11 +43,16 @@ _USUAL = {name: getattr(pytensor.config, name) for name in _QUICK}
 
 @pytest.fixture
 def as_users_have_it(request):
-    """PyTensor's C compiler and default mode and all of XLA's optimisations, in `make test` too."""
+    """PyTensor's C compiler and default mode, all optimisations of XLA and LLVM, in `make test` too."""
     quick = request.config.stash[_quick]
     jax.config.update("jax_disable_most_optimizations", False)
+    level = os.environ.pop("NUMBA_OPT", None)
+    reload_config()
     with pytensor.config.change_flags(**_USUAL):
         yield
+    if level is not None:
+        os.environ["NUMBA_OPT"] = level
+    reload_config()
     jax.config.update("jax_disable_most_optimizations", quick)
 
 
