@@ -44,3 +44,16 @@ class Builder:
         except UnsupportedOpError as error:
             refusal = self.backend.refusal(error, program.graph, self.options["on_missing"])
             raise refusal from None
+
+
+@dataclass(frozen=True)
+class PytreeBuilder(Builder):
+    """What builds a program with inputs in pytrees: whatever the arguments are, it is the one declared."""
+
+    declared: frontend.PytreeInputs
+
+    def signature(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+        return None, self.declared.leaves_of(args, kwargs)
+
+    def traced(self, fn: Callable[..., Any], at: Any) -> Program:
+        return self.declared.program()

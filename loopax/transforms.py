@@ -187,7 +187,7 @@ def _by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
 
     if isinstance(f, TracedFunction):  # what it computes is known when it is called
         new = of_variables(f.__wrapped__)
-        return type(f)(new, f.build, new.__name__)
+        return type(f)(new, Builder(f.backend, f.build.options), new.__name__)
     program = f.program
     if program.updates:
         names = ", ".join(program.shared_names[k] for k in program.updates)

@@ -11,7 +11,7 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
-from loopax.builders import Builder
+from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
 
@@ -39,7 +39,8 @@ def jaxify(
     Parameters
     ----------
     fn
-        One of: a list of input variables (or ``In``), followed by ``outputs``; a plain Python
+        One of: a list of input variables (or ``In``, or pytrees of variables, which the callable takes as
+        such), followed by ``outputs``; a plain Python
         function of PyTensor variables, traced on its first call for each structure, dtype and rank; a
         compiled ``pytensor.function``, read as its mode's rewrites left it; a ``FunctionGraph``; a PyMC
         model, of which it gives the log-density, as `loopax.pymc.logp` does. Without it, and without
@@ -123,13 +124,17 @@ def jaxify(
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have
     if broadcasting == "numpy":
-        if is_graph or outputs is None or not (updates is givens is None):
+        pytrees = not is_graph and frontend.has_pytrees(fn)
+        if is_graph or pytrees or outputs is None or not (updates is givens is None):
             raise TypeError(
                 "broadcasting='numpy' goes with inputs and outputs, jaxify([x, y], outputs), without "
-                "updates and givens: a compiled function and a graph are rewritten for the types that they "
-                "have. Declare an axis with pt.specify_broadcastable(x, axis)."
+                "pytrees of inputs, updates and givens: a compiled function and a graph are rewritten for "
+                "the types that they have. Declare an axis with pt.specify_broadcastable(x, axis)."
             )
         return chosen.traced(frontend.with_declared_lengths(fn, outputs, name), build, name)
+    if not is_graph and frontend.has_pytrees(fn):
+        declared = frontend.PytreeInputs(fn, outputs, updates, givens, name)
+        return chosen.traced(declared, PytreeBuilder(build.backend, build.options, declared), name)
     return build(read(fn, outputs, updates, givens, name))
 
 

@@ -3,6 +3,7 @@
 from loopax.frontend.programs.broadcasting import with_declared_lengths
 from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.plain_tensors import of_plain_tensors
+from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
 from loopax.frontend.programs.read import (
     read_function,
     read_graph,
@@ -15,8 +16,10 @@ from loopax.ir.program import Input, Program, Shared
 __all__ = [
     "Input",
     "Program",
+    "PytreeInputs",
     "Shared",
     "Signature",
+    "has_pytrees",
     "import_graph",
     "of_plain_tensors",
     "read_function",

@@ -36,6 +36,23 @@ class Tree(NamedTuple):
         found = [next(rest) if box is None else box.build(rest, over) for box in self.boxes]
         return jax.tree.unflatten(self.treedef, found)
 
+    def leaves_of(self, tree: Any) -> list[Any]:
+        """What ``tree``, which begins with this structure, has in the places of the leaves.
+
+        Raises
+        ------
+        ValueError, AttributeError
+            It begins with another one.
+        """
+        tops = self.treedef.flatten_up_to(tree)
+        if not self.boxes:
+            return list(tops)
+        return [
+            leaf
+            for x, box in zip(tops, self.boxes, strict=True)
+            for leaf in ([x] if box is None else box.leaves_of(x))
+        ]
+
     @property
     def over(self) -> str:
         """The name of the axis that a loop over rows goes along."""
@@ -63,6 +80,9 @@ class _Box(NamedTuple):
         values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)], over)
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
+    def leaves_of(self, x: Any) -> list[Any]:
+        return self.tree.leaves_of(tuple(getattr(x, name) for name in self.names))
+
 
 class _Named(NamedTuple):
     """A tensor with named axes, whose leaf is the plain one."""
@@ -80,6 +100,9 @@ class _Named(NamedTuple):
         n = len(self.names)
         by_rank = {n: self.names, n - 1: self.names[1:], n + 1: (over, *self.names)}
         return with_names(x, by_rank[x.type.ndim])
+
+    def leaves_of(self, x: Any) -> list[Any]:
+        return [without_names(x) if isinstance(x, Variable) else x]
 
 
 def flatten(tree: Any) -> tuple[list[Any], Tree]:

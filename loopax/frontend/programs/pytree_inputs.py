@@ -1,0 +1,106 @@
+"""Inputs in pytrees: an argument of a program may be a dict, list or dataclass of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, Signature
+from typing import Any
+
+from pytensor.compile.io import In
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+
+from loopax.frontend.loops.trees import Tree, flatten
+from loopax.frontend.programs.read import read_variables
+from loopax.ir.errors import LoopTypeError, StatefulFunctionError
+from loopax.ir.program import Program
+
+
+def has_pytrees(inputs: Any) -> bool:
+    """Whether an argument is a pytree of variables, and no variable itself."""
+    return any(not isinstance(x, In) and _is_pytree(x) for x in _arguments(inputs))
+
+
+def _arguments(inputs: Any) -> list[Any]:
+    """One for each argument: a dict is one, and a list has several."""
+    return list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+
+
+def _is_pytree(x: Any) -> bool:
+    if isinstance(x, Variable):
+        return False
+    leaves, _ = flatten(x)
+    return bool(leaves) and all(isinstance(leaf, Variable) for leaf in leaves)
+
+
+@dataclass(frozen=True, eq=False)
+class PytreeInputs:
+    """A program with ``inputs`` in pytrees. Called with variables in their places it gives its outputs.
+
+    Raises
+    ------
+    LoopTypeError
+        The arguments of a call have another structure.
+    StatefulFunctionError
+        It is called with variables, and updates something.
+    """
+
+    inputs: Any
+    outputs: Any
+    updates: Any
+    givens: Any
+    name: str | None
+
+    @property
+    def __name__(self) -> str:
+        return self.name or "program"
+
+    @property
+    def __signature__(self) -> Signature:
+        kind = Parameter.POSITIONAL_OR_KEYWORD
+        return Signature([Parameter(name, kind) for name in self._names])
+
+    @property
+    def _names(self) -> list[str]:
+        names = [getattr(x, "name", None) for x in _arguments(self.inputs)]
+        return [n if n and n.isidentifier() else f"arg{k}" for k, n in enumerate(names)]
+
+    @property
+    def _flat(self) -> tuple[list[Any], Tree]:
+        given = [x.variable if isinstance(x, In) else x for x in _arguments(self.inputs)]
+        return flatten(tuple(given))
+
+    def program(self) -> Program:
+        """It, of the leaves of its arguments."""
+        return read_variables(self._flat[0], self.outputs, self.updates, self.givens, self.name)
+
+    def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """The leaves of a call's arguments: a list of numbers in the place of a vector is one."""
+        bound = self.__signature__.bind(*args, **kwargs)
+        bound.apply_defaults()
+        _, tree = self._flat
+        given = tuple(bound.arguments[name] for name in self._names)
+        try:
+            return tree.leaves_of(given)
+        except (ValueError, AttributeError) as error:
+            raise LoopTypeError(
+                f"The arguments of {self.__name__} have the structure {tree.treedef}, those of the call "
+                f"{flatten(given)[1].treedef}: {error}"
+            ) from None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.updates:
+            raise StatefulFunctionError(
+                f"{self.__name__} updates shared variables, and what updates something has neither a "
+                "derivative nor a batch. Make a function of the outputs alone: jaxify(inputs, y)."
+            )
+        variables, _ = self._flat
+        replaced = {
+            v: v.type.filter_variable(x)
+            for v, x in zip(variables, self.leaves_of(args, kwargs), strict=True)
+        }
+        leaves, tree = flatten(self.outputs)
+        if self.givens:
+            leaves = clone_replace(leaves, dict(self.givens), rebuild_strict=False)
+        return tree.build(clone_replace(leaves, replaced, rebuild_strict=False))
