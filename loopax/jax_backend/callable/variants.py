@@ -130,6 +130,7 @@ class Variants:
             f"{need.reason}. That value follows from {listed}, of which only a tracer arrives "
             "here, so a shape, length or index cannot be known. Outside of a transformation "
             f"loopax makes such inputs static by itself; under one, pass them as Python values: {fix}."
+            f"{need.advice}"
         )
 
     def _warn_of_recompiling(self, values: Mapping[int, Any]) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.sparse.type import SparseTensorType
+from pytensor.tensor.basic import Alloc, ARange
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
@@ -104,12 +105,30 @@ class ChangesInLoop(DynamicShapeError):
 class NeedsStatic(Exception):
     """The values of program inputs (by position) must be static; ``reason`` is for the user.
 
-    ``refusal`` is the whole of what to say where they cannot be, if something else than that helps.
+    ``refusal`` is the whole of what to say where they cannot be, if something else than that helps, and
+    ``advice`` what else to do.
     """
 
-    def __init__(self, positions: frozenset[int], reason: str, refusal: str | None = None) -> None:
+    def __init__(
+        self,
+        positions: frozenset[int],
+        reason: str,
+        refusal: str | None = None,
+        advice: str = "",
+    ) -> None:
         super().__init__(reason)
         self.positions, self.reason, self.refusal = positions, reason, refusal
+        self.advice = advice
+
+
+def _bound_for(node: Apply, length: Variable) -> str:
+    """What may be done where ``node`` makes an array of a length that is not known."""
+    if not isinstance(node.op, ARange | Alloc) or getattr(length.type, "ndim", None) != 0:
+        return ""
+    return (
+        " A length that has a bound may be traced: with pt.minimum(n, 100) in the place of n, what is made "
+        "is summed, indexed or returned as an array of 100 of which n count."
+    )
 
 
 @dataclass(frozen=True)
@@ -175,7 +194,7 @@ class Frame:
                 f"{reason}, and it differs from row to row of a batch: all rows of an array have one "
                 "shape. Make it the same for all rows, or pad and mask."
             )
-        raise NeedsStatic(frozenset(positions), reason)
+        raise NeedsStatic(frozenset(positions), reason, advice=_bound_for(needed_by, v))
 
     def length(self, v: Variable, axis: int) -> int | None:
         """The length of ``v`` where the graph shows that it follows from what is known."""

@@ -477,3 +477,20 @@ def test_threads_that_make_functions_leave_pytensors_configuration_alone():
         found = list(pool.map(make, range(1, 13)))
     np.testing.assert_allclose(found, [np.log(np.exp(XS * k).sum()) for k in range(1, 13)])
     assert pytensor.config.traceback__limit == before
+
+
+def test_a_length_that_no_bound_is_known_of():
+    """The error says what to write, and that runs."""
+    n, x = pt.lscalar("n"), pt.dvector("x")
+    for of_length in (
+        lambda n: pt.arange(n).sum(),
+        lambda n: pt.zeros(n).sum(),
+        lambda n: pt.tile(x, n).sum(),
+    ):
+        with pytest.raises(DynamicShapeError, match=r"with pt.minimum\(n, 100\) in the place of n"):
+            jax.jit(jaxify([n, x], of_length(n)))(3, np.ones(2))
+        bounded = jaxify([n, x], of_length(pt.minimum(n, 100)))
+        np.testing.assert_allclose(jax.jit(bounded)(3, np.ones(2)), bounded(3, np.ones(2)))
+    with pytest.raises(DynamicShapeError) as caught:
+        jax.jit(jaxify([n], pt.eye(n)))(3)
+    assert "pt.minimum" not in str(caught.value)  # of a matrix two lengths would be open
