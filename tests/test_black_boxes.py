@@ -300,3 +300,22 @@ def test_a_registered_conversion_is_taken():
     jax_funcify.register(Slope)(lambda op, **_: lambda x, g: jax.numpy.cos(x) * g)
     slope = jaxify([X], pytensor.grad(Wrapped()(X).sum(), X), on_missing="raise")
     np.testing.assert_allclose(slope(AT[0]), np.cos(AT[0]))
+
+
+class Refusing(Sine):
+    """It raises, and counts how often it has run."""
+
+    runs = 0
+
+    def perform(self, node, inputs, output_storage):
+        self.runs += 1
+        raise ValueError("no luck")
+
+
+def test_one_that_raises_runs_once_and_says_that_it_was_it():
+    op = Refusing()
+    f = jaxify([X], op(X) + 1, backend="numba")
+    with pytest.raises(ValueError, match="^no luck$") as caught:
+        f(AT[0])
+    assert op.runs == 1
+    assert "Raised by Refusing" in caught.value.__notes__[0]

@@ -65,7 +65,8 @@ class NativeProgram:
     def _explained(self, error: Exception, values: Sequence[Any]) -> Exception:
         """An error of a few words in native code, with the op that fails and what it is given."""
         plain = all(isinstance(t, DenseTensorType | ScalarType) for t in self.inputs)
-        if type(error) not in (ValueError, IndexError) or not plain:
+        said_already = getattr(error, "__notes__", None)  # by an op that runs as Python
+        if type(error) not in (ValueError, IndexError) or not plain or said_already:
             return error
         given = [t.filter(x, allow_downcast=True) for t, x in zip(self.inputs, values, strict=True)]
         said = first_failure(self._graph, given)

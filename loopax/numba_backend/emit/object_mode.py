@@ -87,7 +87,13 @@ _numbers = count()
 
 
 def run(number: int, inputs: Sequence[Any]) -> Any:
-    return _RUNNING[number].run(inputs)
+    python = _RUNNING[number]
+    try:
+        return python.run(inputs)
+    except Exception as error:
+        # A note also says that the op need not be run once more to find out which one fails.
+        error.add_note(f"Raised by {described(python.node)}, which runs as Python.")
+        raise
 
 
 def item(number: int, k: int, i: int) -> Any:

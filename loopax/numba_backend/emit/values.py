@@ -68,7 +68,7 @@ class Virtual:
     array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
     literal that all elements are, where that is known. ``light`` says that computing an element again costs
     about what reading it from memory would. ``cost`` is how many cycles an element takes, where computing
-    one raises nothing. ``coalesces`` says that ``at`` takes a `Position`, too.
+    one raises nothing. ``reads_at_positions`` says that ``at`` takes a `Position`, too.
     """
 
     shape: tuple[Dim, ...]
@@ -81,7 +81,7 @@ class Virtual:
     element: str | None = None
     light: bool = False
     cost: float | None = None
-    coalesces: bool = False
+    reads_at_positions: bool = False
 
 
 @dataclass(frozen=True)

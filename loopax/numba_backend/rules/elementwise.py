@@ -90,12 +90,14 @@ def elemwise(site: Site, *values: Value) -> Any:
         lazy = branches and _is_worth_a_branch(costs[1:])
         element = chosen if lazy else lambda at: outputs(at)[0]
         cost = None if None in costs else _cycles(site.op.scalar_op, dtype) + sum(costs)
-        coalesces = all(
-            all(s) or (not any(s) and emit.coalesces(v))
+        reads_at_positions = all(
+            all(s) or (not any(s) and emit.reads_at_positions(v))
             for v, s in zip(given, stretched, strict=True)
         )
         return site.result(
-            Virtual(shape, dtype, element, cheap=False, cost=cost, coalesces=coalesces)
+            Virtual(
+                shape, dtype, element, cheap=False, cost=cost, reads_at_positions=reads_at_positions
+            )
         )
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
     with emit.loops(shape) as indices:
@@ -251,7 +253,7 @@ def reduce(site: Site, x: Value) -> Any:
         return Small(elements, out)
     for at in np.ndindex(*shape):  # type: ignore[arg-type]
         elements[at] = emit.temp(start, "sum")
-    if not kept and emit.is_coalesced(x):
+    if not kept and emit.is_worth_coalescing(x):
         with emit.loop_over_positions(x.shape) as position:
             add(elements[()], emit.read(x, position))
         elements[()] = _cast(emit, elements[()], acc, out)
