@@ -9,11 +9,14 @@ from loopax import lowering, numba_backend, pytensor_modes
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
+from loopax.frontend.filters.hidden_markov import HmmForward, hmm_forward
+from loopax.frontend.filters.kalman import KalmanFilter, kalman_filter
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
 from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
 from loopax.ir.errors import (
+    ConvergenceError,
     DynamicShapeError,
     LoopaxError,
     LoopTypeError,
@@ -55,9 +58,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "ConvergenceError",
     "DynamicShapeError",
     "Explanation",
+    "HmmForward",
     "JaxFunction",
+    "KalmanFilter",
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
@@ -76,7 +82,9 @@ __all__ = [
     "fori_loop",
     "from_jax",
     "grad",
+    "hmm_forward",
     "jaxify",
+    "kalman_filter",
     "lag",
     "lead",
     "map",

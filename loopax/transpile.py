@@ -16,6 +16,7 @@ from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
 
 _BROADCASTING = "strict", "numpy"
+_PARALLEL = "auto", True, False
 _NOTHING = object()  # no function yet: what is made is a decorator
 
 
@@ -30,6 +31,7 @@ def jaxify(
     on_missing: str = "callback",
     checks: str | None = None,
     loops: str | None = None,
+    parallel: Any = "auto",
     broadcasting: str = "strict",
     name: str | None = None,
     **unknown: Any,
@@ -72,6 +74,13 @@ def jaxify(
         steps are small, so that it is faster, and no check that only ``checkify`` is to see. On other
         platforms, where the function is exported, and where nothing native is known for an op, it is JAX's
         operations whatever is asked for. The environment's ``LOOPAX_LOOPS`` is another default.
+    parallel
+        In JAX, whether a loop whose step is affine in the states (autoregressions, smoothing, the variance
+        of a GARCH model, linear state spaces, discounted sums) takes all its steps at once, in blocks; so
+        do its derivatives. ``"auto"``, the default: on an accelerator, where it is long and its states are
+        few; on a CPU the steps are faster one by one, and nothing changes. ``True``: wherever a part of a
+        loop is affine; nothing of the program is then native code. ``False``: never. `loopax.explain` says
+        which, after a call. In native code the steps are taken one by one, whatever is asked for.
     broadcasting
         Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
         PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
@@ -105,10 +114,19 @@ def jaxify(
     _refuse(unknown)
     if broadcasting not in _BROADCASTING:
         raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
+    if parallel not in _PARALLEL:
+        raise ValueError(f"parallel must be one of {_PARALLEL}, got {parallel!r}")
+    choices: dict[str, Any] = {"checks": checks, "loops": loops, "parallel": parallel}
     if fn is _NOTHING:
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
-        options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
+        options = {
+            "jit": jit,
+            "on_missing": on_missing,
+            "checks": checks,
+            "loops": loops,
+            "parallel": parallel,
+        }
         return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
     if _is_pymc_model(fn):
         if not (outputs is updates is givens is name is None) or broadcasting != "strict":
@@ -116,10 +134,16 @@ def jaxify(
                 "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
                 "givens, broadcasting or name. For other variables: jaxify(model.value_vars, outputs)."
             )
-        options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
+        options = {
+            "jit": jit,
+            "on_missing": on_missing,
+            "checks": checks,
+            "loops": loops,
+            "parallel": parallel,
+        }
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
     chosen = backend_named(backend)
-    build = Builder(chosen, chosen.options(jit, on_missing, checks=checks, loops=loops))
+    build = Builder(chosen, chosen.options(jit, on_missing, **choices))
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have

@@ -78,8 +78,8 @@ class Backend:
     no_jit
         Where ``jit=False`` is no option: a sentence that says what there is in its place.
     choices
-        What ``jaxify(..., checks=, loops=)`` may be, for each the default first. ``function`` takes those
-        that leave a choice.
+        What ``jaxify(..., checks=, loops=, parallel=)`` may be, for each the default first. ``function``
+        takes those that leave a choice.
     transformations
         ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
         function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
@@ -98,7 +98,7 @@ class Backend:
     context: type[Mapping[str, Any]]
     passes: tuple[Callable[[FunctionGraph], None], ...]
     no_jit: str | None = None
-    choices: Mapping[str, tuple[str, ...]] = field(
+    choices: Mapping[str, tuple[Any, ...]] = field(
         default_factory=lambda: {"checks": ("raise",), "loops": ("native",)}
     )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Backend:
         lambda error, graph, on_missing: error
     )
 
-    def options(self, jit: bool, on_missing: str, **asked: str | None) -> dict[str, Any]:
+    def options(self, jit: bool, on_missing: str, **asked: Any) -> dict[str, Any]:
         """The options of `loopax.jaxify` that ``function`` takes; ``asked`` are those of `choices`.
 
         Raises

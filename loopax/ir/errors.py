@@ -36,6 +36,10 @@ class StatefulFunctionError(LoopaxError):
     """A function with updates was called as if it had none."""
 
 
+class ConvergenceError(LoopaxError, ArithmeticError):
+    """An iteration did not come to a solution within the number of iterations that it has."""
+
+
 class MissingInputError(LoopaxError, TypeError):
     """An input was not given, given twice, or given under a name the function does not have."""
 

@@ -65,6 +65,25 @@ class BodyOuts(NamedTuple):
 Checkpoint = int | Literal["sqrt"] | tuple[int, ...] | None
 
 
+class Newton(NamedTuple):
+    """Newton's method on all steps of a loop at once, where a backend has it: the same values to ``tol``.
+
+    Parameters
+    ----------
+    tol
+        How little an iteration moves the trajectory at the end, relative to 1 plus its largest number; None
+        for what fits its dtype.
+    max_iters
+        How many iterations there are at most.
+    otherwise
+        What happens where they do not do: ``"raise"`` a `ConvergenceError`, or take the steps one by one.
+    """
+
+    tol: float | None = None
+    max_iters: int = 100
+    otherwise: Literal["raise", "sequential"] = "raise"
+
+
 class ScanOptions(NamedTuple):
     """What a `Scan` has besides its body. Only ``reverse`` changes values.
 
@@ -83,6 +102,8 @@ class ScanOptions(NamedTuple):
     truncate_gradient
         How many steps, from the last one back, a derivative goes through; -1 for all of them. As
         `pytensor.scan` has it: nothing that an earlier step read or made gets a cotangent.
+    parallel
+        How a backend that can is to run all steps at once; None leaves it to the backend.
     """
 
     name: str | None = None
@@ -90,3 +111,4 @@ class ScanOptions(NamedTuple):
     unroll: int = 1
     checkpoint: Checkpoint = None
     truncate_gradient: int = -1
+    parallel: Newton | None = None

@@ -10,6 +10,7 @@ from loopax.jax_backend.callable.context import JaxContext  # noqa: E402
 from loopax.jax_backend.callable.function import JaxFunction  # noqa: E402
 from loopax.jax_backend.control_flow import calls, conditionals, loops  # noqa: E402  (these as well)
 from loopax.jax_backend.jax_op import JaxOp  # noqa: E402
+from loopax.jax_backend.parallel import associative  # noqa: E402
 from loopax.jax_backend.pytensor_mode.conversions import register as register_with_pytensor  # noqa: E402
 from loopax.jax_backend.staging import leaf  # noqa: E402
 from loopax.jax_backend.values.lists import StackedList  # noqa: E402
@@ -24,6 +25,7 @@ __all__ = [
     "JaxOp",
     "PaddedArray",
     "StackedList",
+    "associative",
     "calls",
     "conditionals",
     "leaf",

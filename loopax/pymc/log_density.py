@@ -193,7 +193,7 @@ def logp(
     jacobian
         Whether the transformations of the variables count.
     options
-        ``jit``, ``on_missing``, ``checks`` and ``loops``, as for `loopax.jaxify`.
+        ``jit``, ``on_missing``, ``checks``, ``loops`` and ``parallel``, as for `loopax.jaxify`.
 
     Examples
     --------

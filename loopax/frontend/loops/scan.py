@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.frontend.loops.capture import (
     age,
@@ -30,6 +31,7 @@ from loopax.ir.records import (
     BodyArgs,
     BodyOuts,
     Checkpoint,
+    Newton,
     ScanArgs,
     ScanOptions,
 )
@@ -48,6 +50,10 @@ def scan(
     truncate_gradient: int = -1,
     strict: bool = False,
     name: str | None = None,
+    parallel: Literal["newton"] | None = None,
+    tol: float | None = None,
+    max_iters: int | None = None,
+    otherwise: Literal["raise", "sequential"] | None = None,
 ) -> Any:
     """A loop that carries a state through the rows of ``xs`` and collects what each step emits.
 
@@ -102,6 +108,17 @@ def scan(
         Whether to refuse a step that captures variables.
     name
         For printing and for messages.
+    parallel
+        ``"newton"``: in JAX, find the carries of all steps at once by Newton's method, each iteration of
+        which is one affine recurrence in parallel (Lim et al., 2024; Gonzalez et al., 2024). That is for
+        long loops that forget where they began, on an accelerator; gradients are by the implicit
+        function theorem. Native code takes the steps one by one. None leaves it to
+        ``jaxify(..., parallel=)``.
+    tol, max_iters, otherwise
+        With ``parallel="newton"``: how little the last iteration may move the carries, relative to 1 plus
+        the largest number among them (1e-10; 1e-4 where they are float32); how many iterations there are
+        at most (100); and what happens where they do not do: ``"raise"``, the default, or
+        ``"sequential"``, which takes the steps one by one.
 
     Returns
     -------
@@ -121,6 +138,8 @@ def scan(
         or they differ (where that is only known when the program runs, a ValueError then).
     StatefulFunctionError
         The step draws from a generator that it would have to carry.
+    ConvergenceError
+        When a program of JAX runs: Newton's method did not converge.
     LoopaxError
         ``strict`` is set, and the step captures variables.
 
@@ -139,6 +158,8 @@ def scan(
     (array(8), array([1, 2, 4]), array(True))
     """
     options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
+    method = _method(parallel, tol, max_iters, otherwise, options)
+    options = options._replace(parallel=method)
     what = f"scan '{name}'" if name else "scan"
 
     def one_step(i: Any, carry: Any, x: Any) -> Emitted:
@@ -148,11 +169,63 @@ def scan(
     is_open = length is None and not rows.leaves and not reverse
     n_steps = pt.constant(UNBOUNDED, dtype="int64") if is_open else rows.steps(length)
     found = run(one_step, init, rows, n_steps, options, what=what, strict=strict)
+    if method is not None:
+        _refuse_in_parallel(found, what)
     if found.stopped is None:
         if is_open:
             rows.steps(None)  # says what is missing
         return found.final, found.ys
     return found
+
+
+def _method(
+    parallel: Any, tol: Any, max_iters: Any, otherwise: Any, options: ScanOptions
+) -> Newton | None:
+    """How all steps are run at once, checked."""
+    given = {"tol": tol, "max_iters": max_iters, "otherwise": otherwise}
+    given = {k: v for k, v in given.items() if v is not None}
+    if parallel is None:
+        if given:
+            raise ValueError(
+                f"{' and '.join(given)} go with Newton's method: scan(..., parallel='newton')."
+            )
+        return None
+    if parallel != "newton":
+        raise ValueError(
+            f"parallel is {parallel!r}: of a loop it is 'newton', or None. Whether affine recurrences run "
+            "in parallel is an option of the program, jaxify(..., parallel=True)."
+        )
+    method = Newton(**given)
+    if tol is not None and not (isinstance(tol, float | int) and tol > 0):
+        raise ValueError(f"tol is {tol!r}: it is a number above 0.")
+    if not (isinstance(method.max_iters, int) and method.max_iters >= 1):
+        raise ValueError(f"max_iters is {max_iters!r}: it is a number of iterations from 1 on.")
+    if method.otherwise not in ("raise", "sequential"):
+        raise ValueError(f"otherwise is {otherwise!r}: it is 'raise' or 'sequential'.")
+    if options.checkpoint is not None:
+        raise ValueError(
+            "parallel='newton' takes all steps at once, and checkpoint is about the states of a loop that "
+            "takes them one by one. Leave one of them out."
+        )
+    return method
+
+
+def _refuse_in_parallel(found: Result, what: str) -> None:
+    """Raise where a loop cannot take all steps at once."""
+    if found.stopped is not None:
+        raise LoopTypeError(
+            f"{what} has parallel='newton' and a step that returns a stop flag: how many steps there are "
+            "is not known before they are taken. Leave the flag out, and give the number of steps, or "
+            "leave out parallel."
+        )
+    leaves, _ = flatten(found.final)
+    for leaf, name in zip(leaves, leaf_names(found.final), strict=True):
+        if not isinstance(leaf.type, DenseTensorType):
+            raise LoopTypeError(
+                f"{what} has parallel='newton', and carry{name} is no array but {describe(leaf)}: it "
+                "cannot be known before the steps are taken. Give a loop of its own to what is no array, "
+                "random draws for instance, and its rows to this one as xs."
+            )
 
 
 class Emitted(NamedTuple):

@@ -163,6 +163,7 @@ class _Backward:
                 name=f"pullback of {self.scan.options.name or 'loop'}",
                 reverse=not self.scan.options.reverse,
                 unroll=self.scan.options.unroll,
+                parallel=self.scan.options.parallel,
             ),
         )
         outs = backward.split_outputs(

@@ -22,6 +22,7 @@ from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.callable.variant import Variant
 from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.kernels.choice import LOOPS
+from loopax.jax_backend.parallel.choice import PARALLEL
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
@@ -56,6 +57,8 @@ class JaxFunction(Stages, ProgramFunction):
         One of `CHECKS`: what becomes of assertions about values that are traced.
     loops
         One of `LOOPS`: whether the program is native code on the CPU, where it can be.
+    parallel
+        One of `PARALLEL`: whether its loops take all steps at once, where they can.
     """
 
     # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
@@ -66,6 +69,7 @@ class JaxFunction(Stages, ProgramFunction):
         "_contexts",
         "_devices",
         "_early",
+        "_failures",
         "_left",
         "_reads",
         "_rest",
@@ -83,6 +87,7 @@ class JaxFunction(Stages, ProgramFunction):
         on_missing: str = "callback",
         checks: str = CHECKS[0],
         loops: str = LOOPS[0],
+        parallel: Any = PARALLEL[0],
     ) -> None:
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
@@ -93,6 +98,7 @@ class JaxFunction(Stages, ProgramFunction):
         self._on_missing = on_missing
         self._checks = checks
         self._loops = loops
+        self._parallel = parallel
         self._prepare()
 
     @property
@@ -102,16 +108,18 @@ class JaxFunction(Stages, ProgramFunction):
             "on_missing": self._on_missing,
             "checks": self._checks,
             "loops": self._loops,
+            "parallel": self._parallel,
         }
 
     @property
     def remarks(self) -> list[str]:
-        """What it ran as on the CPU in the calls so far, and why, where there was a choice."""
-        return self._whole.remarks
+        """What it ran as in the calls so far, and why, where there was a choice."""
+        return [*self._whole.remarks, *self._contexts[0].remarks]
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
-        closed = Context(self._on_missing, self._checks)
+        closed = Context(self._on_missing, self._checks, parallel=self._parallel)
+        self._failures = closed.failures
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
         self._whole = self._variants(
             self.program.graph, self._arguments.names, self.program.as_read
@@ -129,7 +137,7 @@ class JaxFunction(Stages, ProgramFunction):
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("program", "_jit", "_on_missing", "_checks", "_loops")
+        kept = ("program", "_jit", "_on_missing", "_checks", "_loops", "_parallel")
         return {k: self.__dict__[k] for k in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -142,12 +150,18 @@ class JaxFunction(Stages, ProgramFunction):
             short is not None
             and (compiled := short.plain) is not None
             and not kwargs
+            and not self._failures
             and self._arguments.fit(args)
         ):
             try:
-                return compiled(*args)[0]
+                found = compiled(*args)[0]
             except NeedsStatic:
                 pass
+            else:
+                if (
+                    not self._failures
+                ):  # what fails when the program runs is found out by tracing it
+                    return found
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -221,13 +235,17 @@ class JaxFunction(Stages, ProgramFunction):
 
     def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
-        if self._checks != "raise" or not concrete:
+        if not concrete:
             return form(given, concrete)
-        try:  # JAX does not wait for what it computes, and so would raise where that is looked at
-            return jax.block_until_ready(form(given, concrete))
+        try:
+            found = form(given, concrete)
+            if self._checks != "raise" and not self._failures:
+                return found
+            # JAX does not wait for what it computes, and so would raise where that is looked at.
+            return jax.block_until_ready(found)
         except Exception as error:
             said = str(error)
-            failures = [f for f in self._contexts[0].failures if str(f) in said]
+            failures = [f for f in self._failures if str(f) in said]
             if not failures:
                 raise
             # One message may be the beginning of another.

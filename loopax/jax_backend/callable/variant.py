@@ -77,6 +77,10 @@ class Variant:
     def _native(self) -> Candidate | None:
         if self.as_read is None or self.loops == "xla" or not self.jit:
             return None
+        if (
+            self.context.parallel is True
+        ):  # it is asked for, and native code takes the steps one by one
+            return None
         return Candidate(
             *self.as_read,
             self.program.name,

@@ -20,6 +20,7 @@ from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
+from loopax.jax_backend.parallel.loop import loop_in_parallel
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
 from loopax.jax_backend.values import in_mesh
@@ -43,7 +44,9 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
     if op.args.i in site.context.plan(op.fgraph).read:
         index = np.arange(first_index, first_index + n, dtype=np.int64)
     try:
-        finals, ys = _scan(site, args, index, kept)
+        steps = np.arange(first_index, first_index + n, dtype=np.int64)
+        found = loop_in_parallel(site, args, steps, kept)
+        finals, ys = _scan(site, args, index, kept) if found is None else found
     except ChangesInLoop as error:
         if not 0 < n <= _UNROLLED:
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"

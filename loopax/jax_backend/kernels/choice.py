@@ -16,6 +16,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Loop, Scan
+from loopax.ir.associative_scan import AssociativeScan
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.jax_backend.kernels.cost import Cost, cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes
@@ -92,6 +93,8 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
+        if any(map(_asks_for_all_steps_at_once, self._ops)):
+            return "a loop is to take all its steps at once"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
@@ -135,9 +138,12 @@ class Candidate:
         return self.loops == "native" or cost.saved(rows) > (0 if self._has_loop else _LEAST_SAVED)
 
     @cached_property
+    def _ops(self) -> list[Any]:
+        return [node.op for node in nodes_within(self.inputs, self.outputs)]
+
+    @cached_property
     def _has_loop(self) -> bool:
-        nodes = nodes_within(self.inputs, self.outputs)
-        return any(isinstance(node.op, Scan | Loop) for node in nodes)
+        return any(isinstance(op, Scan | Loop) for op in self._ops)
 
     def _trace(self, shapes: Shapes) -> tuple[list[Shape], Cost]:
         """The shapes of the outputs, and what the program costs."""
@@ -151,6 +157,12 @@ class Candidate:
                 raise _NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
         return self._traced[shapes]
+
+
+def _asks_for_all_steps_at_once(op: Any) -> bool:
+    return isinstance(op, AssociativeScan) or (
+        isinstance(op, Scan) and op.options.parallel is not None
+    )
 
 
 def _shapes(arrays: Sequence[Any]) -> Shapes:

@@ -73,16 +73,19 @@ class Context:
     """What a whole evaluation shares: options, and the plans of the graphs seen so far.
 
     With ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
-    without, such values become static. ``failures`` are those that a check may raise when the program runs.
+    without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
+    check may raise when the program runs, ``remarks`` what was chosen for its loops.
     """
 
     on_missing: str = "callback"
     checks: str = CHECKS[0]
     open_lengths: bool = False
+    parallel: Any = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
     pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
     failures: set[Failure] = field(default_factory=set)
+    remarks: dict[str, None] = field(default_factory=dict)
 
     def plan(self, graph: Any) -> Plan:
         if graph not in self.plans:

@@ -44,6 +44,11 @@ def varying(x: Any, axes: Axes) -> Any:
     return jax.lax.pcast(x, tuple(sorted(missing)), to="varying") if missing else x
 
 
+def zeros_like(x: Any) -> Any:
+    """Zeros of the shape, the dtype and the axes of ``x``."""
+    return varying(jnp.zeros(jnp.shape(x), jnp.asarray(x).dtype), axes_of(x))
+
+
 def alike(args: Sequence[Any]) -> list[Any]:
     """``args``, seen as values that vary along the same axes: what a primitive of ours is given.
 

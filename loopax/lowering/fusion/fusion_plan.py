@@ -245,7 +245,9 @@ class Plan:
     def _key(self, node: Apply) -> Any:
         """What loops have in common that can be one: the number of steps, and how they are run."""
         op: Any = node.op
-        return self._dims.value(node.inputs[0]), op.options.unroll, op.options.checkpoint
+        options = op.options
+        steps = self._dims.value(node.inputs[0])
+        return steps, options.unroll, options.checkpoint, options.parallel
 
     def _may_take(self, n_steps: Any, own: Any) -> bool:
         """Whether a loop of ``own`` steps may take ``n_steps``, which are as many.

@@ -117,7 +117,7 @@ def _calls(graph: FunctionGraph) -> dict[Apply, list[Apply]]:
 
 def _is_its_graph(op: Any) -> bool:
     if isinstance(op, Call):
-        return op.rule is None
+        return type(op) is Call and op.rule is None
     # Where none was given, what PyTensor found for a connection pattern is kept in its place.
     return (
         type(op) is OpFromGraph

@@ -1,0 +1,42 @@
+"""One step as a graph, for all steps at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.errors import LoopTypeError, describe
+
+
+def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence[bool]) -> Any:
+    """What ``step`` gives for each row of the arguments that have one for each step, as ``each`` says."""
+    dummies = [
+        TensorType(x.type.dtype, (None,) * (x.type.ndim - 1))() if e else x
+        for x, e in zip(args, each, strict=True)
+    ]
+    outs = [pt.as_tensor(v) for v in step(*dummies)]
+    rows = {d: x for d, x, e in zip(dummies, args, each, strict=True) if e}
+    return vectorize_graph(outs, rows)
+
+
+def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
+    """``x`` as a tensor of floats of one of those ranks.
+
+    Raises
+    ------
+    LoopTypeError
+        It is something else.
+    """
+    v: Any = pt.as_tensor(x)
+    if v.type.ndim not in ndims or v.type.dtype.startswith("complex"):
+        ranks = " or ".join(map(str, ndims))
+        raise LoopTypeError(
+            f"{what} takes {name} as real numbers of rank {ranks}, got {describe(v)}. "
+            "A matrix that changes from step to step has the steps as its first axis."
+        )
+    return v.astype("float64") if "int" in v.type.dtype or v.type.dtype == "bool" else v

@@ -1,0 +1,1 @@
+"""Loops in parallel over their steps: affine recurrences, associative scans, Newton's method."""

@@ -1,0 +1,193 @@
+"""A trajectory by Newton's method on all of its steps at once.
+
+``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` of the whole trajectory. A step of
+Newton's method is an affine recurrence with the Jacobians of ``f`` along the trajectory so far,
+
+    s'[t] = f(s[t - 1]) + (1 - d) J[t] (s'[t - 1] - s[t - 1])
+
+that is Lim et al. (2024), "Parallelizing non-linear sequential models over the sequence length" (DEER).
+Where the trajectory so far is unstable the recurrence overflows, so ``d`` damps the Jacobians, in place of
+the trust region of Gonzalez et al. (2024), "Towards scalable and stable parallelization of nonlinear RNNs"
+(ELK). It grows where a step does not make the residual smaller, and shrinks where it does. ``d = 1`` is
+Picard's iteration, each of which makes one step of the loop more exact.
+
+The derivative of the solution follows from the equation, by the implicit function theorem: an affine
+recurrence with the same Jacobians, not damped. No derivative goes through the iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+
+from loopax.ir.errors import ConvergenceError
+from loopax.ir.records import Newton
+from loopax.jax_backend.parallel.coordinates import Coordinates
+from loopax.jax_backend.parallel.recurrence import linear_recurrence, states_before
+from loopax.jax_backend.staging.checked import Failure, checked
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.values.in_mesh import cond, scan, while_loop
+
+_LEAST_DAMPING = 0.05  # less is none
+
+
+def newton(
+    site: Site,
+    method: Newton,
+    step: Callable[..., list[Any]],
+    rows: Any,
+    at: Coordinates,
+    start: Any,
+    reverse: bool,
+) -> Any:
+    """The states behind each step, ``(N, K, M)``, by ``method``.
+
+    Parameters
+    ----------
+    site
+        Of the loop.
+    step
+        ``(row, states) -> next states``.
+    rows
+        A pytree of arrays, of a row for each step.
+    at
+        The states as vectors.
+    start
+        The states before the first step, ``(K, M)``.
+    reverse
+        Whether the steps are taken from the last row to the first.
+    """
+    if method.tol is None:
+        method = method._replace(tol=1e-10 if start.dtype.itemsize > 4 else 1e-4)
+    leaves, tree = jax.tree.flatten(rows)
+
+    def one(*given: Any) -> Any:
+        row = jax.tree.unflatten(tree, given[:-1])
+        return at.join(step(row, at.split(given[-1])))
+
+    traced = jax.make_jaxpr(one)(*(x[0] for x in leaves), start)
+    equation = _Equation(traced.jaxpr, at, reverse, method)
+    found, converged = _trajectory(equation, (traced.consts, leaves), start)
+    if method.otherwise == "sequential":
+        return found
+    failure = Failure(
+        ConvergenceError,
+        f"{site.op}, with parallel='newton', did not converge in {method.max_iters} iterations: its "
+        f"{len(leaves[0])} steps do not come to within tol={method.tol} of one trajectory. A loop that "
+        "forgets its past converges in few iterations, a chaotic one does not. Give it more "
+        "(max_iters=), or let it take its steps one by one where that happens, "
+        "otherwise='sequential', or always, without parallel='newton'.",
+    )
+    site.context.failures.add(failure)
+    return checked(found, converged, failure, raises=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Equation:
+    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states."""
+
+    jaxpr: Jaxpr
+    at: Coordinates
+    reverse: bool
+    method: Newton
+
+    def step(self, given: Any, before: Any) -> Any:
+        """``F``, from the states before each step."""
+        consts, rows = given
+        return jax.vmap(jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts)))(*rows, before)[0]
+
+    def matrices(self, given: Any, before: Any) -> Any:
+        """The Jacobians, ``(N, K, K, M)``."""
+        consts, rows = given
+        run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
+
+        def one(state: Any, *row: Any) -> Any:
+            def next_states(*states: Any) -> list[Any]:
+                return self.at.split(run(*row, self.at.join(states))[0])
+
+            return self.at.matrix(next_states, self.at.split(state))
+
+        return jax.vmap(one)(before, *rows)
+
+    def before(self, states: Any, start: Any) -> Any:
+        return states_before(states, start, self.reverse)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _trajectory(equation: _Equation, given: Any, start: Any) -> tuple[Any, Any]:
+    """The solution, and whether it is one."""
+    states, converged = _iterated(equation, given, start)
+    if equation.method.otherwise == "sequential":
+        states = cond(converged, lambda: states, partial(_one_by_one, equation, given, start))
+    return states, converged
+
+
+@_trajectory.defjvp
+def _jvp(equation: _Equation, primals: Any, tangents: Any) -> Any:
+    given, start = primals
+    d_given, d_start = tangents
+    states, converged = _trajectory(equation, given, start)
+    before = equation.before(states, start)
+    _, offsets = jax.jvp(lambda x: equation.step(x, before), (given,), (d_given,))
+    dots = linear_recurrence(equation.matrices(given, before), offsets, d_start, equation.reverse)
+    return (states, converged), (dots, jnp.zeros(converged.shape, jax.dtypes.float0))
+
+
+def _one_by_one(equation: _Equation, given: Any, start: Any) -> Any:
+    consts, rows = given
+    run = jaxpr_as_fun(ClosedJaxpr(equation.jaxpr, consts))
+
+    def body(state: Any, row: Any) -> Any:
+        return (run(*row, state)[0],) * 2
+
+    return scan(body, start, rows, reverse=equation.reverse)[1]
+
+
+def _iterated(equation: _Equation, given: Any, start: Any) -> tuple[Any, Any]:
+    """The last iterate, and whether it is the solution."""
+    tol, most = equation.method.tol, equation.method.max_iters
+
+    def residual(states: Any, following: Any) -> Any:
+        return jnp.sqrt(jnp.mean(jnp.abs(following - states) ** 2))
+
+    def goes_on(carry: Any) -> Any:
+        count, converged = carry[0], carry[1]
+        return (count < most) & ~converged
+
+    def iterate(carry: Any) -> Any:
+        count, _, damping, states, following, error = carry
+        before = equation.before(states, start)
+        matrices = (1 - damping) * equation.matrices(given, before)
+        offsets = following - (matrices * before[:, None]).sum(2)
+        found = linear_recurrence(matrices, offsets, start, equation.reverse)
+        after = equation.step(given, equation.before(found, start))
+        new_error = residual(found, after)
+        scale = 1 + jnp.max(jnp.abs(found))
+        moved = jnp.max(jnp.abs(found - states))
+        better = (new_error < error) | (new_error <= tol * scale) | (damping == 1)
+        accepted = better & jnp.isfinite(new_error)
+        # A whole step of Newton's method that moves so little is as near as its square.
+        converged = accepted & (damping == 0) & (moved <= tol * scale)
+        less = jnp.where(damping < _LEAST_DAMPING, 0.0, damping / 2)
+        more = jnp.where(damping > 1 - _LEAST_DAMPING, 1.0, (1 + damping) / 2)
+        kept = jax.tree.map(
+            lambda a, b: jnp.where(accepted, a, b),
+            (found, after, new_error),
+            (states, following, error),
+        )
+        damping = jnp.where(accepted, less, more).astype(damping.dtype)
+        return count + 1, converged, damping, *kept
+
+    rows = jax.tree.leaves(given[1])[0].shape[0]
+    guess = jnp.broadcast_to(start, (rows, *start.shape))
+    following = equation.step(given, equation.before(guess, start))
+    error = residual(guess, following)
+    begin = (0, jnp.asarray(False), jnp.zeros((), error.dtype), guess, following, error)
+    _, converged, _, states, _, _ = while_loop(goes_on, iterate, begin)
+    return states, converged
