@@ -19,6 +19,7 @@ from benchmarks.native import PROGRAMS as NATIVE_PROGRAMS
 from benchmarks.native import natives
 from benchmarks.native_calls import KINDS, LIMITS, native_call
 from benchmarks.native_cold import colds, growth
+from benchmarks.parallel import parallels
 from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, NATIVE_CALL, OVERHEAD, Figure, as_json, environment, table
@@ -32,6 +33,7 @@ CHOICES = (
     "models",
     *NATIVE,
     "native-calls",
+    "parallel",
     "passes",
     "stopping",
 )
@@ -174,6 +176,8 @@ def measure(which, programs, arguments):
         yield from colds(pairs, programs, say, arguments.pytensor)
         if not programs:
             yield from growth(pairs, say)
+    if "parallel" in which:
+        yield from parallels(pairs, say)
     if "passes" in which:
         say("passes")
         yield from passes(pairs)

@@ -21,6 +21,7 @@ NATIVE_CALL = "native call"
 NATIVE_GROWTH = "native growth"
 COLD = "cold"
 STOPPING = "stopping"
+PARALLEL = "parallel"
 PASSES = "passes"
 GROWTH = "growth"
 CALLS = (OVERHEAD, NATIVE_CALL)
@@ -203,6 +204,12 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
         overhead_line,
     ),
     (STOPPING, "a loop that takes 100 of 100,000 steps", line("", "", [HEAD]), row),
+    (
+        PARALLEL,
+        "loops in parallel over their steps beside the steps one by one",
+        wide_head("ratio"),
+        wide_row,
+    ),
     (PASSES, "the passes beside the whole time to the first result", wide_head("ratio"), wide_row),
     (
         GROWTH,
