@@ -12,6 +12,7 @@ import jax
 from benchmarks.calls import COUNTS, LIMIT, call_overhead
 from benchmarks.checkpoint import ROUTES, checkpoints
 from benchmarks.comparisons import COMPARISONS, CONTROL, compare
+from benchmarks.devices import devices
 from benchmarks.kernels import kernels
 from benchmarks.models_beside_pytensor import MISSING, models, pymc_is_there
 from benchmarks.models_report import MODEL, draw, models_table
@@ -30,6 +31,7 @@ CHOICES = (
     *PROGRAMS,
     "calls",
     "checkpoint",
+    "devices",
     "models",
     *NATIVE,
     "native-calls",
@@ -161,6 +163,8 @@ def measure(which, programs, arguments):
     for route in ROUTES if "checkpoint" in which else ():
         say(f"checkpoint, {route}")
         yield checkpoints(route, pairs)
+    if "devices" in which:
+        yield from devices(pairs, say)
     if "models" in which:
         yield from models(pairs, arguments.only, say)
     if "native" in which:

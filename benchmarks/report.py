@@ -22,6 +22,7 @@ NATIVE_GROWTH = "native growth"
 COLD = "cold"
 STOPPING = "stopping"
 PARALLEL = "parallel"
+DEVICES = "devices"
 PASSES = "passes"
 GROWTH = "growth"
 CALLS = (OVERHEAD, NATIVE_CALL)
@@ -207,6 +208,12 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
     (
         PARALLEL,
         "loops in parallel over their steps beside the steps one by one",
+        wide_head("ratio"),
+        wide_row,
+    ),
+    (
+        DEVICES,
+        "a log-density and its gradient on two devices of the CPU beside one",
         wide_head("ratio"),
         wide_row,
     ),
