@@ -30,6 +30,7 @@ def jaxify(
     on_missing: str = "callback",
     checks: str | None = None,
     loops: str | None = None,
+    optimize: str | None = None,
     broadcasting: str = "strict",
     name: str | None = None,
     **unknown: Any,
@@ -72,13 +73,14 @@ def jaxify(
         steps are small, so that it is faster, and no check that only ``checkify`` is to see. On other
         platforms, where the function is exported, and where nothing native is known for an op, it is JAX's
         operations whatever is asked for. The environment's ``LOOPAX_LOOPS`` is another default.
-    broadcasting
-        Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
-        PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
-        of arguments as well, which are declared for each call as its arguments have them; the program is
-        made anew for each pattern.
-    name
-        The ``__name__`` of the callable.
+    optimize
+        ``"none"``, the default, or ``"egraph"``: equations of algebra, indexing and linear algebra are
+        used in all orders at once, and the cheapest of all equal programs is taken. Values may differ
+        in their last digits. It needs the package egglog: ``pip install 'loopax[egraph]'``.
+        broadcasting Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type
+        declares, as PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs
+        and outputs: those of arguments as well, which are declared for each call as its arguments have
+        them; the program is made anew for each pattern. name The ``__name__`` of the callable.
 
     Raises
     ------
@@ -86,6 +88,8 @@ def jaxify(
         The program has ops that the backend cannot run; all of them are listed.
     MissingInputError
         The outputs need variables that are not inputs.
+    ImportError
+        ``optimize="egraph"`` without egglog.
     TypeError
         ``fn`` is none of the above, or there is no such option.
     ValueError
@@ -105,10 +109,11 @@ def jaxify(
     _refuse(unknown)
     if broadcasting not in _BROADCASTING:
         raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
+    choices = {"checks": checks, "loops": loops, "optimize": optimize}
     if fn is _NOTHING:
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
-        options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
+        options = {"jit": jit, "on_missing": on_missing, **choices}
         return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
     if _is_pymc_model(fn):
         if not (outputs is updates is givens is name is None) or broadcasting != "strict":
@@ -116,10 +121,11 @@ def jaxify(
                 "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
                 "givens, broadcasting or name. For other variables: jaxify(model.value_vars, outputs)."
             )
-        options = {"jit": jit, "on_missing": on_missing, "checks": checks, "loops": loops}
+        options = {"jit": jit, "on_missing": on_missing, **choices}
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
     chosen = backend_named(backend)
-    build = Builder(chosen, chosen.options(jit, on_missing, checks=checks, loops=loops))
+    build = Builder(chosen, chosen.options(jit, on_missing, **choices))
+    assert build.passes  # what the optimizer needs is there
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have

@@ -162,7 +162,7 @@ def test_functions_and_variables_mixed_up():
         ({"mode": "JAX"}, "backend='jax' or 'numba'.*mode='LOOPAX'"),
         ({"inputs": [X]}, r"jaxify\(\[x, y\], outputs\)"),
         ({"static_argnums": 0}, "found at the first call"),
-        ({"speed": 3}, "no option 'speed': it has outputs, .*backend, .*loops, broadcasting, name"),
+        ({"speed": 3}, "no option 'speed': it has outputs, .*loops, optimize, broadcasting, name"),
     ],
 )
 def test_options_that_there_are_not(options, message):

@@ -78,18 +78,14 @@ class Backend:
     no_jit
         Where ``jit=False`` is no option: a sentence that says what there is in its place.
     choices
-        What ``jaxify(..., checks=, loops=)`` may be, for each the default first. ``function`` takes those
-        that leave a choice.
-    transformations
-        ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
-        function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
-        which is then built anew.
-    after_fork
-        The name of the backend that goes on in a process forked from one in which this has compiled
-        something; None where this one can.
-    refusal
-        The error that is raised where a program cannot be imported, from the importer's, the graph and
-        ``on_missing``: it may list more that cannot run.
+        What ``jaxify(..., checks=, loops=, optimize=)`` may be, for each the default first.
+        ``function`` takes those that leave a choice. transformations ``{"grad": g}``,
+        ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the function of
+        that name in `loopax`, to another. What is not there is done to the program, as a graph, which
+        is then built anew. after_fork The name of the backend that goes on in a process forked from one
+        in which this has compiled something; None where this one can. refusal The error that is raised
+        where a program cannot be imported, from the importer's, the graph and ``on_missing``: it may
+        list more that cannot run.
     """
 
     name: str
@@ -99,7 +95,7 @@ class Backend:
     passes: tuple[Callable[[FunctionGraph], None], ...]
     no_jit: str | None = None
     choices: Mapping[str, tuple[str, ...]] = field(
-        default_factory=lambda: {"checks": ("raise",), "loops": ("native",)}
+        default_factory=lambda: {"checks": ("raise",), "loops": ("native",), "optimize": ("none",)}
     )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     after_fork: str | None = None
