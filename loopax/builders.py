@@ -13,7 +13,7 @@ from loopax.calling import Backend
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.lowering import run_passes
+from loopax.lowering import passes_with, run_passes
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,22 @@ class Builder:
     backend: Backend
     options: Mapping[str, Any]
 
+    def __post_init__(self) -> None:
+        _ = self.passes  # where the optimizer's package is missing this is the place to say so
+
+    @property
+    def passes(self) -> Any:
+        """Those of the backend, with the optimizer that is asked for."""
+        return passes_with(self.options.get("optimize", "none"), self.backend.passes)
+
     def __call__(self, program: Program) -> Any:
+        passes = self.passes
         with TRACING:
             program = frontend.of_plain_tensors(program)
             self._import(program)
             # For `explain` and for derivatives. It takes about a percent of the time of lowering.
             program.as_read = clone(program.graph.inputs, program.graph.outputs)
-            run_passes(program.graph, self.backend.passes)
+            run_passes(program.graph, passes)
             return self.backend.function(program, **self.options)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[frontend.Signature, list[Any]]:

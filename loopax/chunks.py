@@ -35,9 +35,6 @@ class InChunks(BackendFunction):
     def backend(self) -> Backend:
         return self.whole.backend
 
-    def as_read(self, *args: Any, **kwargs: Any) -> Any:
-        return self.whole.as_read(*args, **kwargs)
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for all rows.
 

@@ -10,6 +10,7 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
+from loopax.builders import Builder
 from loopax.calling import (
     DEFAULT,
     BackendFunction,
@@ -18,6 +19,7 @@ from loopax.calling import (
     backend_named,
 )
 from loopax.calling.function import refuse_arguments
+from loopax.chunks import InChunks
 from loopax.explanation import Explanation
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
@@ -63,9 +65,10 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     with TRACING:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__
+        fn = fn.whole if isinstance(fn, InChunks) else fn
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
-            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, fn.backend.passes
+            graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, _passes(fn)
             program = getattr(fn, "program", None)  # there is none of a Python function
         else:
             program = _program(fn, args, kwargs)
@@ -95,6 +98,12 @@ def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
             f"of a call, for {', '.join(needed)}: explain(f, np.ones(3)). Only their structure, dtype and "
             "rank matter."
         )
+
+
+def _passes(fn: Any) -> Any:
+    """Those that a callable of `jaxify` went through."""
+    options = fn.build.options if isinstance(fn, TracedFunction) else fn.options
+    return Builder(fn.backend, options).passes
 
 
 def _in_parts(explanation: Explanation, program: Program) -> Explanation:

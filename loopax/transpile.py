@@ -32,6 +32,7 @@ def jaxify(
     checks: str | None = None,
     loops: str | None = None,
     parallel: Any = "auto",
+    optimize: str | None = None,
     broadcasting: str = "strict",
     name: str | None = None,
     **unknown: Any,
@@ -81,6 +82,10 @@ def jaxify(
         few; on a CPU the steps are faster one by one, and nothing changes. ``True``: wherever a part of a
         loop is affine; nothing of the program is then native code. ``False``: never. `loopax.explain` says
         which, after a call. In native code the steps are taken one by one, whatever is asked for.
+    optimize
+        ``"none"``, the default, or ``"egraph"``: equations of algebra, indexing and linear algebra are
+        used in all orders at once, and the cheapest of all equal programs is taken. Values may differ
+        in their last digits. It needs the package egglog: ``pip install 'loopax[egraph]'``.
     broadcasting
         Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
         PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
@@ -95,6 +100,8 @@ def jaxify(
         The program has ops that the backend cannot run; all of them are listed.
     MissingInputError
         The outputs need variables that are not inputs.
+    ImportError
+        ``optimize="egraph"`` without egglog.
     TypeError
         ``fn`` is none of the above, or there is no such option.
     ValueError
@@ -116,17 +123,16 @@ def jaxify(
         raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
     if parallel not in _PARALLEL:
         raise ValueError(f"parallel must be one of {_PARALLEL}, got {parallel!r}")
-    choices: dict[str, Any] = {"checks": checks, "loops": loops, "parallel": parallel}
+    choices: dict[str, Any] = {
+        "checks": checks,
+        "loops": loops,
+        "parallel": parallel,
+        "optimize": optimize,
+    }
     if fn is _NOTHING:
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
-        options = {
-            "jit": jit,
-            "on_missing": on_missing,
-            "checks": checks,
-            "loops": loops,
-            "parallel": parallel,
-        }
+        options = {"jit": jit, "on_missing": on_missing, **choices}
         return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
     if _is_pymc_model(fn):
         if not (outputs is updates is givens is name is None) or broadcasting != "strict":
@@ -134,13 +140,7 @@ def jaxify(
                 "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
                 "givens, broadcasting or name. For other variables: jaxify(model.value_vars, outputs)."
             )
-        options = {
-            "jit": jit,
-            "on_missing": on_missing,
-            "checks": checks,
-            "loops": loops,
-            "parallel": parallel,
-        }
+        options = {"jit": jit, "on_missing": on_missing, **choices}
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
     chosen = backend_named(backend)
     build = Builder(chosen, chosen.options(jit, on_missing, **choices))

@@ -17,7 +17,7 @@ from loopax.calling import (
 from loopax.ir import evaluate
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.program import Program
-from loopax.lowering import PASSES
+from loopax.lowering import OPTIMIZERS, PASSES
 from loopax.numba_backend import NumbaContext  # its values are NumPy's, as are those here
 
 
@@ -26,14 +26,16 @@ class EvaluatedFunction(ProgramFunction):
 
     backend_name = "evaluate"
 
-    def __init__(self, program: Program, *, on_missing: str = "callback") -> None:
-        self.program, self.on_missing = program, on_missing
+    def __init__(
+        self, program: Program, *, on_missing: str = "callback", optimize: str = "none"
+    ) -> None:
+        self.program, self.on_missing, self.optimize = program, on_missing, optimize
         self._arguments = Arguments(program, "NumPy")
         self._describe(self._arguments)
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"on_missing": self.on_missing}
+        return {"on_missing": self.on_missing, "optimize": self.optimize}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         self._refuse_updates()
@@ -67,5 +69,6 @@ EVALUATE = Backend(
     context=NumbaContext,
     passes=PASSES,
     no_jit="With backend='evaluate' nothing is compiled.",
+    choices={"checks": ("raise",), "loops": ("native",), "optimize": OPTIMIZERS},
 )
 register_backend(EVALUATE)

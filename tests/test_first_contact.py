@@ -164,7 +164,7 @@ def test_functions_and_variables_mixed_up():
         ({"static_argnums": 0}, "found at the first call"),
         (
             {"speed": 3},
-            "no option 'speed': it has outputs, .*backend, .*loops, parallel, .*broadcasting, name",
+            "no option 'speed': it has outputs, .*loops, parallel, optimize, .*broadcasting, name",
         ),
     ],
 )

@@ -55,6 +55,7 @@ TARGETS = {
     "llvmlite": {"loopax.numba_backend"},
     "pytensor.link.numba": {"loopax.numba_backend"},
     "pymc": {"loopax.pymc"},
+    "egglog": {"loopax.lowering.egraph"},
 }
 
 # A name that says nothing about what is in the file collects everything.
@@ -216,6 +217,20 @@ ON_DEMAND = {
     "loopax.demo.nile",
     "loopax.demo.picture",
     "loopax.doctor",
+    "loopax.lowering.egraph.cost",
+    "loopax.lowering.egraph.decode",
+    "loopax.lowering.egraph.encode",
+    "loopax.lowering.egraph.explain_rules",
+    "loopax.lowering.egraph.extract",
+    "loopax.lowering.egraph.language",
+    "loopax.lowering.egraph.op_table",
+    "loopax.lowering.egraph.refine",
+    "loopax.lowering.egraph.rules",
+    "loopax.lowering.egraph.rules.algebra",
+    "loopax.lowering.egraph.rules.lifting",
+    "loopax.lowering.egraph.rules.linalg",
+    "loopax.lowering.egraph.rules.rule",
+    "loopax.lowering.egraph.saturate",
     "loopax.numba_backend.callable.array_function",
     "loopax.numba_backend.pytensor_mode.conversions",
     "loopax.pymc",

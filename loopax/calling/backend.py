@@ -78,8 +78,8 @@ class Backend:
     no_jit
         Where ``jit=False`` is no option: a sentence that says what there is in its place.
     choices
-        What ``jaxify(..., checks=, loops=, parallel=)`` may be, for each the default first. ``function``
-        takes those that leave a choice.
+        What ``jaxify(..., checks=, loops=, parallel=, optimize=)`` may be, for each the default first.
+        ``function`` takes those that leave a choice.
     transformations
         ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
         function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
@@ -99,7 +99,7 @@ class Backend:
     passes: tuple[Callable[[FunctionGraph], None], ...]
     no_jit: str | None = None
     choices: Mapping[str, tuple[Any, ...]] = field(
-        default_factory=lambda: {"checks": ("raise",), "loops": ("native",)}
+        default_factory=lambda: {"checks": ("raise",), "loops": ("native",), "optimize": ("none",)}
     )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     after_fork: str | None = None

@@ -14,6 +14,7 @@ from loopax.explanation import page
 from loopax.ir.compat import thaw
 from loopax.ir.pformat import pformat
 from loopax.lowering.early_part import EarlyPart
+from loopax.lowering.notes import collected
 from loopax.lowering.record import Counts, Stage, counts, stages
 
 
@@ -36,6 +37,8 @@ class Explanation:
     part
         The program in two parts, where one of them follows from shared variables alone and is computed once
         for each value of theirs: ``part.early`` is that, ``part.rest`` what is computed at each call.
+    notes
+        What a pass has to say besides: which rules ``optimize="egraph"`` used, a line each.
     remarks
         What the backend has to say of the calls so far: what ran natively inside of JAX, and why.
 
@@ -54,6 +57,7 @@ class Explanation:
     stages: tuple[Stage, ...]
     part: EarlyPart | None = None
     remarks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -63,7 +67,10 @@ class Explanation:
 
         They are those of `lower` where none are given.
         """
-        return cls(name, thaw(graph), tuple(stages(graph, passes)))
+        read = thaw(graph)
+        with collected() as notes:
+            found = tuple(stages(graph, passes))
+        return cls(name, read, found, notes=tuple(notes))
 
     @property
     def lowered(self) -> FunctionGraph:
@@ -95,6 +102,8 @@ class Explanation:
             last = stage.counts
         if not self.stages:
             yield "== no pass changed it =="
+        if self.notes:
+            yield "\n".join(["== said by passes ==", *self.notes])
         if self.part is not None:
             names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
             yield f"== once for each value of {names} ==\n{self.text(self.part.early)}"

@@ -1,13 +1,23 @@
 """IR -> IR: one pass per file, their order in `loopax.lowering.order`."""
 
 from loopax.lowering.in_pytensor import register_with_pytensor
-from loopax.lowering.order import NATIVE_PASSES, PASSES, lower, lower_to_loops, run_passes
+from loopax.lowering.order import (
+    NATIVE_PASSES,
+    OPTIMIZERS,
+    PASSES,
+    lower,
+    lower_to_loops,
+    passes_with,
+    run_passes,
+)
 
 __all__ = [
     "NATIVE_PASSES",
+    "OPTIMIZERS",
     "PASSES",
     "lower",
     "lower_to_loops",
+    "passes_with",
     "register_with_pytensor",
     "run_passes",
 ]

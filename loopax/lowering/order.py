@@ -16,6 +16,7 @@ from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
+from loopax.lowering.egraph.optimize import egraph, require_egglog
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
 from loopax.lowering.fission.sums_out import sums_out
@@ -86,6 +87,28 @@ NATIVE_PASSES = (
     *(stabilize_for_loops if run is stabilize else run for run in _ALL if run not in _FOR_ARRAYS),
     scan_to_loop,  # last: a buffer says less than a trace
 )
+
+# What ``jaxify(..., optimize=)`` may be, the default first.
+OPTIMIZERS = "none", "egraph"
+
+
+def passes_with(
+    optimize: str, passes: tuple[Callable[[FunctionGraph], None], ...]
+) -> tuple[Callable[[FunctionGraph], None], ...]:
+    """``passes`` with the optimizer that is asked for, in its place.
+
+    Raises
+    ------
+    ImportError
+        It needs a package that is missing.
+    """
+    if optimize == "none":
+        return passes
+    require_egglog()
+    k = passes.index(
+        fold_constants
+    )  # behind what looks for loops, before what it leaves to be folded
+    return (*passes[:k], egraph, *passes[k:])
 
 
 def lower(graph: FunctionGraph) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -123,6 +124,28 @@ def values(case: Case, backend: str) -> Any:
     answer = case.outputs
     found = _called(_value(case, backend), *case.values)
     return _arrays(found), answer, _dtypes(case.written.outputs)
+
+
+@route("egraph in numba as Python")
+def values_by_egraph(case: Case) -> Any:
+    found = _called(_by_egraph(case, "value", case.written.outputs), *case.values)
+    return _arrays(found), case.outputs, _dtypes(case.written.outputs)
+
+
+@route("pytensor.grad by egraph in numba as Python")
+def gradients_by_egraph(case: Case) -> Any:
+    answer, gradients = _gradient_of_pytensor(case), case.written_gradients
+    f = _by_egraph(case, "gradient", gradients)
+    return _arrays(_called(f, *case.values)), answer, _dtypes(gradients)
+
+
+def _by_egraph(case: Case, what: str, outputs: Any) -> Any:
+    if find_spec("egglog") is None:
+        raise NotAProgram("egglog is in the egraph extra")
+    options = {"backend": NUMBA_AS_PYTHON, "optimize": "egraph"}
+    return case.function(
+        f"{what} by egraph", lambda: jaxify(case.written.inputs, outputs, **options)
+    )
 
 
 @_in_each("pytensor.grad in {}", BACKENDS)

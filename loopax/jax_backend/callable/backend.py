@@ -16,7 +16,7 @@ from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.parallel.choice import PARALLEL
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS
-from loopax.lowering import PASSES
+from loopax.lowering import OPTIMIZERS, PASSES
 
 
 def _all_unsupported(
@@ -35,7 +35,7 @@ JAX = Backend(
     transformations={
         f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, chunks.vmap)
     },
-    choices={"checks": CHECKS, "loops": LOOPS, "parallel": PARALLEL},
+    choices={"checks": CHECKS, "loops": LOOPS, "parallel": PARALLEL, "optimize": OPTIMIZERS},
     after_fork="numba",  # XLA's threads are not in the new process: it would wait for them forever
     refusal=_all_unsupported,
 )

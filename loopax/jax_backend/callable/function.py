@@ -27,6 +27,7 @@ from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import accept, current
+from loopax.lowering import OPTIMIZERS
 from loopax.lowering.early_part import early_part
 
 
@@ -59,6 +60,8 @@ class JaxFunction(Stages, ProgramFunction):
         One of `LOOPS`: whether the program is native code on the CPU, where it can be.
     parallel
         One of `PARALLEL`: whether its loops take all steps at once, where they can.
+    optimize
+        One of `loopax.lowering.OPTIMIZERS`: what its passes were, and those of its native code are.
     """
 
     # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
@@ -88,6 +91,7 @@ class JaxFunction(Stages, ProgramFunction):
         checks: str = CHECKS[0],
         loops: str = LOOPS[0],
         parallel: Any = PARALLEL[0],
+        optimize: str = OPTIMIZERS[0],
     ) -> None:
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
@@ -99,6 +103,7 @@ class JaxFunction(Stages, ProgramFunction):
         self._checks = checks
         self._loops = loops
         self._parallel = parallel
+        self._optimize = optimize
         self._prepare()
 
     @property
@@ -109,6 +114,7 @@ class JaxFunction(Stages, ProgramFunction):
             "checks": self._checks,
             "loops": self._loops,
             "parallel": self._parallel,
+            "optimize": self._optimize,
         }
 
     @property
@@ -137,7 +143,7 @@ class JaxFunction(Stages, ProgramFunction):
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("program", "_jit", "_on_missing", "_checks", "_loops", "_parallel")
+        kept = ("program", "_jit", "_on_missing", "_checks", "_loops", "_parallel", "_optimize")
         return {k: self.__dict__[k] for k in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -281,7 +287,8 @@ class JaxFunction(Stages, ProgramFunction):
 
         def make(static: Mapping[int, Any], open_lengths: bool) -> Variant:
             context = self._contexts[open_lengths]
-            return Variant(self.program, graph, static, context, self._loops, self._jit, as_read)
+            how = self._loops, self._optimize, self._jit
+            return Variant(self.program, graph, static, context, *how, as_read)
 
         return Variants(graph, names, self.program, make)
 

@@ -26,7 +26,7 @@ class Variant:
     """A graph of ``program`` for values of its static inputs, by position.
 
     ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
-    ``loops`` is one of `LOOPS`; ``jit`` says whether it is compiled.
+    ``loops`` is one of `LOOPS`, ``optimize`` one of `OPTIMIZERS`; ``jit`` says whether it is compiled.
     """
 
     program: Program
@@ -34,6 +34,7 @@ class Variant:
     static: Mapping[int, Any]
     context: Context
     loops: str
+    optimize: str
     jit: bool
     as_read: tuple[list[Variable], list[Variable]] | None = None
 
@@ -88,6 +89,7 @@ class Variant:
             self.context.checks,
             self.static,
             self.loops,
+            self.optimize,
         )
 
     def _in_jax(self, args: Sequence[Any]) -> list[Any]:

@@ -61,6 +61,8 @@ class Candidate:
         The values of inputs, by position, that JAX must know.
     loops
         One of `LOOPS`.
+    optimize
+        One of `loopax.lowering.OPTIMIZERS`.
     """
 
     inputs: Sequence[Variable]
@@ -70,6 +72,7 @@ class Candidate:
     checks: str
     static: Mapping[int, Any]
     loops: str
+    optimize: str = "none"
 
     def __post_init__(self) -> None:
         self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
@@ -126,6 +129,7 @@ class Candidate:
                 checks=self.checks,
                 worth=self._worth,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
+                optimize=self.optimize,
             ),
         )
 

@@ -41,11 +41,14 @@ class Policy:
         derivative asks it with the shapes of its own inputs, of which those of its kernel are the first.
     most_lines
         Of the native source: what is longer takes too long to compile.
+    optimize
+        One of `loopax.lowering.OPTIMIZERS`: for its passes, and those of each derivative.
     """
 
     checks: str = CHECKS[0]
     worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True
     most_lines: float = math.inf
+    optimize: str = "none"
 
 
 class Kernel:
@@ -134,7 +137,8 @@ class Kernel:
 
         try:
             with TRACING:
-                code = KernelCode(self.inputs, self.outputs, self.policy.checks == "raise")
+                raises = self.policy.checks == "raise"
+                code = KernelCode(self.inputs, self.outputs, raises, self.policy.optimize)
         except UnsupportedOpError as error:
             return str(error)
         if code.lines > self.policy.most_lines:

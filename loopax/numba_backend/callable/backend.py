@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from loopax.calling.backend import Backend
 from loopax.calling.traced import TracedFunction
-from loopax.lowering import NATIVE_PASSES
+from loopax.lowering import NATIVE_PASSES, OPTIMIZERS
 from loopax.numba_backend.callable.context import NumbaContext
 from loopax.numba_backend.callable.function import NumbaFunction
 
@@ -14,6 +14,7 @@ NUMBA = Backend(
     traced=TracedFunction,
     context=NumbaContext,
     passes=NATIVE_PASSES,
+    choices={"checks": ("raise",), "loops": ("native",), "optimize": OPTIMIZERS},
     no_jit=(
         "With backend='numba' a program is always compiled, at its first call; to read it as Python, print "
         "f.source."

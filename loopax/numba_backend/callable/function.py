@@ -13,7 +13,7 @@ from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import KeptValues
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
-from loopax.lowering import run_passes
+from loopax.lowering import OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
 from loopax.numba_backend.callable.crossing import TARGET
 
@@ -35,6 +35,8 @@ class NumbaFunction(ProgramFunction):
         In the IR, lowered to loops.
     on_missing
         ``"callback"`` or ``"raise"``: what becomes of ops without a conversion to Numba.
+    optimize
+        One of `loopax.lowering.OPTIMIZERS`: what its passes were, and those of its derivatives are.
 
     Raises
     ------
@@ -57,9 +59,12 @@ class NumbaFunction(ProgramFunction):
 
     backend_name = "numba"
 
-    def __init__(self, program: Program, *, on_missing: str = "callback") -> None:
+    def __init__(
+        self, program: Program, *, on_missing: str = "callback", optimize: str = OPTIMIZERS[0]
+    ) -> None:
         self.program = program
         self.on_missing = on_missing
+        self.optimize = optimize
         self._prepare()
 
     def _prepare(self) -> None:
@@ -82,7 +87,7 @@ class NumbaFunction(ProgramFunction):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"on_missing": self.on_missing}
+        return {"on_missing": self.on_missing, "optimize": self.optimize}
 
     @property
     def source(self) -> str:
@@ -184,8 +189,9 @@ class NumbaFunction(ProgramFunction):
         backend = backend_named("jax")
         program = self.program.before_passes()
         with TRACING:
-            run_passes(program.graph, backend.passes)
-            options = backend.options(True, self.on_missing, checks="raise", loops="native")
+            run_passes(program.graph, passes_with(self.optimize, backend.passes))
+            asked = {"checks": "raise", "loops": "native", "optimize": self.optimize}
+            options = backend.options(True, self.on_missing, **asked)
             return backend.function(program, **options)
 
     def _whats(self) -> list[str]:
@@ -236,10 +242,10 @@ class NumbaFunction(ProgramFunction):
         self._refuse_updates()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"program": self.program, "on_missing": self.on_missing}
+        return {"program": self.program, **self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.program, self.on_missing = state["program"], state["on_missing"]
+        self.__dict__.update(state)
         self._prepare()
 
 

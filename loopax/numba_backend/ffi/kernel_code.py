@@ -13,7 +13,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.lock import TRACING
-from loopax.lowering import NATIVE_PASSES, run_passes
+from loopax.lowering import NATIVE_PASSES, passes_with, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
@@ -33,6 +33,8 @@ class KernelCode:
         Of a graph in the IR from before the passes; it is left as it is.
     checks
         Whether its checks raise, or are left out.
+    optimize
+        One of `loopax.lowering.OPTIMIZERS`.
 
     Raises
     ------
@@ -41,7 +43,11 @@ class KernelCode:
     """
 
     def __init__(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], checks: bool = True
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        checks: bool = True,
+        optimize: str = "none",
     ) -> None:
         if lines := [describe(v) for v in (*inputs, *outputs) if not is_array(v)]:
             raise UnsupportedOpError(
@@ -50,7 +56,8 @@ class KernelCode:
             )
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
         before = () if checks else (drop_checks,)
-        run_passes(graph, (*before, *NATIVE_PASSES, solve_for_inverses))
+        passes = passes_with(optimize, NATIVE_PASSES)
+        run_passes(graph, (*before, *passes, solve_for_inverses))
         self._variants = native_variants(graph, on_missing="raise", inner=True)
         self._inputs = [_array_type(v) for v in graph.inputs]
         self._outputs = [_array_type(v) for v in graph.outputs]

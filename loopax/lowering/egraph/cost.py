@@ -1,0 +1,93 @@
+"""What a term costs, in nanoseconds: per entry of what it makes, by what was measured.
+
+`python -m benchmarks.op_costs` measures the figures, in native code: those below are of 2,000 entries.
+Functions are of native code's own vector functions; what is not measured is taken for a function of
+middling cost. What only reads is free where it is arithmetic on positions, and a gather where it is
+not. A write, a product and a factorization are by their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor
+
+from loopax.lowering.egraph.op_table import OpTable
+from loopax.lowering.egraph.rules import RULES_BY_NAME, Rule
+from loopax.lowering.egraph.saturate import Node, Saturated
+
+PER_ENTRY = {
+    "Neg": 0.1, "Abs": 0.1, "Add": 0.1, "Sub": 0.1, "Mul": 0.1, "Sqr": 0.1, "Switch": 0.1, "Second": 0.1,
+    "GE": 0.1, "GT": 0.1, "LE": 0.1, "LT": 0.1, "EQ": 0.1, "NEQ": 0.1, "AND": 0.1, "OR": 0.1,
+    "Maximum": 0.1, "Minimum": 0.1, "TrueDiv": 0.2, "Reciprocal": 0.2, "Sqrt": 0.5,
+    "Exp": 1.7, "Expm1": 3.3, "Log": 1.9, "Log1p": 1.8, "Sigmoid": 2.5, "Softplus": 6.2, "Log1mexp": 11.0,
+    "Tanh": 4.0, "Pow": 7.5, "Erf": 5.5, "Erfc": 5.3, "Erfcx": 5.4, "GammaLn": 9.9, "Psi": 5.6,
+}  # fmt: skip
+OTHER = 5.0
+GATHER = 0.4  # 0.2 in the first cache, 1.0 in none
+WRITE = 0.6
+COPY = 0.1
+FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
+SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
+ARRAY = 10.0  # of each array, whatever its size
+DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, whatever it takes
+LEAF = 0.01
+UNKNOWN_LENGTH = 100
+
+
+def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
+    """The cost of a term of a class."""
+
+    def entries(c: int) -> int:
+        return found.counts.get(c, UNKNOWN_LENGTH)
+
+    def lost_digits(c: int, node: Node) -> int:
+        """By how much another form of the class is better."""
+        ranks = [(rule.stable, rule.gives(node)) for rule in stable_rules(c)]
+        best = max((rank for rank, _ in ranks), default=0)
+        return best - max((rank for rank, is_it in ranks if is_it), default=0)
+
+    def stable_rules(c: int) -> list[Rule]:
+        rules = (RULES_BY_NAME[name] for name in found.used.get(c, ()))
+        return [rule for rule in rules if rule.stable]
+
+    @cache
+    def cost(c: int, node: Node) -> float:
+        head, name, operands = node
+        if head in ("Atom", "Lit") or (
+            c in found.known and all(k in found.known for k in operands)
+        ):
+            return LEAF
+        n = entries(c)
+        if head.startswith("E"):
+            price = PER_ENTRY.get(name, OTHER) * n
+            price = price * SCALAR if n <= FEW else price + ARRAY
+            return price + DIGITS * lost_digits(c, node)
+        if head == "S":
+            op = table.entries[name].op
+            is_free = isinstance(op, DimShuffle | Reshape | Subtensor)
+            return LEAF if is_free else GATHER * n + (ARRAY if n > FEW else 0.0)
+        return _other(name, n, [entries(k) for k in operands])
+
+    return cost
+
+
+def _other(name: str, n: int, sizes: list[int]) -> float:
+    rows = max(sizes, default=1) ** 0.5
+    if name == "dot":
+        inner = (sizes[0] * sizes[1] / max(n, 1)) ** 0.5
+        return 2 * ARRAY + 0.2 * n * inner
+    if name == "inv":
+        return 500 + 1.0 * rows**3
+    if name == "det":
+        return 300 + 0.3 * rows**3
+    if name in ("solve1", "solve2"):
+        return 400 + 0.3 * sizes[0] ** 1.5 + 0.5 * sizes[0] ** 0.5 * sizes[1]
+    if name == "sum":
+        return ARRAY + COPY * sizes[0]
+    if name == "diag":
+        return LEAF
+    return 2 * ARRAY + WRITE * max([n, *sizes])

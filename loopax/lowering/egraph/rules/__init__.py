@@ -1,0 +1,13 @@
+"""The rules, as tables of equations."""
+
+from __future__ import annotations
+
+from loopax.lowering.egraph.rules.algebra import ALGEBRA, COMMUTE
+from loopax.lowering.egraph.rules.lifting import CUTS, LIFTING
+from loopax.lowering.egraph.rules.linalg import LINALG
+from loopax.lowering.egraph.rules.rule import Rule
+
+RULES: tuple[Rule, ...] = (*ALGEBRA, *LIFTING, *LINALG)
+RULES_BY_NAME = {rule.name: rule for rule in RULES}
+
+__all__ = ["COMMUTE", "CUTS", "RULES", "RULES_BY_NAME", "Rule"]

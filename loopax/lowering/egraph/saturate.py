@@ -1,0 +1,151 @@
+"""Terms and rules in egglog, until nothing is new or a bound is reached; what is there then.
+
+The bounds are counts, so that a program becomes the same in every process and on every machine: rounds, and
+terms. Of time there is a bound only by them: a round on a full e-graph takes some 20 ms.
+
+egglog is used by its own language, and not by the expressions of its Python package: the rules are
+text, which it reads in 5 ms, and the e-graph is read back whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+from loopax.lowering.egraph.encode import Encoded
+from loopax.lowering.egraph.language import LANGUAGE
+from loopax.lowering.egraph.rules import COMMUTE, CUTS, RULES
+
+ROUNDS = 8
+TERMS = 6000  # of the size of the e-graph, terms of all kinds
+
+_ROUND = "(run-schedule (saturate (run facts)) (run rules))"
+_HEADS = ("Atom", "Lit", "E1", "E2", "E3", "S", "N1", "N2", "NN")
+
+
+class Node(NamedTuple):
+    """A term whose operands are classes, by number."""
+
+    head: str
+    name: Any
+    operands: tuple[int, ...] = ()
+
+
+def in_order(node: Node) -> Node:
+    """Of ``x + y`` and ``y + x`` the one that stands for both."""
+    if node.head == "E2" and node.name in COMMUTE:
+        return Node(node.head, node.name, tuple(sorted(node.operands)))
+    return node
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """An e-graph: classes of equal terms.
+
+    Attributes
+    ----------
+    classes
+        The terms of each class.
+    of_term
+        The class of each term of the program, by the term's number.
+    counts
+        How many entries a class has, where that is known.
+    known
+        The classes that are constants.
+    used
+        The names of the rules that have said something of a class.
+    rounds, full
+        How many there were, and whether a bound ended them.
+    """
+
+    classes: dict[int, list[Node]]
+    of_term: list[int]
+    counts: dict[int, int]
+    known: set[int]
+    used: dict[int, set[str]]
+    rounds: int
+    full: bool
+
+
+@cache
+def _engine() -> Any:
+    """An e-graph that has the language and the rules, and nothing else: to make one takes 30 ms."""
+    from egglog.bindings import EGraph
+
+    graph = EGraph()
+    text = "\n".join([LANGUAGE, CUTS, *(rule.text for rule in RULES)])
+    graph.run_program(*graph.parse_program(text))
+    return graph
+
+
+def saturated(program: Encoded) -> Saturated:
+    """The e-graph of a program, after as many rounds as the bounds allow."""
+    graph = _engine()
+    _run(graph, "(push)")
+    try:
+        _run(graph, program.text)
+        rounds, full = 0, False
+        while not full:
+            [done] = _run(graph, _ROUND)
+            if not done.report.updated:
+                break
+            rounds += 1
+            full = rounds == ROUNDS or _size(_run(graph, "(print-size)")) > TERMS
+        _run(graph, "(run-schedule (saturate (run facts)))")
+        return _read(graph, len(program.terms), rounds, full)
+    finally:
+        _run(graph, "(pop)")
+
+
+def _run(graph: Any, text: str) -> list[Any]:
+    return graph.run_program(*graph.parse_program(text))
+
+
+def _size(outputs: list[Any]) -> int:
+    [found] = outputs
+    return sum(n for name, n in found.sizes if name in _HEADS)
+
+
+def _read(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
+    functions = graph.freeze().functions
+    numbers: dict[Any, int] = {}  # of classes, as they come
+
+    def number(value: Any) -> int:
+        return numbers.setdefault(value, len(numbers))
+
+    def rows(name: str) -> Any:
+        return functions[name].rows if name in functions else ()
+
+    of_term = [0] * n_terms
+    for row in rows("value"):
+        of_term[graph.value_to_i64(row.inputs[0])] = number(row.output)
+    cells = {row.output: row.inputs for row in rows("Cons")}
+
+    def items(value: Any) -> tuple[Any, ...]:
+        found = []
+        while value in cells:
+            head, value = cells[value]
+            found.append(head)
+        return tuple(found)
+
+    classes: dict[int, dict[Node, None]] = {}
+    for head in _HEADS:
+        read = {"Atom": graph.value_to_i64, "S": graph.value_to_i64, "Lit": graph.value_to_f64}.get(
+            head, graph.value_to_string
+        )
+        for row in rows(head):
+            first, *rest = row.inputs
+            operands = items(rest[0]) if head == "NN" else tuple(rest)
+            node = Node(head, read(first), tuple(map(number, operands)))
+            classes.setdefault(number(row.output), {})[in_order(node)] = None
+    sizes = {row.inputs[0]: graph.value_to_i64(row.output) for row in rows("count")}
+    counts = {
+        number(row.inputs[0]): sizes[row.output] for row in rows("shape") if row.output in sizes
+    }
+    used: dict[int, set[str]] = {}
+    for row in rows("Used"):
+        used.setdefault(number(row.inputs[0]), set()).add(graph.value_to_string(row.inputs[1]))
+    known = {number(row.inputs[0]) for row in rows("Known")}
+    terms = {c: list(nodes) for c, nodes in classes.items()}
+    return Saturated(terms, of_term, counts, known, used, rounds, full)

@@ -1,0 +1,27 @@
+"""What a pass has to say of what it did, beside the graph that it leaves: for `loopax.explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+_LINES: ContextVar[list[str] | None] = ContextVar("lines", default=None)
+
+
+def note(line: str) -> None:
+    """Say ``line`` to whoever collects; nobody does but where a program is explained."""
+    lines = _LINES.get()
+    if lines is not None:
+        lines.append(line)
+
+
+@contextmanager
+def collected() -> Iterator[list[str]]:
+    """The lines that passes say meanwhile."""
+    lines: list[str] = []
+    token = _LINES.set(lines)
+    try:
+        yield lines
+    finally:
+        _LINES.reset(token)
