@@ -24,9 +24,11 @@ from loopax.ir.errors import (
     StatefulFunctionError,
     UnsupportedOpError,
 )
+from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
 from loopax.numba_backend import NUMBA, NumbaFunction, clear_cache
+from loopax.products import hvp, jvp, vjp
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
 
@@ -82,8 +84,12 @@ __all__ = [
     "fori_loop",
     "from_jax",
     "grad",
+    "hessian",
     "hmm_forward",
+    "hvp",
+    "jacobian",
     "jaxify",
+    "jvp",
     "kalman_filter",
     "lag",
     "lead",
@@ -91,6 +97,7 @@ __all__ = [
     "reduce",
     "scan",
     "value_and_grad",
+    "vjp",
     "vmap",
     "while_loop",
 ]

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from typing import Any
 
-from pytensor.graph.basic import Variable
-
-from loopax.builders import Builder
-from loopax.calling import BackendFunction, TracedFunction
+from loopax.by_backend import by_backend, refuse_variable, with_lazy_branches
+from loopax.calling import BackendFunction
 from loopax.calling.progress import Progress, progress_of
 from loopax.chunks import InChunks
-from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import transforms
-from loopax.frontend.programs.program_transforms import batched_types, transformed
-from loopax.ir.errors import StatefulFunctionError
-from loopax.ir.lock import TRACING
-from loopax.lowering.canonical.if_else_to_cond import with_conds
 
 
 def vmap(
@@ -70,23 +62,23 @@ def vmap(
     >>> vmap(total, in_axes=(None, 0))(1.0, np.arange(6.0).reshape(2, 3)).eval()
     array([ 4., 13.])
     """
-    _refuse_variable(f, "vmap")
+    refuse_variable(f, "vmap")
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
         raise ValueError(f"batch_size is how many rows are computed at once, got {batch_size!r}")
     if isinstance(f, BackendFunction):
         axes = {"in_axes": in_axes, "out_axes": out_axes}
         if batch_size is None:
-            return _by_backend(f, vmap, **axes)
+            return by_backend(f, vmap, **axes)
         chunks = {"batch_size": batch_size, "progress": progress_of(progress)}
         if "vmap" in f.backend.transformations:
-            return _by_backend(f, vmap, **axes, **chunks)
-        return InChunks(_by_backend(f, vmap, **axes), **axes, **chunks)
+            return by_backend(f, vmap, **axes, **chunks)
+        return InChunks(by_backend(f, vmap, **axes), **axes, **chunks)
     if batch_size is not None:
         raise ValueError(
             "batch_size is for a function that runs. Of a function of variables all rows are one program: "
             "loopax.vmap(loopax.jaxify(f), batch_size=1000) runs it in batches."
         )
-    return transforms.vmap(_with_conds(f), in_axes, out_axes)
+    return transforms.vmap(with_lazy_branches(f), in_axes, out_axes)
 
 
 def value_and_grad(
@@ -118,24 +110,10 @@ def value_and_grad(
     >>> value.eval(), slope.eval()
     (array(5.), array([2., 4.]))
     """
-    _refuse_variable(f, "value_and_grad")
+    refuse_variable(f, "value_and_grad")
     if isinstance(f, BackendFunction):
-        return _by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
-    return transforms.value_and_grad(_with_conds(f), argnums, has_aux)
-
-
-def _with_conds(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, of which a gradient or a batch computes the branches that are taken, and no others."""
-
-    @wraps(f)
-    def lazy(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = flatten(f(*args, **kwargs))
-        at = [k for k, x in enumerate(leaves) if isinstance(x, Variable)]
-        for k, v in zip(at, with_conds([leaves[k] for k in at]), strict=True):
-            leaves[k] = v
-        return tree.build(leaves)
-
-    return lazy
+        return by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
+    return transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux)
 
 
 def grad(
@@ -151,10 +129,10 @@ def grad(
     >>> grad(grad(lambda x: x**3))(2.0).eval()
     array(12.)
     """
-    _refuse_variable(f, "grad")
+    refuse_variable(f, "grad")
     if isinstance(f, BackendFunction):
-        return _by_backend(f, grad, argnums=argnums, has_aux=has_aux)
-    both = transforms.value_and_grad(_with_conds(f), argnums, has_aux)
+        return by_backend(f, grad, argnums=argnums, has_aux=has_aux)
+    both = transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)
@@ -163,38 +141,3 @@ def grad(
     gradient.__name__ = gradient.__qualname__ = f"grad of {getattr(f, '__name__', 'a function')}"
     gradient.__doc__ = f.__doc__
     return gradient
-
-
-def _refuse_variable(f: Any, name: str) -> None:
-    """Raise where ``f`` is no function, but what a function of PyTensor's takes."""
-    if not callable(f) or isinstance(f, Variable):
-        raise TypeError(
-            f"loopax.{name} takes a function, and gives one; got {f!r} of type {type(f).__name__}. The "
-            "gradient of a variable is pytensor.grad(y, x); a function of variables is one of Python: "
-            f"loopax.{name}(lambda x: (x**2).sum())(x)."
-        )
-
-
-def _by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
-    """``transform(f, **options)`` by the backend of ``f``, or of its program as a graph, built anew."""
-    f = f.whole if isinstance(f, InChunks) else f
-    own = f.backend.transformations.get(transform.__name__)
-    if own is not None:
-        return own(f, **options)
-
-    def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:
-        return transform(g, **options)
-
-    if isinstance(f, TracedFunction):  # what it computes is known when it is called
-        new = of_variables(f.__wrapped__)
-        return type(f)(new, Builder(f.backend, f.build.options), new.__name__)
-    program = f.program
-    if program.updates:
-        names = ", ".join(program.shared_names[k] for k in program.updates)
-        raise StatefulFunctionError(
-            f"{program.name} updates the shared variables {names}, and what updates something has neither "
-            "a derivative nor a batch. Make a function of the outputs alone: jaxify([x], y)."
-        )
-    with TRACING:
-        types = batched_types(program, options.get("in_axes"))
-        return Builder(f.backend, f.options)(transformed(program, of_variables, types))

@@ -81,8 +81,9 @@ class Backend:
         What ``jaxify(..., checks=, loops=, parallel=, optimize=)`` may be, for each the default first.
         ``function`` takes those that leave a choice.
     transformations
-        ``{"grad": g}``, ``"value_and_grad"``, ``"vmap"``: from one of its callables, and the options of the
-        function of that name in `loopax`, to another. What is not there is done to the program, as a graph,
+        ``{"grad": g}``, ``"value_and_grad"``, ``"jacobian"``, ``"hessian"``, ``"vmap"``: from one of its
+        callables, and the options of the function of that name in `loopax`, to another; ``"jvp"``,
+        ``"hvp"``, ``"vjp"``: as those of `loopax`. What is not there is done to the program, as a graph,
         which is then built anew.
     after_fork
         The name of the backend that goes on in a process forked from one in which this has compiled

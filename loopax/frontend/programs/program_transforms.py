@@ -15,7 +15,10 @@ from loopax.ir.replace import replaced
 
 
 def transformed(
-    program: Program, transform: Callable[[Any], Any], types: Sequence[Any] | None = None
+    program: Program,
+    transform: Callable[[Any], Any],
+    types: Sequence[Any] | None = None,
+    inputs: Sequence[tuple[Any, str | None]] | None = None,
 ) -> Program:
     """The program of ``transform(f)``, with the inputs' names and the shared variables of ``program``.
 
@@ -27,6 +30,8 @@ def transformed(
         Takes and returns a function of variables.
     types
         Those of the new program's inputs, where they are others.
+    inputs
+        The types and names of the new program's inputs, where there are others or more.
 
     Raises
     ------
@@ -34,25 +39,30 @@ def transformed(
         As ``transform`` does.
     """
     assert program.as_read is not None and not program.updates
-    inputs, outputs = program.as_read
+    read, outputs = program.as_read
     n = len(program.inputs)
 
     def function(*args: Any) -> Any:
-        return program.build(replaced(outputs, dict(zip(inputs[:n], args, strict=True))))
+        return program.build(replaced(outputs, dict(zip(read[:n], args, strict=True))))
 
     function.__name__, function.__doc__ = program.name, program.doc
     new = transform(function)
-    kinds = [v.type for v in inputs[:n]] if types is None else types
-    symbols = [t(name=i.name) for t, i in zip(kinds, program.inputs, strict=True)]
+    if inputs is None:
+        kinds = [v.type for v in read[:n]] if types is None else types
+        inputs = [(t, i.name) for t, i in zip(kinds, program.inputs, strict=True)]
+    symbols = [t(name=name) for t, name in inputs]
     returned = new(*symbols)
     leaves, tree = flatten(returned)
     names = leaf_names(returned)
     leaves = [as_variable(x, f"result{name}") for x, name in zip(leaves, names, strict=True)]
-    graph = FunctionGraph([*symbols, *inputs[n:]], leaves, clone=True)
+    graph = FunctionGraph([*symbols, *read[n:]], leaves, clone=True)
     return Program(
         graph,
-        tuple(Input(v, i.name) for v, i in zip(graph.inputs[:n], program.inputs, strict=True)),
-        tuple(Shared(v, s.storage) for v, s in zip(graph.inputs[n:], program.shared, strict=True)),
+        tuple(Input(v, name) for v, (_, name) in zip(graph.inputs, inputs, strict=False)),
+        tuple(
+            Shared(v, s.storage)
+            for v, s in zip(graph.inputs[len(inputs) :], program.shared, strict=True)
+        ),
         tree.build,
         name=new.__name__,
         doc=new.__doc__,

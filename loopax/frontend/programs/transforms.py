@@ -14,17 +14,14 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
-from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.frontend.programs.symbols import Symbols, arguments
 from loopax.ir.errors import LoopTypeError
-from loopax.ir.named_axes import without_names
-from loopax.ir.replace import replaced
 
 
 def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
@@ -32,7 +29,7 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
 
     @wraps(f)
     def batched(*args: Any, **kwargs: Any) -> Any:
-        leaves, names, tree = _arguments(args, kwargs)
+        leaves, names, tree = arguments(args, kwargs)
         if isinstance(in_axes, list | tuple) and len(in_axes) != len(args):
             raise LoopTypeError(
                 f"vmap has in_axes for {len(in_axes)} arguments, and {len(args)} are given: one axis (or "
@@ -75,61 +72,15 @@ def value_and_grad(
 
     @wraps(f)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        leaves, names, tree = _arguments(args, kwargs)
-        roots = [x.type() for x in leaves]
-        symbols, by_name = tree.build(roots)
-        numbers = [argnums] if isinstance(argnums, int) else list(argnums)
-        for k in numbers:
-            if not (isinstance(k, int) and -len(args) <= k < len(args)):
-                raise LoopTypeError(f"argnums has {k!r}, but there are {len(args)} arguments.")
-        chosen = [flatten(symbols[k]) for k in numbers]
-        wrt = [v for found, _ in chosen for v in found]
-        for v in wrt:
-            if not is_float(v):
-                name = names[roots.index(v)]
-                raise LoopTypeError(
-                    f"grad with respect to {name}, which is {v.type}: only tensors of floats have a "
-                    "gradient. Convert it first, x.astype('float64'), or leave it out of argnums."
-                )
-        with explained(name_of(f)):
-            value = f(*symbols, **by_name)
-            value = without_names(value)
-        aux: Any = None
-        if has_aux:
-            if not (isinstance(value, tuple) and len(value) == 2):
-                raise LoopTypeError(
-                    f"With has_aux=True the function returns (value, aux); it returned {value!r}."
-                )
-            value, aux = value
-        if not isinstance(value, Variable) or getattr(value.type, "ndim", None) != 0:
-            shown = value.type if isinstance(value, Variable) else repr(value)
-            raise LoopTypeError(
-                f"grad takes a function that returns one float scalar; it returned {shown}. Reduce it, "
-                "(y ** 2).sum() for instance, or return the rest as aux, with has_aux=True."
-            )
-        if not is_float(value):
-            raise LoopTypeError(
-                f"grad takes a function that returns one float scalar; it returned {value.type}, which "
-                "has no gradient. Convert it, y.astype('float64')."
-            )
-        found = pytensor.grad(value, wrt, disconnected_inputs="ignore")
-        aux_leaves, aux_tree = flatten(aux)
-        aux_leaves = [as_variable(x, "aux") for x in aux_leaves]
-        replace = dict(zip(roots, leaves, strict=True))
-        outs = iter(replaced([value, *found, *aux_leaves], replace))
+        at = Symbols.of(args, kwargs, argnums, "grad")
+        value, aux, aux_tree = at.value(f, has_aux)
+        found = pytensor.grad(value, at.wrt, disconnected_inputs="ignore")
+        outs = iter(at.placed([value, *found, *aux]))
         value = next(outs)
-        gradients = [t.build([next(outs) for _ in of]) for of, t in chosen]
-        result: Any = gradients[0] if isinstance(argnums, int) else tuple(gradients)
+        result = at.built([next(outs) for _ in found])
         return ((value, aux_tree.build(list(outs))) if has_aux else value), result
 
     return differentiated
-
-
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[str], Any]:
-    """The leaves of a call's arguments as variables, their names, and the structure of both."""
-    leaves, tree = flatten((args, kwargs))
-    names = [f"args{n}" for n in leaf_names(args)] + [f"kwargs{n}" for n in leaf_names(kwargs)]
-    return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, tree
 
 
 def _called(f: Callable[..., Any], tree: Any, symbols: Any) -> tuple[list[Any], Any]:

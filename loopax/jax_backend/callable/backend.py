@@ -10,7 +10,7 @@ from loopax.ir.errors import UnsupportedOpError
 from loopax.jax_backend.callable import chunks
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.function import JaxFunction
-from loopax.jax_backend.callable.stages import JaxTracedFunction, transformed_by
+from loopax.jax_backend.callable.stages import JaxTracedFunction, hvp, jvp, transformed_by
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.parallel.choice import PARALLEL
@@ -33,7 +33,10 @@ JAX = Backend(
     context=JaxContext,
     passes=PASSES,
     transformations={
-        f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, chunks.vmap)
+        **{f.__name__: transformed_by(f) for f in (jax.grad, jax.value_and_grad, chunks.vmap)},
+        "jacobian": transformed_by(jax.jacrev),  # pickled by its own name
+        "hessian": transformed_by(jax.hessian),
+        **{f.__name__: f for f in (jvp, hvp, jax.vjp)},
     },
     choices={"checks": CHECKS, "loops": LOOPS, "parallel": PARALLEL, "optimize": OPTIMIZERS},
     after_fork="numba",  # XLA's threads are not in the new process: it would wait for them forever

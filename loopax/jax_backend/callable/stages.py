@@ -11,6 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.backend import BackendFunction
 from loopax.calling.traced import TracedFunction
+from loopax.ir.errors import LoopTypeError
 
 
 class Stages(BackendFunction):
@@ -59,9 +60,45 @@ class Transformed(Stages):
 
 
 def transformed_by(transformation: Callable[..., Any]) -> Callable[..., Transformed]:
-    """``jax.grad``, ``jax.value_and_grad`` or ``jax.vmap``, so that what it gives has stages too."""
+    """``jax.grad``, ``jax.hessian``, ``jax.vmap`` or another, so that what it gives has stages too."""
 
     def transform(f: Any, **options: Any) -> Transformed:
         return Transformed(transformation, f, options)
 
     return transform
+
+
+# -- products, which JAX computes at once ------------------------------------------------------------
+
+
+def jvp(f: Any, primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """``jax.jvp``, where an argument without a tangent, None, is constant."""
+    some, primals, tangents = _moving(f, primals, tangents)
+    value, slope = jax.jvp(some, primals, tangents)
+    return value, slope
+
+
+def hvp(f: Any, primals: Any, tangents: Any) -> Any:
+    """The derivative of ``jax.grad(f)`` along the arguments that have a tangent."""
+    some, moving, directions = _moving(f, primals, tangents)
+    single = len(primals) == 1
+    slopes = jax.grad(some, argnums=0 if single else tuple(range(len(moving))))
+    return jax.jvp(slopes, moving, directions)[1]
+
+
+def _moving(f: Any, primals: Any, tangents: Any) -> tuple[Callable[..., Any], Any, Any]:
+    """``f`` as a function of the arguments that have a tangent; these, and their tangents."""
+    if len(primals) != len(tangents):
+        raise LoopTypeError(
+            f"There are {len(primals)} primals and {len(tangents)} tangents: there is one for each, None "
+            "for an argument that is constant."
+        )
+    places = [k for k, t in enumerate(tangents) if t is not None]
+
+    def some(*given: Any) -> Any:
+        every = list(primals)
+        for k, x in zip(places, given, strict=True):
+            every[k] = x
+        return f(*every)
+
+    return some, tuple(primals[k] for k in places), tuple(tangents[k] for k in places)

@@ -1,0 +1,134 @@
+"""Transformations of what `jaxify` returns: by its backend, or of its program as a graph, built anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from loopax.builders import Builder
+from loopax.calling import TracedFunction
+from loopax.chunks import InChunks
+from loopax.frontend.loops.trees import flatten
+from loopax.frontend.programs.program_transforms import batched_types, transformed
+from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.lock import TRACING
+from loopax.lowering.canonical.if_else_to_cond import with_conds
+
+Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def refuse_variable(f: Any, name: str) -> None:
+    """Raise where ``f`` is no function, but what a function of PyTensor's takes."""
+    if not callable(f) or isinstance(f, Variable):
+        raise TypeError(
+            f"loopax.{name} takes a function, and gives one; got {f!r} of type {type(f).__name__}. The "
+            "gradient of a variable is pytensor.grad(y, x); a function of variables is one of Python: "
+            f"loopax.{name}(lambda x: (x**2).sum())(x)."
+        )
+
+
+def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, of which a gradient or a batch computes the branches that are taken, and no others."""
+
+    @wraps(f)
+    def lazy(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = flatten(f(*args, **kwargs))
+        at = [k for k, x in enumerate(leaves) if isinstance(x, Variable)]
+        for k, v in zip(at, with_conds([leaves[k] for k in at]), strict=True):
+            leaves[k] = v
+        return tree.build(leaves)
+
+    return lazy
+
+
+def by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
+    """``transform(f, **options)`` by the backend of ``f``, or of its program as a graph, built anew."""
+    f = f.whole if isinstance(f, InChunks) else f
+    own = f.backend.transformations.get(transform.__name__)
+    if own is not None:
+        return own(f, **options)
+    return rebuilt(f, lambda g: transform(g, **options), options.get("in_axes"))
+
+
+def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
+    """What ``of_variables`` makes of the function that ``f`` computes, as another callable of its kind."""
+    f = f.whole if isinstance(f, InChunks) else f
+    if isinstance(f, TracedFunction):  # what it computes is known when it is called
+        new = of_variables(f.__wrapped__)
+        return type(f)(new, Builder(f.backend, f.build.options), new.__name__)
+    program = program_of(f)
+    with TRACING:
+        types = batched_types(program, in_axes)
+        return Builder(f.backend, f.options)(transformed(program, of_variables, types))
+
+
+def program_of(f: Any) -> Any:
+    """The program of ``f``, which updates nothing.
+
+    Raises
+    ------
+    StatefulFunctionError
+        It does.
+    TypeError
+        There is none: JAX has made ``f``.
+    """
+    program = getattr(f, "program", None)
+    if program is None:
+        f.as_read()  # says why there is none
+    assert program is not None
+    if program.updates:
+        names = ", ".join(program.shared_names[k] for k in program.updates)
+        raise StatefulFunctionError(
+            f"{program.name} updates the shared variables {names}, and what updates something has neither "
+            "a derivative nor a batch. Make a function of the outputs alone: jaxify([x], y)."
+        )
+    return program
+
+
+# -- of the arguments of a call ----------------------------------------------------------------------
+
+_KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
+
+
+def kept(f: Any, key: Any, make: Callable[[], Any]) -> Any:
+    """``make()``, made once for ``f`` and a key."""
+    made = _KEPT.setdefault(f, {})
+    if key not in made:
+        made[key] = make()
+    return made[key]
+
+
+def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
+    """As `rebuilt`, for each call with the lengths of its arguments, where what is built hangs on them."""
+
+    @wraps(of_variables(lambda *args: None), updated=())
+    def sized(*args: Any, **kwargs: Any) -> Any:
+        leaves, _ = flatten((args, kwargs))
+        shapes = tuple(np.shape(x) for x in leaves)
+
+        def with_lengths(g: Callable[..., Any]) -> Callable[..., Any]:
+            new = of_variables(g)
+
+            @wraps(new)
+            def known(*args: Any, **kwargs: Any) -> Any:
+                symbols, tree = flatten((args, kwargs))
+                args, kwargs = tree.build(list(map(_of_shape, symbols, shapes)))
+                return new(*args, **kwargs)
+
+            return known
+
+        return kept(f, (key, shapes), lambda: rebuilt(f, with_lengths))(*args, **kwargs)
+
+    sized.__name__ = sized.__qualname__ = f.__name__
+    sized.__doc__ = f.__doc__
+    return sized
+
+
+def _of_shape(x: Any, shape: Sequence[int]) -> Any:
+    return pt.specify_shape(x, shape) if getattr(x.type, "ndim", 0) else x

@@ -1,0 +1,212 @@
+"""`jacobian`, `hessian`, `hvp`, `jvp` and `vjp` of functions of PyTensor variables, as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from math import prod
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+from scipy import sparse
+
+from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.mistakes import name_of
+from loopax.frontend.programs.importer import import_graph
+from loopax.frontend.programs.symbols import Symbols
+from loopax.ir.derivatives import of_graphs
+from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.errors import LoopTypeError, UnsupportedOpError
+from loopax.ir.replace import replaced
+from loopax.ir.sparsity.compressed import Plan, plan, sparse_blocks
+from loopax.ir.sparsity.known import UnknownStructure
+from loopax.ir.sparsity.pattern import jacobian_pattern
+
+
+def jacobian(
+    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool
+) -> Callable[..., Any]:
+    """See `loopax.jacobian`."""
+
+    @wraps(f)
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        at = Symbols.of(args, kwargs, argnums, "jacobian")
+        outs, tree = at.outputs(f, "jacobian")
+        blocks = _sparse(at, outs) if is_sparse else of_graphs.jacobian(at.wrt, outs)
+        return _nested(at, blocks, tree.build)
+
+    return differentiated
+
+
+def hessian(
+    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool
+) -> Callable[..., Any]:
+    """See `loopax.hessian`."""
+
+    @wraps(f)
+    def differentiated(*args: Any, **kwargs: Any) -> Any:
+        at = Symbols.of(args, kwargs, argnums, "hessian")
+        value, _, _ = at.value(f, has_aux=False)
+        slopes = of_graphs.gradients(at.wrt, [value])
+        if is_sparse:
+            blocks = _sparse(at, slopes, is_symmetric=True)
+        else:
+            blocks = of_graphs.jacobian(at.wrt, slopes, forward=True)
+        return _nested(at, blocks, at.built)
+
+    return differentiated
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """See `loopax.jvp`."""
+    at, directions = _with_tangents(primals, tangents, "jvp")
+    returned = at.called(f)
+    outs, tree = flatten(returned)
+    outs = [as_variable(x, f"result{n}") for x, n in zip(outs, leaf_names(returned), strict=True)]
+    symbols = [v.type() for v in at.wrt]
+    pushed = of_graphs.pushed_forward(at.wrt, outs, symbols)
+    found = _of(at, [*outs, *pushed], symbols, directions)
+    return tree.build(found[: len(outs)]), tree.build(found[len(outs) :])
+
+
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """See `loopax.hvp`."""
+    at, directions = _with_tangents(primals, tangents, "hvp")
+    value, _, _ = at.value(f, has_aux=False)
+    symbols = [v.type() for v in at.wrt]
+    pushed = of_graphs.pushed_forward(at.wrt, of_graphs.gradients(at.wrt, [value]), symbols)
+    result = at.built(_of(at, pushed, symbols, directions))
+    return result[0] if len(primals) == 1 else result
+
+
+def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """See `loopax.vjp`."""
+    leaves = [flatten(x)[0] for x in primals]
+    floats = [k for k, of in enumerate(leaves) if all(is_float(as_variable(x, "")) for x in of)]
+    at = Symbols.of(primals, {}, floats, "vjp")
+    returned = at.called(f)
+    outs, tree = flatten(returned)
+    outs = [as_variable(x, f"result{n}") for x, n in zip(outs, leaf_names(returned), strict=True)]
+    symbols = [v.type() for v in outs]
+    pulled = of_graphs.pulled_back(at.wrt, outs, symbols)
+
+    def pullback(cotangents: Any) -> tuple[Any, ...]:
+        """The cotangents of the primals, from one of the structure, shapes and dtypes of the result."""
+        given, own = flatten(cotangents)
+        if own != tree:
+            raise LoopTypeError(
+                f"The cotangent has another structure than the result of {name_of(f)}: {cotangents!r} for "
+                f"{returned!r}. Give one of the result's structure, shapes and dtypes."
+            )
+        directions = _checked(given, outs, [f"cotangent {k}" for k in range(len(outs))])
+        found = iter(at.built(_of(at, pulled, symbols, directions)))
+        return tuple(next(found) if k in floats else None for k in range(len(primals)))
+
+    return tree.build(at.placed(outs)), pullback
+
+
+def _of(at: Symbols, results: Any, symbols: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """``results`` at the arguments, with ``given`` for other symbols that they follow from."""
+    replace = dict(zip([*at.roots, *symbols], [*at.leaves, *given], strict=True))
+    return replaced(results, replace)
+
+
+def _with_tangents(primals: Any, tangents: Any, what: str) -> tuple[Symbols, list[Any]]:
+    """The symbols of a call, to be differentiated along the arguments that have a tangent; the tangents."""
+    for name, given in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(given, list | tuple):
+            raise LoopTypeError(
+                f"{what} takes {name} as a tuple with one entry for each argument; got {given!r}. For one "
+                f"argument: {what}(f, (x,), (t,))."
+            )
+    if len(primals) != len(tangents):
+        raise LoopTypeError(
+            f"{what} has {len(primals)} primals and {len(tangents)} tangents: there is one for each, None "
+            "for an argument that is constant."
+        )
+    moving = [k for k, t in enumerate(tangents) if t is not None]
+    at = Symbols.of(tuple(primals), {}, moving, what)
+    directions: list[Any] = []
+    for k, (of, tree) in zip(moving, at.chosen, strict=True):
+        leaves, own = flatten(tangents[k])
+        if own != tree:
+            raise LoopTypeError(
+                f"Tangent {k} of {what} has another structure than its primal: {tangents[k]!r} for "
+                f"{primals[k]!r}."
+            )
+        directions += _checked(leaves, of, [f"tangents[{k}]"] * len(of))
+    return at, directions
+
+
+def _checked(given: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Tangents or cotangents as variables of the types of ``like``."""
+    found = []
+    for x, v, name in zip(given, like, names, strict=True):
+        x = as_variable(x, name)
+        if getattr(x.type, "ndim", None) != v.type.ndim:
+            raise LoopTypeError(
+                f"{name} is {x.type}, and what it belongs to is {v.type}: they have one shape and dtype."
+            )
+        found.append(v.type.filter_variable(x.astype(v.type.dtype)))
+    return found
+
+
+def _nested(at: Symbols, blocks: Sequence[Sequence[Any]], build: Callable[[Any], Any]) -> Any:
+    """A block for each output and each variable, in the structure of the ones around that of the others."""
+    placed = at.placed([block for row in blocks for block in row])
+    n = len(at.wrt)
+    return build([at.built(placed[k : k + n]) for k in range(0, len(placed), n)] if n else [])
+
+
+# -- sparse ------------------------------------------------------------------------------------------
+
+
+def _sparse(at: Symbols, outs: Sequence[Any], is_symmetric: bool = False) -> list[list[Any]]:
+    for v in at.wrt:
+        if None in v.type.shape:
+            name = at.names[at.roots.index(v)]
+            raise UnknownLengths(
+                f"The structure of a sparse derivative follows from the lengths of {name}, which is "
+                f"{v.type}. Give them, pt.tensor('x', shape=(200,), dtype='float64') or "
+                "pt.specify_shape(x, (200,)); or differentiate what jaxify makes of the function, "
+                "loopax.jacobian(jaxify(f), sparse=True), which looks at the arguments of each call."
+            )
+    return sparse_blocks(_plan(at, outs, is_symmetric), at.wrt, outs)
+
+
+class UnknownLengths(LoopTypeError):
+    """A length is not known that a sparse derivative needs."""
+
+
+def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
+    """How few products do: found on the program in the IR. What is not known of it is dense."""
+    others = [v for v in graph_inputs(outs) if v not in at.wrt and not isinstance(v, Constant)]
+    graph = FunctionGraph([*at.wrt, *others], list(outs), clone=True)
+    columns = [prod(v.type.shape) for v in at.wrt]
+    given = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
+    try:
+        import_graph(graph)
+        inner = dict(zip([*at.wrt, *others], graph.inputs, strict=True))
+        values = {inner[r]: x for r, x in given.items() if r in inner and r not in at.wrt}
+        patterns = jacobian_pattern([inner[v] for v in at.wrt], graph.outputs, values)
+        rows = [p.shape[0] for p in patterns]
+        pattern = sparse.vstack(patterns, format="csr")
+    except (UnknownStructure, UnsupportedOpError) as error:
+        unknown = [v for v in outs if None in v.type.shape]
+        if unknown and not is_symmetric:
+            raise UnknownLengths(
+                f"The structure of a sparse derivative follows from the lengths of its result, "
+                f"{unknown[0].type}, which cannot be told here: {error}. Give them, "
+                "pt.specify_shape(y, (200,)), or ask for a dense one."
+            ) from error
+        rows = columns if is_symmetric else [prod(v.type.shape) for v in outs]
+        pattern = sparse.csr_matrix(np.ones((sum(rows), sum(columns)), dtype=bool))
+    return plan(pattern, rows, columns, is_symmetric)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Constant) and isinstance(x.data, np.ndarray)

@@ -1,0 +1,141 @@
+"""A function of variables called with fresh symbols, to be differentiated with respect to some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pytensor.graph.basic import Variable
+
+from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.mistakes import explained, name_of
+from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.named_axes import without_names
+from loopax.ir.replace import replaced
+
+
+def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], list[str], Any]:
+    """The leaves of a call's arguments as variables, their names, and the structure of both."""
+    leaves, tree = flatten((args, kwargs))
+    names = [f"args{n}" for n in leaf_names(args)] + [f"kwargs{n}" for n in leaf_names(kwargs)]
+    return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, tree
+
+
+@dataclass(frozen=True)
+class Symbols:
+    """The arguments of a call, and the symbols that stand for them.
+
+    Parameters
+    ----------
+    leaves, names, roots
+        The leaves of the arguments as variables, how they are called in an error, and their symbols.
+    args, kwargs
+        The symbols in the structure of the arguments.
+    chosen
+        Of each argument to differentiate with respect to its symbols and its structure.
+    single
+        Whether one argument was asked for by its number, and not a tuple.
+    """
+
+    leaves: list[Any]
+    names: list[str]
+    roots: list[Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    chosen: list[tuple[list[Any], Any]]
+    single: bool
+
+    @classmethod
+    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, what: str) -> Symbols:
+        """Those of a call; ``what`` names the derivative in an error.
+
+        Raises
+        ------
+        LoopTypeError
+            There is no such argument, or it is no float.
+        """
+        leaves, names, tree = arguments(args, kwargs)
+        roots = [x.type() for x in leaves]
+        symbols, by_name = tree.build(roots)
+        single = isinstance(argnums, int)
+        for k in [argnums] if single else list(argnums):
+            if not (isinstance(k, int) and -len(args) <= k < len(args)):
+                raise LoopTypeError(f"argnums has {k!r}, but there are {len(args)} arguments.")
+        chosen = [flatten(symbols[k]) for k in ([argnums] if single else list(argnums))]
+        made = cls(leaves, names, roots, symbols, by_name, chosen, single)
+        for v in made.wrt:
+            if not is_float(v):
+                name = names[roots.index(v)]
+                raise LoopTypeError(
+                    f"{what} with respect to {name}, which is {v.type}: only tensors of floats have a "
+                    "gradient. Convert it first, x.astype('float64'), or leave it out of argnums."
+                )
+        return made
+
+    @property
+    def wrt(self) -> list[Any]:
+        """The symbols to differentiate with respect to."""
+        return [v for found, _ in self.chosen for v in found]
+
+    def called(self, f: Callable[..., Any]) -> Any:
+        """What ``f`` returns of the symbols."""
+        with explained(name_of(f)):
+            return f(*self.args, **self.kwargs)
+
+    def value(self, f: Callable[..., Any], has_aux: bool) -> tuple[Any, list[Any], Any]:
+        """The float scalar that ``f`` returns, and what it returns besides: leaves and structure."""
+        with explained(name_of(f)):
+            value = without_names(f(*self.args, **self.kwargs))
+        aux: Any = None
+        if has_aux:
+            if not (isinstance(value, tuple) and len(value) == 2):
+                raise LoopTypeError(
+                    f"With has_aux=True the function returns (value, aux); it returned {value!r}."
+                )
+            value, aux = value
+        if not isinstance(value, Variable) or getattr(value.type, "ndim", None) != 0:
+            shown = value.type if isinstance(value, Variable) else repr(value)
+            raise LoopTypeError(
+                f"grad takes a function that returns one float scalar; it returned {shown}. Reduce it, "
+                "(y ** 2).sum() for instance, or return the rest as aux, with has_aux=True."
+            )
+        if not is_float(value):
+            raise LoopTypeError(
+                f"grad takes a function that returns one float scalar; it returned {value.type}, which "
+                "has no gradient. Convert it, y.astype('float64')."
+            )
+        leaves, tree = flatten(aux)
+        return value, [as_variable(x, "aux") for x in leaves], tree
+
+    def outputs(self, f: Callable[..., Any], what: str) -> tuple[list[Any], Any]:
+        """The leaves of what ``f`` returns, tensors of floats, and their structure.
+
+        Raises
+        ------
+        LoopTypeError
+            One is no float.
+        """
+        returned = self.called(f)
+        outs, tree = flatten(returned)
+        names = [f"result{n}" for n in leaf_names(returned)]
+        outs = [as_variable(x, n) for x, n in zip(outs, names, strict=True)]
+        for v, name in zip(outs, names, strict=True):
+            if not is_float(v):
+                raise LoopTypeError(
+                    f"{what} of {name}, which is {v.type}: only tensors of floats have derivatives. "
+                    "Convert it, y.astype('float64'), or return it from a function of its own."
+                )
+        return outs, tree
+
+    def placed(self, variables: Sequence[Any]) -> list[Any]:
+        """``variables``, which follow from the symbols, of the arguments."""
+        return replaced(variables, dict(zip(self.roots, self.leaves, strict=True)))
+
+    def built(self, found: Sequence[Any]) -> Any:
+        """One of ``found`` for each of `wrt`, in the structure of the arguments that were asked for."""
+        rest = iter(found)
+        parts = [tree.build([next(rest) for _ in of]) for of, tree in self.chosen]
+        return parts[0] if self.single else tuple(parts)

@@ -1,0 +1,1 @@
+"""The structure of Jacobians and Hessians, and the fewest products that measure them."""

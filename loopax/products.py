@@ -1,0 +1,202 @@
+"""`jvp`, `vjp` and `hvp`: products with Jacobians and Hessians that are never built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from loopax.builders import Builder
+from loopax.by_backend import kept, program_of, refuse_variable, with_lazy_branches
+from loopax.calling import BackendFunction, TracedFunction
+from loopax.frontend.loops.trees import flatten
+from loopax.frontend.programs import derivatives
+from loopax.frontend.programs.program_transforms import transformed
+from loopax.frontend.programs.tracing import signature
+from loopax.ir.errors import LoopTypeError
+from loopax.ir.lock import TRACING
+
+
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+    """The value of ``f`` and its derivative along ``tangents``, as ``jax.jvp``: by forward mode.
+
+    Parameters
+    ----------
+    f
+        A function of PyTensor variables, in pytrees; or what `loopax.jaxify` returns: of JAX it is
+        ``jax.jvp`` of it, of native code a native function, compiled at the first call.
+    primals
+        The arguments, as a tuple.
+    tangents
+        For each argument a direction of its structure, shapes and dtypes, or None where it is constant.
+
+    Returns
+    -------
+    The value, and the derivative in its structure, shapes and dtypes; what is no float has zeros.
+
+    Raises
+    ------
+    LoopTypeError
+        An argument with a tangent is no float, or has another structure or rank than its tangent.
+
+    Examples
+    --------
+    >>> from loopax import jvp
+    >>> value, slope = jvp(lambda a, b: a * b**2, (2.0, 3.0), (1.0, None))
+    >>> value.eval(), slope.eval()
+    (array(18.), array(9.))
+    """
+    refuse_variable(f, "jvp")
+    if not isinstance(f, BackendFunction):
+        return derivatives.jvp(with_lazy_branches(f), primals, tangents)
+    own = f.backend.transformations.get("jvp")
+    found = own(f, primals, tangents) if own else _along(f, derivatives.jvp, primals, tangents)
+    value, slope = found
+    return value, slope
+
+
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+    """The Hessian of ``f`` times ``tangents``: the derivative of its gradient along them, one pass each
+    way.
+
+    Parameters
+    ----------
+    f
+        As for `loopax.grad`.
+    primals, tangents
+        As for `jvp`. The Hessian is that with respect to the arguments that have a tangent.
+
+    Returns
+    -------
+    The product, in the structure of the argument, if there is one alone; else a tuple with an entry for
+    each argument that has a tangent.
+
+    Raises
+    ------
+    LoopTypeError
+        As for `grad` and `jvp`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import hvp
+    >>> hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.5]),)).eval()
+    array([6., 6.])
+    """
+    refuse_variable(f, "hvp")
+    if not isinstance(f, BackendFunction):
+        return derivatives.hvp(with_lazy_branches(f), primals, tangents)
+    own = f.backend.transformations.get("hvp")
+    return own(f, primals, tangents) if own else _along(f, derivatives.hvp, primals, tangents)
+
+
+def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+    """The value of ``f`` and its pullback, as ``jax.vjp``: by reverse mode.
+
+    Parameters
+    ----------
+    f
+        As for `jvp`.
+    primals
+        The arguments.
+
+    Returns
+    -------
+    The value, and a function that takes a cotangent of the value's structure, shapes and dtypes, and
+    returns a tuple with the cotangent of each argument: the transposed Jacobian times it. Of an argument
+    with something in it that is no float it is None.
+
+    Raises
+    ------
+    LoopTypeError
+        The pullback is given a cotangent of another structure or rank.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import vjp
+    >>> value, pullback = vjp(lambda x: x**2, np.array([1.0, 2.0]))
+    >>> pullback(np.array([1.0, 10.0]))[0].eval()
+    array([ 2., 40.])
+    """
+    refuse_variable(f, "vjp")
+    if not isinstance(f, BackendFunction):
+        return derivatives.vjp(with_lazy_branches(f), *primals)
+    own = f.backend.transformations.get("vjp")
+    if own:
+        value, pullback = own(f, *primals)
+        return value, pullback
+
+    def pulled(given: Any, cotangent: Any) -> Any:
+        found = _product(f, "vjp", of_cotangent, (given, cotangent))
+        rest = iter(found)
+        return tuple(None if k in constant else next(rest) for k in range(len(primals)))
+
+    constant = {k for k, x in enumerate(primals) if not _is_float(x)}
+
+    def of_cotangent(g: Callable[..., Any], given: Any, cotangent: Any) -> Any:
+        found = derivatives.vjp(g, *given)[1](cotangent)
+        return tuple(x for x in found if x is not None)
+
+    return f(*primals), lambda cotangent: pulled(tuple(primals), cotangent)
+
+
+def _is_float(x: Any) -> bool:
+    return all(np.result_type(leaf).kind in "fc" for leaf in flatten(x)[0])
+
+
+def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+    """A product of ``f``, of native code, along tangents."""
+    for given in (primals, tangents):
+        if not isinstance(given, list | tuple):
+            raise LoopTypeError(
+                f"{product.__name__} takes primals and tangents as tuples with one entry for each "
+                f"argument; got {given!r}. For one argument: {product.__name__}(f, (x,), (t,))."
+            )
+    return _product(f, product.__name__, product, (tuple(primals), tuple(tangents)))
+
+
+def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> Any:
+    """``product(g, *arguments)`` of the function ``g`` that ``f`` computes, compiled once a structure."""
+    leaves, tree = flatten(arguments)
+
+    def make() -> Any:
+        if isinstance(f, TracedFunction):
+            g = with_lazy_branches(f.__wrapped__)
+            build = Builder(f.backend, f.build.options)
+            traced = type(f)(lambda *given: product(g, *tree.build(given)), build, f.__name__)
+            return traced
+        program = program_of(f)
+
+        def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:
+            lazy = with_lazy_branches(g)
+
+            def new(*given: Any) -> Any:
+                return product(lazy, *tree.build(given))
+
+            new.__name__ = f"{name} of {g.__name__}"
+            return new
+
+        kinds = [i.variable.type for i in program.inputs]
+        names = [i.name for i in program.inputs]
+        given = _types(kinds, names, arguments, name)
+        with TRACING:
+            return Builder(f.backend, f.options)(transformed(program, of_variables, inputs=given))
+
+    return kept(f, (name, tree), make)(*leaves)
+
+
+def _types(kinds: Any, names: Any, arguments: Any, name: str) -> list[tuple[Any, str | None]]:
+    """The types and names of what a product takes: the arguments, and their tangents, or a cotangent."""
+    primals, rest = arguments
+    if len(primals) != len(kinds):
+        raise LoopTypeError(
+            f"{name} has {len(primals)} primals, and the function takes {len(kinds)}."
+        )
+    found = list(zip(kinds, names, strict=True))
+    if name == "vjp":
+        at, _ = signature((rest,), {})
+        return found + [(t, f"cotangent{k}") for k, t in enumerate(at.leaves)]
+    moving = [k for k, t in enumerate(rest) if t is not None]
+    return found + [(kinds[k], f"tangent of {names[k] or k}") for k in moving]
