@@ -11,7 +11,11 @@ from loopax.frontend.programs import derivatives
 
 
 def jacobian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, *, sparse: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    sparse: bool = False,
+    lazy: bool | None = None,
 ) -> Callable[..., Any]:
     """A function that returns the Jacobian of ``f``, as ``jax.jacobian``.
 
@@ -29,6 +33,9 @@ def jacobian(
         where that is fewer) have colours: two have one colour where no row has an entry in both
         (Gebremedhin, Manne and Pothen, What Color Is Your Jacobian?, SIAM Review 47, 2005). Where all
         depends on all, that is one for each column or row, as without it.
+
+    lazy
+        As for `loopax.grad`; a sparse one is always taken at once.
 
     Returns
     -------
@@ -55,11 +62,15 @@ def jacobian(
     4
     """
     refuse_variable(f, "jacobian")
-    return _matrix(f, jacobian, derivatives.jacobian, argnums, sparse)
+    return _matrix(f, jacobian, derivatives.jacobian, argnums, sparse, lazy)
 
 
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, *, sparse: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    *,
+    sparse: bool = False,
+    lazy: bool | None = None,
 ) -> Callable[..., Any]:
     """A function that returns the Hessian of ``f``, a float scalar, as ``jax.hessian``.
 
@@ -71,6 +82,9 @@ def hessian(
         As for `jacobian`; the Hessian is symmetric, so that a star colouring does: two neighbours have two
         colours, and a path of four has three. It needs as many Hessian-vector products as there are
         colours, three for a random walk of any length with a likelihood at each step.
+
+    lazy
+        As for `jacobian`.
 
     Returns
     -------
@@ -95,12 +109,12 @@ def hessian(
     3
     """
     refuse_variable(f, "hessian")
-    return _matrix(f, hessian, derivatives.hessian, argnums, sparse)
+    return _matrix(f, hessian, derivatives.hessian, argnums, sparse, lazy)
 
 
-def _matrix(f: Any, own: Any, of_variables: Any, argnums: Any, sparse: bool) -> Any:
+def _matrix(f: Any, own: Any, of_variables: Any, argnums: Any, sparse: bool, lazy: Any) -> Any:
     def transform(g: Callable[..., Any]) -> Callable[..., Any]:
-        return of_variables(with_lazy_branches(g), argnums, sparse)
+        return of_variables(with_lazy_branches(g), argnums, sparse, lazy)
 
     if not isinstance(f, BackendFunction):
         return transform(f)

@@ -18,7 +18,13 @@ from loopax.ir.errors import LoopTypeError
 from loopax.ir.lock import TRACING
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def jvp(
+    f: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    lazy: bool | None = None,
+) -> tuple[Any, Any]:
     """The value of ``f`` and its derivative along ``tangents``, as ``jax.jvp``: by forward mode.
 
     Parameters
@@ -30,6 +36,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
         The arguments, as a tuple.
     tangents
         For each argument a direction of its structure, shapes and dtypes, or None where it is constant.
+    lazy
+        As for `loopax.grad`.
 
     Returns
     -------
@@ -49,14 +57,20 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     """
     refuse_variable(f, "jvp")
     if not isinstance(f, BackendFunction):
-        return derivatives.jvp(with_lazy_branches(f), primals, tangents)
+        return derivatives.jvp(with_lazy_branches(f), primals, tangents, lazy)
     own = f.backend.transformations.get("jvp")
     found = own(f, primals, tangents) if own else _along(f, derivatives.jvp, primals, tangents)
     value, slope = found
     return value, slope
 
 
-def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+def hvp(
+    f: Callable[..., Any],
+    primals: Sequence[Any],
+    tangents: Sequence[Any],
+    *,
+    lazy: bool | None = None,
+) -> Any:
     """The Hessian of ``f`` times ``tangents``: the derivative of its gradient along them, one pass each
     way.
 
@@ -64,7 +78,7 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     ----------
     f
         As for `loopax.grad`.
-    primals, tangents
+    primals, tangents, lazy
         As for `jvp`. The Hessian is that with respect to the arguments that have a tangent.
 
     Returns
@@ -86,12 +100,14 @@ def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     """
     refuse_variable(f, "hvp")
     if not isinstance(f, BackendFunction):
-        return derivatives.hvp(with_lazy_branches(f), primals, tangents)
+        return derivatives.hvp(with_lazy_branches(f), primals, tangents, lazy)
     own = f.backend.transformations.get("hvp")
     return own(f, primals, tangents) if own else _along(f, derivatives.hvp, primals, tangents)
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def vjp(
+    f: Callable[..., Any], *primals: Any, lazy: bool | None = None
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The value of ``f`` and its pullback, as ``jax.vjp``: by reverse mode.
 
     Parameters
@@ -100,6 +116,8 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
         As for `jvp`.
     primals
         The arguments.
+    lazy
+        As for `loopax.grad`.
 
     Returns
     -------
@@ -122,7 +140,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
     """
     refuse_variable(f, "vjp")
     if not isinstance(f, BackendFunction):
-        return derivatives.vjp(with_lazy_branches(f), *primals)
+        return derivatives.vjp(with_lazy_branches(f), primals, lazy)
     own = f.backend.transformations.get("vjp")
     if own:
         value, pullback = own(f, *primals)
@@ -136,7 +154,7 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
     def of_cotangent(g: Callable[..., Any], given: Any, cotangent: Any) -> Any:
-        found = derivatives.vjp(g, *given)[1](cotangent)
+        found = derivatives.vjp(g, given, None)[1](cotangent)
         return tuple(x for x in found if x is not None)
 
     return f(*primals), lambda cotangent: pulled(tuple(primals), cotangent)
@@ -154,7 +172,11 @@ def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any) -> 
                 f"{product.__name__} takes primals and tangents as tuples with one entry for each "
                 f"argument; got {given!r}. For one argument: {product.__name__}(f, (x,), (t,))."
             )
-    return _product(f, product.__name__, product, (tuple(primals), tuple(tangents)))
+
+    def of_tangents(g: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+        return product(g, primals, tangents, None)
+
+    return _product(f, product.__name__, of_tangents, (tuple(primals), tuple(tangents)))
 
 
 def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> Any:

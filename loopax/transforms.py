@@ -82,7 +82,11 @@ def vmap(
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    lazy: bool | None = None,
 ) -> Callable[..., Any]:
     """A function that returns ``f``'s value and its gradient, as ``jax.value_and_grad``.
 
@@ -96,6 +100,11 @@ def value_and_grad(
         The argument to differentiate with respect to, or several. What is given by name is constant.
     has_aux
         Whether ``f`` returns ``(value, aux)``; so does then the new function in the place of the value.
+    lazy
+        Of a function of variables, whether the gradient is left in the graph as an op, `loopax.ir.Grad`,
+        that holds the function: rewrites see that, and the gradient is taken of what they leave.
+        PyTensor's modes and `jaxify` take it. By default it is left where `jaxify` reads the function, and
+        taken at once elsewhere.
 
     Raises
     ------
@@ -113,11 +122,15 @@ def value_and_grad(
     refuse_variable(f, "value_and_grad")
     if isinstance(f, BackendFunction):
         return by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
-    return transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux)
+    return transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)
 
 
 def grad(
-    f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
+    f: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    *,
+    lazy: bool | None = None,
 ) -> Callable[..., Any]:
     """A function that returns the gradient of ``f``, as ``jax.grad``; see `value_and_grad`.
 
@@ -132,7 +145,7 @@ def grad(
     refuse_variable(f, "grad")
     if isinstance(f, BackendFunction):
         return by_backend(f, grad, argnums=argnums, has_aux=has_aux)
-    both = transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux)
+    both = transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)
 
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, found = both(*args, **kwargs)

@@ -4,6 +4,7 @@ from loopax.ir.batching import vectorize  # noqa: F401  (registers its rules wit
 from loopax.ir.call import Call
 from loopax.ir.check import check
 from loopax.ir.cond import Cond
+from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.errors import (
     DynamicShapeError,
     LoopaxError,
@@ -27,13 +28,18 @@ __all__ = [
     "BodyOuts",
     "Call",
     "Cond",
+    "Derivative",
     "DynamicShapeError",
     "FitRows",
+    "Grad",
+    "Jacobian",
     "KeepRows",
     "Loop",
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
+    "Pullback",
+    "Pushforward",
     "Scan",
     "ScanArgs",
     "ScanOptions",

@@ -21,6 +21,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.call import Call
 from loopax.ir.cond import Cond
+from loopax.ir.derivatives.lazy import Derivative
 from loopax.ir.scan import Scan
 
 
@@ -74,7 +75,7 @@ def _graph(
 
 def _inside(op: Any) -> Iterator[str]:
     """The lines for what is inside an op that is no Scan."""
-    if not isinstance(op, Cond | Call):
+    if not isinstance(op, Cond | Call | Derivative):
         return
     n = op.n_outs if isinstance(op, Cond) else 0  # its branches stand apart from one another
     names: list[str | None] = [None] * len(op.fgraph.inputs)

@@ -1,6 +1,6 @@
-"""Our passes in PyTensor's own modes: one entry in its database of rewrites.
+"""Our passes in PyTensor's own modes: two entries in its database of rewrites. One takes derivatives.
 
-PyTensor rewrites the bodies of its own ops only. With this entry every mode that includes
+PyTensor rewrites the bodies of its own ops only. With the other every mode that includes
 ``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and computes
 before them what is the same at every step. It runs before PyTensor's canonicalize, so that what a
 loop no longer needs is gone by then, and long before the rewrites that work in place, which no body
@@ -15,7 +15,8 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
-from loopax.lowering.canonical.stabilize import IN_PYTENSOR, stabilize_bodies
+from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, stabilize_bodies
+from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
@@ -37,8 +38,23 @@ class LoopaxRewriter(GraphRewriter):
         return "LoopaxRewriter"
 
 
+class DerivativesRewriter(GraphRewriter):
+    """`take_derivatives`."""
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        take_derivatives(fgraph)
+
+    def __str__(self) -> str:
+        return "DerivativesRewriter"
+
+
 def register_with_pytensor() -> None:
-    """Add the entry, once."""
+    """Add the entries, once."""
+    if DERIVATIVES not in optdb:
+        # After merge1, which is at 0, and before the rewrites of loops: two gradients of one function at
+        # one point are one. In all modes that rewrite at all: elsewhere it runs as a function of its own.
+        tags = "fast_run", "fast_compile", "minimum_compile"
+        optdb.register(DERIVATIVES, DerivativesRewriter(), *tags, position=0.02)
     if IN_PYTENSOR not in optdb:
         # merge1 is at 0, canonicalize at 1.
         optdb.register(IN_PYTENSOR, LoopaxRewriter(), "fast_run", position=0.9)

@@ -16,6 +16,7 @@ from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
+from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.egraph.optimize import egraph, require_egglog
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
@@ -41,7 +42,8 @@ from loopax.lowering.storage.sum_in_loops import sum_in_loops
 
 # Each name stands where what is said of it and its neighbour holds. A pass may stand more than once.
 _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
-    merge_loops,  # first: the graph as it was built shows equal loops best
+    take_derivatives,  # before all others, which look for loops and their derivatives
+    merge_loops,  # first of these: the graph as it was built shows equal loops best
     unmask,  # after merge_loops: one loop with a mask, for all loops back
     merge_loops,  # what has no mask any more is the loop of the value
     remove_unused,  # after equal loops are one: what only one of them needed

@@ -17,9 +17,11 @@ from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import name_of
 from loopax.frontend.programs.importer import import_graph
+from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols
 from loopax.ir.derivatives import of_graphs
 from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward, expand
 from loopax.ir.errors import LoopTypeError, UnsupportedOpError
 from loopax.ir.replace import replaced
 from loopax.ir.sparsity.compressed import Plan, plan, sparse_blocks
@@ -28,7 +30,7 @@ from loopax.ir.sparsity.pattern import jacobian_pattern
 
 
 def jacobian(
-    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool
+    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool | None
 ) -> Callable[..., Any]:
     """See `loopax.jacobian`."""
 
@@ -36,6 +38,8 @@ def jacobian(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         at = Symbols.of(args, kwargs, argnums, "jacobian")
         outs, tree = at.outputs(f, "jacobian")
+        if not is_sparse and is_lazy(lazy):
+            return _lazy_blocks(at, outs, tree.build, name_of(f))
         blocks = _sparse(at, outs) if is_sparse else of_graphs.jacobian(at.wrt, outs)
         return _nested(at, blocks, tree.build)
 
@@ -43,7 +47,7 @@ def jacobian(
 
 
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool
+    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool | None
 ) -> Callable[..., Any]:
     """See `loopax.hessian`."""
 
@@ -51,7 +55,9 @@ def hessian(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         at = Symbols.of(args, kwargs, argnums, "hessian")
         value, _, _ = at.value(f, has_aux=False)
-        slopes = of_graphs.gradients(at.wrt, [value])
+        slopes = _slopes(at, value, not is_sparse and is_lazy(lazy), name_of(f))
+        if not is_sparse and is_lazy(lazy):
+            return _lazy_blocks(at, slopes, at.built, name_of(f))
         if is_sparse:
             blocks = _sparse(at, slopes, is_symmetric=True)
         else:
@@ -61,38 +67,67 @@ def hessian(
     return differentiated
 
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+def _slopes(at: Symbols, value: Any, lazy: bool, name: str) -> list[Any]:
+    """The gradient at the symbols."""
+    if lazy:
+        return Grad.of(at.roots, at.roots, at.wrt, [value], name=name)[1:]
+    return of_graphs.gradients(at.wrt, [value])
+
+
+def _lazy_blocks(at: Symbols, outs: Sequence[Any], build: Callable[[Any], Any], name: str) -> Any:
+    found = Jacobian.of(at.roots, at.leaves, at.wrt, outs, name=name)[len(outs) :]
+    n = len(at.wrt)
+    return build([at.built(found[k * n : (k + 1) * n]) for k in range(len(outs))])
+
+
+def jvp(
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], lazy: bool | None
+) -> tuple[Any, Any]:
     """See `loopax.jvp`."""
     at, directions = _with_tangents(primals, tangents, "jvp")
     returned = at.called(f)
     outs, tree = flatten(returned)
     outs = [as_variable(x, f"result{n}") for x, n in zip(outs, leaf_names(returned), strict=True)]
-    symbols = [v.type() for v in at.wrt]
-    pushed = of_graphs.pushed_forward(at.wrt, outs, symbols)
-    found = _of(at, [*outs, *pushed], symbols, directions)
+    found = _pushed(at, outs, directions, is_lazy(lazy), name_of(f))
     return tree.build(found[: len(outs)]), tree.build(found[len(outs) :])
 
 
-def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+def _pushed(
+    at: Symbols, outs: Sequence[Any], tangents: Sequence[Any], lazy: bool, name: str
+) -> list[Any]:
+    """``outs`` at the arguments, and their derivatives along ``tangents``."""
+    if lazy and at.wrt:
+        return Pushforward.of(at.roots, at.leaves, at.wrt, outs, tangents, name)
+    symbols = [v.type() for v in at.wrt]
+    pushed = of_graphs.pushed_forward(at.wrt, outs, symbols)
+    return _of(at, [*outs, *pushed], symbols, tangents)
+
+
+def hvp(
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], lazy: bool | None
+) -> Any:
     """See `loopax.hvp`."""
     at, directions = _with_tangents(primals, tangents, "hvp")
     value, _, _ = at.value(f, has_aux=False)
-    symbols = [v.type() for v in at.wrt]
-    pushed = of_graphs.pushed_forward(at.wrt, of_graphs.gradients(at.wrt, [value]), symbols)
-    result = at.built(_of(at, pushed, symbols, directions))
+    later = is_lazy(lazy)
+    slopes = _slopes(at, value, later, name_of(f))
+    result = at.built(_pushed(at, slopes, directions, later, name_of(f))[len(slopes) :])
     return result[0] if len(primals) == 1 else result
 
 
-def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
+def vjp(
+    f: Callable[..., Any], primals: Sequence[Any], lazy: bool | None
+) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """See `loopax.vjp`."""
     leaves = [flatten(x)[0] for x in primals]
     floats = [k for k, of in enumerate(leaves) if all(is_float(as_variable(x, "")) for x in of)]
-    at = Symbols.of(primals, {}, floats, "vjp")
+    at = Symbols.of(tuple(primals), {}, floats, "vjp")
     returned = at.called(f)
     outs, tree = flatten(returned)
     outs = [as_variable(x, f"result{n}") for x, n in zip(outs, leaf_names(returned), strict=True)]
+    later, name = is_lazy(lazy), name_of(f)
     symbols = [v.type() for v in outs]
-    pulled = of_graphs.pulled_back(at.wrt, outs, symbols)
+    pulled = [] if later else of_graphs.pulled_back(at.wrt, outs, symbols)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         """The cotangents of the primals, from one of the structure, shapes and dtypes of the result."""
@@ -103,7 +138,11 @@ def vjp(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[[Any], tupl
                 f"{returned!r}. Give one of the result's structure, shapes and dtypes."
             )
         directions = _checked(given, outs, [f"cotangent {k}" for k in range(len(outs))])
-        found = iter(at.built(_of(at, pulled, symbols, directions)))
+        if later:
+            made = Pullback.of(at.roots, at.leaves, at.wrt, outs, directions, name)[len(outs) :]
+        else:
+            made = _of(at, pulled, symbols, directions)
+        found = iter(at.built(made))
         return tuple(next(found) if k in floats else None for k in range(len(primals)))
 
     return tree.build(at.placed(outs)), pullback
@@ -190,6 +229,7 @@ def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
     given = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
     try:
         import_graph(graph)
+        expand(graph)
         inner = dict(zip([*at.wrt, *others], graph.inputs, strict=True))
         values = {inner[r]: x for r, x in given.items() if r in inner and r not in at.wrt}
         patterns = jacobian_pattern([inner[v] for v in at.wrt], graph.outputs, values)

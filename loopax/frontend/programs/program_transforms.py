@@ -10,6 +10,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.programs.laziness import lazily
 from loopax.ir.program import Input, Program, Shared
 from loopax.ir.replace import replaced
 
@@ -51,7 +52,8 @@ def transformed(
         kinds = [v.type for v in read[:n]] if types is None else types
         inputs = [(t, i.name) for t, i in zip(kinds, program.inputs, strict=True)]
     symbols = [t(name=name) for t, name in inputs]
-    returned = new(*symbols)
+    with lazily():
+        returned = new(*symbols)
     leaves, tree = flatten(returned)
     names = leaf_names(returned)
     leaves = [as_variable(x, f"result{name}") for x, name in zip(leaves, names, strict=True)]

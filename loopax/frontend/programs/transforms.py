@@ -12,7 +12,6 @@ from functools import wraps
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pytensor.tensor.type import TensorType
 
@@ -20,7 +19,10 @@ from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
+from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols, arguments
+from loopax.ir.derivatives.lazy import Grad
+from loopax.ir.derivatives.of_graphs import gradients
 from loopax.ir.errors import LoopTypeError
 
 
@@ -66,7 +68,7 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool
+    f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool, lazy: bool | None
 ) -> Callable[..., Any]:
     """See `loopax.value_and_grad`."""
 
@@ -74,11 +76,12 @@ def value_and_grad(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         at = Symbols.of(args, kwargs, argnums, "grad")
         value, aux, aux_tree = at.value(f, has_aux)
-        found = pytensor.grad(value, at.wrt, disconnected_inputs="ignore")
-        outs = iter(at.placed([value, *found, *aux]))
-        value = next(outs)
-        result = at.built([next(outs) for _ in found])
-        return ((value, aux_tree.build(list(outs))) if has_aux else value), result
+        if is_lazy(lazy):
+            value, *found = Grad.of(at.roots, at.leaves, at.wrt, [value], name=name_of(f))
+        else:
+            value, *found = at.placed([value, *gradients(at.wrt, [value])])
+        result = at.built(found)
+        return ((value, aux_tree.build(at.placed(aux))) if has_aux else value), result
 
     return differentiated
 

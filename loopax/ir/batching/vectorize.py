@@ -15,7 +15,11 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.batching import vectorize_lists, vectorize_scan  # noqa: F401  (they register their rules)
+from loopax.ir.batching import (  # noqa: F401  (they register their rules)
+    vectorize_lazy,
+    vectorize_lists,
+    vectorize_scan,
+)
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond

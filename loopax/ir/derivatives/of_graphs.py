@@ -121,7 +121,9 @@ def _identity(v: Any) -> Any:
     n: Any = 1
     for length in _lengths(v):
         n = n * length
-    eye = pt.eye(n, dtype=v.type.dtype)
+    # PyTensor's eye is a Blockwise, which nobody can evaluate inside of a body (PyTensor 3.3.7).
+    index = pt.arange(n, dtype="int64")
+    eye = pt.eq(index[:, None], index[None, :]).astype(v.type.dtype)
     return eye if v.type.ndim == 1 else eye.reshape((n, *_lengths(v)))
 
 

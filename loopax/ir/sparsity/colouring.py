@@ -137,6 +137,22 @@ def column_colours(pattern: Any) -> np.ndarray:
     return _best(coloured, [range(n), by_degree], densest)
 
 
+def neighbour_colours(pattern: Any) -> np.ndarray:
+    """A colour for each column of a symmetric matrix, such that no two with an entry in common have one."""
+    neighbours = _neighbours(_sorted(pattern))
+    n = len(neighbours)
+
+    def coloured(order: Sequence[int]) -> np.ndarray:
+        colour = np.full(n, -1, dtype=np.int64)
+        for v in order:
+            taken = {int(colour[w]) for w in neighbours[v]}
+            colour[v] = next(c for c in range(n) if c not in taken)
+        return colour
+
+    by_degree = np.argsort([-len(found) for found in neighbours], kind="stable")
+    return np.asarray(_best(coloured, [range(n), by_degree]))
+
+
 def _best(coloured: Callable[[Any], np.ndarray], orders: Sequence[Any], least: int = 0) -> Any:
     """The colouring of fewest colours of those in each order, or the first with no more than ``least``."""
     found = []

@@ -14,6 +14,7 @@ from scipy import sparse
 
 from loopax.ir.call import Call
 from loopax.ir.cond import Cond
+from loopax.ir.derivatives.lazy import Derivative
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.scan import Scan
@@ -43,6 +44,8 @@ def of_node(node: Apply, given: Sequence[Known]) -> list[Known]:
         return _branches(op, given)
     if isinstance(op, Call) and op.rule is None:
         return _body(op.fgraph, given)
+    if isinstance(op, Derivative):
+        return _body(op.expansion, given)
     return known_outputs(node, given)
 
 

@@ -30,17 +30,20 @@ from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
+from pytensor.tensor.rewriting import math as of_math
 
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
+DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
 _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,
+    DERIVATIVES,
     "inplace",
     "fusion",
     "BlasOpt",
@@ -179,6 +182,11 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
     return changed
 
 
+# 3.0 writes ``log(sum(exp(x)))`` with a switch for infinities, of which the gradient is nan where the
+# branch that is not taken overflows: of 1000. The gradient of what the user wrote is found to be a softmax.
+_NO_SLOPE = ("local_log_sum_exp",) if hasattr(of_math, "local_log_sum_exp") else ()
+
+
 def stabilize(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` and every body in it, in place.
 
@@ -207,6 +215,16 @@ def _are_small(graph: FunctionGraph, unknown: bool) -> bool:
         if isinstance(getattr(node.op, "core_op", node.op), _OF_MATRICES)
     ]
     return bool(rows) and all(unknown if n is None else n <= _FEW for n in rows)
+
+
+def stabilize_function(body: FunctionGraph) -> None:
+    """What is stable of a function that is to be differentiated, in place, its bodies included.
+
+    Without `specialize`, whose scalar composites have no derivative, and which looks for what is fast.
+    """
+    small = _SMALL_MATRICES if _are_small(body, unknown=True) else ()
+    _rewrite(body, "specialize", *_NO_SLOPE, *small)
+    map_bodies(body, stabilize_function, where=_is_any)
 
 
 def stabilize_for_loops(graph: FunctionGraph) -> None:

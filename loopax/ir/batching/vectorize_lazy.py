@@ -1,0 +1,58 @@
+"""Batched derivatives that are not taken yet: rules for PyTensor's ``vectorize_graph``.
+
+    a batch of grad(f)   ->   grad(sum of a batch of f)
+
+No row depends on another one, so that one gradient of the sum has that of each row: one pass over the
+batch, whose function is a batch that rewrites see. Products go the same way. A Jacobian would have blocks
+for each two rows, so that it is expanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import _vectorize_node, vectorize_graph
+
+from loopax.ir.batching.batch import Batch, vectorized
+from loopax.ir.compat import thaw
+from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian
+
+
+@_vectorize_node.register(Derivative)
+def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[Any]:
+    """The derivative of a batch; a batch of the expanded one where it is a Jacobian."""
+    batch = Batch(node.inputs, inputs)
+    if not batch.ndim:
+        return list(op.make_node(*inputs).outputs)
+    if isinstance(op, Jacobian):
+        roots = [v.type() for v in node.inputs]
+        found: Any = vectorize_graph(op.expanded(roots), dict(zip(roots, inputs, strict=True)))
+        return [_full(batch, new, v.type) for new, v in zip(found, node.outputs, strict=True)]
+    moving = {*op.wrt, *range(op.n_inputs, len(inputs))}
+    given = [
+        batch.full(x, v.type) if k in moving or f else x
+        for k, (x, v, f) in enumerate(zip(inputs, node.inputs, batch.batched, strict=True))
+    ]
+    body = thaw(op.fgraph)
+    rows = [
+        batch.type(v.type)() if k in moving or f else v
+        for k, (v, f) in enumerate(zip(body.inputs, batch.batched, strict=False))
+    ]
+    outs = vectorized(body.outputs, dict(zip(body.inputs, rows, strict=True)))
+    inside = batch.inside(rows[op.wrt[0]])
+    outs = [_full(inside, new, v.type) for new, v in zip(outs, body.outputs, strict=True)]
+    of = [pt.sum(outs[0])] if isinstance(op, Grad) else outs
+    new = op.with_body(FunctionGraph(rows, of, clone=True).freeze()).make_node(*given).outputs
+    if not isinstance(op, Grad):
+        return list(new)
+    values = vectorized(body.outputs, dict(zip(body.inputs, given[: op.n_inputs], strict=True)))
+    value = _full(batch, values[0], body.outputs[0].type)
+    return [value, *new[1:]]
+
+
+def _full(batch: Batch, x: Any, core: Any) -> Any:
+    return batch.full(x, core) if hasattr(core, "ndim") else x

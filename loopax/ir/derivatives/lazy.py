@@ -1,0 +1,341 @@
+"""``Grad``, ``Pullback``, ``Pushforward``, ``Jacobian``: derivatives that are not taken yet.
+
+Grammar, of a function of ``n`` inputs with ``m`` outputs::
+
+    inputs   n, then one seed for each output (Pullback) or each of ``wrt`` (Pushforward)
+    body     [n inputs] -> [m outputs]; of Grad one, a float scalar
+    outputs  m, then the derivatives: one for each of ``wrt`` (Grad, Pullback), for each output
+    (Pushforward), a
+             block for each output and each of ``wrt`` (Jacobian)
+
+A rewrite sees the function, and what it is differentiated with respect to. The values of the function are
+outputs of the same node, so that a value and its gradient need no search for what they share. `expanded`
+is the derivative as a graph; who runs such an op without that it has been expanded runs it as that. The
+Hessian is the Jacobian of a function whose body is a `Grad`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+from pytensor.compile.builders import infer_shape
+from pytensor.configdefaults import config
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.compat import thaw
+from loopax.ir.derivatives.affine import is_affine
+from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
+from loopax.ir.derivatives.of_graphs import gradients, jacobian, pulled_back, pushed_forward
+from loopax.ir.evaluation.inner import CompiledBodies
+from loopax.ir.inner_graph_op import InnerGraphOp, Step
+from loopax.ir.replace import replaced
+
+
+class Derivative(CompiledBodies):
+    """A derivative of the graph ``body``.
+
+    Parameters
+    ----------
+    body
+        The function.
+    wrt
+        The positions of the inputs to differentiate with respect to: tensors of floats.
+    name
+        For printing.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, body: FrozenFunctionGraph, wrt: Sequence[int], name: str = "f") -> None:
+        self.fgraph, self.wrt, self.name = body, tuple(wrt), name
+        assert all(is_float(body.inputs[k]) for k in self.wrt)
+
+    @classmethod
+    def of(
+        cls,
+        roots: Sequence[Any],
+        given: Sequence[Any],
+        wrt: Sequence[Any],
+        outputs: Sequence[Any],
+        seeds: Sequence[Any] = (),
+        name: str = "f",
+    ) -> list[Any]:
+        """The outputs of a node of it: the derivative of ``outputs`` at ``given``, in the place of
+        ``roots``.
+
+        What ``outputs`` follow from besides, shared variables too, become inputs.
+        """
+        others = [
+            v for v in graph_inputs(outputs) if not isinstance(v, Constant) and v not in roots
+        ]
+        inner = [*roots, *(v.type() for v in others)]
+        outs = replaced(outputs, dict(zip(others, inner[len(roots) :], strict=True)))
+        body = FunctionGraph(inner, outs, clone=True).freeze()
+        op = cls(body, [list(roots).index(v) for v in wrt], name)
+        return list(op.make_node(*given, *others, *seeds).outputs)
+
+    def with_body(self, body: FrozenFunctionGraph) -> Derivative:
+        return type(self)(body, self.wrt, self.name)
+
+    def with_wrt(self, wrt: Sequence[int]) -> Derivative:
+        """The derivative of the same function with respect to other inputs."""
+        return type(self)(self.fgraph, wrt, self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._key()))
+
+    def _key(self) -> tuple[Any, ...]:
+        return self.fgraph, self.wrt
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}{{{self.name}, wrt={list(self.wrt)}}}"
+
+    # -- what it consists of -------------------------------------------------------------------------
+
+    @property
+    def n_outs(self) -> int:
+        """How many outputs the function has."""
+        return len(self.fgraph.outputs)
+
+    @property
+    def n_inputs(self) -> int:
+        """How many inputs the function has; seeds come behind them."""
+        return len(self.fgraph.inputs)
+
+    def _seeded(self) -> list[Any]:
+        """The variables of the body that there is a seed for."""
+        return []
+
+    def _derived(self) -> list[Any]:
+        """For each derivative the variables of the body whose lengths its own are, one behind the other."""
+        return [(self.fgraph.inputs[k],) for k in self.wrt]
+
+    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+        """The derivatives as graphs, of ``outputs`` of roots ``wrt``."""
+        raise NotImplementedError(type(self).__name__)
+
+    def make_node(self, *inputs: Any) -> Apply:
+        inner = [*self.fgraph.inputs, *self._seeded()]
+        given = [v.type.filter_variable(x) for v, x in zip(inner, inputs, strict=True)]
+        outs = [v.type() for v in self.fgraph.outputs]
+        outs += [_joined(of)() for of in self._derived()]
+        return Apply(self, given, outs)
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        body = thaw(self.fgraph)
+        found = infer_shape(body.outputs, body.inputs, shapes[: self.n_inputs])
+        outs = [
+            None
+            if s is None
+            else tuple(replaced(s, dict(zip(body.inputs, node.inputs, strict=False))))
+            for s in found
+        ]
+        known = dict(
+            zip(
+                [*self.fgraph.inputs, *self.fgraph.outputs],
+                [*shapes[: self.n_inputs], *outs],
+                strict=True,
+            )
+        )
+        return [*outs, *(sum((tuple(known[v]) for v in of), ()) for of in self._derived())]
+
+    # -- what it means -----------------------------------------------------------------------------------
+
+    def expanded(self, inputs: Sequence[Any]) -> list[Any]:
+        """The outputs as a graph without derivatives that are not taken yet."""
+        body = thaw(self.fgraph)
+        expand(body)
+        seeds = [v.type() for v in self._seeded()]
+        found = self.derivatives([body.inputs[k] for k in self.wrt], body.outputs, seeds)
+        outs = [*body.outputs, *found]
+        types = [v.type for v in self.make_node(*inputs).outputs]
+        outs = replaced(outs, dict(zip([*body.inputs, *seeds], inputs, strict=True)))
+        return [t.filter_variable(v) for t, v in zip(types, outs, strict=True)]
+
+    @cached_property
+    def expansion(self) -> FrozenFunctionGraph:
+        """`expanded`, as an inner graph."""
+        inputs = [v.type() for v in [*self.fgraph.inputs, *self._seeded()]]
+        return FunctionGraph(inputs, self.expanded(inputs), clone=True).freeze()
+
+    @property
+    def bodies(self) -> Sequence[Any]:
+        return (self.expansion,)
+
+    def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
+        (step,) = steps
+        return list(step(*inputs))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "expansion"}
+
+    # -- derivatives -------------------------------------------------------------------------------------
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[is_float(x) and is_float(y) for y in node.outputs] for x in node.inputs]
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        """A derivative of this one, not taken yet either: a product, never a Hessian."""
+        roots, wrt, outs = self._applied(inputs)
+        given = [
+            g if is_connected(g) else y.zeros_like()
+            for y, g in zip(outputs, cotangents, strict=True)
+        ]
+        given = [_seed(y, g) for y, g in zip(outs, given, strict=True)]
+        made = Pullback.of(roots, inputs, wrt, outs, given, self.name)[len(outs) :]
+        found = iter(made)
+        pulled = [next(found) if is_float(x) else None for x in inputs]
+        return finished(self, inputs, outputs, cotangents, pulled)
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        roots, wrt, outs = self._applied(inputs)
+        given = [
+            x.type.filter_variable(t.astype(x.type.dtype)) if is_connected(t) else zeros_for(x)
+            for x, t in zip(inputs, tangents, strict=True)
+            if is_float(x)
+        ]
+        return Pushforward.of(roots, inputs, wrt, outs, given, self.name)[len(outs) :]
+
+    def _applied(self, inputs: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
+        """This op at fresh roots: these, those that are floats, and the outputs."""
+        roots = [x.type() for x in inputs]
+        return roots, [v for v in roots if is_float(v)], self.make_node(*roots).outputs
+
+
+def _seed(y: Any, g: Any) -> Any:
+    return y.type.filter_variable(g.astype(y.type.dtype)) if is_float(y) else y.zeros_like()
+
+
+def _joined(of: Sequence[Any]) -> Any:
+    """The type of a derivative: the lengths of all that it belongs to, the dtype of the first float."""
+    shape = tuple(n for v in of for n in v.type.shape)
+    dtype = next((v.type.dtype for v in of if is_float(v)), config.floatX)
+    return TensorType(dtype, shape)
+
+
+class Grad(Derivative):
+    """The value of a float scalar, and its gradient with respect to some inputs.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from loopax.ir import Grad
+    >>> x, y = pt.dscalar("x"), pt.dscalar("y")
+    >>> value, slope = Grad.of([x], [y], [x], [x**3])
+    >>> value.eval({y: 2.0}), slope.eval({y: 2.0})
+    (array(8.), array(12.))
+    """
+
+    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+        return gradients(wrt, outputs)
+
+    @cached_property
+    def is_constant(self) -> bool:
+        """Whether the gradient is the same wherever it is taken: the function is affine."""
+        return is_affine([self.fgraph.inputs[k] for k in self.wrt], self.fgraph.outputs)
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        pattern = super().connection_pattern(node)
+        for k in self.wrt if self.is_constant else ():
+            pattern[k][1:] = [False] * len(self.wrt)
+        return pattern
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        """The Hessian is symmetric: its product is the gradient by all inputs, pushed forward."""
+        roots = [x.type() for x in inputs]
+        floats = [k for k, x in enumerate(inputs) if is_float(x)]
+        of_all = self.with_wrt(floats)
+        slopes = of_all.make_node(*roots).outputs[1:]
+        total: list[Any] = [None] * len(floats)
+        by_value, *by_slopes = cotangents
+        if is_connected(by_value):
+            first = of_all.make_node(*inputs).outputs[1:]
+            total = [by_value.astype(g.type.dtype) * g for g in first]
+        if any(map(is_connected, by_slopes)):
+            seeds = [
+                _seed(inputs[k], g) if is_connected(g) else zeros_for(inputs[k])
+                for k, g in zip(self.wrt, by_slopes, strict=True)
+            ]
+            wrt = [roots[k] for k in self.wrt]
+            made = Pushforward.of(roots, inputs, wrt, slopes, seeds, self.name)[len(slopes) :]
+            total = [t if g is None else g + t for g, t in zip(total, made, strict=True)]
+        found = dict(zip(floats, total, strict=True))
+        pulled = [found.get(k) for k in range(len(inputs))]
+        return finished(self, inputs, outputs, cotangents, pulled)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in super().__getstate__().items() if k != "is_constant"}
+
+
+class Pullback(Derivative):
+    """The outputs, and the transposed Jacobian times a cotangent for each of them."""
+
+    def _seeded(self) -> list[Any]:
+        return list(self.fgraph.outputs)
+
+    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+        return pulled_back(wrt, outputs, seeds)
+
+
+class Pushforward(Derivative):
+    """The outputs, and the Jacobian times a tangent for each of ``wrt``."""
+
+    def _seeded(self) -> list[Any]:
+        return [self.fgraph.inputs[k] for k in self.wrt]
+
+    def _derived(self) -> list[Any]:
+        return [(v,) for v in self.fgraph.outputs]
+
+    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+        return pushed_forward(wrt, outputs, seeds)
+
+
+class Jacobian(Derivative):
+    """The outputs, and a block for each of them and each of ``wrt``."""
+
+    def _derived(self) -> list[Any]:
+        return [(y, self.fgraph.inputs[k]) for y in self.fgraph.outputs for k in self.wrt]
+
+    def derivatives(self, wrt: Sequence[Any], outputs: Sequence[Any], seeds: Any) -> list[Any]:
+        # A gradient has as many rows as columns, and it is cheaper to push forward than to pull back.
+        forward = all(v.owner and isinstance(v.owner.op, Grad) for v in self.fgraph.outputs)
+        return [block for row in jacobian(wrt, outputs, forward or None) for block in row]
+
+
+def expand(graph: FunctionGraph) -> None:
+    """Put in the place of each derivative in ``graph``, in bodies too, what it means; in place."""
+    for node in graph.toposort():
+        op = node.op
+        if isinstance(op, Derivative):
+            new = op.expanded(node.inputs)
+        elif isinstance(op, InnerGraphOp) and has_derivatives(op.fgraph):
+            body = thaw(op.fgraph)
+            expand(body)
+            new = op.with_body(body.freeze()).make_node(*node.inputs).outputs
+        else:
+            continue
+        pairs = list(zip(node.outputs, new, strict=True))
+        graph.replace_all(pairs, import_missing=True, reason="expand")
+
+
+def has_derivatives(graph: Any) -> bool:
+    """Whether there is a derivative in ``graph`` that is not taken yet, in bodies too."""
+    return any(
+        isinstance(node.op, Derivative)
+        or (isinstance(node.op, InnerGraphOp) and has_derivatives(node.op.fgraph))
+        for node in graph.apply_nodes
+    )

@@ -1,0 +1,149 @@
+"""A Jacobian that is only multiplied, or read by its diagonal -> products with it.
+
+    jacobian(f)(x) @ v    ->  pushforward(f)(x, v)
+    v @ jacobian(f)(x)    ->  pullback(f)(x, v)
+    diag(jacobian(f)(x))  ->  pushforward(f)(x, seeds)[colours, elements]
+
+Condition: ``f`` takes a vector to a vector; for the diagonal it is square. The Hessian is the Jacobian of
+a gradient.
+
+Reason: the Jacobian takes a product for each of its columns, and room for all of them. For the diagonal,
+two columns may be measured by one product unless one has an entry in the row of the other: of a band of
+half-width b at most b + 1, for what goes element by element one. Where each needs its own, a loop over
+them keeps one at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import ExtractDiag
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import Dot
+from scipy import sparse
+
+from loopax.ir import Jacobian, Pullback, Pushforward, Scan
+from loopax.ir.compat import thaw
+from loopax.ir.derivatives.lazy import expand
+from loopax.ir.derivatives.of_graphs import over_rows
+from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.sparsity.colouring import neighbour_colours
+from loopax.ir.sparsity.known import UnknownStructure
+from loopax.ir.sparsity.pattern import jacobian_pattern
+
+
+def read_jacobians(graph: FunctionGraph) -> None:
+    """Replace what is read of Jacobians in ``graph``, in place."""
+    if not any(isinstance(node.op, Jacobian) for node in graph.apply_nodes):
+        return
+    for node in graph.toposort():
+        new = None
+        op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        if isinstance(op, Dot):
+            new = _product(*node.inputs)
+        elif isinstance(op, ExtractDiag) and (op.offset, op.axis1, op.axis2) == (0, 0, 1):
+            new = _diagonal(node.inputs[0])
+        if new is not None:
+            old = node.outputs[0]
+            new = old.type.filter_variable(new.astype(old.type.dtype))
+            graph.replace_all([(old, new)], import_missing=True, reason="read_jacobians")
+
+
+def _block(v: Any) -> tuple[Apply, int, int] | None:
+    """The node of which ``v`` is a block, of a vector by a vector, and which."""
+    node = v.owner
+    if node is None or not isinstance(node.op, Jacobian):
+        return None
+    i, j = divmod(node.outputs.index(v) - node.op.n_outs, len(node.op.wrt))
+    if i < 0:
+        return None
+    y, x = node.op.fgraph.outputs[i], node.op.fgraph.inputs[node.op.wrt[j]]
+    return (node, i, j) if y.type.ndim == x.type.ndim == 1 else None
+
+
+def _product(a: Any, b: Any) -> Any:
+    for matrix, other, axis in ((a, b, 1), (b, a, 0)):
+        vector = _squeezed(other, axis)
+        of, is_turned = _turned(matrix)
+        block = _block(of)
+        if vector is None or block is None or matrix.type.ndim != 2:
+            continue
+        # J @ v and v @ J.T push v forward, v @ J and J.T @ v pull it back.
+        forward = (axis == 1) != is_turned
+        return pt.expand_dims(_pushed(*block, vector) if forward else _pulled(*block, vector), axis)
+    return None
+
+
+def _squeezed(v: Any, axis: int) -> Any:
+    """The vector of which ``v`` is a column (axis 1) or a row (axis 0)."""
+    node = v.owner
+    order = (0, "x") if axis == 1 else ("x", 0)
+    if node is None or not isinstance(node.op, DimShuffle) or node.op.new_order != order:
+        return None
+    return node.inputs[0]
+
+
+def _turned(v: Any) -> tuple[Any, bool]:
+    """What ``v`` is the transpose of, if it is one."""
+    op: Any = v.owner.op if v.owner is not None else None
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if isinstance(core, DimShuffle) and core.new_order == (1, 0):
+        return v.owner.inputs[0], True
+    return v, False
+
+
+def _pushed(node: Apply, i: int, j: int, tangent: Any) -> Any:
+    return Pushforward(*_part(node, i, j)).make_node(*node.inputs, tangent).outputs[1]
+
+
+def _pulled(node: Apply, i: int, j: int, cotangent: Any) -> Any:
+    return Pullback(*_part(node, i, j)).make_node(*node.inputs, cotangent).outputs[1]
+
+
+def _part(node: Apply, i: int, j: int) -> tuple[Any, Any, str]:
+    """The function that has the output ``i`` alone, by its variable ``j``."""
+    op: Any = node.op
+    body = thaw(op.fgraph)
+    one = FunctionGraph(body.inputs, [body.outputs[i]], clone=False).freeze()
+    return one, [op.wrt[j]], op.name
+
+
+def _diagonal(v: Any) -> Any:
+    block = _block(v)
+    if block is None:
+        return None
+    node, i, j = block
+    x = node.inputs[node.op.wrt[j]]  # type: ignore[attr-defined]
+    colour = _colours(node, i, j)
+    if colour is not None and colour.max(initial=-1) + 1 < len(colour):
+        seeds = np.zeros((colour.max(initial=-1) + 1, len(colour)), dtype=x.type.dtype)
+        seeds[colour, np.arange(len(colour))] = 1
+        seed = x.type()
+        (products,) = over_rows([_pushed(node, i, j, seed)], {seed: pt.constant(seeds)})
+        return products[colour, np.arange(len(colour))]
+    inner = [v.type() for v in node.inputs]
+    at = node.op.make_node(*inner)
+    k = pt.lscalar("k")
+    tangent = pt.zeros_like(inner[node.op.wrt[j]])[k].set(1)  # type: ignore[attr-defined]
+    body = BodyArgs(k, [], [], inner)
+    loop = Scan.from_body(body, BodyOuts([], [_pushed(at, i, j, tangent)[k]]))
+    return loop.bind(ScanArgs(x.shape[0], [], [], list(node.inputs)))[0]
+
+
+def _colours(node: Apply, i: int, j: int) -> Any:
+    """Colours of the columns, such that those of one have no entries in the rows of one another."""
+    op: Any = node.op
+    body = thaw(op.fgraph)
+    expand(body)
+    try:
+        (pattern,) = jacobian_pattern([body.inputs[op.wrt[j]]], [body.outputs[i]])
+    except UnknownStructure:
+        return None
+    if pattern.shape[0] != pattern.shape[1]:
+        return None
+    return neighbour_colours(sparse.csr_matrix(pattern + pattern.T))

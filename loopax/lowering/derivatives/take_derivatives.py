@@ -1,0 +1,44 @@
+"""A derivative that is not taken yet -> the derivative of the function, as PyTensor's rewrites leave it.
+
+    grad(log(1 - exp(x)))  ->  grad(log1mexp(x))  ->  the gradient as a graph
+
+Condition: none; afterwards there is no such op any more, in bodies neither.
+
+Reason: what is stable for the function is seen in the function, not in its derivative, where a rewrite
+finds neither half of what it looks for; and a function has half the nodes of its derivative.
+"""
+
+from __future__ import annotations
+
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import Derivative
+from loopax.ir.compat import thaw
+from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.canonical.stabilize import stabilize_function
+from loopax.lowering.derivatives.jacobian_reads import read_jacobians
+from loopax.lowering.derivatives.simplify_derivatives import simplify_derivatives
+
+
+def take_derivatives(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place."""
+    if not has_derivatives(graph):
+        return
+    read_jacobians(graph)
+    simplify_derivatives(graph)
+    for node in graph.toposort():
+        op = node.op
+        if not isinstance(op, Derivative):
+            continue
+        body = thaw(op.fgraph)
+        take_derivatives(body)  # of functions that are derivatives themselves
+        stabilize_function(body)
+        new = op.with_body(body.freeze()).expanded(node.inputs)
+        pairs = [
+            (old, old.type.filter_variable(v))
+            for old, v in zip(node.outputs, new, strict=True)
+            if graph.clients.get(old)
+        ]
+        graph.replace_all(pairs, import_missing=True, reason="take_derivatives")
+    map_bodies(graph, take_derivatives, has_derivatives)

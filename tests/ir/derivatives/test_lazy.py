@@ -1,0 +1,171 @@
+"""Derivatives that are not taken yet: what they mean, whoever runs them, and of what order they are."""
+
+import pickle
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.mode import Mode
+from pytensor.graph.fg import FunctionGraph
+
+import loopax
+from loopax import grad, hessian, hvp, jacobian, jvp, scan, value_and_grad, vjp, vmap
+from loopax.ir import Grad, Jacobian, Pushforward, check, evaluate, pformat
+from loopax.ir.derivatives.lazy import Derivative, expand, has_derivatives
+from tests.compare import FAST_COMPILE
+from tests.numba_backend.interpreted import InterpretedFunction
+
+X, T = np.linspace(0.2, 1.1, 4), np.array([1.0, -2.0, 0.5, 0.0])
+x, a = pt.dvector("x"), pt.dscalar("a")
+
+
+def cost(v, b):
+    final, rows = scan(lambda c, r: (pt.tanh(c * r) + b, c * r), pt.constant(0.3), v)
+    return final**2 + (rows * v).sum()
+
+
+def hand(v, b):
+    final, rows = jax.lax.scan(lambda c, r: (jnp.tanh(c * r) + b, c * r), 0.3, v)
+    return final**2 + (rows * v).sum()
+
+
+H = jax.hessian(hand)(X, 0.7)
+WANTED = {
+    "gradient": jax.grad(hand)(X, 0.7),
+    "value and gradient": jax.value_and_grad(hand, (0, 1))(X, 0.7),
+    "hessian": H,
+    "product": H @ T,
+    "jacobian": jax.jacobian(jax.grad(hand, 1))(X, 0.7),
+    "forward": jnp.vdot(jax.grad(hand)(X, 0.7), T),
+    "backward": 2 * jax.grad(hand)(X, 0.7),
+    "third": jax.jacobian(lambda v: jax.hessian(hand)(v, 0.7) @ T)(X) @ T,
+    "of a gradient": jax.grad(lambda v: jax.grad(hand)(v, 0.7)[1] ** 2)(X),
+    "batch": jax.vmap(jax.grad(hand), (0, None))(jnp.stack([X, 2 * X]), 0.7),
+}
+
+
+def written(lazy):
+    f, options = lambda v: cost(v, a), {"lazy": lazy}
+    slope = grad(f, **options)(x)
+    return {
+        "gradient": slope,
+        "value and gradient": [*value_and_grad(cost, (0, 1), **options)(x, a)[:1]]
+        + [*value_and_grad(cost, (0, 1), **options)(x, a)[1]],
+        "hessian": hessian(f, **options)(x),
+        "product": hvp(f, (x,), (T,), **options),
+        "jacobian": jacobian(grad(cost, 1, **options), **options)(x, a),
+        "forward": jvp(f, (x,), (T,), **options)[1],
+        "backward": vjp(f, x, **options)[1](2.0)[0],
+        "third": hvp(lambda v: (hvp(f, (v,), (T,), **options) * T).sum(), (x,), (T,), **options),
+        "of a gradient": pytensor.grad(slope[1] ** 2, x),
+        "batch": vmap(grad(cost, **options), (0, None))(pt.stack([x, 2 * x]), a),
+    }
+
+
+WANTED["third"] = jax.jvp(
+    jax.grad(lambda v: jnp.vdot(jax.hessian(hand)(v, 0.7) @ T, T)), (X,), (T,)
+)[1]
+
+
+def leaves(named):
+    return jax.tree.leaves(named, is_leaf=lambda v: hasattr(v, "owner"))
+
+
+def agree(found):
+    for f, e in zip(found, jax.tree.leaves(WANTED), strict=True):
+        assert (np.shape(f), np.asarray(f).dtype) == (np.shape(e), np.asarray(e).dtype)
+        np.testing.assert_allclose(f, e, rtol=1e-9, atol=1e-12)
+
+
+def graph_of(outputs):
+    return FunctionGraph([x, a], outputs, clone=True)
+
+
+@pytest.mark.parametrize("mode", [FAST_COMPILE, Mode("py", None)], ids=["FAST_COMPILE", "None"])
+def test_in_pytensors_modes(mode):
+    """Also in the one that rewrites next to nothing."""
+    run = pytensor.function([x, a], leaves(written(True)), mode=mode)
+    agree(run(X, 0.7))
+    assert not has_derivatives(run.maker.fgraph)
+
+
+def test_run_by_itself():
+    """It runs the function that it is."""
+    node = grad(lambda v: cost(v, a), lazy=True)(x).owner
+    storage = [[None], [None]]
+    node.op.perform(node, [X, np.asarray(0.7)], storage)
+    np.testing.assert_allclose(storage[1][0], WANTED["gradient"], rtol=1e-10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["FAST_RUN", "JAX", "NUMBA", "LOOPAX"])
+def test_in_all_other_modes(mode):
+    wanted = ["hessian", "third", "batch"]
+    outputs = leaves([written(True)[name] for name in wanted])
+    run = pytensor.function([x, a], outputs, mode=mode)
+    assert not has_derivatives(run.maker.fgraph)
+    for f, name in zip(run(X, 0.7), wanted, strict=True):
+        np.testing.assert_allclose(f, WANTED[name], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("backend", ["jax", InterpretedFunction.backend_name])
+def test_in_each_backend(backend):
+    f = loopax.jaxify([x, a], leaves(written(True)), backend=backend)
+    agree(f(X, 0.7))
+    explained = loopax.explain([x, a], leaves(written(True)))
+    assert "Grad{" in str(explained) and "take_derivatives" in str(explained)
+
+
+def test_values_and_text_and_pickle():
+    graph = graph_of(leaves(written(True)))
+    check(graph)
+    agree(evaluate(graph, X, np.asarray(0.7)))
+    assert re.search(r"Grad\{.*wrt=\[0\]\}\(.*\n    body\(", pformat(graph))
+    again = pickle.loads(pickle.dumps(graph))
+    assert pformat(again) == pformat(graph)
+    agree(evaluate(again, X, np.asarray(0.7)))
+
+
+def test_expanded_it_is_the_eager_one():
+    """To the last bit."""
+    lazy, eager = (graph_of(leaves(written(kind))) for kind in (True, False))
+    expand(lazy)
+    check(lazy)
+    assert not has_derivatives(lazy)
+    for found, wanted in zip(
+        evaluate(lazy, X, np.asarray(0.7)), evaluate(eager, X, np.asarray(0.7)), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-13, atol=1e-15)
+
+
+def test_a_hessian_is_never_built_where_a_product_is_meant():
+    slope = grad(lambda v: cost(v, a), lazy=True)(x)
+    found = pytensor.grad((slope * T).sum(), x)
+    ops = [node.op for node in graph_of([found]).apply_nodes if isinstance(node.op, Derivative)]
+    assert not any(isinstance(op, Jacobian) for op in ops)
+    assert any(isinstance(op, Pushforward) for op in ops)
+
+
+def test_the_gradient_of_what_is_affine_is_connected_to_nothing():
+    slope = grad(lambda v: (a**2 * v[::-1]).sum(), lazy=True)(x)
+    with pytest.raises(pytensor.gradient.DisconnectedInputError):
+        pytensor.grad(slope.sum(), x)
+    by_a = pytensor.grad(slope.sum(), a)
+    np.testing.assert_allclose(by_a.eval({x: X, a: 3.0}), 6.0 * len(X))
+
+
+def test_what_a_closure_has_becomes_an_input():
+    shared = pytensor.shared(np.float64(2.0), name="shared")
+    slope = grad(lambda v: (v**2).sum() * shared * a, lazy=True)(x)
+    assert isinstance(slope.owner.op, Grad) and set(slope.owner.inputs) == {x, a, shared}
+    np.testing.assert_allclose(slope.eval({x: X, a: 3.0}), 12 * X)
+
+
+def test_equal_functions_make_equal_ops():
+    one, other = (grad(lambda v: pt.exp(v).sum(), lazy=True)(x).owner.op for _ in range(2))
+    assert one == other and hash(one) == hash(other)
+    assert one != one.with_wrt([]) and str(one).startswith("Grad{")
