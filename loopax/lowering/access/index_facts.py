@@ -10,14 +10,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph, Output
+from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse, LazyIfElse
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import (
     DimExpr,
     Dims,
@@ -86,6 +89,34 @@ class IndexFacts:
     def _checked(self, v: Any, fact: Fact) -> Any:
         holds = pt.ge(self.dims.variable(fact.expr), fact.least)
         return Checked(IndexError, _MESSAGE)(v, holds)
+
+
+def checked_dims(graph: FunctionGraph) -> Dims:
+    """What is known of dimensions given that the checks raise that `IndexFacts` has put around outputs.
+
+    A pass that builds on it keeps every error: the check stays.
+    """
+    facts = [fact for v in graph.outputs for fact in _checked_facts(v, dims_of(graph))]
+    if not facts:
+        return dims_of(graph)
+    return Dims([*loop_facts(graph, unconditional_dims_of(graph)), *facts])
+
+
+def _checked_facts(v: Any, dims: Dims) -> list[Fact]:
+    found: list[Fact] = []
+    while v.owner is not None and isinstance(v.owner.op, Checked):
+        node: Apply = v.owner
+        for condition in node.inputs[1:]:
+            holds = condition.owner
+            if holds is not None and isinstance(holds.op, ScalarFromTensor):
+                holds = holds.inputs[0].owner
+            if holds is None or not is_elementwise(holds, ps.GE):
+                continue
+            length, least = map(dims.value, holds.inputs)
+            if least.constant is not None:
+                found.append(Fact(node, length, least.constant))
+        v = node.inputs[0]
+    return found
 
 
 def _constant_index(node: Apply, dims: Dims) -> int | None:

@@ -34,7 +34,8 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import DimExpr, dims_of
+from loopax.ir.sizes import DimExpr
+from loopax.lowering.access.index_facts import checked_dims
 from loopax.lowering.access.pieces import Pieces
 from loopax.lowering.access.row_pieces import NONE, ONE, Piece, Rows, is_zero, part
 from loopax.lowering.access.row_sums import terms
@@ -46,7 +47,7 @@ def align_sums(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     loops = [node for node in graph.toposort() if _adds_rows(node.op)]
     if loops:
-        pieces = Pieces(dims_of(graph))
+        pieces = Pieces(checked_dims(graph))
         for node in loops:
             _align(graph, node, pieces)
     map_bodies(graph, align_sums)

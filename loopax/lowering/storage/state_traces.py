@@ -23,7 +23,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Join
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.ir.sizes import DimExpr, Window, dims_of
+from loopax.ir.sizes import DimExpr, Window
+from loopax.lowering.access.index_facts import checked_dims
 from loopax.lowering.access.pieces import Pieces
 from loopax.lowering.access.row_pieces import NONE, ONE, Rows, backwards
 from loopax.lowering.bodies import map_bodies
@@ -46,7 +47,7 @@ class _Found(NamedTuple):
 def state_traces(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
     if any(isinstance(node.op, Join) for node in graph.apply_nodes):
-        pieces = Pieces(dims_of(graph))
+        pieces = Pieces(checked_dims(graph))
         loops = [node for node in graph.toposort() if can_be_fused(node.op)]
         found = {node: _states_of(graph, node, pieces) for node in loops}
         # Only now: what is known of the rows is said of the variables that were there.

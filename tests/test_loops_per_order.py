@@ -1,0 +1,124 @@
+"""docs/derivatives_of_loops.md has, for loops of each kind, how many loops its derivatives are, as of today.
+
+To print the table as it should be: python -m tests.test_loops_per_order
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import loopax
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "derivatives_of_loops.md"
+HEAD = ["| loop | first | second | third |", "|---|---|---|---|"]
+ORDERS = 3
+
+a, r = pt.dscalar("a"), pt.dvector("r")
+v = pt.tensor("v", shape=(2,), dtype="float64")
+m = pt.tensor("m", shape=(2, 2), dtype="float64")
+open_v, open_m = pt.dvector("open_v"), pt.dmatrix("open_m")
+INPUTS = [a, r, v, m, open_v, open_m]
+
+
+def legacy(step, *states, taps=None):
+    """The last states, of ``pytensor.scan``."""
+    info = [{"initial": s, "taps": taps} if taps else s for s in states]
+    found = pytensor.scan(step, sequences=[r], outputs_info=info, return_updates=False)
+    return [x[-1] for x in found] if isinstance(found, list) else found[-1]
+
+
+def ours(step, *states):
+    """The last states, of ``loopax.scan``."""
+    one = len(states) == 1
+    found, _ = loopax.scan(
+        lambda c, x: (step(x, c) if one else tuple(step(x, *c)), None),
+        states[0] if one else states,
+        r,
+    )
+    return found
+
+
+def tanh(x, s):
+    return pt.tanh(a * s + x)
+
+
+def pair(x, s, t):
+    return [pt.tanh(a * s + t), pt.sin(t) * x + s]
+
+
+def product(matrix):
+    return lambda x, s: pt.tanh(matrix @ s * a + x)
+
+
+def lagged(x, before, last):
+    return pt.tanh(a * last) + before * x
+
+
+KINDS = {
+    "a state": (lambda: legacy(tanh, a * 0), lambda: ours(tanh, np.float64(0))),
+    "two states": (
+        lambda: legacy(pair, a * 0, a * 0 + 1)[0],
+        lambda: ours(pair, np.float64(0), np.float64(1))[0],
+    ),
+    "a vector": (lambda: legacy(product(m), v).sum(), lambda: ours(product(m), v).sum()),
+    "a matrix": (lambda: legacy(product(m), m).sum(), lambda: ours(product(m), m).sum()),
+    "a matrix of unknown shape": (
+        lambda: legacy(product(open_m), open_m).sum(),
+        lambda: ours(product(open_m), open_m).sum(),
+    ),
+    "two taps": (
+        lambda: legacy(lagged, v, taps=[-2, -1]),
+        lambda: ours(lambda x, p, q: [q, lagged(x, p, q)], v[0], v[1])[1],
+    ),
+    "three taps": (
+        lambda: legacy(lagged, pt.concatenate([v, v[:1]]), taps=[-3, -1]),
+        lambda: ours(lambda x, o, p, q: [p, q, lagged(x, o, q)], v[0], v[1], v[0])[2],
+    ),
+}
+# Where a loop of PyTensor's own, with what it does to buffers, is one loop more than two.
+MORE = {"a matrix of unknown shape", "three taps"}
+
+
+def counts(build):
+    """For each order loops as they are read, loops that are left, and the ops in these."""
+    y, found = build(), []
+    for _ in range(ORDERS):
+        y = pytensor.grad(y, a)
+        explained = loopax.explain(INPUTS, y)
+        found.append((explained.counts_read.loops, *explained.counts_lowered[::2]))
+    return found
+
+
+def row(kind, name, build):
+    cells = [f"{left}, {inside} ops" for _, left, inside in counts(build)]
+    return f"| {kind}, `{name}` | " + " | ".join(cells) + " |"
+
+
+def rows():
+    names = "pytensor.scan", "loopax.scan"
+    return {
+        (kind, name): (lambda k=kind, n=name, b=build: row(k, n, b))
+        for kind, builds in KINDS.items()
+        for name, build in zip(names, builds, strict=True)
+    }
+
+
+@pytest.mark.parametrize(("kind", "name"), rows())
+def test_the_table_has_the_numbers_of_today(kind, name):
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    start = lines.index(HEAD[0])
+    (found,) = [line for line in lines[start:] if line.startswith(f"| {kind}, `{name}` |")]
+    expected = rows()[kind, name]()
+    loops = [cell.split(",")[0] for cell in expected.split(" | ")[1:]]
+    if pytensor.__version__.startswith("3.0."):  # later ones write the same steps in other ops
+        assert found == expected
+    assert [cell.split(",")[0] for cell in found.split(" | ")[1:]] == loops
+    if name == "loopax.scan" or kind not in MORE:
+        assert loops[:ORDERS] == ["2"] * ORDERS
+
+
+if __name__ == "__main__":
+    print("\n".join([*HEAD, *(make() for make in rows().values())]))
