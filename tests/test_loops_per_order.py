@@ -1,4 +1,4 @@
-"""docs/derivatives_of_loops.md has, for loops of each kind, how many loops its derivatives are, as of today.
+"""docs/derivatives_of_loops.md has how many loops the derivatives of loops of each kind are, as of today.
 
 To print the table as it should be: python -m tests.test_loops_per_order
 """

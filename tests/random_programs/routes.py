@@ -12,6 +12,7 @@ import pytensor
 
 import loopax
 from loopax import PaddedArray, jaxify
+from loopax.ir.replace import replaced
 from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.jax_backend.interpreted import interpreted
 from tests.numba_backend.interpreted import InterpretedFunction as InterpretedNumba
@@ -159,6 +160,21 @@ def pytensor_grad(case: Case, backend: str) -> Any:
 def grad_of_the_graph(case: Case, backend: str) -> Any:
     answer = _gradient_of_pytensor(case)
     f = loopax.grad(_cost(case, backend), argnums=tuple(case.wrt))
+    return _arrays(_called(f, *case.values)), answer, _of_floats(case)
+
+
+@_in_each("lazy loopax.grad in {}", (JAX_AS_PYTHON, NUMBA_AS_PYTHON))
+def lazy_grad(case: Case, backend: str) -> Any:
+    """Taken by the passes, of what PyTensor's rewrites leave of the program."""
+    answer, wrt = _gradient_of_pytensor(case), [case.written.inputs[k] for k in case.wrt]
+
+    def cost(*given: Any) -> Any:
+        return replaced([case.cost(case.written)], dict(zip(wrt, given, strict=True)))[0]
+
+    def gradients() -> Any:
+        return list(loopax.grad(cost, tuple(range(len(wrt))), lazy=True)(*wrt))
+
+    f = _jaxified(case, backend, "lazy gradient", gradients)
     return _arrays(_called(f, *case.values)), answer, _of_floats(case)
 
 

@@ -33,6 +33,8 @@ SHARES = {
         "jax.grad of jax": 0.02,
         "jax.grad of native jax": 0.02,
         "loopax.grad in numba": 0.01,
+        "lazy loopax.grad in jax as Python": 0.1,
+        "lazy loopax.grad in numba as Python": 0.1,
         "pytensor.grad in jax": 0.01,
         "pytensor.grad in numba": 0.01,
     },

@@ -184,7 +184,11 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
 
 # 3.0 writes ``log(sum(exp(x)))`` with a switch for infinities, of which the gradient is nan where the
 # branch that is not taken overflows: of 1000. The gradient of what the user wrote is found to be a softmax.
-_NO_SLOPE = ("local_log_sum_exp",) if hasattr(of_math, "local_log_sum_exp") else ()
+# That of a determinant's logarithm it writes as an op that has no derivative.
+_NO_SLOPE = (
+    "slogdet_specialization",
+    *(("local_log_sum_exp",) if hasattr(of_math, "local_log_sum_exp") else ()),
+)
 
 
 def stabilize(graph: FunctionGraph) -> None:

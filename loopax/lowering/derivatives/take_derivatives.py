@@ -15,6 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.ir import Derivative
 from loopax.ir.compat import thaw
 from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.ir.derivatives.of_graphs import NO_PUSHFORWARD as NO_DERIVATIVE
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.stabilize import stabilize_function
 from loopax.lowering.derivatives.jacobian_reads import read_jacobians
@@ -33,8 +34,12 @@ def take_derivatives(graph: FunctionGraph) -> None:
             continue
         body = thaw(op.fgraph)
         take_derivatives(body)  # of functions that are derivatives themselves
+        plain = op.with_body(body.freeze())
         stabilize_function(body)
-        new = op.with_body(body.freeze()).expanded(node.inputs)
+        try:
+            new = op.with_body(body.freeze()).expanded(node.inputs)
+        except NO_DERIVATIVE:  # of what a rewrite has written; else it is raised once more
+            new = plain.expanded(node.inputs)
         pairs = [
             (old, old.type.filter_variable(v))
             for old, v in zip(node.outputs, new, strict=True)

@@ -135,6 +135,14 @@ def test_functions_are_rewritten_before_they_are_differentiated():
     np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+def test_what_rewrites_have_written_has_a_derivative():
+    """PyTensor writes the logarithm of a determinant as an op without one."""
+    slope = grad(lambda v: pt.log(pt.abs(pt.linalg.det(pt.diag(v) + 0.1))), lazy=True)(x)
+    found = rewritten(graph_of(slope), take_derivatives, CASE, rtol=1e-10)
+    wanted = np.diag(np.linalg.inv(np.diag(X) + 0.1))
+    np.testing.assert_allclose(evaluate(found, *CASE)[0], wanted, rtol=1e-10)
+
+
 def test_in_a_step_and_in_a_function_of_it():
     def step(c, r):
         return c - 0.1 * grad(lambda v: pt.exp(v * r).sum(), lazy=True)(c), None
