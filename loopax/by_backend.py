@@ -23,14 +23,21 @@ from loopax.lowering.canonical.if_else_to_cond import with_conds
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
-def refuse_variable(f: Any, name: str) -> None:
-    """Raise where ``f`` is no function, but what a function of PyTensor's takes."""
+def as_function(f: Any, name: str) -> Any:
+    """``f`` as the transformation ``name`` takes it; of the log-density of a model the function of a point.
+
+    Raises
+    ------
+    TypeError
+        It is no function, but what a function of PyTensor's takes.
+    """
     if not callable(f) or isinstance(f, Variable):
         raise TypeError(
             f"loopax.{name} takes a function, and gives one; got {f!r} of type {type(f).__name__}. The "
             "gradient of a variable is pytensor.grad(y, x); a function of variables is one of Python: "
             f"loopax.{name}(lambda x: (x**2).sum())(x)."
         )
+    return getattr(f, "of_point", f)
 
 
 def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:

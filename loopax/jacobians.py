@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.by_backend import at_lengths, by_backend, refuse_variable, with_lazy_branches
+from loopax.by_backend import as_function, at_lengths, by_backend, with_lazy_branches
 from loopax.calling import BackendFunction
 from loopax.frontend.programs import derivatives
 
@@ -61,7 +61,7 @@ def jacobian(
     >>> jacobian(lambda x: x[1:] * x[:-1], sparse=True)(np.array([1.0, 2.0, 3.0])).eval().nnz
     4
     """
-    refuse_variable(f, "jacobian")
+    f = as_function(f, "jacobian")
     return _matrix(f, jacobian, derivatives.jacobian, argnums, sparse, lazy)
 
 
@@ -108,7 +108,7 @@ def hessian(
     >>> hessian(lambda x: (x**3).sum(), sparse=True)(np.ones(3)).eval().nnz
     3
     """
-    refuse_variable(f, "hessian")
+    f = as_function(f, "hessian")
     return _matrix(f, hessian, derivatives.hessian, argnums, sparse, lazy)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loopax.builders import Builder
-from loopax.by_backend import kept, program_of, refuse_variable, with_lazy_branches
+from loopax.by_backend import as_function, kept, program_of, with_lazy_branches
 from loopax.calling import BackendFunction, TracedFunction
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import derivatives
@@ -55,7 +55,7 @@ def jvp(
     >>> value.eval(), slope.eval()
     (array(18.), array(9.))
     """
-    refuse_variable(f, "jvp")
+    f = as_function(f, "jvp")
     if not isinstance(f, BackendFunction):
         return derivatives.jvp(with_lazy_branches(f), primals, tangents, lazy)
     own = f.backend.transformations.get("jvp")
@@ -98,7 +98,7 @@ def hvp(
     >>> hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.5]),)).eval()
     array([6., 6.])
     """
-    refuse_variable(f, "hvp")
+    f = as_function(f, "hvp")
     if not isinstance(f, BackendFunction):
         return derivatives.hvp(with_lazy_branches(f), primals, tangents, lazy)
     own = f.backend.transformations.get("hvp")
@@ -138,7 +138,7 @@ def vjp(
     >>> pullback(np.array([1.0, 10.0]))[0].eval()
     array([ 2., 40.])
     """
-    refuse_variable(f, "vjp")
+    f = as_function(f, "vjp")
     if not isinstance(f, BackendFunction):
         return derivatives.vjp(with_lazy_branches(f), primals, lazy)
     own = f.backend.transformations.get("vjp")

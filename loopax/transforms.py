@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.by_backend import by_backend, refuse_variable, with_lazy_branches
+from loopax.by_backend import as_function, by_backend, with_lazy_branches
 from loopax.calling import BackendFunction
 from loopax.calling.progress import Progress, progress_of
 from loopax.chunks import InChunks
@@ -62,7 +62,7 @@ def vmap(
     >>> vmap(total, in_axes=(None, 0))(1.0, np.arange(6.0).reshape(2, 3)).eval()
     array([ 4., 13.])
     """
-    refuse_variable(f, "vmap")
+    f = as_function(f, "vmap")
     if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
         raise ValueError(f"batch_size is how many rows are computed at once, got {batch_size!r}")
     if isinstance(f, BackendFunction):
@@ -119,7 +119,7 @@ def value_and_grad(
     >>> value.eval(), slope.eval()
     (array(5.), array([2., 4.]))
     """
-    refuse_variable(f, "value_and_grad")
+    f = as_function(f, "value_and_grad")
     if isinstance(f, BackendFunction):
         return by_backend(f, value_and_grad, argnums=argnums, has_aux=has_aux)
     return transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)
@@ -142,7 +142,7 @@ def grad(
     >>> grad(grad(lambda x: x**3))(2.0).eval()
     array(12.)
     """
-    refuse_variable(f, "grad")
+    f = as_function(f, "grad")
     if isinstance(f, BackendFunction):
         return by_backend(f, grad, argnums=argnums, has_aux=has_aux)
     both = transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)

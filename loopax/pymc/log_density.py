@@ -20,6 +20,7 @@ from loopax.builders import Builder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.errors import LoopTypeError
 from loopax.transforms import vmap
+from loopax.transpile import jaxify
 
 
 class LogDensity:
@@ -63,6 +64,16 @@ class LogDensity:
     def initial_point(self, seed: Any = None) -> dict[str, np.ndarray]:
         """The point from which PyMC starts."""
         return self.model.initial_point(seed)
+
+    @cached_property
+    def of_point(self) -> Any:
+        """The log-density as a function of one dict: what loopax's transformations make something of.
+
+        It is what `loopax.jaxify` returns. (JAX's transformations take the log-density as it is.)
+        """
+        inputs = {v.name: v for v in self._variables}
+        name = self._value.__name__
+        return jaxify(inputs, self._graph, backend=self.backend, name=name, **self._options)
 
     @cached_property
     def ravel(self) -> Any:
@@ -207,6 +218,12 @@ def logp(
     Array(True, dtype=bool)
     >>> sorted(f.gradient(point)), sorted(f.constrain(point)), f.ravel(f.flatten(point)) == f(point)
     (['size_log__', 'x'], ['size', 'x'], Array(True, dtype=bool))
+
+    `loopax.grad` and its kin take it too, as a function of a point:
+
+    >>> native = loopax.pymc.logp(model, backend="numba")
+    >>> loopax.grad(native)(point)["x"]
+    array(-0.25)
     """
     return LogDensity(pm.modelcontext(model), backend, jacobian, options)
 

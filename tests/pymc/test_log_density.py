@@ -139,3 +139,16 @@ def test_words_and_pickles(densities, point, backend):
     with pytest.raises(MissingInputError, match="Did you mean 'scale_log__'"):
         f({"scale": 0.3, "slopes": np.zeros(2)})
     assert cloudpickle.loads(cloudpickle.dumps(f))(point) == f(point)
+
+
+@BOTH
+def test_transformations_of_loopax_take_it_as_a_function_of_a_point(densities, point, backend):
+    f = densities[backend]
+    slope, wanted = loopax.grad(f)(point), f.gradient(point)
+    assert slope.keys() == wanted.keys()
+    for name, by_method in wanted.items():
+        np.testing.assert_allclose(slope[name], by_method, rtol=1e-10, err_msg=name)
+    value, _ = loopax.value_and_grad(f)(point)
+    np.testing.assert_allclose(value, f(point), rtol=1e-12)
+    rows = {name: np.stack([x, x]) for name, x in point.items()}
+    np.testing.assert_allclose(loopax.vmap(f)(rows), [value, value], rtol=1e-12)
