@@ -198,7 +198,8 @@ def test_in_jax(name):
             np.testing.assert_allclose(of_one[j], (ends[0] - ends[1]) / 2e-6, rtol=1e-6, atol=1e-7)
     rows = [np.stack([x, 1.1 * x]) for x in AT]
     batch = jax.vmap(slopes)(*rows)[1]
-    np.testing.assert_allclose([b[1] for b in batch], slopes(*(1.1 * x for x in AT))[1])
+    alone = slopes(*(1.1 * x for x in AT))[1]
+    np.testing.assert_allclose([b[1] for b in batch], alone, rtol=1e-7, atol=1e-14)
     _, moved = jax.jvp(f, AT, AT)
     np.testing.assert_allclose(moved, sum(x @ g for x, g in zip(AT, found, strict=True)))
 
@@ -315,7 +316,7 @@ class Refusing(Sine):
 def test_one_that_raises_runs_once_and_says_that_it_was_it():
     op = Refusing()
     f = jaxify([X], op(X) + 1, backend="numba")
-    with pytest.raises(ValueError, match="^no luck$") as caught:
+    with pytest.raises(ValueError, match="no luck") as caught:
         f(AT[0])
-    assert op.runs == 1
+    assert op.runs == 1 and str(caught.value) == "no luck"
     assert "Raised by Refusing" in caught.value.__notes__[0]

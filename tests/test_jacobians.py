@@ -177,7 +177,13 @@ def second_differences(v):
 
 @pytest.mark.parametrize(
     ("walk", "half_width"),
-    [(by_slices, 1), (by_diff, 1), (by_loop, 1), (by_legacy_scan, 1), (second_differences, 2)],
+    [
+        (by_slices, 1),
+        (by_diff, 1),
+        (by_loop, 1),
+        pytest.param(by_legacy_scan, 1, marks=pytest.mark.slow),
+        (second_differences, 2),
+    ],
 )
 def test_a_banded_hessian_takes_as_many_passes_as_its_band_is_wide(walk, half_width):
     n = 200

@@ -87,9 +87,7 @@ def unwrapped(node: Apply) -> Apply:
 
 def run_after_forward(graph: FunctionGraph, more: Sequence[Apply] = ()) -> None:
     """Wrap the gradients in ``graph`` that share state with an op of it, or of ``more``, in place."""
-    if not any(
-        map(_is_foreign, graph.apply_nodes)
-    ):  # most graphs: in no order that would take time
+    if not any(map(_is_foreign, graph.apply_nodes)):  # most graphs, which need not be sorted
         return
     nodes = [n for n in graph.toposort() if _is_foreign(n)]
     for node in nodes:

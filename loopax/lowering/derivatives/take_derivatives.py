@@ -14,6 +14,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import Derivative
 from loopax.ir.compat import thaw
+from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.lazy import has_derivatives
 from loopax.ir.derivatives.of_graphs import NO_PUSHFORWARD as NO_DERIVATIVE
 from loopax.lowering.bodies import map_bodies
@@ -46,4 +47,5 @@ def take_derivatives(graph: FunctionGraph) -> None:
             if graph.clients.get(old)
         ]
         graph.replace_all(pairs, import_missing=True, reason="take_derivatives")
+    run_after_forward(graph)  # as the importer does with gradients that are there before
     map_bodies(graph, take_derivatives, has_derivatives)

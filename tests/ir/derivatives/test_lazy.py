@@ -112,6 +112,7 @@ def test_in_all_other_modes(mode):
         np.testing.assert_allclose(f, WANTED[name], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.one_stack
 @pytest.mark.parametrize("backend", ["jax", InterpretedFunction.backend_name])
 def test_in_each_backend(backend):
     f = loopax.jaxify([x, a], leaves(written(True)), backend=backend)
