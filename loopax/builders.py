@@ -61,6 +61,12 @@ class PytreeBuilder(Builder):
 
     declared: frontend.PytreeInputs
 
+    @staticmethod
+    def function(build: Builder, declared: frontend.PytreeInputs) -> Any:
+        """What ``build`` makes of a program as it is declared."""
+        own = PytreeBuilder(build.backend, build.options, declared)
+        return build.backend.traced(declared, own, declared.name)
+
     def signature(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
         return None, self.declared.leaves_of(args, kwargs)
 

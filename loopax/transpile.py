@@ -158,7 +158,7 @@ def jaxify(
         return chosen.traced(frontend.with_declared_lengths(fn, outputs, name), build, name)
     if not is_graph and frontend.has_pytrees(fn):
         declared = frontend.PytreeInputs(fn, outputs, updates, givens, name)
-        return chosen.traced(declared, PytreeBuilder(build.backend, build.options, declared), name)
+        return PytreeBuilder.function(build, declared)
     return build(read(fn, outputs, updates, givens, name))
 
 

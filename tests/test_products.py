@@ -12,6 +12,8 @@ from loopax.numba_backend import NumbaFunction
 from tests.numba_backend.interpreted import InterpretedFunction
 from tests.test_jacobians import X, agrees, by_hand, cost, hand_cost, rolled, run
 
+pytestmark = pytest.mark.one_stack
+
 NATIVE = InterpretedFunction.backend_name
 T = np.cos(X)
 x, a = pt.dvector("x"), pt.dscalar("a")

@@ -16,11 +16,10 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.type import TensorType
 
 from loopax import frontend
-from loopax.builders import Builder
+from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.errors import LoopTypeError
 from loopax.transforms import vmap
-from loopax.transpile import jaxify
 
 
 class LogDensity:
@@ -73,7 +72,8 @@ class LogDensity:
         """
         inputs = {v.name: v for v in self._variables}
         name = self._value.__name__
-        return jaxify(inputs, self._graph, backend=self.backend, name=name, **self._options)
+        declared = frontend.PytreeInputs(inputs, self._graph, None, None, name)
+        return PytreeBuilder.function(_builder(self.backend, self._options), declared)
 
     @cached_property
     def ravel(self) -> Any:
@@ -239,10 +239,13 @@ def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
 
 
 def built(inputs: Any, outputs: Any, name: str, backend: str, options: Mapping[str, Any]) -> Any:
+    return _builder(backend, options)(frontend.read_variables(inputs, outputs, name=name))
+
+
+def _builder(backend: str, options: Mapping[str, Any]) -> Builder:
     chosen = backend_named(backend)
     asked = {"jit": True, "on_missing": "callback", **options}
-    build = Builder(chosen, chosen.options(**asked))
-    return build(frontend.read_variables(inputs, outputs, name=name))
+    return Builder(chosen, chosen.options(**asked))
 
 
 def _as_array(x: Any) -> Any:

@@ -105,7 +105,7 @@ def test_options_go_into_the_op():
         truncate_gradient=3,
         name="sum",
     )
-    assert the_loop(ys).options == ("sum", True, 2, "sqrt", 3)
+    assert the_loop(ys).options == ("sum", True, 2, "sqrt", 3, None)
     assert str(the_loop(ys)) == "Scan{sum, reverse}"
 
 

@@ -19,6 +19,8 @@ from loopax.ir.derivatives.lazy import Derivative, expand, has_derivatives
 from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import InterpretedFunction
 
+pytestmark = pytest.mark.one_stack
+
 X, T = np.linspace(0.2, 1.1, 4), np.array([1.0, -2.0, 0.5, 0.0])
 x, a = pt.dvector("x"), pt.dscalar("a")
 
@@ -112,7 +114,6 @@ def test_in_all_other_modes(mode):
         np.testing.assert_allclose(f, WANTED[name], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.one_stack
 @pytest.mark.parametrize("backend", ["jax", InterpretedFunction.backend_name])
 def test_in_each_backend(backend):
     f = loopax.jaxify([x, a], leaves(written(True)), backend=backend)
