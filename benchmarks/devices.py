@@ -1,9 +1,9 @@
 """The log-density of a panel and its gradient, with the series divided over two devices and on one.
 
 `examples/data_parallel.py`, in a process of its own in which the CPU is two devices: on a machine of two
-cores each has one. Both programs are of 512 series of 10,000 steps, as native code and as XLA's loops. (Calls
-of less than some 5 ms gain little: starting two devices and joining them is half a millisecond.) On one device
-XLA's loops have 1.1 to 1.4 cores at work already, within operations on 512 series; native code has one.
+cores each has one. Both programs are of 512 series of 10,000 steps, as native code and as XLA's loops.
+(Calls of less than some 5 ms gain little: starting two devices and joining them is half a millisecond.) On
+one device XLA's loops have 1.1 to 1.4 cores at work already; native code has one.
 """
 
 import json
