@@ -166,12 +166,7 @@ def _is_float(x: Any) -> bool:
 
 def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """A product of ``f``, of native code, along tangents."""
-    for given in (primals, tangents):
-        if not isinstance(given, list | tuple):
-            raise LoopTypeError(
-                f"{product.__name__} takes primals and tangents as tuples with one entry for each "
-                f"argument; got {given!r}. For one argument: {product.__name__}(f, (x,), (t,))."
-            )
+    derivatives.refuse_no_tuples(primals, tangents, product.__name__)
 
     def of_tangents(g: Callable[..., Any], primals: Any, tangents: Any) -> Any:
         return product(g, primals, tangents, None)

@@ -16,7 +16,6 @@ from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
 
 _BROADCASTING = "strict", "numpy"
-_PARALLEL = "auto", True, False
 _NOTHING = object()  # no function yet: what is made is a decorator
 
 
@@ -121,8 +120,9 @@ def jaxify(
     _refuse(unknown)
     if broadcasting not in _BROADCASTING:
         raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
-    if parallel not in _PARALLEL:
-        raise ValueError(f"parallel must be one of {_PARALLEL}, got {parallel!r}")
+    parallels = backend_named(DEFAULT).choices["parallel"]  # in native code all are one
+    if parallel not in parallels:
+        raise ValueError(f"parallel must be one of {parallels}, got {parallel!r}")
     choices: dict[str, Any] = {
         "checks": checks,
         "loops": loops,

@@ -107,9 +107,7 @@ def passes_with(
     if optimize == "none":
         return passes
     require_egglog()
-    k = passes.index(
-        fold_constants
-    )  # behind what looks for loops, before what it leaves to be folded
+    k = passes.index(fold_constants)  # what looks for loops comes before, what it leaves is folded
     return (*passes[:k], egraph, *passes[k:])
 
 

@@ -24,6 +24,11 @@ def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence
     return vectorize_graph(outs, rows)
 
 
+def with_first(first: Any, rest: Any) -> Any:
+    """The rows of all steps, from that of the first one and those of the others."""
+    return pt.concatenate([pt.expand_dims(first, 0), rest])
+
+
 def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
     """``x`` as a tensor of floats of one of those ranks.
 

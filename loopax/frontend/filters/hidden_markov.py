@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps
+from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps, with_first
 from loopax.frontend.loops.scan import scan
 from loopax.ir.associative_scan import AssociativeScan
 
@@ -15,9 +15,7 @@ from loopax.ir.associative_scan import AssociativeScan
 class HmmForward(NamedTuple):
     """What `hmm_forward` returns, for ``T`` steps and ``K`` states: tensor variables."""
 
-    log_filtered: (
-        Variable  # (T, K) log probability of each state, given the observations up to each
-    )
+    log_filtered: Variable  # (T, K) log probabilities of the states, given the observations so far
     log_likelihood: Variable  # () log density of all observations
 
 
@@ -86,7 +84,7 @@ def _one_by_one(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForwa
 
     rows = (likelihoods, p) if changes else (likelihoods,)
     final, filtered = scan(step, begun, rows, name="HMM forward pass")
-    return HmmForward(_with_first(begun[0], filtered), final[1])
+    return HmmForward(with_first(begun[0], filtered), final[1])
 
 
 def _at_once(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
@@ -97,17 +95,13 @@ def _at_once(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
         pt.exp(filtered)[None, :] * pt.ones((count, 1), dtype=filtered.dtype),
         pt.zeros((count,), dtype=filtered.dtype),
     ]
-    elements = [_with_first(x, rest) for x, rest in zip(first, elements, strict=True)]
+    elements = [with_first(x, rest) for x, rest in zip(first, elements, strict=True)]
     op = AssociativeScan.of(_combined, elements, name="HMM forward pass")
     prefixes: Any = op.make_node(*elements).outputs[0]
     # Wherever it began, all rows are one. The last step in logarithms is as exact as the loop's.
     before = pt.log(prefixes[:-1, 0])
     rest, terms = for_all_steps(_step, before, p, likelihoods, each=[True, changes, True])
-    return HmmForward(_with_first(filtered, rest), term + terms.sum())
-
-
-def _with_first(first: Any, rest: Any) -> Any:
-    return pt.concatenate([pt.expand_dims(first, 0), rest])
+    return HmmForward(with_first(filtered, rest), term + terms.sum())
 
 
 def _normalized(x: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps
+from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps, with_first
 from loopax.frontend.loops.scan import scan
 from loopax.ir.associative_scan import AssociativeScan
 
@@ -119,7 +119,7 @@ def _one_by_one(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
 
     final, (means, covariances) = scan(step, begun, (y, *rows), name="Kalman filter")
     mean, covariance, _ = begun
-    return KalmanFilter(_with_first(mean, means), _with_first(covariance, covariances), final[2])
+    return KalmanFilter(with_first(mean, means), with_first(covariance, covariances), final[2])
 
 
 def _at_once(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
@@ -127,7 +127,7 @@ def _at_once(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
     elements = for_all_steps(_element, y, *model, each=[True, *each])
     zero = pt.zeros_like(covariance)
     first = [zero, mean, covariance, pt.zeros_like(mean), zero]
-    elements = [_with_first(x, rest) for x, rest in zip(first, elements, strict=True)]
+    elements = [with_first(x, rest) for x, rest in zip(first, elements, strict=True)]
     op = AssociativeScan.of(_combined, elements, name="Kalman filter")
     _, means, covariances, _, _ = op.make_node(*elements).outputs
     terms = for_all_steps(
@@ -139,10 +139,6 @@ def _at_once(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
         each=[True, True, True, *each],
     )
     return KalmanFilter(means, covariances, term + terms[0].sum())
-
-
-def _with_first(first: Any, rest: Any) -> Any:
-    return pt.concatenate([pt.expand_dims(first, 0), rest])
 
 
 def _step(mean: Any, covariance: Any, y: Any, f: Any, q: Any, h: Any, r: Any) -> Any:

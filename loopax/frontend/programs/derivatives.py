@@ -154,14 +154,19 @@ def _of(at: Symbols, results: Any, symbols: Sequence[Any], given: Sequence[Any])
     return replaced(results, replace)
 
 
-def _with_tangents(primals: Any, tangents: Any, what: str) -> tuple[Symbols, list[Any]]:
-    """The symbols of a call, to be differentiated along the arguments that have a tangent; the tangents."""
+def refuse_no_tuples(primals: Any, tangents: Any, what: str) -> None:
+    """Raise where the arguments of a product along tangents are not in a tuple."""
     for name, given in (("primals", primals), ("tangents", tangents)):
         if not isinstance(given, list | tuple):
             raise LoopTypeError(
                 f"{what} takes {name} as a tuple with one entry for each argument; got {given!r}. For one "
                 f"argument: {what}(f, (x,), (t,))."
             )
+
+
+def _with_tangents(primals: Any, tangents: Any, what: str) -> tuple[Symbols, list[Any]]:
+    """The symbols of a call, to be differentiated along the arguments that have a tangent; the tangents."""
+    refuse_no_tuples(primals, tangents, what)
     if len(primals) != len(tangents):
         raise LoopTypeError(
             f"{what} has {len(primals)} primals and {len(tangents)} tangents: there is one for each, None "

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from inspect import Parameter, Signature
 from typing import Any
 
@@ -56,20 +57,23 @@ class PytreeInputs:
     def __name__(self) -> str:
         return self.name or "program"
 
-    @property
+    @cached_property
     def __signature__(self) -> Signature:
         kind = Parameter.POSITIONAL_OR_KEYWORD
         return Signature([Parameter(name, kind) for name in self._names])
 
-    @property
+    @cached_property
     def _names(self) -> list[str]:
         names = [getattr(x, "name", None) for x in _arguments(self.inputs)]
         return [n if n and n.isidentifier() else f"arg{k}" for k, n in enumerate(names)]
 
-    @property
+    @cached_property
     def _flat(self) -> tuple[list[Any], Tree]:
         given = [x.variable if isinstance(x, In) else x for x in _arguments(self.inputs)]
         return flatten(tuple(given))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest follows from these
 
     def program(self) -> Program:
         """It, of the leaves of its arguments."""

@@ -4,9 +4,8 @@ Grammar, of a function of ``n`` inputs with ``m`` outputs::
 
     inputs   n, then one seed for each output (Pullback) or each of ``wrt`` (Pushforward)
     body     [n inputs] -> [m outputs]; of Grad one, a float scalar
-    outputs  m, then the derivatives: one for each of ``wrt`` (Grad, Pullback), for each output
-    (Pushforward), a
-             block for each output and each of ``wrt`` (Jacobian)
+    outputs  m, then the derivatives: one for each of ``wrt`` (Grad, Pullback), one for each output
+             (Pushforward), or a block for each output and each of ``wrt`` (Jacobian)
 
 A rewrite sees the function, and what it is differentiated with respect to. The values of the function are
 outputs of the same node, so that a value and its gradient need no search for what they share. `expanded`

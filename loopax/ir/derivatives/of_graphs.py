@@ -3,8 +3,8 @@
     gradients       one pullback
     pulled_back     the transposed Jacobian times a cotangent
     pushed_forward  the Jacobian times a tangent
-    jacobian        a block for each output and each variable, by as many of either as there are rows or
-    columns
+    jacobian        a block for each output and each variable, by as many products as there are rows, or
+                    columns
 
 A batch of products is one graph: what depends on the seeds has an axis more, in front, loops included.
 """

@@ -344,9 +344,7 @@ def _shapes(node: Apply, given: Sequence[Known]) -> list[Lengths]:
             )
             for shape, symbolic in zip(static, found, strict=True)
         ]
-    except (
-        Exception
-    ):  # an op may raise anything where it is asked for shapes; then they are not known
+    except Exception:  # an op may raise anything where it is asked for shapes: they are not known
         return static
 
 

@@ -164,9 +164,7 @@ class JaxFunction(Stages, ProgramFunction):
             except NeedsStatic:
                 pass
             else:
-                if (
-                    not self._failures
-                ):  # what fails when the program runs is found out by tracing it
+                if not self._failures:  # that something may fail is found out by tracing it
                     return found
         return self._call(args, kwargs)
 

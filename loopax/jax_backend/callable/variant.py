@@ -78,9 +78,7 @@ class Variant:
     def _native(self) -> Candidate | None:
         if self.as_read is None or self.loops == "xla" or not self.jit:
             return None
-        if (
-            self.context.parallel is True
-        ):  # it is asked for, and native code takes the steps one by one
+        if self.context.parallel is True:  # native code takes the steps one by one
             return None
         return Candidate(
             *self.as_read,

@@ -44,8 +44,7 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
     if op.args.i in site.context.plan(op.fgraph).read:
         index = np.arange(first_index, first_index + n, dtype=np.int64)
     try:
-        steps = np.arange(first_index, first_index + n, dtype=np.int64)
-        found = loop_in_parallel(site, args, steps, kept)
+        found = loop_in_parallel(site, args, index, kept)
         finals, ys = _scan(site, args, index, kept) if found is None else found
     except ChangesInLoop as error:
         if not 0 < n <= _UNROLLED:

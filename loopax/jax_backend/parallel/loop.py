@@ -17,6 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jax.interpreters.partial_eval import dce_jaxpr
 from pytensor.tensor.type import DenseTensorType
@@ -38,15 +39,15 @@ _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any, list[Any]] | None:
     """The final states, and the traces at ``kept``; None where the steps are to be taken one by one.
 
-    ``index`` has the index of each step.
+    ``index`` has the index of each step; it is None where no step reads it.
     """
     op: Scan = site.op
-    asked, remarks = site.context.parallel, site.context.remarks
-    if len(index) < 2 or not op.n_states or (op.options.parallel is None and asked is False):
+    n, asked, remarks = int(args.n_steps), site.context.parallel, site.context.remarks
+    if n < 2 or not op.n_states or (op.options.parallel is None and asked is False):
         return None
-    what = f"{op}, {len(index)} steps"
+    what = f"{op}, {n} steps"
     if why := _obstacle(op, asked):
-        if asked is True or len(index) >= _LONG:
+        if asked is True or n >= _LONG:
             remarks[f"{what}, one by one: {why}"] = None
         return None
     loop = _Loop(site, args, index, kept)
@@ -83,8 +84,9 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.op: Scan = self.site.op
-        self.reverse, self.n = self.op.options.reverse, len(self.index)
-        rows = [jnp.asarray(self.index), *(jnp.asarray(rows_of(x)) for x in self.args.sequences)]
+        self.reverse, self.n = self.op.options.reverse, int(self.args.n_steps)
+        index = np.zeros(self.n, np.int64) if self.index is None else self.index
+        rows = [jnp.asarray(index), *(jnp.asarray(rows_of(x)) for x in self.args.sequences)]
         many, start = len(rows), initial_states(self.args.states, self.op.args.states)
         # On a mesh a step may make any of them vary as any other does.
         given = alike([*rows, *start, *self.args.consts])

@@ -80,10 +80,15 @@ def all_vary(function: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> b
 
 
 def results_like(args: Sequence[Any], results: Sequence[Any]) -> list[Any]:
-    """The types of a primitive's results, which vary as its ``args`` do, given their shapes and dtypes."""
-    if not args or not axes_of(args[0]):
+    """The types of a primitive's results, given their shapes and dtypes.
+
+    They vary as do those of the ``args``, the types of what `alike` gives, that vary at all: what is known
+    while JAX traces, an array of NumPy, does not.
+    """
+    moving = next((x for x in args if axes_of(x)), None)
+    if moving is None:
         return [ShapedArray(s.shape, s.dtype) for s in results]
-    declared, mesh = args[0].manual_axis_type, args[0].sharding.mesh
+    declared, mesh = moving.manual_axis_type, moving.sharding.mesh
     return [
         ShapedArray(
             s.shape,

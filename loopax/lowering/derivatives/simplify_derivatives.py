@@ -2,8 +2,7 @@
 
     grad(f, [x]), grad(f, [y])  ->  grad(f, [x, y])    one pass back has both
     grad(f, x) where f(y)       ->  0                  it does not depend on x; nor does the gradient of
-    what is
-                                                       affine in x, so that its Hessian is 0
+                                                       what is affine in x: its Hessian is 0
     grad(f + g(y), x)           ->  grad(f, x)         of a sum, what does not depend on x is not computed
     grad(c(y) * f, x)           ->  c(y) * grad(f, x)  so that gradients of multiples of f are one
     grad(f, [x, y])[0]          ->  grad(f, [x])[0]    what nobody reads is not asked for

@@ -23,8 +23,6 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import AdvancedSubtensor1
 
-TRANSPOSE = 0  # the first access of each table: of a matrix
-
 # Scalar ops that are what their class is, by its name: what rules call them by, and what they make of it.
 SCALARS: dict[str, Any] = {
     type(op).__name__: op
@@ -69,6 +67,7 @@ class OpTable:
         return self.entries[int(name[1:])]
 
     def __post_init__(self) -> None:
+        # Number 0, by which the rules of linear algebra call it.
         matrix = TensorType("float64", (None, None))
         self.number(DimShuffle(input_ndim=2, new_order=(1, 0)), (matrix,))
 

@@ -14,6 +14,8 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from pytensor.scan.utils import until
 
 import loopax
+from loopax.jax_backend.staging.linear import Linear
+from loopax.jax_backend.values.in_mesh import axes_of
 from tests import test_programs
 from tests.compare import primitives
 from tests.marking import slow_where
@@ -136,6 +138,20 @@ def test_what_varies_nowhere_stays_so():
     np.testing.assert_allclose(differs, X.reshape(N, -1).sum(1))
     with pytest.raises(ValueError, match="out_specs"):
         in_mesh(f, in_specs=(ALL, ROWS), out_specs=[ALL, ALL])(A, X)
+
+
+def test_a_linear_map_of_something_known_varies_as_its_tangents_do():
+    """The first of its arguments is of NumPy, and the same on every device."""
+    scaled = Linear(
+        lambda a, t: [a[0] * t[0]], lambda a, c: [a[0] * c[0]], lambda a, t: [a[0] * t[0]]
+    )
+
+    def one(x):
+        (y,) = scaled([np.array(2.0)], [x.sum()])
+        assert axes_of(y) == {"rows"}
+        return jax.lax.psum(y, "rows")
+
+    np.testing.assert_allclose(in_mesh(one, in_specs=ROWS, out_specs=ALL)(X), 2 * X.sum())
 
 
 def all_reduces(compiled):
