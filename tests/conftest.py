@@ -56,11 +56,19 @@ def as_users_have_it(request):
     jax.config.update("jax_disable_most_optimizations", quick)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--both-halves",
+        action="store_true",
+        help="with -m 'not slow', where there is one stack alone: what `make test` leaves to the other",
+    )
+
+
 def pytest_collection_modifyitems(config, items):
-    """Half of the cases that `one_stack` marks are left out, and the modules with most tests come first: a
-    module stays in one process, and a large one at the end would leave the others idle."""
-    if config.stash[_quick]:
-        left = [x for x in items if x.get_closest_marker("one_stack") and not _is_for_this_stack(x)]
+    """Half of the tests are left to the other stack, and the modules with most tests come first: a module
+    stays in one process, and a large one at the end would leave the others idle."""
+    if config.stash[_quick] and not config.option.both_halves:
+        left = [x for x in items if not _is_for_this_stack(x)]
         config.hook.pytest_deselected(items=left)
         dropped = set(left)
         items[:] = [x for x in items if x not in dropped]
@@ -70,6 +78,8 @@ def pytest_collection_modifyitems(config, items):
 
 def _is_for_this_stack(item):
     """By a hash of its name, which does not follow the order in which tests stand."""
+    if item.get_closest_marker("both_stacks"):
+        return True
     return crc32(item.nodeid.encode()) % 2 == sys.version_info.minor % 2
 
 

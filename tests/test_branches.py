@@ -15,7 +15,6 @@ from tests.both_backends import NATIVE
 from tests.compare import FAST_COMPILE
 
 pytestmark = [
-    pytest.mark.one_stack,
     pytest.mark.filterwarnings("ignore:.*has no JAX conversion"),
     pytest.mark.filterwarnings("ignore:.*run as Python"),
 ]

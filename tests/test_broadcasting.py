@@ -10,8 +10,6 @@ from pytensor.tensor.random.type import random_generator_type
 from loopax import LoopTypeError, jaxify
 from tests.both_backends import NATIVE
 
-pytestmark = pytest.mark.one_stack
-
 X, M = np.array([0.5, 1.0, 2.0, 3.0]), np.ones((3, 4))
 MASK = np.array([True, False, True, True])
 x, y = pt.dvectors("x", "y")

@@ -11,8 +11,6 @@ from scipy import stats
 
 from examples import data_parallel, two_processes
 
-pytestmark = pytest.mark.one_stack
-
 PANEL = data_parallel.simulated()
 THETA = np.array([0.4, -0.3])
 

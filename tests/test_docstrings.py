@@ -19,9 +19,12 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 NEEDED = {"loopax.pymc": "pymc"}
 
 
+def needed(name):
+    return [package for start, package in NEEDED.items() if name.startswith(start)]
+
+
 def can_be_imported(name):
-    needed = (package for start, package in NEEDED.items() if name.startswith(start))
-    return not name.endswith("__main__") and all(map(find_spec, needed))
+    return not name.endswith("__main__") and all(map(find_spec, needed(name)))
 
 
 def examples():
@@ -30,7 +33,8 @@ def examples():
             module = importlib.import_module(found.name)
             for test in FINDER.find(module):
                 if test.examples:
-                    yield pytest.param(test, id=test.name.removeprefix("loopax."))
+                    marks = [pytest.mark.both_stacks] * bool(needed(found.name))
+                    yield pytest.param(test, id=test.name.removeprefix("loopax."), marks=marks)
 
 
 @pytest.mark.parametrize("test", [*examples()])

@@ -93,8 +93,13 @@ SLOW = {"index.md", "scaling_out.md", "from_jax_lax.md", "from_pymc.md"}
 
 def cases() -> list[Any]:
     """The documents; those that show what others show run in `make test-all` and `make docs`."""
-    slow = [[pytest.mark.slow] * (path.name in SLOW) for path in DOCUMENTS]
-    return [pytest.param(path, marks=m) for path, m in zip(DOCUMENTS, slow, strict=True)]
+    found = []
+    for path in DOCUMENTS:
+        marks = [pytest.mark.slow] * (path.name in SLOW)
+        if any(map(needs_pymc, blocks_of(path.read_text(encoding="utf-8")))):
+            marks.append(pytest.mark.both_stacks)
+        found.append(pytest.param(path, marks=marks))
+    return found
 
 
 def serve() -> None:

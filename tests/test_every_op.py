@@ -16,6 +16,7 @@ TEXT = page.PAGE.read_text(encoding="utf-8")
 OPS = {(family.TITLE, name): (family, cls) for family, name, cls in page.ops()}
 
 
+@pytest.mark.both_stacks
 def test_every_class_has_an_example():
     absent = [
         f"{cls.__module__}.{name}"
@@ -28,6 +29,7 @@ def test_every_class_has_an_example():
     )
 
 
+@pytest.mark.both_stacks
 def test_every_example_has_its_op_in_it():
     absent = []
     for (title, name), (family, cls) in OPS.items():
@@ -42,15 +44,15 @@ def test_every_example_has_its_op_in_it():
 def cells():
     """The rows of the page, the columns that compile for seconds apart."""
     for (title, name), (family, _) in OPS.items():
+        both = [] if page.is_alike_in_both(TEXT, title, name) else [pytest.mark.both_stacks]
         slow = [c for c in COLUMNS if (name, c) in family.SLOW or ("*", c) in family.SLOW]
         for columns, marks in (
-            ([c for c in COLUMNS if c not in slow], ()),
-            (slow, pytest.mark.slow),
+            ([c for c in COLUMNS if c not in slow], []),
+            (slow, [pytest.mark.slow]),
         ):
             if columns:
-                yield pytest.param(
-                    title, name, columns, id=f"{title}-{name}-{len(columns)}", marks=marks
-                )
+                case = f"{title}-{name}-{len(columns)}"
+                yield pytest.param(title, name, columns, id=case, marks=[*marks, *both])
 
 
 @pytest.mark.parametrize(("title", "name", "columns"), list(cells()))
@@ -59,6 +61,16 @@ def test_the_page_says_what_becomes_of_it(title, name, columns):
     assert name in expected, "not in docs/ops.md: run python -m tests.every_op"
     found = page.subject(OPS[title, name][0], name).cells(columns)
     assert {c: page.WORDS[x] for c, x in found.items()} == {c: expected[name][c] for c in columns}
+
+
+@pytest.mark.both_stacks
+def test_what_the_older_release_has_not_is_said():
+    named, there = page.absent_names(TEXT), {name for _, name in OPS}
+    rows = page.read_tables(page.section(TEXT, page.NEWEST))
+    if page.RELEASE == page.NEWEST:
+        assert named <= there
+    else:
+        assert {name for table in rows.values() for name in table} - there == named
 
 
 def test_what_jax_does_not_do_has_a_reason():

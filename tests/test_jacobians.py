@@ -19,8 +19,6 @@ from loopax import LoopTypeError, StatefulFunctionError, hessian, jacobian, jaxi
 from tests.assorted_loops import PLAIN
 from tests.numba_backend.interpreted import InterpretedFunction
 
-pytestmark = pytest.mark.one_stack
-
 X = np.linspace(0.2, 1.1, 5)
 M = np.arange(6.0).reshape(2, 3) / 5
 x = pt.dvector("x")

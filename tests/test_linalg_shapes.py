@@ -10,8 +10,6 @@ from pytensor.tensor.linalg import lu, qr
 from loopax import jaxify
 from tests.compare import FAST_COMPILE
 
-pytestmark = pytest.mark.one_stack
-
 UNREWRITTEN = Mode(linker="py", optimizer=None)
 rng = np.random.default_rng(0)
 

@@ -14,8 +14,6 @@ from loopax import DynamicShapeError, jaxify
 from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import interpreted, lowered
 
-pytestmark = pytest.mark.one_stack
-
 rng = np.random.default_rng(0)
 X = np.arange(24.0).reshape(2, 3, 4)
 MASKS = {

@@ -12,6 +12,7 @@ from benchmarks.models_report import EVALUATION, FIRST, MEMORY, TITLES, draw, mo
 from benchmarks.report import Figure
 
 pytestmark = [
+    pytest.mark.both_stacks,
     # PyMC checks parameters with assertions, which JAX skips: jaxify says so, once a function.
     pytest.mark.filterwarnings("ignore:The assertion .* depends on traced values:UserWarning"),
 ]

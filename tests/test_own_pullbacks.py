@@ -17,8 +17,6 @@ from tests.both_backends import NATIVE
 from tests.compare import FAST_COMPILE
 from tests.marking import slow_where
 
-pytestmark = pytest.mark.one_stack
-
 S, U = pt.dscalars("s", "u")
 X, Y = pt.dscalars("x", "y")
 XS = pt.dvector("xs")

@@ -12,8 +12,6 @@ from loopax.numba_backend import NumbaFunction
 from tests.numba_backend.interpreted import InterpretedFunction
 from tests.test_jacobians import X, agrees, by_hand, cost, hand_cost, rolled, run
 
-pytestmark = pytest.mark.one_stack
-
 NATIVE = InterpretedFunction.backend_name
 T = np.cos(X)
 x, a = pt.dvector("x"), pt.dscalar("a")
@@ -93,7 +91,7 @@ def test_of_what_jaxify_returns(make, backend):
         (lambda: hvp(lambda v: v, (X,), (T,)), "one float scalar"),
         (lambda: vjp(lambda v: v, X)[1]((X, X)), "another structure than the result"),
         (lambda: vjp(lambda v: v, X)[1](1.0), "cotangent 0 is"),
-        (lambda: jvp(jaxify([x], x, backend="numba"), X, X), "as tuples"),
+        (lambda: jvp(jaxify([x], x, backend="numba"), X, X), "takes primals as a tuple"),
         (
             lambda: jvp(jaxify([x], x, backend="numba"), (X, X), (X, X)),
             "2 primals, and the function takes 1",

@@ -13,8 +13,6 @@ from tests.marking import slow_where
 from tests.programs import composition, linalg, models, reference, special
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
 
-pytestmark = pytest.mark.one_stack
-
 NOW = due()
 
 

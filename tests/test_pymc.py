@@ -12,6 +12,7 @@ from tests.marking import slow_where
 pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
 
 pytestmark = [
+    pytest.mark.both_stacks,
     # PyMC checks parameters with assertions, which JAX skips: jaxify says so, once a function.
     pytest.mark.filterwarnings("ignore:The assertion .* depends on traced values:UserWarning"),
     # Where no BLAS library is found, PyTensor's C mode, which is the reference here, says so.

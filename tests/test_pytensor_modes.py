@@ -20,8 +20,6 @@ from pytensor.sparse import csr_from_dense
 import loopax
 from loopax.pytensor_modes import MODES, BackendLinker, register_with_pytensor
 
-pytestmark = pytest.mark.one_stack
-
 BOTH = pytest.mark.parametrize("mode", MODES)
 X = np.array([1.0, -2.0, 3.0])
 

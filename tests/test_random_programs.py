@@ -22,8 +22,6 @@ from tests.random_programs.routes import ROUTES
 from tests.random_programs.shrinking import shrunk
 from tests.random_programs.writing import program
 
-pytestmark = pytest.mark.one_stack
-
 QUICK = [name for name in ROUTES if name.endswith("as Python")]
 
 

@@ -21,7 +21,6 @@ from tests.scalar_grid import (
 )
 
 pytestmark = [
-    pytest.mark.one_stack,
     # An op without a conversion runs on the host, and PyTensor says what it does in object mode.
     pytest.mark.filterwarnings("ignore:.*have no JAX conversion.*:UserWarning"),
     pytest.mark.filterwarnings("ignore::UserWarning"),

@@ -10,8 +10,6 @@ import pytest
 from loopax import jaxify
 from tests.numba_backend.interpreted import interpreted, lowered
 
-pytestmark = pytest.mark.one_stack
-
 BOUNDS = (None, -6, -4, -1, 0, 1, 2, 5)
 STEPS = (None, 1, 2, 3, -1, -2, -4)
 SLICES = [slice(*e) for e in itertools.product(BOUNDS, BOUNDS, STEPS)]

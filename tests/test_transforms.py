@@ -30,8 +30,6 @@ from loopax.ir import check
 from tests.assorted_loops import PLAIN
 from tests.compare import FAST_COMPILE, loops, primitives
 
-pytestmark = pytest.mark.one_stack
-
 X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 x = pt.dvector("x")
 m = pt.dmatrix("m")

@@ -134,11 +134,3 @@ def described(expected: Any) -> str:
     shape = ", ".join("?" if n is None else str(n) for n in getattr(expected, "shape", ()))
     kind = f"{expected.format} matrix of " if isinstance(expected, SparseTensorType) else ""
     return f"{kind}{expected.dtype} of rank {expected.ndim}, shape ({shape})"
-
-
-def is_arraylike(x: Any) -> bool:
-    """Whether NumPy makes an array of numbers of ``x``."""
-    try:
-        return np.asarray(x).dtype.kind != "O"
-    except Exception:
-        return False

@@ -34,6 +34,7 @@ RELEASE = ".".join(pytensor.__version__.split(".")[:2])
 WORDS = {NATIVE: "yes", CALLBACK: "host", DISCRETE: "-", NO_DERIVATIVE: "none", NO_SHAPE: "length"}
 WORDS |= {IN_C: "C only", INEXACT: "inexact"}
 MARK = "<!-- {} -->"
+ABSENT = "Not there: "
 
 Row = dict[str, str]
 
@@ -137,12 +138,30 @@ def different(found: Mapping[str, Mapping[str, Row]], text: str) -> dict[str, di
     return out
 
 
+def absent_names(text: str) -> set[str]:
+    """The ops that the newest release alone has."""
+    lines = (x for x in section(text, OLDER).splitlines() if x.startswith(ABSENT))
+    return {name for line in lines for name in re.findall(r"`(\w+)`", line)}
+
+
+def is_alike_in_both(text: str, title: str, name: str) -> bool:
+    """Whether both releases have an op, and the page says the same of it."""
+    changed = read_tables(section(text, OLDER)).get(title, {})
+    return name not in changed and name not in absent_names(text)
+
+
+def _absent_line(found: Mapping[str, Mapping[str, Row]], text: str) -> str:
+    newest = read_tables(section(text, NEWEST)).items()
+    gone = {name for title, rows in newest for name in rows if name not in found.get(title, {})}
+    return ABSENT + ", ".join(f"`{name}`" for name in sorted(gone)) + "."
+
+
 def write(names: Collection[str] = ()) -> None:
     text = PAGE.read_text(encoding="utf-8")
     found = tables(names, expected_rows(text) if names else None)
     if RELEASE == OLDER:
         parts = [f"### {t}\n\n" + "\n".join(_lines(r)) for t, r in different(found, text).items()]
-        body = "\n\n".join(parts) or "Nothing."
+        body = "\n\n".join([*parts, _absent_line(found, text)])
     else:
         body = f"{summary(found)}\n\n{as_text(found)}"
     PAGE.write_text(with_section(text, RELEASE, body), encoding="utf-8")

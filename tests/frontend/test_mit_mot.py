@@ -16,8 +16,6 @@ from pytensor.scan.op import ScanInfo
 from loopax import UnsupportedOpError, jaxify
 from tests.compare import FAST_COMPILE, assert_agrees, imported, loops, primitives
 
-pytestmark = pytest.mark.one_stack
-
 scan = partial(pytensor.scan, return_updates=False)
 
 X, INIT = pt.dvector("x"), pt.dvector("init")

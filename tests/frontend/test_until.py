@@ -27,8 +27,6 @@ from loopax.lowering import lower
 from tests.compare import FAST_COMPILE, imported, loops, primitives
 from tests.random_loops import RANDOM
 
-pytestmark = pytest.mark.one_stack
-
 scan = partial(pytensor.scan, return_updates=False)
 # The rewrites of FAST_RUN, which shorten buffers; run in Python: compiling C takes longer than all else.
 FAST_RUN = Mode(linker="vm", optimizer="fast_run").excluding("local_add_of_sparse_write")

@@ -14,8 +14,6 @@ from loopax.ir import check, evaluate
 from loopax.ir.associative_scan import AssociativeScan
 from loopax.lowering import lower
 
-pytestmark = pytest.mark.one_stack
-
 x, a = pt.dtensor3("x"), pt.dmatrix("a")
 RNG = np.random.default_rng(0)
 X, A = RNG.normal(size=(40, 2, 2)) * 0.6, RNG.normal(size=(40, 2))

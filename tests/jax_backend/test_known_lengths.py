@@ -14,8 +14,6 @@ import loopax
 from loopax import PaddedArray, jaxify
 from tests.both_backends import NATIVE, in_both
 
-pytestmark = pytest.mark.one_stack
-
 X = np.array([0.5, 1.0, 2.0, 3.0])
 x = pt.dvector("x")
 a, b = pt.dscalars("a", "b")

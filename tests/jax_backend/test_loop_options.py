@@ -16,8 +16,6 @@ from loopax import jaxify
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, TraceType, evaluate
 from tests.compare import assert_agrees, primitives
 
-pytestmark = pytest.mark.one_stack
-
 XS = np.linspace(-1.0, 1.0, 7)
 
 

@@ -128,8 +128,6 @@ from loopax.jax_backend.staging import registry
 from loopax.jax_backend.staging.registry import converted_ops
 from tests.bare_loops import While
 
-pytestmark = pytest.mark.one_stack
-
 V, U, M, B = pt.dvector("v"), pt.dvector("u"), pt.dmatrix("m"), pt.vector("b", dtype="bool")
 A, N, K, INT8 = pt.dscalar("a"), pt.lscalar("n"), pt.lvector("k"), pt.bvector("i")
 F32 = pt.fvector("f")
@@ -517,6 +515,7 @@ CASES: dict[str, Case] = {
         (N,),
     ),
 }
+OF_ONE_RELEASE = {"ger"}
 if hasattr(pytensor.tensor.blas, "Ger") and Ger.__module__ != "loopax.ir.compat":
     CASES["ger"] = Case(Ger, lambda: Ger(destructive=False)(M, A, U[:2], V), (M, A, U, V))
 
@@ -595,7 +594,10 @@ def agrees(outputs: Any, inputs: Any, grad: Any = (), static: Any = ()) -> None:
 
 # PyTensor's own `perform` of its Fourier ops calls NumPy in a way that NumPy 2 deprecates.
 @pytest.mark.filterwarnings("ignore:`axes` should not be `None`:DeprecationWarning")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(x, marks=[pytest.mark.both_stacks] * (x in OF_ONE_RELEASE)) for x in CASES],
+)
 def test_a_conversion(name, monkeypatch):
     case = CASES[name]
     rules = []

@@ -16,8 +16,6 @@ from loopax import jaxify, scan
 from loopax.jax_backend.ops.linalg import small_matrices
 from tests.compare import primitives
 
-pytestmark = pytest.mark.one_stack
-
 A, B = pt.dmatrix("a"), pt.dmatrix("b")
 SIZES = pytest.mark.parametrize("n", [1, 2, 3])
 LAPACK = {

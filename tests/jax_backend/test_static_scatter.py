@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 from loopax import jaxify
 from tests.compare import primitives
 
-pytestmark = pytest.mark.one_stack
-
 X = np.arange(1.0, 13.0).reshape(3, 4)
 SCATTERS = {"scatter", "scatter-add", "scatter_add"}
 INDICES = [

@@ -18,8 +18,6 @@ from tests.numba_backend.interpreted import interpreted
 from tests.programs import reference
 from tests.programs.catalogue import due, raising
 
-pytestmark = pytest.mark.one_stack
-
 QUICK = {
     "shapes-length_from_the_data",
     "dtypes-complex_numbers",

@@ -7,8 +7,6 @@ import pytest
 from loopax import LoopTypeError, cond, grad, jaxify, scan
 from tests.numba_backend.interpreted import interpreted, lowered
 
-pytestmark = pytest.mark.one_stack
-
 
 def test_small_lengths_that_do_not_fit_together_raise_only_where_they_meet():
     n, m = pt.lscalar("n"), pt.dmatrix("m")

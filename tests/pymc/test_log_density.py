@@ -10,6 +10,7 @@ from loopax import LoopTypeError, MissingInputError, jaxify
 pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
 cloudpickle = pytest.importorskip("cloudpickle")
 
+pytestmark = pytest.mark.both_stacks
 BOTH = pytest.mark.parametrize("backend", ["jax", "numba"])
 RNG = np.random.default_rng(8)
 

@@ -11,6 +11,7 @@ import loopax
 pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
 
 pytestmark = [
+    pytest.mark.both_stacks,
     # numpyro, BlackJAX and what they import use names that JAX is about to drop.
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::FutureWarning"),

@@ -12,8 +12,6 @@ from scipy.stats import multivariate_normal
 
 from loopax import LoopTypeError, hmm_forward, jaxify, kalman_filter
 
-pytestmark = pytest.mark.one_stack
-
 FORMS = pytest.mark.parametrize("parallel", [False, True], ids=["loop", "at once"])
 RNG = np.random.default_rng(0)
 T, D, P = 5, 2, 1

@@ -15,8 +15,6 @@ from loopax.ir import evaluate
 from tests.compare import FAST_RUN, assert_agrees, imported, loops, primitives
 from tests.marking import slow_where
 
-pytestmark = pytest.mark.one_stack
-
 scan = partial(pytensor.scan, return_updates=False)
 
 X, Y = pt.dvector("x"), pt.dvector("y")

@@ -31,8 +31,6 @@ from loopax.ir import UNBOUNDED, Scan, TraceType, check, evaluate
 from tests.both_backends import NATIVE
 from tests.compare import FAST_COMPILE, assert_agrees, loops
 
-pytestmark = pytest.mark.one_stack
-
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")
 a = pt.dscalar("a")

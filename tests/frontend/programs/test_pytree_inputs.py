@@ -14,7 +14,6 @@ import pytest
 
 from loopax import LoopTypeError, StatefulFunctionError, grad, jaxify, scan, value_and_grad, vmap
 
-pytestmark = pytest.mark.one_stack
 a, x, y = pt.dscalar("a"), pt.dvector("x"), pt.dvector("y")
 FINAL = scan(lambda s, r: (pt.tanh(a * s) + r, None), 0.0, x)[0]
 COST = FINAL + y.sum()

@@ -20,8 +20,6 @@ from loopax import LoopTypeError, MissingInputError, StatefulFunctionError, jaxi
 from loopax.ir.compat import IfElse
 from tests.compare import FAST_RUN
 
-pytestmark = pytest.mark.one_stack
-
 scan = partial(pytensor.scan, return_updates=False)
 
 X, Y = pt.dvector("x"), pt.dvector("y")

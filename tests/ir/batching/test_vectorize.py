@@ -21,8 +21,6 @@ from tests.bare_loops import While
 from tests.compare import loops
 from tests.marking import slow_where
 
-pytestmark = pytest.mark.one_stack
-
 RNG = np.random.default_rng(3)
 
 

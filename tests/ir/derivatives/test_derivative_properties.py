@@ -15,8 +15,6 @@ from pytensor.gradient import pullback, pushforward
 from tests.assorted_loops import PLAIN
 from tests.random_loops import RANDOM, inputs, loop, recipes, values
 
-pytestmark = pytest.mark.one_stack
-
 
 def direction(v, k):
     """Numbers of the shape of ``v``, whatever it is."""

@@ -17,8 +17,6 @@ from tests.assorted_loops import CASES, PLAIN, Case, close, slopes, v, x
 from tests.compare import FAST_RUN, loops
 from tests.marking import slow_where
 
-pytestmark = pytest.mark.one_stack
-
 
 class Tower(NamedTuple):
     """A case with its gradients up to some order, and the scalars that they are the gradients of.

@@ -15,8 +15,6 @@ from loopax.ir import evaluate
 from tests.assorted_loops import PLAIN, X, a, s, slopes, x
 from tests.marking import slow_where
 
-pytestmark = pytest.mark.one_stack
-
 
 def step(c, r):
     new = pt.tanh(a * c + r)

@@ -22,8 +22,6 @@ from loopax import UnsupportedOpError, cond, fori_loop, jaxify, lag, scan, while
 from tests.compare import FAST_COMPILE
 from tests.marking import slow_where
 
-pytestmark = pytest.mark.one_stack
-
 X, A = pt.dscalar("x"), pt.dscalar("a")
 XS = pt.dvector("xs")
 ROWS = np.array([0.9, 0.3, -0.4, 0.7, 0.2, 0.5, -0.1])

@@ -10,8 +10,6 @@ import loopax
 from loopax import DynamicShapeError, jaxify
 from tests.compare import primitives
 
-pytestmark = pytest.mark.one_stack
-
 XS = np.linspace(-1.0, 1.0, 6)
 
 

@@ -22,8 +22,6 @@ import loopax
 from loopax import jaxify
 from tests.compare import primitives
 
-pytestmark = pytest.mark.one_stack
-
 X = np.arange(1.0, 5.0)
 
 

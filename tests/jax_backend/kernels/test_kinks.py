@@ -9,8 +9,6 @@ import pytest
 import loopax
 from loopax import jaxify
 
-pytestmark = pytest.mark.one_stack
-
 
 def guarded(function):
     return lambda x, y: pt.switch(x > 0, function(pt.switch(x > 0, x, 1.0)), 0.0)

@@ -12,8 +12,6 @@ import loopax
 from loopax import UnsupportedOpError, jaxify
 from tests.compare import primitives
 
-pytestmark = pytest.mark.one_stack
-
 RTOL, ATOL = 1e-9, 1e-11
 
 

@@ -8,8 +8,6 @@ import pytest
 from loopax.jax_backend.parallel.coordinates import Coordinates
 from loopax.jax_backend.parallel.images import Image, Known, images, state_image
 
-pytestmark = pytest.mark.one_stack
-
 VECTOR = np.linspace(0.5, 2.0, 3)
 MATRIX = np.arange(9.0).reshape(3, 3) / 10
 

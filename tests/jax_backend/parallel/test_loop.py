@@ -11,8 +11,6 @@ import loopax
 from loopax import explain, fori_loop, jaxify, lag, scan
 from tests.compare import primitives
 
-pytestmark = pytest.mark.one_stack
-
 N = 50
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=N)

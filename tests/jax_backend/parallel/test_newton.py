@@ -10,8 +10,6 @@ import pytest
 import loopax
 from loopax import ConvergenceError, LoopTypeError, jaxify, scan
 
-pytestmark = pytest.mark.one_stack
-
 N = 300
 X = np.random.default_rng(0).normal(size=N)
 x, rate = pt.dvector("x"), pt.dscalar("rate")

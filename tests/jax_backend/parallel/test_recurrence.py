@@ -8,8 +8,6 @@ import pytest
 from loopax.jax_backend.parallel.blocks import scan_in_blocks
 from loopax.jax_backend.parallel.recurrence import affine_recurrence
 
-pytestmark = pytest.mark.one_stack
-
 
 def one_by_one(a, b, start, reverse):
     def step(s, row):

@@ -67,7 +67,6 @@ LOOPS = {
 }
 
 
-@pytest.mark.one_stack
 @pytest.mark.parametrize("loops", ["xla", "native"])
 @pytest.mark.parametrize("kind", LOOPS)
 def test_every_kind_of_loop(kind, loops):
@@ -96,7 +95,6 @@ QUICK = {"scans", "zero_steps", "early_stop"}
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of checks and black boxes: tested elsewhere
 @pytest.mark.parametrize("program", slow_where(lambda p: p.theme not in QUICK, CORPUS))
-@pytest.mark.one_stack
 def test_programs_of_the_corpus(program):
     if str(program) == "special-error_functions" and jax.__version_info__ >= (0, 12):
         pytest.skip(

@@ -22,8 +22,6 @@ from loopax.lowering import PASSES, lower
 from loopax.lowering.canonical.stabilize import _tolerant, stabilize
 from tests.compare import imported, loops, primitives
 
-pytestmark = pytest.mark.one_stack
-
 scan = partial(pytensor.scan, return_updates=False)
 
 # A program of a vector that overflows if taken literally; where, its value and its derivative there.

@@ -18,8 +18,6 @@ from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from tests.compare import loops
 from tests.kept import rewritten
 
-pytestmark = pytest.mark.one_stack
-
 N = 5
 x = pt.dvector("x")
 known = pt.tensor("known", shape=(N,), dtype="float64")

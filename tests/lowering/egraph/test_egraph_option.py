@@ -16,8 +16,6 @@ import loopax
 from loopax import explain, jaxify
 from loopax.lowering.egraph import optimize
 
-pytestmark = pytest.mark.one_stack
-
 x = pt.dvector("x")
 ONE = np.ones(1)
 LOST = pt.log(ONE - pt.exp(x)).sum()  # log1mexp, which PyTensor finds in 3.3 and not in 3.0

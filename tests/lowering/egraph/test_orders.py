@@ -19,8 +19,6 @@ pytest.importorskip("egglog", reason="the extra egraph")
 
 from loopax.lowering.egraph.optimize import egraph
 
-pytestmark = pytest.mark.one_stack
-
 x = pt.dvector("x")
 ONE, MINUS = np.ones(1), -np.ones(1)
 

@@ -21,8 +21,6 @@ pytest.importorskip("egglog", reason="the extra egraph")
 
 from loopax.lowering.egraph.optimize import egraph, take_cheapest
 
-pytestmark = pytest.mark.one_stack
-
 UNARY = {
     "real": [pt.neg, pt.sqr, pt.abs, pt.sigmoid, pt.tanh, pt.log1pexp],
     "positive": [pt.log, pt.sqrt, pt.log1p, pt.reciprocal],

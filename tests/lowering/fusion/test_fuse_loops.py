@@ -21,8 +21,6 @@ from tests.kept import rewritten
 from tests.lowering.nets_of_loops import INPUTS, net
 from tests.lowering.nets_of_loops import values as values_of
 
-pytestmark = pytest.mark.one_stack
-
 x, y, s, a, n = pt.dvector("x"), pt.dmatrix("y"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")
 one = pt.TensorType("float64", (1,))("one")
 AT = {

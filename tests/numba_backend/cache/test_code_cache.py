@@ -23,8 +23,6 @@ from loopax import jaxify
 from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import compile_program
 
-pytestmark = pytest.mark.one_stack
-
 ROOT = Path(__file__).resolve().parents[3]
 X = np.arange(1.0, 5.0)
 

@@ -32,8 +32,6 @@ from tests.numba_backend.interpreted import lowered
 from tests.programs import models, reference, scan_bodies, scans, zero_steps
 from tests.test_properties import program, recipes
 
-pytestmark = pytest.mark.one_stack
-
 i = pt.lscalar("i")
 
 

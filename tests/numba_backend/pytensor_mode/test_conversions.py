@@ -35,8 +35,6 @@ from loopax.ir import (
 from loopax.ir.errors import UnsupportedOpError
 from tests.bare_loops import While
 
-pytestmark = pytest.mark.one_stack
-
 i = pt.lscalar("i")
 
 
