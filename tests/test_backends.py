@@ -18,6 +18,8 @@ from tests.evaluating_backend import EVALUATE, EvaluatedFunction
 from tests.programs import reference
 from tests.programs.catalogue import due
 
+pytestmark = pytest.mark.both_stacks
+
 DUE = due()
 # What a transformation of the program as it was read cannot do.
 BY_GRAPH = {

@@ -14,6 +14,8 @@ import loopax
 from loopax import LoopTypeError, MissingInputError, StatefulFunctionError, doctor, jaxify
 from loopax.__main__ import main
 
+pytestmark = pytest.mark.both_stacks
+
 BOTH = pytest.mark.parametrize("backend", ["jax", "numba"])
 X, N = pt.dvector("x"), pt.lscalar("n")
 

@@ -19,6 +19,8 @@ from loopax import DynamicShapeError, LoopTypeError, UnsupportedOpError, cond, j
 from loopax.jax_backend.samplers.registry import find_family
 from tests.compare import FAST_COMPILE
 
+pytestmark = pytest.mark.one_stack
+
 RNG = random_generator_type("rng")
 KEY = jax.random.key(30)
 R = pt.random

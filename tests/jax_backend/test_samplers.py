@@ -23,6 +23,8 @@ from loopax import jaxify
 from loopax.jax_backend.samplers.log_concave import SMALL, hat_width
 from loopax.jax_backend.samplers.registry import families, has_sampler
 
+pytestmark = pytest.mark.one_stack
+
 COUNT = 4000
 LIMIT = 1e-4
 RNG = random_generator_type("rng")

@@ -21,6 +21,8 @@ from loopax.jax_backend.values.padded_array import PaddedArray
 from tests.compare import FAST_COMPILE
 from tests.random_loops import RANDOM
 
+pytestmark = pytest.mark.one_stack
+
 X, LIMIT = pt.dvector("x"), pt.dscalar("limit")
 XS = np.array([0.3, 1.2, 0.7, 2.0, 0.1, 1.5])
 LIMITS = (2.5, 1e9, -1.0)  # four rows, all six, one

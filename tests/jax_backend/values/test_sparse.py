@@ -34,6 +34,8 @@ from tests.compare import FAST_COMPILE
 from tests.marking import slow_where
 from tests.programs.record import scan
 
+pytestmark = pytest.mark.one_stack
+
 MADE = {"csr": scipy.sparse.csr_matrix, "csc": scipy.sparse.csc_matrix}
 
 

@@ -113,6 +113,7 @@ print(f.text(f.lowered), *f.notes, sep="\\n")
 
 
 @needs_egglog
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process():
     said = {
         subprocess.run(
