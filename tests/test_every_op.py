@@ -5,6 +5,7 @@ To write the page: python -m tests.every_op
 
 import warnings
 
+import pytensor
 import pytest
 
 from tests.every_op import page
@@ -18,11 +19,9 @@ OPS = {(family.TITLE, name): (family, cls) for family, name, cls in page.ops()}
 
 @pytest.mark.both_stacks
 def test_every_class_has_an_example():
-    absent = [
-        f"{cls.__module__}.{name}"
-        for (_, name), (family, cls) in OPS.items()
-        if name not in family.EXAMPLES
-    ]
+    absent = [f"{c.__module__}.{c.__name__}" for c in page.classes_without_example()]
+    if absent and page.is_later_release():
+        pytest.skip(f"PyTensor {pytensor.__version__} is newer than the page; it brought {absent}")
     assert not absent, (
         "PyTensor has Op classes without an example. Write one in the file of their family in "
         f"tests/every_op/families, or say in its BASES why no program has one: {absent}"

@@ -37,7 +37,13 @@ SLOW = {
 REASONS: list[str] = []
 BASES = {
     **dict.fromkeys(
-        ["FixedOpCAReduce", "MaxAndMinCAReduce", "NonZeroDimsCAReduce", "TensorSymbolicOp"],
+        [
+            "FixedOpCAReduce",
+            "FusibleSymbolicOp",
+            "MaxAndMinCAReduce",
+            "NonZeroDimsCAReduce",
+            "TensorSymbolicOp",
+        ],
         "a base class",
     ),
     "Fourier": "its `perform` calls NumPy in a way that NumPy 2 refuses; `pt.fft` has the transforms",
@@ -122,6 +128,7 @@ EXAMPLES: dict[str, Any] = {
     "LogSumExp": lambda: pt.logsumexp(M, axis=1),
     "LogSoftmax": lambda: pt.special.log_softmax(M, axis=1),
     "Softmax": lambda: pt.special.softmax(M, axis=1),
+    "FusibleSymbolicOpDerivative": lambda: pytensor.grad((pt.logsumexp(M, axis=1) ** 2).sum(), M),
     "XLogY": lambda: pt.special.xlogy(V, Q),
     "XLog1PY": lambda: pt.special.xlog1py(V, Q),
     # order and choice
