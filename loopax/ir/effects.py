@@ -237,3 +237,22 @@ def _has_own_derivative(op: Any) -> bool:
     return isinstance(op, InnerGraphOp) and any(
         _has_own_derivative(node.op) for node in op.fgraph.apply_nodes
     )
+
+
+# -- cost --------------------------------------------------------------------------------------------
+
+_DEAR = (
+    *(ps.Pow, ps.Exp, ps.Exp2, ps.Expm1, ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.ArcTan2),
+    *(ps.Sin, ps.Cos, ps.Tan, ps.ArcSin, ps.ArcCos, ps.ArcTan),
+    *(ps.Sinh, ps.Cosh, ps.Tanh, ps.ArcSinh, ps.ArcCosh, ps.ArcTanh),
+)
+
+
+def is_dear_function(op: Elemwise) -> bool:
+    """Whether an entry costs more than writing and reading it: an exponential, a special function."""
+    scalar: Any = op.scalar_op
+    inner = getattr(scalar, "fgraph", None)
+    scalar_ops = [scalar] if inner is None else [a.op for a in inner.apply_nodes]
+    return any(
+        isinstance(s, _DEAR) or type(s).__module__ == "pytensor.scalar.math" for s in scalar_ops
+    )

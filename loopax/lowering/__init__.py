@@ -2,6 +2,7 @@
 
 from loopax.lowering.in_pytensor import register_with_pytensor
 from loopax.lowering.order import (
+    CANONICAL_PASSES,
     NATIVE_PASSES,
     OPTIMIZERS,
     PASSES,
@@ -12,6 +13,7 @@ from loopax.lowering.order import (
 )
 
 __all__ = [
+    "CANONICAL_PASSES",
     "NATIVE_PASSES",
     "OPTIMIZERS",
     "PASSES",

@@ -90,6 +90,9 @@ NATIVE_PASSES = (
     scan_to_loop,  # last: a buffer says less than a trace
 )
 
+# Those that look for a form of the whole, ``log(1 + exp(x))`` say. What divides a graph comes after them.
+CANONICAL_PASSES = NATIVE_PASSES[: NATIVE_PASSES.index(stabilize_for_loops) + 1]
+
 # What ``jaxify(..., optimize=)`` may be, the default first.
 OPTIMIZERS = "none", "egraph"
 

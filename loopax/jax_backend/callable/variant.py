@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -19,6 +19,7 @@ from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
+from loopax.lowering import PASSES, passes_with, run_passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +85,20 @@ class Variant:
             *self.as_read,
             self.program.name,
             self._in_jax,
+            self._transpiled,
             self.context.checks,
             self.static,
             self.loops,
             self.optimize,
         )
 
-    def _in_jax(self, args: Sequence[Any]) -> list[Any]:
-        """The outputs in JAX's operations."""
+    def _in_jax(self, args: Sequence[Any], graph: FunctionGraph | None = None) -> list[Any]:
+        """The outputs, of the program or of another ``graph`` of its inputs, in JAX's operations."""
+        graph = graph or self.graph
         with TRACING:
-            outs = run(self.context, self.graph, args, range(len(args)))
-        return [release(x, v) for x, v in zip(outs, self.graph.outputs, strict=True)]
+            outs = run(self.context, graph, args, range(len(args)))
+        return [release(x, v) for x, v in zip(outs, graph.outputs, strict=True)]
+
+    def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:
+        run_passes(graph, passes_with(self.optimize, PASSES))
+        return partial(self._in_jax, graph=graph)

@@ -13,13 +13,14 @@ import jax
 import numpy as np
 from jax.sharding import AxisType
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Loop, Scan
 from loopax.ir.associative_scan import AssociativeScan
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.jax_backend.kernels.cost import Cost, cost_of
-from loopax.jax_backend.kernels.kernel import Kernel, Policy, Shape, Shapes
+from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
 from loopax.jax_backend.kernels.primitive import bind
 
 _CHOICES = ("auto", "native", "xla")
@@ -39,10 +40,6 @@ _LEAST_SAVED = 5_000.0
 InJax = Callable[[Sequence[Any]], list[Any]]
 
 
-class _NotPlain(Exception):
-    """An output is no array: a trace as long as its loop has taken steps, say."""
-
-
 @dataclass(eq=False)
 class Candidate:
     """A program that may run as a kernel.
@@ -55,6 +52,8 @@ class Candidate:
         That of the program.
     in_jax
         The program in JAX's operations, of a value for each input.
+    transpiled
+        Makes of another graph of the same inputs, from before the passes, what ``in_jax`` is.
     checks
         One of `CHECKS`.
     static
@@ -69,6 +68,7 @@ class Candidate:
     outputs: Sequence[Variable]
     name: str
     in_jax: InJax
+    transpiled: Callable[[FunctionGraph], InJax]
     checks: str
     static: Mapping[int, Any]
     loops: str
@@ -109,7 +109,7 @@ class Candidate:
         shapes = _shapes(arrays)
         try:
             worth = self._worth(shapes, 1)
-        except _NotPlain:
+        except NotPlain:
             return "an output is no plain array"
         return self._kernel.no_code if worth else self._cost_said(shapes)
 
@@ -131,10 +131,15 @@ class Candidate:
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
                 optimize=self.optimize,
             ),
+            transpiled=lambda graph: self._at_static(self.transpiled(graph)),
         )
 
-    def _in_jax(self, *args: Any) -> list[Any]:
-        return self.in_jax([self.static.get(k, x) for k, x in enumerate(args)])
+    @cached_property
+    def _in_jax(self) -> Callable[..., list[Any]]:
+        return self._at_static(self.in_jax)
+
+    def _at_static(self, in_jax: InJax) -> Callable[..., list[Any]]:
+        return lambda *args: in_jax([self.static.get(k, x) for k, x in enumerate(args)])
 
     def _worth(self, shapes: Shapes, rows: int) -> bool:
         """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
@@ -158,7 +163,7 @@ class Candidate:
             ]
             jaxpr, outs = jax.make_jaxpr(self._in_jax, return_shape=True)(*args)
             if not all(isinstance(x, jax.ShapeDtypeStruct) for x in outs):
-                raise _NotPlain
+                raise NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
         return self._traced[shapes]
 

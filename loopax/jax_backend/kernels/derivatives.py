@@ -9,6 +9,9 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.derivatives.inner_gradients import is_null, pull_back, push_forward, zeros_for
 from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
+from loopax.jax_backend.kernels.partition import Partition, partition
+from loopax.lowering import CANONICAL_PASSES, run_passes
+from loopax.lowering.redundancy.merge_equal import merge_equal
 
 Variables = Sequence[Any]
 
@@ -58,6 +61,25 @@ def pulled_back(
     every = [cotangents.get(k) for k in range(len(outputs))]
     arrived = _pulled_back(graph, every, wrt)
     return with_own_kinks([*graph.inputs, *cotangents.values()], arrived)
+
+
+def pulled_back_in_two(
+    inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
+) -> Partition | None:
+    """The outputs, and `pulled_back`, which gets what the first graph keeps for it; see `partition`.
+
+    Raises as `with_gradient` does.
+    """
+    graph = with_jax_kinks(inputs, outputs)
+    cotangents = {k: graph.outputs[k].type() for k in moving}
+    every = [cotangents.get(k) for k in range(len(outputs))]
+    arrived = _pulled_back(graph, every, wrt)
+    moved = list(cotangents.values())
+    both = with_own_kinks([*graph.inputs, *moved], [*graph.outputs, *arrived])
+    run_passes(both, CANONICAL_PASSES)
+    merge_equal(both)  # what is there twice would be kept twice
+    n, m = len(graph.inputs), len(graph.outputs)
+    return partition(both.inputs[:n], both.outputs[:m], both.inputs[n:], both.outputs[m:])
 
 
 def _pulled_back(graph: FunctionGraph, cotangents: Variables, wrt: Sequence[int]) -> list[Any]:

@@ -10,21 +10,32 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
-from loopax.jax_backend.kernels.derivatives import pulled_back, pushed_forward, with_gradient
+from loopax.jax_backend.kernels.derivatives import (
+    pulled_back,
+    pushed_forward,
+    with_gradient,
+)
 from loopax.jax_backend.staging.frame import CHECKS
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
+InJax = Callable[..., list[Any]]
+T = TypeVar("T")
+
+
+class NotPlain(Exception):
+    """An output is no array: a trace as long as its loop has taken steps, say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,18 +79,22 @@ class Kernel:
         How many of the inputs, the last ones, the outputs are linear in.
     transpose
         The transpose in these inputs: a kernel of the others and of a cotangent for each output.
+    transpiled
+        Makes of another graph of the same inputs what ``in_jax`` is. Without it nothing is kept for a
+        pullback: a derivative's own would seldom be asked for.
     """
 
     def __init__(
         self,
         inputs: Sequence[Variable],
         outputs: Sequence[Variable],
-        in_jax: Callable[..., list[Any]],
+        in_jax: InJax,
         shapes: Callable[[Shapes], Sequence[Shape]],
         name: str,
         policy: Policy,
         linear: int = 0,
         transpose: Callable[[], Kernel] | None = None,
+        transpiled: Callable[[FunctionGraph], InJax] | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -88,8 +103,9 @@ class Kernel:
         self.policy = policy
         self.linear = linear
         self.transpose = transpose
+        self.transpiled = transpiled
         self._shapes = shapes
-        self._derivatives: dict[tuple[str, tuple[int, ...]], Kernel] = {}
+        self._derivatives: dict[tuple[str, tuple[int, ...]], Any] = {}
 
     def __repr__(self) -> str:
         return self.name
@@ -149,19 +165,26 @@ class Kernel:
 
     def with_gradient(self, wrt: tuple[int, ...]) -> Kernel:
         """The outputs, and behind them the gradient of the scalar one with respect to ``wrt``."""
-        return self._derivative("gradient", wrt, self._with_gradient)
+        return self.derivative("gradient", wrt, self._with_gradient)
 
     def pushforward(self, wrt: tuple[int, ...]) -> Kernel:
         """Of the inputs and tangents of those at ``wrt``: the tangents of the outputs that have some."""
-        return self._derivative("pushforward", wrt, self._pushforward)
+        return self.derivative("pushforward", wrt, self._pushforward)
 
     def pullback(self, wrt: tuple[int, ...]) -> Kernel:
         """Of the inputs and cotangents of the outputs that have some: those of the inputs at ``wrt``."""
-        return self._derivative("pullback", wrt, self._pullback)
+        return self.derivative("pullback", wrt, self._pullback)
 
-    def _derivative(
-        self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], Kernel]
-    ) -> Kernel:
+    def derivative(
+        self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], T]
+    ) -> T:
+        """What ``make`` makes of the positions ``wrt``: made once.
+
+        Raises
+        ------
+        NotImplementedError
+            It fails.
+        """
         with TRACING:
             if (kind, wrt) not in self._derivatives:
                 try:
@@ -224,22 +247,22 @@ class Kernel:
 
     def _pullback(self, wrt: tuple[int, ...]) -> Kernel:
         graph = pulled_back(self.inputs, self.outputs, self.floats, wrt)
-        n = len(self.inputs)
-
-        def in_jax(*args: Any) -> list[Any]:
-            floats = function_at(self._floats_in_jax, args[:n], wrt)
-            return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
-
         return Kernel(
             graph.inputs,
             graph.outputs,
-            in_jax,
+            lambda *args: self.pulled_back_in_jax(wrt, args),
             lambda inputs: [inputs[k] for k in wrt],
             f"{self.name}_pullback",
             self.policy,
             linear=len(self.floats),
             transpose=lambda: self.pushforward(wrt),
         )
+
+    def pulled_back_in_jax(self, wrt: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
+        """What the `pullback` gives, in JAX's operations."""
+        n = len(self.inputs)
+        floats = function_at(self._floats_in_jax, args[:n], wrt)
+        return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
 
     def _floats_in_jax(self, *args: Any) -> list[Any]:
         outs = self.in_jax(*args)

@@ -17,10 +17,12 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
-from loopax.ir.errors import UnsupportedOpError
+from loopax.ir.errors import DynamicShapeError, UnsupportedOpError
 from loopax.ir.lock import TRACING
-from loopax.jax_backend.kernels.kernel import Kernel, function_at
+from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Shapes, function_at
+from loopax.jax_backend.kernels.linearization import Linearization, linearization
 from loopax.jax_backend.staging.checked import Checkable
+from loopax.jax_backend.staging.frame import NeedsStatic
 from loopax.jax_backend.values import in_mesh
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
@@ -74,7 +76,7 @@ def _check_special(kernel: Kernel, outs: Sequence[Any]) -> None:
 
 @kernel_p.def_abstract_eval
 def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:
-    rows = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(args))
+    rows = _row_shapes(args, batch)
     lengths = _batch_shape(args, batch)
     shapes = kernel.shapes(rows)
     results = [
@@ -86,6 +88,11 @@ def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[A
 def _axes(batch: Batch, k: int, level: int | None = None) -> int:
     """How many axes of the batch (before ``level``) input ``k`` has."""
     return sum(has_axis[k] for has_axis in batch[:level])
+
+
+def _row_shapes(args: Sequence[Any], batch: Batch) -> Shapes:
+    """Those of one element of the batch."""
+    return tuple(jnp.shape(x)[_axes(batch, k) :] for k, x in enumerate(args))
 
 
 def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
@@ -136,11 +143,27 @@ def _spread(t: Any, has_axis: Sequence[bool]) -> Any:
 def _jvp_of_arrays(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
-    push = kernel.pushforward(wrt)
-    outs = bind(kernel, primals, batch)
-    of_both = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
-    moved = bind(push, [*primals, *tangents], of_both)
+    shared = _shared(kernel, batch, primals, wrt)
+    forward, push = shared or (kernel, kernel.pushforward(wrt))
+    found = bind(forward, primals, batch)
+    outs, residuals = found[: len(kernel.outputs)], found[len(kernel.outputs) :]
+    full = (True,) * len(residuals)  # what comes out has all axes of the batch
+    of_all = tuple((*has_axis, *full, *(has_axis[k] for k in wrt)) for has_axis in batch)
+    moved = bind(push, [*primals, *residuals, *tangents], of_all)
     return outs, _with_zeros(outs, dict(zip(kernel.floats, moved, strict=True)))
+
+
+def _shared(
+    kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...]
+) -> Linearization | None:
+    """The `linearization`; None too where the residuals have shapes that JAX cannot know."""
+    shared = linearization(kernel, wrt)
+    try:
+        if shared is not None:
+            shared.forward.shapes(_row_shapes(primals, batch))
+    except (NotPlain, DynamicShapeError, NeedsStatic, UnsupportedOpError):
+        return None
+    return shared
 
 
 def _jvp_in_jax(
@@ -205,7 +228,7 @@ def _lowered_to_jax(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params
 
 
 def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
-    shapes = tuple(x.shape[_axes(batch, k) :] for k, x in enumerate(ctx.avals_in))
+    shapes = _row_shapes(ctx.avals_in, batch)
     rows = math.prod(_batch_shape(ctx.avals_in, batch))
     exported = ctx.module_context.lowering_parameters.for_export
     if exported or not kernel.policy.worth(shapes, rows) or kernel.no_code:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
-import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.blockwise import Blockwise
@@ -14,6 +13,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.effects import is_dear_function
 from loopax.lowering.fission import row_wise_rules  # noqa: F401  (they register themselves)
 from loopax.lowering.fission.row_wise import RowWise, row_wise
 
@@ -98,23 +98,12 @@ class RowWiseBody:
         return [found.get(v, v) for v in wanted]
 
 
-_DEAR = (
-    *(ps.Pow, ps.Exp, ps.Exp2, ps.Expm1, ps.Log, ps.Log2, ps.Log10, ps.Log1p, ps.ArcTan2),
-    *(ps.Sin, ps.Cos, ps.Tan, ps.ArcSin, ps.ArcCos, ps.ArcTan),
-    *(ps.Sinh, ps.Cosh, ps.Tanh, ps.ArcSinh, ps.ArcCosh, ps.ArcTanh),
-)
-
-
 def _is_dear(node: Apply) -> bool:
     """Whether ``node`` costs more than the reading of a row."""
     op: Any = node.op
     if not isinstance(op, Elemwise):
         return (isinstance(op, CAReduce) or _is_product(op)) and not _is_small(node)
-    inner = getattr(op.scalar_op, "fgraph", None)
-    scalar_ops = [op.scalar_op] if inner is None else [a.op for a in inner.apply_nodes]
-    return any(
-        isinstance(s, _DEAR) or type(s).__module__ == "pytensor.scalar.math" for s in scalar_ops
-    )
+    return is_dear_function(op)
 
 
 # Numbers in a matrix: a product of smaller ones is a few operations in a step, and outside a call for all

@@ -1,0 +1,154 @@
+"""A function and its pullback as two graphs: the first keeps for the second what is dear to compute again.
+
+    before   x -> y                           before   x, dy -> dx   (runs the loop of y once more)
+    after    x -> y, states                   after    x, states, dy -> dx
+
+What is kept is a minimum cut of the pullback's graph between what must not run twice (loops, linear
+algebra, functions such as exp, draws) and what needs the cotangents: the fewest bytes, where what lies
+behind the cut is cheap to compute again. So a loop keeps its states, and the inside of a step is computed
+again. PyTorch's ahead-of-time autograd partitions its joint graphs so (functorch,
+``min_cut_rematerialization_partition``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import toposort
+from pytensor.scalar.basic import Pow, Second
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.exceptions import NotScalarConstantError
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.type import DenseTensorType
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+from loopax.ir.effects import Speculation, is_dear_function, speculation
+from loopax.ir.replace import replaced
+
+Variables = Sequence[Any]
+
+# Entries along an axis of unknown length. Loops take many steps, and what has no such axis is kept first.
+_USUAL_LENGTH = 128
+_UNCUT = 2**30  # more than all that there is to keep
+_MOST_BYTES = 2**20
+
+
+class Partition(NamedTuple):
+    """``inputs -> [*outputs, *residuals]``, and ``[*inputs, *residuals, *cotangents] -> pullback``."""
+
+    forward: FunctionGraph
+    backward: FunctionGraph
+
+
+def partition(
+    inputs: Variables, outputs: Variables, cotangents: Variables, arrived: Variables
+) -> Partition | None:
+    """``inputs -> outputs`` and its pullback, ``[*inputs, *cotangents] -> arrived``, as two graphs.
+
+    None where there is nothing worth keeping, or it is no array.
+    """
+    residuals = residuals_of(inputs, cotangents, arrived)
+    if not residuals or not all(isinstance(v.type, DenseTensorType) for v in residuals):
+        return None
+    kept = [v.type() for v in residuals]
+    pullback = replaced(arrived, dict(zip(residuals, kept, strict=True)))
+    return Partition(
+        FunctionGraph(list(inputs), [*outputs, *residuals], clone=True),
+        FunctionGraph([*inputs, *kept, *cotangents], pullback, clone=True),
+    )
+
+
+def residuals_of(inputs: Variables, cotangents: Variables, arrived: Variables) -> list[Any]:
+    """What a pullback is to get from the forward run besides the ``inputs``: a minimum cut."""
+    before, wanted = _before_the_cotangents(inputs, cotangents, arrived)
+    values = [v for node in before for v in node.outputs]
+    place = {v: k for k, v in enumerate(values)}
+    # Each value has an edge from its entry to its exit, which cutting means keeping it.
+    source, sink = 2 * len(values), 2 * len(values) + 1
+    edges = {(2 * k, 2 * k + 1): _bytes(v) for k, v in enumerate(values)}
+    for node in before:
+        for out in node.outputs:
+            if _must_run_once(node):
+                edges[source, 2 * place[out]] = _UNCUT
+            for v in _read(node):
+                if v in place:
+                    edges[2 * place[v] + 1, 2 * place[out]] = _UNCUT
+    edges |= {(2 * place[v] + 1, sink): _UNCUT for v in wanted if v in place}
+    return [values[k] for k in _cut(edges, source, sink)]
+
+
+def _before_the_cotangents(
+    inputs: Variables, cotangents: Variables, arrived: Variables
+) -> tuple[list[Apply], set[Any]]:
+    """The nodes of a pullback that need no cotangent, and those of their values that the others read."""
+    moving, known, before = set(cotangents), set(inputs), []
+    wanted = {v for v in arrived if v not in moving}
+    for node in toposort(arrived, blockers=[*inputs]):
+        if any(v in moving for v in node.inputs):
+            moving.update(node.outputs)
+            wanted.update(v for v in _read(node) if v not in moving)
+        elif any(v in known for v in node.inputs):  # else it is a constant, folded by a pass
+            known.update(node.outputs)
+            before.append(node)
+    return before, (wanted - moving) & known
+
+
+def _cut(edges: dict[tuple[int, int], int], source: int, sink: int) -> list[int]:
+    """The places of the values whose edges are a minimum cut between ``source`` and ``sink``."""
+    n = sink + 1
+    rows, columns = np.array([*edges], dtype=np.int32).reshape(-1, 2).T
+    capacity = csr_matrix((np.fromiter(edges.values(), np.int32), (rows, columns)), shape=(n, n))
+    left = capacity - maximum_flow(capacity, source, sink).flow
+    left.eliminate_zeros()
+    reached = set(breadth_first_order(left, source, return_predecessors=False).tolist())
+    return [k for k in range(source // 2) if 2 * k in reached and 2 * k + 1 not in reached]
+
+
+def _read(node: Apply) -> list[Any]:
+    """The inputs of which ``node`` reads more than the shape, which a pass finds without them."""
+    op: Any = node.op
+    if isinstance(op, Shape | Shape_i):
+        return []
+    is_fill = isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
+    return node.inputs[1:] if is_fill else node.inputs
+
+
+def _must_run_once(node: Apply) -> bool:
+    """Whether ``node`` is not to run again: it is dear, or need not give the same again."""
+    op: Any = node.op
+    if isinstance(op, Elemwise):
+        return is_dear_function(op) and not _is_small_power(node)
+    if isinstance(op, Blockwise) or speculation(node) is Speculation.FIXED:
+        return True
+    return not (isinstance(op, CAReduce | DimShuffle) or _moves_entries(op))
+
+
+def _is_small_power(node: Apply) -> bool:
+    """Whether it is a product of a few factors, which a pass makes of it."""
+    op: Any = node.op
+    try:
+        exponent = get_underlying_scalar_constant_value(node.inputs[-1])
+    except NotScalarConstantError:
+        return False
+    return isinstance(op.scalar_op, Pow) and exponent in (-2, -1, 0, 1, 2, 3)
+
+
+def _moves_entries(op: Any) -> bool:
+    """Whether ``op`` puts entries elsewhere, or says where they are."""
+    module = type(op).__module__
+    return module in ("pytensor.tensor.basic", "pytensor.tensor.shape", "pytensor.tensor.subtensor")
+
+
+def _bytes(v: Any) -> int:
+    if not isinstance(v.type, DenseTensorType):
+        return _UNCUT
+    lengths = [_USUAL_LENGTH if n is None else n for n in v.type.shape]
+    return min(_MOST_BYTES, 1 + math.prod(lengths) * np.dtype(v.type.dtype).itemsize)

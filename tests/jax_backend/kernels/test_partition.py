@@ -1,0 +1,175 @@
+"""A pullback gets from the forward run what is dear, and as little as will do."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.graph.fg import FunctionGraph
+from pytensor.scan import until
+
+import loopax
+from loopax import jaxify
+from loopax.ir import evaluate
+from loopax.ir.derivatives.inner_gradients import is_float, pull_back
+from loopax.jax_backend.kernels import linearization as module
+from loopax.jax_backend.kernels.derivatives import pulled_back_in_two
+from loopax.jax_backend.kernels.partition import partition
+from loopax.lowering import lower_to_loops
+from tests.compare import loops
+from tests.kept import assert_same
+from tests.random_programs import in_ir
+
+S, P, X = pt.dscalar("s"), pt.dvector("p"), pt.dvector("x")
+A, R = np.array([0.3, 0.2, 0.5]), np.random.default_rng(1).normal(size=6)
+
+
+def in_two(inputs, outputs):
+    """The partition of a function and its pullback, and the pullback whole."""
+    cotangents = [v.type() for v in outputs]
+    arrived = pull_back(inputs, outputs, cotangents)
+    kept = [g for v, g in zip(inputs, arrived, strict=True) if g is not None]
+    return partition(inputs, outputs, cotangents, kept), cotangents, kept
+
+
+def residuals(inputs, outputs):
+    parts = pulled_back_in_two(inputs, outputs, range(len(outputs)), range(len(inputs)))
+    return [] if parts is None else parts.forward.outputs[len(outputs) :]
+
+
+# -- what is kept ------------------------------------------------------------------------------------
+
+
+def test_the_states_of_a_loop_are_kept_and_the_inside_of_a_step_is_not():
+    step = lambda a, b, r: (pt.tanh(a + b * r), pt.exp(-b) + a)  # noqa: E731
+    _, (rows, _) = loopax.scan(lambda c, r: (step(*c, r),) * 2, (S, S), X)
+    parts, _, _ = in_two([S, X], [rows])
+    kept = parts.forward.outputs[1:]
+    assert len(kept) == 2 and all(v.type.ndim == 1 for v in kept)
+    for graph in parts:
+        lower_to_loops(graph)
+        assert len(loops(graph)) == 1
+
+
+def test_a_factorisation_is_kept():
+    m = pt.dmatrix("m")
+    spread = m @ m.T + pt.eye(3)
+    (kept,) = residuals([m, X], [pt.linalg.solve_triangular(pt.linalg.cholesky(spread), X)])[:1]
+    assert kept.type.ndim == 2
+
+
+@pytest.mark.parametrize(
+    ("outputs", "names"),
+    [
+        ([S * X + X**2], []),  # cheap
+        ([X.sum() * X], []),
+        ([pt.exp(X)], ["Exp"]),
+        ([pt.exp(X + X * X) * 2.0], ["Exp"]),  # its argument is not read
+        ([pt.log(X)], []),  # of 1 / x
+        ([pt.exp(X.sum()) * X], ["Exp"]),  # the number, not the array
+        ([pt.sin(X)], ["Cos"]),  # which only the pullback has
+    ],
+)
+def test_what_is_kept_of_elementwise_functions(outputs, names):
+    found = residuals([S, X], outputs)
+    assert [type(v.owner.op.scalar_op).__name__ for v in found] == names
+
+
+def test_of_what_follows_from_a_dear_value_the_least():
+    """The pullback of the product reads the matrix, and what is left of it is a number."""
+    m = pt.dmatrix("m")
+    (kept,) = residuals([m, X], [(m @ m).sum() * X])
+    assert kept.type.ndim == 0 or kept.type.shape == (1,)
+
+
+# -- the same values ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [0, 20, 40])
+def test_random_programs(first):
+    """The two graphs, one after the other, are the function and its pullback."""
+    ran = 0
+    for seed in range(first, first + 20):
+        program = in_ir.program(9000 + seed)
+        outputs = [v for v in program.outputs if is_float(v)][:3]
+        try:
+            parts, cotangents, arrived = in_two(program.inputs, outputs)
+            if parts is None:
+                continue
+            whole = FunctionGraph([*program.inputs, *cotangents], [*outputs, *arrived], clone=True)
+            values = evaluate(FunctionGraph(program.inputs, outputs, clone=True), *program.values)
+            moved = [np.cos(np.asarray(v) + 1.0).astype(v.dtype) for v in values]
+            wanted = evaluate(whole, *program.values, *moved)
+        except Exception:  # it raises, or PyTensor has no derivative: `whole` is not ours
+            continue
+        found = evaluate(parts.forward, *program.values)
+        n = len(outputs)
+        pulled = evaluate(parts.backward, *program.values, *found[n:], *moved)
+        assert_same([*found[:n], *pulled], wanted, 1e-12, 1e-12)
+        ran += 1
+    assert ran > 5
+
+
+# -- in JAX ------------------------------------------------------------------------------------------
+
+
+def filtered(p, x):
+    _, rows = loopax.scan(lambda s, r: (pt.tanh(p * s + r),) * 2, pt.ones(3), x)
+    return rows
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """The linearizations that were made."""
+    made = []
+    make = module.pulled_back_in_two
+
+    def spied(*args):
+        made.append(make(*args))
+        return made[-1]
+
+    monkeypatch.setattr(module, "pulled_back_in_two", spied)
+    return made
+
+
+def both(program):
+    return [jaxify([P, X], program(P, X), loops=loops) for loops in ("native", "xla")]
+
+
+def assert_equal(transform, program, *args):
+    native, xla = (jax.jit(transform(f))(*args) for f in both(program))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-11), native, xla)
+
+
+def test_a_gradient_through_arrays_takes_two_kernels(found):
+    f, _ = both(filtered)
+    text = str(jax.make_jaxpr(jax.value_and_grad(lambda p: (f(p, R) ** 2).sum()))(A))
+    assert text.count("loopax_kernel[") == 2 and "_with_residuals" in text
+    assert found[0] is not None and len(found) == 1
+
+
+@pytest.mark.parametrize("transform", [jax.jacrev, jax.jacfwd])
+def test_rows_of_a_batch_read_the_residuals_of_one_run(transform, found):
+    assert_equal(lambda f: transform(f, argnums=(0, 1)), filtered, A, R)
+    assert found[0] is not None
+
+
+def test_the_form_in_jax_gives_the_same_residuals():
+    """Where one of the two is native code and the other is not, they meet in them."""
+    f, xla = both(filtered)
+    cost = lambda f: lambda p: (f(p, jnp.asarray(R)) ** 2).sum()  # noqa: E731
+    exported = jax.export.export(jax.jit(jax.grad(cost(f))))(A)
+    np.testing.assert_allclose(exported.call(A), jax.grad(cost(xla))(A), rtol=1e-10)
+
+
+def test_steps_until_a_value_is_met():
+    """A trace is as long as the loop has taken steps, and JAX knows the bound."""
+
+    def program(p, x):
+        step = lambda r, s: (s * p[0] + r * p[1], until(s > 100.0))  # noqa: E731
+        rows = pytensor.scan(step, sequences=[x], outputs_info=[p[2]], return_updates=False)
+        return pt.stack([(rows**2).sum(), rows[-1]])
+
+    assert_equal(lambda f: jax.jacrev(f, argnums=(0, 1)), program, A, R)
