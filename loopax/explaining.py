@@ -14,6 +14,7 @@ from loopax.builders import Builder
 from loopax.calling import (
     DEFAULT,
     BackendFunction,
+    ProgramFunction,
     StatefulFunction,
     TracedFunction,
     backend_named,
@@ -77,7 +78,7 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
         explanation = Explanation.of(graph, name, passes)
         if isinstance(fn, BackendFunction):
             explanation = replace(explanation, remarks=tuple(fn.remarks))
-        return explanation if program is None else _in_parts(explanation, program)
+        return explanation if program is None else _in_parts(explanation, program, fn)
 
 
 def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -106,13 +107,22 @@ def _passes(fn: Any) -> Any:
     return Builder(fn.backend, options).passes
 
 
-def _in_parts(explanation: Explanation, program: Program) -> Explanation:
+def _in_parts(explanation: Explanation, program: Program, fn: Any) -> Explanation:
     """With what is computed once for each value of the shared variables."""
-    lowered = explanation.lowered.clone()
-    names = [*(i.name for i in program.inputs), *program.shared_names]
-    for v, name in zip(lowered.inputs, names, strict=True):
+    if isinstance(fn, ProgramFunction):
+        part = fn.early_part
+    else:
+        part = early_part(replace(program, graph=explanation.lowered))
+    if part is None:
+        return explanation
+    shared = program.shared_names
+    part = replace(part, early=part.early.clone(), rest=part.rest.clone())
+    names = [*(i.name for i in program.inputs), *(shared[k] for k in part.left)]
+    for v, name in zip(part.early.inputs, [shared[k] for k in part.reads], strict=True):
         v.name = name
-    return replace(explanation, part=early_part(replace(program, graph=lowered)))
+    for v, name in zip(part.rest.inputs, names, strict=False):  # the kept values come after
+        v.name = name
+    return replace(explanation, part=part)
 
 
 def _program(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Program:

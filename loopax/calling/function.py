@@ -13,7 +13,7 @@ from loopax.calling.context import SharedContext
 from loopax.calling.stateful import StatefulFunction, started
 from loopax.calling.typed import type_in_words, typed
 from loopax.ir.errors import StatefulFunctionError
-from loopax.ir.program import Program
+from loopax.ir.program import EarlyPart, Program
 
 
 class ProgramFunction(BackendFunction):
@@ -26,6 +26,11 @@ class ProgramFunction(BackendFunction):
     @abstractmethod
     def options(self) -> dict[str, Any]:
         """The options of `loopax.jaxify` that it was made with."""
+
+    @property
+    def early_part(self) -> EarlyPart | None:
+        """What is computed once for each value of the shared variables, and what at each call."""
+        return None
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
         refuse_arguments(self, args, kwargs)

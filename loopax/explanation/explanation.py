@@ -13,7 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.explanation import page
 from loopax.ir.compat import thaw
 from loopax.ir.pformat import pformat
-from loopax.lowering.early_part import EarlyPart
+from loopax.ir.program import EarlyPart
 from loopax.lowering.notes import collected
 from loopax.lowering.record import Counts, Stage, counts, stages
 

@@ -98,3 +98,17 @@ def unique_names(shared: Sequence[Shared]) -> tuple[str, ...]:
             k, new = k + 1, f"{name}_{k + 1}"
         found.append(new)
     return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class EarlyPart:
+    """A program in two parts.
+
+    ``early`` computes, of the shared variables at ``reads``, values that are the last inputs of ``rest``.
+    Before these ``rest`` has the program's inputs, and the shared variables at ``left``.
+    """
+
+    early: FunctionGraph
+    reads: tuple[int, ...]
+    rest: FunctionGraph
+    left: tuple[int, ...]

@@ -13,7 +13,6 @@ a basis of 2000 x 200 take 3.4 times as long in JAX.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,8 +26,9 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.program import Program
+from loopax.ir.program import EarlyPart, Program
 from loopax.ir.replace import replaced
+from loopax.lowering.order import CANONICAL_PASSES, run_passes
 from loopax.lowering.redundancy.fold_constants import kept_values, known_values
 
 # What is computed and what is compared, in numbers of an array that a simple operation goes over.
@@ -37,31 +37,9 @@ _LOOK = 2000  # to look at an array at all
 _WORTH = 4
 
 
-@dataclass(frozen=True, eq=False)
-class EarlyPart:
-    """A program in two parts.
-
-    ``early`` computes, of the shared variables at ``reads``, values that are the last inputs of ``rest``.
-    Before these ``rest`` has the program's inputs, and the shared variables at ``left``.
-    """
-
-    early: FunctionGraph
-    reads: tuple[int, ...]
-    rest: FunctionGraph
-    left: tuple[int, ...]
-
-
 def early_part(program: Program) -> EarlyPart | None:
     """The two parts of a lowered program, or None where it is better left whole. It stays as it is."""
-    n = len(program.inputs)
-    shared = program.graph.inputs[n:]
-    now = {
-        v: s.value
-        for k, (v, s) in enumerate(zip(shared, program.shared, strict=True))
-        if k not in program.updates
-        and isinstance(v.type, DenseTensorType)
-        and isinstance(s.value, np.ndarray)
-    }
+    now = _arrays(program)
     if not now:
         return None
     values = known_values(program.graph, now)
@@ -76,6 +54,30 @@ def early_part(program: Program) -> EarlyPart | None:
     if not read or work < _WORTH * sum(now[v].size + _LOOK for v in read):
         return None
     return _parts(program, kept, read)
+
+
+def early_part_as_read(program: Program) -> EarlyPart | None:
+    """The two parts of a program from before its passes: ``rest`` has derivatives, and is to be lowered.
+
+    What only the passes take out of a loop is not in ``early``.
+    """
+    if not _arrays(program):
+        return None
+    read = program.before_passes()
+    run_passes(read.graph, CANONICAL_PASSES)  # what is stable as a whole may not be in parts
+    return early_part(read)
+
+
+def _arrays(program: Program) -> dict[Variable, np.ndarray]:
+    """The shared variables that may be told from what they were, with their values."""
+    shared = zip(program.graph.inputs[len(program.inputs) :], program.shared, strict=True)
+    return {
+        v: s.value
+        for k, (v, s) in enumerate(shared)
+        if k not in program.updates
+        and isinstance(v.type, DenseTensorType)
+        and isinstance(s.value, np.ndarray)
+    }
 
 
 def _parts(program: Program, kept: list[Variable], read: list[Variable]) -> EarlyPart:

@@ -7,6 +7,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.mode import Mode
 from pytensor.raise_op import Assert
 
 import loopax
@@ -228,3 +229,30 @@ def test_a_value_that_does_not_fit_is_refused_at_every_call():
     for _ in range(2):
         with pytest.raises(LoopTypeError, match="shared variable 'w'"):
             f(XS)
+
+
+def filtered(w):
+    """Loss of a filter, a loop, over the rows of what follows from the data alone."""
+    rows = pt.exp(pt.sin(w))
+    states = pytensor.scan(
+        lambda r, s, x: s * 0.5 + (r * x).sum(),
+        sequences=[rows],
+        outputs_info=[pt.zeros((), dtype="float64")],
+        non_sequences=[X],
+        return_updates=False,
+    )
+    # PyTensor's rewrites make this stable, if they see all of it.
+    return (states**2).sum() + pt.log(pt.sigmoid(-1000 * (w + 3.0))).sum() * X.sum()
+
+
+def test_native_code_of_what_is_left():
+    w = data()
+    f, by_xla = (jaxify([X], filtered(w), loops=loops) for loops in ("auto", "xla"))
+    slope = pytensor.function([X], pytensor.grad(filtered(w), X), mode=Mode("py", "fast_run"))
+    for shift in (0.0, 1.0):
+        w.set_value(w.get_value() + shift)
+        np.testing.assert_allclose(f(XS), by_xla(XS), rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(jax.grad(f))(XS), slope(XS), rtol=1e-10)
+    assert any(line.startswith("native code for shapes") for line in f.remarks), f.remarks
+    said = str(loopax.explain(f))
+    assert "once for each value of w" in said and "exp(" in said.partition("once for each")[2]

@@ -14,7 +14,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import Kept, KeptValues
-from loopax.ir.program import Program
+from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import JaxArguments
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.stages import Stages
@@ -27,8 +27,8 @@ from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import accept, current
-from loopax.lowering import OPTIMIZERS
-from loopax.lowering.early_part import early_part
+from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
+from loopax.lowering.early_part import early_part, early_part_as_read
 
 
 class JaxFunction(Stages, ProgramFunction):
@@ -120,7 +120,8 @@ class JaxFunction(Stages, ProgramFunction):
     @property
     def remarks(self) -> list[str]:
         """What it ran as in the calls so far, and why, where there was a choice."""
-        return [*self._whole.remarks, *self._contexts[0].remarks]
+        forms = [self._whole] if self._rest is None else [self._whole, self._rest]
+        return [*(line for form in forms for line in form.remarks), *self._contexts[0].remarks]
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
@@ -215,9 +216,14 @@ class JaxFunction(Stages, ProgramFunction):
         out, new = self._run(self._whole, (*given, *values), concrete)
         return context.written(self.program, new), out
 
+    @property
+    def early_part(self) -> EarlyPart | None:
+        divided = early_part_as_read if self._may_be_native else early_part
+        return divided(self.program)
+
     def _without_early_part(self) -> Variants | None:
         """The program but for the part that follows from shared variables alone, if it has one."""
-        part = early_part(self.program) if self._loops != "native" else None
+        part = self.early_part
         if part is None:
             return None
         names = self._arguments.names
@@ -228,7 +234,15 @@ class JaxFunction(Stages, ProgramFunction):
         self._left, self._reads = part.left, part.reads
         self._early = KeptValues(part.early, _on_device)
         names = [*names[:n], *left, *[early] * count]
-        return self._variants(part.rest, names)
+        if not self._may_be_native:
+            return self._variants(part.rest, names)
+        graph = part.rest.clone()
+        run_passes(graph, passes_with(self._optimize, PASSES))
+        return self._variants(graph, names, (part.rest.inputs, part.rest.outputs))
+
+    @property
+    def _may_be_native(self) -> bool:
+        return self._loops != "xla" and self.program.as_read is not None
 
     def _kept(self) -> Any:
         """The values that follow from the shared variables as they are, or None where there are none."""

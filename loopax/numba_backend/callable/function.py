@@ -12,7 +12,7 @@ from loopax.calling.backend import backend_named
 from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import KeptValues
 from loopax.ir.lock import TRACING
-from loopax.ir.program import Program
+from loopax.ir.program import EarlyPart, Program
 from loopax.lowering import OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
 from loopax.numba_backend.callable.crossing import TARGET
@@ -84,6 +84,10 @@ class NumbaFunction(ProgramFunction):
             self._rest = self._native.entry(self._whats())
         self.__call__ = self._refuse if self.program.updates else self._direct()
         self._describe(arguments)
+
+    @property
+    def early_part(self) -> EarlyPart | None:
+        return self._part
 
     @property
     def options(self) -> dict[str, Any]:
