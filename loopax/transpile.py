@@ -81,7 +81,8 @@ def jaxify(
         do its derivatives. ``"auto"``, the default: on an accelerator, where it is long and its states are
         few; on a CPU the steps are faster one by one, and nothing changes. ``True``: wherever a part of a
         loop is affine; nothing of the program is then native code. ``False``: never. `loopax.explain` says
-        which, after a call; with ``True`` a loop that cannot warns. In native code the steps are taken one by one, whatever is asked for.
+        which, after a call; with ``True`` a loop that cannot warns. In native code the steps are taken one
+        by one, whatever is asked for.
     optimize
         ``"none"``, the default, or ``"egraph"``: equations of algebra, indexing and linear algebra are
         used in all orders at once, and the cheapest of all equal programs is taken. Values may differ

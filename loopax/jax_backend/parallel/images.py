@@ -77,7 +77,7 @@ def images(jaxpr: Jaxpr, given: Sequence[Value]) -> list[Value]:
 
 
 def _said(name: str, given: list[Value], x: Value) -> Value:
-    """``x``, which the operation ``name`` makes of ``given``, with the operation that it is not affine by."""
+    """``x``, which operation ``name`` makes of ``given``, with the operation that it is not affine by."""
     if isinstance(x, Known) or x.affine or x.broken_by:
         return x
     before = [y.broken_by for y in given if isinstance(y, Image) and not y.affine]
