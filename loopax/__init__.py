@@ -9,8 +9,14 @@ from loopax import lowering, numba_backend, pytensor_modes
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
-from loopax.frontend.filters.hidden_markov import HmmForward, hmm_forward
+from loopax.frontend.filters.hidden_markov import (
+    HmmForward,
+    HmmSmoother,
+    hmm_forward,
+    hmm_smoother,
+)
 from loopax.frontend.filters.kalman import KalmanFilter, kalman_filter
+from loopax.frontend.filters.kalman_smoother import KalmanSmoother, kalman_smoother
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
@@ -64,8 +70,10 @@ __all__ = [
     "DynamicShapeError",
     "Explanation",
     "HmmForward",
+    "HmmSmoother",
     "JaxFunction",
     "KalmanFilter",
+    "KalmanSmoother",
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
@@ -86,11 +94,13 @@ __all__ = [
     "grad",
     "hessian",
     "hmm_forward",
+    "hmm_smoother",
     "hvp",
     "jacobian",
     "jaxify",
     "jvp",
     "kalman_filter",
+    "kalman_smoother",
     "lag",
     "lead",
     "map",

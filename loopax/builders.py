@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pytensor.graph.basic import clone
@@ -18,10 +18,14 @@ from loopax.lowering import passes_with, run_passes
 
 @dataclass(frozen=True)
 class Builder:
-    """A backend with its options of `jaxify`. Called with a `Program` it returns a callable."""
+    """A backend with its options of `jaxify`. Called with a `Program` it returns a callable.
+
+    ``donate`` are the arguments that a call of a Python function gives away, by number or name.
+    """
 
     backend: Backend
     options: Mapping[str, Any]
+    donate: frontend.Asked = ()
 
     def __post_init__(self) -> None:
         _ = self.passes  # where the optimizer's package is missing this is the place to say so
@@ -45,7 +49,11 @@ class Builder:
         return frontend.signature(args, kwargs)
 
     def traced(self, fn: Callable[..., Any], at: frontend.Signature) -> Program:
-        return frontend.trace(fn, at)
+        program = frontend.trace(fn, at)
+        if not self.donate:
+            return program
+        args, kwargs = at.tree.build(list(range(len(at.leaves))))
+        return frontend.donating_leaves(program, self.donate, fn, args, kwargs)
 
     def _import(self, program: Program) -> None:
         try:
@@ -59,16 +67,20 @@ class Builder:
 class PytreeBuilder(Builder):
     """What builds a program with inputs in pytrees: whatever the arguments are, it is the one declared."""
 
-    declared: frontend.PytreeInputs
+    declared: frontend.PytreeInputs = field(kw_only=True)
 
     @staticmethod
     def function(build: Builder, declared: frontend.PytreeInputs) -> Any:
         """What ``build`` makes of a program as it is declared."""
-        own = PytreeBuilder(build.backend, build.options, declared)
+        own = PytreeBuilder(build.backend, build.options, build.donate, declared=declared)
         return build.backend.traced(declared, own, declared.name)
 
     def signature(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
         return None, self.declared.leaves_of(args, kwargs)
 
     def traced(self, fn: Callable[..., Any], at: Any) -> Program:
-        return self.declared.program()
+        program = self.declared.program()
+        if not self.donate:
+            return program
+        args = self.declared.numbered()
+        return frontend.donating_leaves(program, self.donate, self.declared, args, {})

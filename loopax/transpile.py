@@ -32,6 +32,7 @@ def jaxify(
     loops: str | None = None,
     parallel: Any = "auto",
     optimize: str | None = None,
+    donate: Any = None,
     broadcasting: str = "strict",
     name: str | None = None,
     **unknown: Any,
@@ -80,11 +81,20 @@ def jaxify(
         do its derivatives. ``"auto"``, the default: on an accelerator, where it is long and its states are
         few; on a CPU the steps are faster one by one, and nothing changes. ``True``: wherever a part of a
         loop is affine; nothing of the program is then native code. ``False``: never. `loopax.explain` says
-        which, after a call. In native code the steps are taken one by one, whatever is asked for.
+        which, after a call; with ``True`` a loop that cannot warns. In native code the steps are taken one
+        by one, whatever is asked for.
     optimize
         ``"none"``, the default, or ``"egraph"``: equations of algebra, indexing and linear algebra are
         used in all orders at once, and the cheapest of all equal programs is taken. Values may differ
         in their last digits. It needs the package egglog: ``pip install 'loopax[egraph]'``.
+    donate
+        In JAX, the inputs that a direct call gives away, as ``donate_argnums`` of ``jax.jit`` does: their
+        memory may be used for results, and arrays of JAX whose memory is are deleted. One input or
+        several, each a variable, a name or a number; of an argument that is a pytree all leaves. Arguments
+        that are converted are not touched, nor are NumPy's. Under a transformation of yours, ``jax.grad``
+        and ``jax.vmap`` too, nothing is given away: what is, says the outermost ``jax.jit``,
+        ``jax.jit(f, donate_argnums=0)``, which is where to ask for the values of shared variables, too:
+        ``jax.jit(f.apply, donate_argnums=0)``.
     broadcasting
         Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
         PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
@@ -98,13 +108,14 @@ def jaxify(
     UnsupportedOpError
         The program has ops that the backend cannot run; all of them are listed.
     MissingInputError
-        The outputs need variables that are not inputs.
+        The outputs need variables that are not inputs, or ``donate`` has something that is no input.
     ImportError
         ``optimize="egraph"`` without egglog.
     TypeError
         ``fn`` is none of the above, or there is no such option.
     ValueError
-        An option has another value than those above.
+        An option has another value than those above, or ``donate`` is asked of a backend or with an option
+        that has nothing to give away.
 
     Examples
     --------
@@ -132,20 +143,24 @@ def jaxify(
     if fn is _NOTHING:
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
-        options = {"jit": jit, "on_missing": on_missing, **choices}
+        options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
         return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
+    donated = _donated(fn, donate, backend, jit)
     if _is_pymc_model(fn):
-        if not (outputs is updates is givens is name is None) or broadcasting != "strict":
+        others = outputs is updates is givens is name is None
+        if not others or broadcasting != "strict" or donated:
             raise TypeError(
                 "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
-                "givens, broadcasting or name. For other variables: jaxify(model.value_vars, outputs)."
+                "givens, donate, broadcasting or name. For other variables: "
+                "jaxify(model.value_vars, outputs)."
             )
         options = {"jit": jit, "on_missing": on_missing, **choices}
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
     chosen = backend_named(backend)
-    build = Builder(chosen, chosen.options(jit, on_missing, **choices))
+    build = Builder(chosen, chosen.options(jit, on_missing, **choices), donated)
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
+        frontend.arguments_of(fn, donated)  # raises
         return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have
     if broadcasting == "numpy":
         pytrees = not is_graph and frontend.has_pytrees(fn)
@@ -155,11 +170,14 @@ def jaxify(
                 "pytrees of inputs, updates and givens: a compiled function and a graph are rewritten for "
                 "the types that they have. Declare an axis with pt.specify_broadcastable(x, axis)."
             )
-        return chosen.traced(frontend.with_declared_lengths(fn, outputs, name), build, name)
+        declared_lengths = frontend.with_declared_lengths(fn, outputs, name)
+        frontend.arguments_of(declared_lengths, donated)
+        return chosen.traced(declared_lengths, build, name)
     if not is_graph and frontend.has_pytrees(fn):
         declared = frontend.PytreeInputs(fn, outputs, updates, givens, name)
+        frontend.arguments_of(declared, donated)
         return PytreeBuilder.function(build, declared)
-    return build(read(fn, outputs, updates, givens, name))
+    return build(frontend.donating(read(fn, outputs, updates, givens, name), donated))
 
 
 # What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
@@ -170,6 +188,8 @@ _IN_PLACE_OF = {
     "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
     "output": "it is called outputs: jaxify([x, y], outputs)",
     "model": "a PyMC model comes first, without a name: jaxify(model)",
+    "donate_argnums": "it is called donate: jaxify([x, y], z, donate=0)",
+    "donate_argnames": "it is called donate: jaxify([x, y], z, donate='x')",
     "static_argnums": "inputs whose values make a shape are found at the first call",
     "static_argnames": "inputs whose values make a shape are found at the first call",
     "on_unused_input": "an input that is not used is let through",
@@ -182,6 +202,24 @@ def _refuse(unknown: dict[str, Any]) -> None:
     for option in unknown:
         why = _IN_PLACE_OF.get(option, f"it has {', '.join(_OPTIONS)}")
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
+
+
+def _donated(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Asked:
+    """What ``donate`` asks for, by numbers and names, where there is something that can be given away."""
+    inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
+    asked = frontend.asked_to_donate(donate, inputs)
+    if asked and not backend_named(backend).donates:
+        raise ValueError(
+            f"donate={donate!r} goes with backend={DEFAULT!r}: with backend={backend!r} a call leaves its "
+            "arguments as they are, and their memory is free when the last array of yours that has it is "
+            "gone. Leave donate out."
+        )
+    if asked and not jit:
+        raise ValueError(
+            f"donate={donate!r} goes with jit=True: only a compiled program takes the memory of its "
+            "arguments. Under a jax.jit of yours: jax.jit(f, donate_argnums=...)."
+        )
+    return asked
 
 
 def _is_pymc_model(fn: Any) -> bool:

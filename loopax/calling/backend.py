@@ -85,6 +85,8 @@ class Backend:
         callables, and the options of the function of that name in `loopax`, to another; ``"jvp"``,
         ``"hvp"``, ``"vjp"``: as those of `loopax`. What is not there is done to the program, as a graph,
         which is then built anew.
+    donates
+        Whether its functions take the memory of the inputs of a program that are ``donated``.
     after_fork
         The name of the backend that goes on in a process forked from one in which this has compiled
         something; None where this one can.
@@ -103,6 +105,7 @@ class Backend:
         default_factory=lambda: {"checks": ("raise",), "loops": ("native",), "optimize": ("none",)}
     )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    donates: bool = False
     after_fork: str | None = None
     refusal: Callable[[UnsupportedOpError, FunctionGraph, str], UnsupportedOpError] = (
         lambda error, graph, on_missing: error

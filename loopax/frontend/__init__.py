@@ -1,6 +1,13 @@
 """PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
 
 from loopax.frontend.programs.broadcasting import with_declared_lengths
+from loopax.frontend.programs.donation import (
+    Asked,
+    arguments_of,
+    asked_to_donate,
+    donating,
+    donating_leaves,
+)
 from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.plain_tensors import of_plain_tensors
 from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
@@ -14,11 +21,16 @@ from loopax.frontend.programs.tracing import Signature, signature, trace
 from loopax.ir.program import Input, Program, Shared
 
 __all__ = [
+    "Asked",
     "Input",
     "Program",
     "PytreeInputs",
     "Shared",
     "Signature",
+    "arguments_of",
+    "asked_to_donate",
+    "donating",
+    "donating_leaves",
     "has_pytrees",
     "import_graph",
     "of_plain_tensors",

@@ -15,10 +15,11 @@ from pytensor.graph.fg import FunctionGraph
 
 @dataclass(frozen=True)
 class Input:
-    """One argument of the callable."""
+    """One argument of the callable; one that is ``donated`` is not used by the caller again."""
 
     variable: Variable
     name: str | None
+    donated: bool = False
 
 
 @dataclass(frozen=True)

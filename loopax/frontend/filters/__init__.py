@@ -1,1 +1,1 @@
-"""Filters of state space models and hidden Markov models, step by step or as associative scans."""
+"""Filters and smoothers of state space models and hidden Markov models, as loops or associative scans."""

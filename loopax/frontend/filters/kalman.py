@@ -85,21 +85,51 @@ def kalman_filter(
     (array([[0.5],
            [1.4]]), -3.343)
     """
-    what = "kalman_filter"
-    y = as_floats(observations, "observations", (2,), what)
-    f = as_floats(transition, "transition", (2, 3), what)
-    q = _symmetric(as_floats(transition_covariance, "transition_covariance", (2, 3), what))
-    h = as_floats(observation, "observation", (2, 3), what)
-    r = _symmetric(as_floats(observation_covariance, "observation_covariance", (2, 3), what))
-    mean = as_floats(initial_mean, "initial_mean", (1,), what)
-    covariance = _symmetric(as_floats(initial_covariance, "initial_covariance", (2,), what))
+    state_space = read_state_space(
+        "kalman_filter",
+        observations,
+        transition,
+        transition_covariance,
+        observation,
+        observation_covariance,
+        initial_mean,
+        initial_covariance,
+    )
+    return filtered(*state_space, parallel)
+
+
+def read_state_space(
+    what: str, observations: Any, f: Any, q: Any, h: Any, r: Any, mean: Any, covariance: Any
+) -> tuple[Any, Any, list[Any], list[bool]]:
+    """A model as `kalman_filter` takes it, for the function ``what``.
+
+    Returns
+    -------
+    The mean, covariance and log density behind the first observation; of the other steps the observations
+    and the matrices of transition and observation; and for each of these whether it changes.
+
+    Raises
+    ------
+    LoopTypeError
+        An argument has another rank.
+    """
+    y: Any = as_floats(observations, "observations", (2,), what)
+    f = as_floats(f, "transition", (2, 3), what)
+    q = _symmetric(as_floats(q, "transition_covariance", (2, 3), what))
+    h = as_floats(h, "observation", (2, 3), what)
+    r = _symmetric(as_floats(r, "observation_covariance", (2, 3), what))
+    mean = as_floats(mean, "initial_mean", (1,), what)
+    covariance = _symmetric(as_floats(covariance, "initial_covariance", (2,), what))
     model = [f, q, h, r]
-    each = [v.type.ndim == 3 for v in model]  # type: ignore[attr-defined]
-    first = [v[0] if e else v for v, e in zip(model, each, strict=True)]  # type: ignore[index]
-    begun = _updated(mean, covariance, y[0], *first[2:])  # type: ignore[index]
-    later = [v[1:] if e else v for v, e in zip(model, each, strict=True)]  # type: ignore[index]
-    form = _at_once if parallel else _one_by_one
-    return form(begun, y[1:], later, each)  # type: ignore[index]
+    each = [v.type.ndim == 3 for v in model]
+    first = [v[0] if e else v for v, e in zip(model, each, strict=True)]
+    begun = _updated(mean, covariance, y[0], *first[2:])
+    return begun, y[1:], [v[1:] if e else v for v, e in zip(model, each, strict=True)], each
+
+
+def filtered(begun: Any, y: Any, model: Any, each: Any, parallel: bool) -> KalmanFilter:
+    """What `kalman_filter` gives, of what `read_state_space` does."""
+    return (_at_once if parallel else _one_by_one)(begun, y, model, each)
 
 
 def _symmetric(x: Any) -> Any:
@@ -161,7 +191,7 @@ def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
     term = -0.5 * (
         (whitened**2).sum()
         + 2 * pt.log(pt.diagonal(root)).sum()
-        + y.shape[0] * float(np.log(2 * np.pi))
+        + y.shape[0].astype(mean.dtype) * np.asarray(np.log(2 * np.pi), mean.dtype)
     )
     return (
         pt.switch(seen, mean + gain.T @ whitened, mean),

@@ -79,6 +79,11 @@ class PytreeInputs:
         """It, of the leaves of its arguments."""
         return read_variables(self._flat[0], self.outputs, self.updates, self.givens, self.name)
 
+    def numbered(self) -> tuple[Any, ...]:
+        """The arguments with the numbers of the program's inputs in the places of their leaves."""
+        leaves, tree = self._flat
+        return tree.build(list(range(len(leaves))))
+
     def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """The leaves of a call's arguments: a list of numbers in the place of a vector is one."""
         bound = self.__signature__.bind(*args, **kwargs)

@@ -39,6 +39,7 @@ JAX = Backend(
         **{f.__name__: f for f in (jvp, hvp, jax.vjp)},
     },
     choices={"checks": CHECKS, "loops": LOOPS, "parallel": PARALLEL, "optimize": OPTIMIZERS},
+    donates=True,
     after_fork="numba",  # XLA's threads are not in the new process: it would wait for them forever
     refusal=_all_unsupported,
 )

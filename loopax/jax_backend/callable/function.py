@@ -46,6 +46,9 @@ class JaxFunction(Stages, ProgramFunction):
     compiled once for each of its values. Where a tracer arrives for such an input, there is no value,
     and `DynamicShapeError` says what to do.
 
+    Inputs that are donated are given away by a direct call, as by a jitted function with
+    ``donate_argnums``, and under no transformation of the caller's.
+
     Parameters
     ----------
     program
@@ -71,6 +74,7 @@ class JaxFunction(Stages, ProgramFunction):
         "_arguments",
         "_contexts",
         "_devices",
+        "_donated",
         "_early",
         "_failures",
         "_left",
@@ -125,6 +129,8 @@ class JaxFunction(Stages, ProgramFunction):
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
+        inputs = enumerate(self.program.inputs)
+        self._donated = frozenset(k for k, i in inputs if i.donated)
         closed = Context(self._on_missing, self._checks, parallel=self._parallel)
         self._failures = closed.failures
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
@@ -132,8 +138,11 @@ class JaxFunction(Stages, ProgramFunction):
             self.program.graph, self._arguments.names, self.program.as_read
         )
         self._rest = self._without_early_part()
-        # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8.
-        short = not (self.program.shared or self.program.updates or self._checks == "raise")
+        # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8. It may find
+        # that something can fail, and be done once more, for which donated arguments would be gone.
+        short = not (
+            self.program.shared or self.program.updates or self._checks == "raise" or self._donated
+        )
         self._short = self._whole if short else None
         self._all = range(len(self.program.shared))
         self._devices = {
@@ -297,10 +306,12 @@ class JaxFunction(Stages, ProgramFunction):
     ) -> Variants:
         """A graph as compiled functions; see `Variant` for ``as_read``."""
 
-        def make(static: Mapping[int, Any], open_lengths: bool) -> Variant:
-            context = self._contexts[open_lengths]
+        def make(static: Mapping[int, Any], transformed: bool) -> Variant:
+            context = self._contexts[transformed]  # where lengths may be open
             how = self._loops, self._optimize, self._jit
-            return Variant(self.program, graph, static, context, *how, as_read)
+            # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
+            donated = frozenset() if transformed else self._donated
+            return Variant(self.program, graph, static, context, *how, as_read, donated)
 
         return Variants(graph, names, self.program, make)
 

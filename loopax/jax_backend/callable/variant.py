@@ -27,7 +27,8 @@ class Variant:
     """A graph of ``program`` for values of its static inputs, by position.
 
     ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
-    ``loops`` is one of `LOOPS`, ``optimize`` one of `OPTIMIZERS`; ``jit`` says whether it is compiled.
+    ``loops`` is one of `LOOPS`, ``optimize`` one of `OPTIMIZERS`; ``jit`` says whether it is compiled,
+    ``donated`` which inputs it may write its results to.
     """
 
     program: Program
@@ -38,6 +39,7 @@ class Variant:
     optimize: str
     jit: bool
     as_read: tuple[list[Variable], list[Variable]] | None = None
+    donated: frozenset[int] = frozenset()
 
     @cached_property
     def compiled(self) -> Any:
@@ -50,7 +52,11 @@ class Variant:
 
         program.__name__ = program.__qualname__ = self.program.name
         # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
-        return jax.jit(program, inline=True) if self.jit else program
+        if not self.jit:
+            return program
+        traced = [k for k in range(len(self.graph.inputs)) if k not in self.static]
+        donated = tuple(j for j, k in enumerate(traced) if k in self.donated)
+        return jax.jit(program, inline=True, donate_argnums=donated)
 
     @property
     def remarks(self) -> list[str]:

@@ -38,7 +38,8 @@ class Variants:
     program
         What it is of.
     make
-        The variant for values of the static inputs, by position, and for whether lengths may be open.
+        The variant for values of the static inputs, by position, and for whether a transformation of the
+        caller's is under way.
     """
 
     def __init__(

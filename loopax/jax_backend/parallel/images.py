@@ -42,12 +42,15 @@ class Image:
         Whether its linear part may differ from step to step. The offset may in any case.
     unit
         Whether it is one state plus something known.
+    broken_by
+        Where it is not affine: the first operation by which it is not.
     """
 
     axes: tuple[int | None, ...]
     affine: bool = True
     varying: bool = False
     unit: bool = False
+    broken_by: str = ""
 
 
 Value = Known | Image
@@ -67,8 +70,18 @@ def images(jaxpr: Jaxpr, given: Sequence[Value]) -> list[Value]:
         return Known(varying=False) if isinstance(v, Literal) else found[v]
 
     for eqn in jaxpr.eqns:
-        found.update(zip(eqn.outvars, _outputs(eqn, [value(v) for v in eqn.invars]), strict=True))
+        given = [value(v) for v in eqn.invars]
+        outs = [_said(eqn.primitive.name, given, x) for x in _outputs(eqn, given)]
+        found.update(zip(eqn.outvars, outs, strict=True))
     return [value(v) for v in jaxpr.outvars]
+
+
+def _said(name: str, given: list[Value], x: Value) -> Value:
+    """``x``, which operation ``name`` makes of ``given``, with the operation that it is not affine by."""
+    if isinstance(x, Known) or x.affine or x.broken_by:
+        return x
+    before = [y.broken_by for y in given if isinstance(y, Image) and not y.affine]
+    return replace(x, broken_by=(before or [name])[0])
 
 
 def _outputs(eqn: Any, given: list[Value]) -> list[Value]:

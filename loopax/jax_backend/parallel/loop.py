@@ -29,10 +29,15 @@ from loopax.jax_backend.parallel.images import Image, Known, images, state_image
 from loopax.jax_backend.parallel.newton import newton
 from loopax.jax_backend.parallel.part import Part
 from loopax.jax_backend.parallel.recurrence import affine_recurrence, states_before
+from loopax.jax_backend.parallel.said import Why, said_in_parallel, said_one_by_one
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.values.in_mesh import alike, scan, zeros_like
 from loopax.lowering.analysis.atoms import Atom, atoms
 
+_NEWTON = (
+    "A loop that is smooth and forgets where it began takes all steps at once with "
+    "loopax.scan(..., parallel='newton'). Leave parallel out for no warning."
+)
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 
 
@@ -42,34 +47,34 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
     ``index`` has the index of each step; it is None where no step reads it.
     """
     op: Scan = site.op
-    n, asked, remarks = int(args.n_steps), site.context.parallel, site.context.remarks
+    n, asked = int(args.n_steps), site.context.parallel
     if n < 2 or not op.n_states or (op.options.parallel is None and asked is False):
         return None
-    what = f"{op}, {n} steps"
+    steps = f"{n} steps"
     if why := _obstacle(op, asked):
         if asked is True or n >= _LONG:
-            remarks[f"{what}, one by one: {why}"] = None
+            said_one_by_one(site, steps, why)
         return None
     loop = _Loop(site, args, index, kept)
     if why := loop.obstacle:
-        remarks[f"{what}, one by one: {why}"] = None
+        said_one_by_one(site, steps, why)
         return None
-    remarks[f"{what}, in parallel: {loop.said}"] = None
+    said_in_parallel(site, steps, loop.said)
     for part in loop.parts:
         loop.solve(part)
     return loop.finals, loop.traces()
 
 
-def _obstacle(op: Scan, asked: Any) -> str | None:
+def _obstacle(op: Scan, asked: Any) -> Why | None:
     """What keeps a loop from running in parallel, whatever its step is."""
     if op.options.parallel is None and (why := obstacle(asked)):
-        return why
+        return Why(why)
     if op.options.checkpoint == 1:
-        return "it keeps few states, with checkpoint"
+        return Why("it keeps few states, with checkpoint")
     args, outs = op.args, op.outs
     if all(isinstance(v.type, DenseTensorType) for v in (*args.rows, *args.states, *outs.ys)):
         return None
-    return "something in it is no array"
+    return Why("something in it is no array")
 
 
 @dataclass(eq=False)
@@ -103,7 +108,7 @@ class _Loop:
         self.parts = [self._part(atom) for atom in self.all_atoms if atom.states]
 
     @property
-    def obstacle(self) -> str | None:
+    def obstacle(self) -> Why | None:
         """Why its steps are to be taken one by one; None where they are not."""
         asked = self.site.context.parallel
         if self.op.options.parallel is not None:
@@ -111,9 +116,11 @@ class _Loop:
         own = [p for p in self.parts if not p.is_sum] or self.parts
         others = [p for p in own if not (p.is_affine and self._fits(p))]
         if len(others) == len(own) or (asked == "auto" and others):
-            return ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
+            said = ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
+            smooth = all(p.is_smooth and self._fits(p) for p in others)
+            return Why(said, _NEWTON) if smooth else Why(said)
         if asked == "auto" and not all(is_worth(self.n, p.coordinates.size) for p in own):
-            return "it is too short, or its states are too many numbers"
+            return Why("it is too short, or its states are too many numbers")
         return None
 
     @property
@@ -136,7 +143,11 @@ class _Loop:
         return f"one by one ({self._why_not(part)})"
 
     def _why_not(self, part: Part) -> str:
-        return "has too many numbers in its matrices" if part.is_affine else "is not affine"
+        if part.is_affine or not self._fits(part):
+            return "has too many numbers in its matrices"
+        if not part.has_numbers:
+            return "is not of numbers of one dtype"
+        return f"is not affine because of {part.not_affine_by}"
 
     def _fits(self, part: Part) -> bool:
         return part.numbers(self.n) <= MOST_NUMBERS

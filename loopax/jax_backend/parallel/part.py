@@ -31,6 +31,11 @@ class Part:
         return all(x.affine for x in self.following) and self.has_numbers
 
     @property
+    def not_affine_by(self) -> str:
+        """The operations that make it not affine, in JAX's words."""
+        return " and ".join(dict.fromkeys(x.broken_by for x in self.following if not x.affine))
+
+    @property
     def has_numbers(self) -> bool:
         """Whether they are numbers of one kind, with which matrices can be made."""
         (one, *others) = self.dtypes

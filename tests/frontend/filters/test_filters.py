@@ -1,83 +1,28 @@
 """`kalman_filter` and `hmm_forward`, in both forms, against densities of all observations at once."""
 
-import itertools
-
 import jax
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from scipy.special import logsumexp
-from scipy.stats import multivariate_normal
 
 from loopax import LoopTypeError, hmm_forward, jaxify, kalman_filter
+from tests.frontend.filters.exact_answers import (
+    INITIAL,
+    MODEL,
+    RNG,
+    SEEN,
+    STAY,
+    K,
+    T,
+    Y,
+    all_paths,
+    changing,
+    exact,
+    variables,
+)
 
 FORMS = pytest.mark.parametrize("parallel", [False, True], ids=["loop", "at once"])
-RNG = np.random.default_rng(0)
-T, D, P = 5, 2, 1
-
-SPD = np.array([[0.5, 0.1], [0.1, 0.4]])
-MODEL = {
-    "transition": RNG.normal(size=(D, D)) * 0.6,
-    "transition_covariance": SPD,
-    "observation": RNG.normal(size=(P, D)),
-    "observation_covariance": np.eye(P) * 0.3,
-    "initial_mean": np.array([1.0, -1.0]),
-    "initial_covariance": SPD + 1,
-}
-Y = RNG.normal(size=(T, P))
-
-
-def changing(model):
-    """The same model, with matrices for each step, which differ."""
-    scale = np.linspace(0.5, 1.5, T)[:, None, None]
-    names = list(model)[:4]
-    return {k: scale * x if k in names else x for k, x in model.items()}
-
-
-def joint(model):
-    """Mean and covariance of all states, and of all observations given them."""
-    of = {k: np.broadcast_to(x, (T, *x.shape[-2:])) for k, x in model.items() if x.ndim > 1}
-    means, cov = np.zeros((T, D)), np.zeros((T, D, T, D))
-    means[0], cov[0, :, 0] = model["initial_mean"], model["initial_covariance"]
-    for t in range(1, T):
-        f = of["transition"][t]
-        means[t] = f @ means[t - 1]
-        cov[t, :, :t] = np.einsum("ij,jsk->isk", f, cov[t - 1, :, :t])
-        cov[:t, :, t] = cov[t, :, :t].transpose(1, 2, 0)
-        cov[t, :, t] = f @ cov[t - 1, :, t - 1] @ f.T + of["transition_covariance"][t]
-    h = np.zeros((T, P, T, D))
-    r = np.zeros((T, P, T, P))
-    for t in range(T):
-        h[t, :, t], r[t, :, t] = of["observation"][t], of["observation_covariance"][t]
-    return (
-        means.ravel(),
-        cov.reshape(T * D, -1),
-        h.reshape(T * P, -1),
-        r.reshape(T * P, -1),
-    )
-
-
-def exact(model, y):
-    means, cov, h, r = joint(model)
-    seen = np.flatnonzero(~np.isnan(y.ravel()))
-    h, r = h[seen], r[np.ix_(seen, seen)]
-    density = multivariate_normal(h @ means, h @ cov @ h.T + r).logpdf(y.ravel()[seen])
-    filtered = []
-    for t in range(T):
-        now = seen < (t + 1) * P
-        s = h[now] @ cov @ h[now].T + r[np.ix_(now, now)]
-        gain = np.linalg.solve(s, h[now] @ cov).T
-        mean = means + gain @ (y.ravel()[seen[now]] - h[now] @ means)
-        at = slice(t * D, (t + 1) * D)
-        filtered.append((mean[at], (cov - gain @ h[now] @ cov)[at, at]))
-    return [np.array(x) for x in zip(*filtered, strict=True)], density
-
-
-def variables(model):
-    return {
-        k: pt.TensorType("float64", (None,) * np.ndim(x))(k) for k, x in {"y": Y, **model}.items()
-    }
 
 
 @FORMS
@@ -125,24 +70,6 @@ def test_a_kalman_filter_as_native_code():
         np.testing.assert_allclose(one, two, rtol=1e-9)
 
 
-K = 3
-INITIAL = np.log(RNG.dirichlet(np.ones(K)))
-STAY = np.log(RNG.dirichlet(np.ones(K), size=K))
-SEEN = RNG.normal(size=(T, K)) * 3
-
-
-def all_paths(initial, transition, seen):
-    """The log density by a sum over all paths of states, and of those that end in each state."""
-    ends = [[] for _ in range(K)]
-    for path in itertools.product(range(K), repeat=len(seen)):
-        total = initial[path[0]] + seen[0, path[0]]
-        for t in range(1, len(seen)):
-            total += transition[t, path[t - 1], path[t]] + seen[t, path[t]]
-        ends[path[-1]].append(total)
-    by_end = np.array([logsumexp(x) for x in ends])
-    return by_end - logsumexp(by_end), logsumexp(by_end)
-
-
 @FORMS
 @pytest.mark.parametrize("changes", [False, True])
 def test_an_hmm(parallel, changes):
@@ -178,6 +105,45 @@ def test_an_hmm_as_native_code(parallel):
     native = jaxify(inputs, outs, backend="numba")(INITIAL, STAY, SEEN)
     for one, two in zip(native, jaxify(inputs, outs)(INITIAL, STAY, SEEN), strict=True):
         np.testing.assert_allclose(one, two, rtol=1e-9)
+
+
+IMPOSSIBLE = {
+    "a state that is never left, and one that is never reached": (
+        [1.0, 0.0, 0.0],
+        [[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.3, 0.3, 0.4]],
+        SEEN,
+    ),
+    "what is seen is impossible in some states": (
+        [0.5, 0.5, 0.0],
+        [[0.5, 0.5, 0.0], [0.0, 0.5, 0.5], [0.0, 0.0, 1.0]],
+        np.where(np.arange(T * K).reshape(T, K) % 5 == 4, -np.inf, SEEN),
+    ),
+    "so much less probable that exp of it is 0": (
+        [1.0, 0.0, 0.0],
+        np.eye(K),
+        SEEN + 1000.0 * np.array([0, 1, 0]),
+    ),
+}
+
+
+@FORMS
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_what_is_impossible_has_log_probability_minus_infinity(parallel, name):
+    """And no gradient is nan."""
+    initial, stay, seen = IMPOSSIBLE[name]
+    with np.errstate(divide="ignore"):
+        args = np.log(initial), np.log(stay), seen
+    inputs = [pt.dvector("a"), pt.dmatrix("b"), pt.dmatrix("c")]
+    found = hmm_forward(*inputs, parallel=parallel)
+    with np.errstate(invalid="ignore"):
+        want, density = all_paths(args[0], np.broadcast_to(args[1], (T, K, K)), seen)
+    f = jaxify(inputs, [found.log_filtered[-1], found.log_likelihood])
+    np.testing.assert_allclose(f(*args)[0], want, rtol=1e-9)
+    np.testing.assert_allclose(f(*args)[1], density, rtol=1e-12)
+    slopes = jax.grad(lambda *args: f(*args)[1], (0, 1, 2))(*args)
+    assert all(np.isfinite(x).all() for x in slopes)
+    by_state = jax.nn.softmax(f(*args)[0])  # of the last observation
+    np.testing.assert_allclose(slopes[2][-1], by_state, atol=1e-12)
 
 
 def test_arguments_of_another_rank():

@@ -116,7 +116,7 @@ PROGRAMS = {
         [r],
         scan(both, (ZERO, ZERO, 0), r),
         (X,),
-        "one by one (is not affine), ",
+        "one by one (is not affine because of tanh), ",
     ),
     "no sequence": (
         [be],
@@ -191,20 +191,63 @@ def test_auto_changes_nothing_on_a_cpu_and_says_why():
 
 
 @pytest.mark.parametrize(
-    "step",
+    ("step", "by"),
     [
-        lambda s, x: (pt.maximum(s, 0.0) + x, s),
-        lambda s, x: (0.5 * s + pt.sign(s) + x, s),
-        lambda s, x: (s * s + x, s),
-        lambda s, x: (pt.switch(s > 0, s, 0.5 * s) + x, s),
+        (lambda s, x: (pt.maximum(s, 0.0) + x, s), "max"),
+        (lambda s, x: (0.5 * s + pt.sign(s) + x, s), "eq"),
+        (lambda s, x: (s * (s + x), s), "mul"),
+        (lambda s, x: (pt.switch(s > 0, s, 0.5 * s) + x, s), "gt"),
     ],
 )
-def test_what_is_not_affine_is_left_alone_and_said(step):
-    f = jaxify([r], scan(step, ONE, r), parallel=True)
+def test_what_is_not_affine_is_left_alone_and_said(step, by):
+    f = jaxify([r], scan(step, ONE, r, name="bent"), parallel=True)
     plain = jaxify([r], scan(step, ONE, r))
-    assert loops_in(f) == loops_in(plain) == 1
-    f(X)
-    assert any("one by one: state 0 is not affine" in said for said in f.remarks)
+    with pytest.warns(
+        UserWarning, match=r"Scan\{bent\} takes its steps one by one, with parallel="
+    ):
+        assert loops_in(f) == loops_in(plain) == 1
+    f(X)  # it has been said
+    said = f"Scan{{bent}}, 50 steps, one by one: state 0 is not affine because of {by}"
+    assert f.remarks == [said]
+    assert said in str(explain(f))
+
+
+def test_what_cannot_be_a_matrix_is_said():
+    f = jaxify([r], scan(lambda s, x: (s ^ (x > 0), s), False, r), parallel=True)
+    with pytest.warns(
+        UserWarning, match="state 0 is not of numbers of one dtype. Leave parallel out"
+    ):
+        f(X)
+    g = jaxify([r], scan(lambda s, x: (pt.tanh(s) + x, s), ONE, r, checkpoint=1), parallel=True)
+    with pytest.warns(UserWarning, match="it keeps few states, with checkpoint"):
+        g(X)
+
+
+def test_what_is_not_asked_for_by_name_is_no_warning():
+    for how in ("auto", False):
+        jaxify([r], scan(lambda s, x: (pt.tanh(s) + x, s), ONE, r), parallel=how)(X)
+        jaxify([r], scan(lambda s, x: (s + x, s, s > 3), ONE, r)[2], parallel=how)(X)
+    jaxify([r], loopax.map(pt.tanh, r), parallel=True)(X)  # no carry: all steps at once anyway
+
+
+def test_a_number_of_steps_that_is_traced():
+    n = pt.lscalar("n")
+    f = jaxify([n, be], fori_loop(0, n, lambda i, s: be * s + i, ONE), parallel=True)
+    plain = jaxify([n, be], fori_loop(0, n, lambda i, s: be * s + i, ONE))
+    with pytest.warns(
+        UserWarning, match="its number of steps is traced. To take all steps at once"
+    ):
+        np.testing.assert_allclose(f(50, 0.9), plain(50, 0.9), rtol=1e-12)
+    assert f.remarks == ["Scan{loop}, of unknown number, one by one: its number of steps is traced"]
+    static = jax.jit(f, static_argnums=0)
+    np.testing.assert_allclose(static(50, 0.9), plain(50, 0.9), rtol=1e-12)
+    assert "50 steps, in parallel" in f.remarks[-1]
+    smooth = loopax.scan(
+        lambda s, _: (pt.tanh(be * s) + 0.1, None), ONE, length=n, parallel="newton"
+    )
+    g = jaxify([n, be], smooth[0])
+    with pytest.warns(UserWarning, match="with parallel='newton': its number of steps is traced"):
+        g(50, 0.9)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -259,11 +302,22 @@ def test_batches_and_options():
 def test_loops_too_short_or_that_stop_stay_loops():
     f = jaxify([be], fori_loop(0, 1, lambda i, s: be * s + i, ONE), parallel=True)
     assert f(0.5) == 0.5
+    assert not f.remarks
     final, _, stopped = scan(lambda s, x: (be * s + x, s, s > 3), ONE, r)
     g = jaxify([r, be], [final, stopped], parallel=True)
     h = jaxify([r, be], [final, stopped], parallel=False)
-    for x, y in zip(g(X, 0.9), h(X, 0.9), strict=True):
+    with pytest.warns(UserWarning, match="it stops where its step says so. .* pt.switch"):
+        found = g(X, 0.9)
+    for x, y in zip(found, h(X, 0.9), strict=True):
         np.testing.assert_array_equal(x, y)
+    (said,) = g.remarks
+    assert said.endswith("one by one: it stops where its step says so")
+    assert said in str(explain(g))
+    rows = scan(lambda s, x: (be * s + x, s, s > 3), ONE, r)[1]
+    reader = jaxify([r, be], scan(lambda s, x: (be * s + x, s), ONE, rows)[0], parallel=True)
+    with pytest.warns(UserWarning) as caught:
+        reader(X, 0.9)
+    assert any("rows of a trace whose length is known at the end" in str(w.message) for w in caught)
 
 
 def test_a_decorated_function_takes_the_option():

@@ -1,0 +1,129 @@
+"""Which inputs a call gives away, `jaxify(..., donate=)`: of what is asked, the inputs of a `Program`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from inspect import Parameter, signature
+from typing import Any
+
+from pytensor.compile.io import In
+from pytensor.graph.basic import Variable
+
+from loopax.frontend.loops.trees import flatten
+from loopax.ir.errors import MissingInputError
+from loopax.ir.program import Program
+
+Asked = tuple[int | str, ...]  # arguments by their numbers and names
+
+
+def asked_to_donate(donate: Any, inputs: Any = ()) -> Asked:
+    """``donate`` as numbers and names of arguments; a variable is the number that it has in ``inputs``.
+
+    Raises
+    ------
+    MissingInputError
+        A variable is not among ``inputs``.
+    TypeError
+        Something is no variable, name or number.
+    """
+    if donate is None:
+        return ()
+    several = isinstance(donate, Sequence | set | frozenset) and not isinstance(donate, str)
+    given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    variables = [v.variable if isinstance(v, In) else v for v in given]
+    found: list[int | str] = []
+    for one in donate if several else [donate]:
+        if isinstance(one, Variable):
+            at = [k for k, v in enumerate(variables) if v is one]
+            if not at:
+                raise MissingInputError(
+                    f"donate has the variable {one}, which is no input of its own. It takes inputs of the "
+                    "list that comes first, their names or their numbers: jaxify([x, y], z, donate=x)."
+                )
+            found += at
+        elif isinstance(one, int | str) and not isinstance(one, bool):
+            found.append(one)
+        else:
+            raise TypeError(
+                f"donate takes inputs, their names or their numbers, one or several, got {one!r} of type "
+                f"{type(one).__name__}: jaxify([x, y], z, donate=('x', 1))."
+            )
+    return tuple(found)
+
+
+def donating(program: Program, asked: Asked) -> Program:
+    """``program``, each of whose inputs is an argument, where the inputs in ``asked`` are given away.
+
+    Raises
+    ------
+    MissingInputError
+        There is no such input.
+    """
+    return _giving(program, _numbers(asked, [i.name for i in program.inputs], program.name))
+
+
+def donating_leaves(
+    program: Program, asked: Asked, fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+) -> Program:
+    """The same where a call of ``fn`` has arguments with leaves, of each of which an input is made.
+
+    ``args`` and ``kwargs`` have the numbers of the inputs in the places of the leaves.
+    """
+    names, chosen = _names(fn), arguments_of(fn, asked)
+    leaves = [x for k, x in enumerate(args) if k in chosen]
+    leaves += [x for name, x in kwargs.items() if {name, _position(names, name)} & chosen]
+    return _giving(program, flatten(leaves)[0])
+
+
+def arguments_of(fn: Callable[..., Any], asked: Asked) -> set[int | str]:
+    """Those of ``asked`` that are arguments of ``fn``, by number, or by name where they have none.
+
+    Raises
+    ------
+    MissingInputError
+        It has no such argument.
+    """
+    parameters = signature(fn).parameters
+    kinds = {p.kind for p in parameters.values()}
+    by_name = [p.name for p in parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
+    names, what = _names(fn), getattr(fn, "__name__", "the function")
+    free = {
+        x
+        for x in asked
+        if x in by_name
+        or (isinstance(x, int) and x >= len(names) and Parameter.VAR_POSITIONAL in kinds)
+        or (isinstance(x, str) and x not in names and Parameter.VAR_KEYWORD in kinds)
+    }
+    return free | _numbers([x for x in asked if x not in free], names, what)
+
+
+def _names(fn: Callable[..., Any]) -> list[str]:
+    """Of the arguments that have a number."""
+    numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    return [p.name for p in signature(fn).parameters.values() if p.kind in numbered]
+
+
+def _position(names: Sequence[str], name: str) -> int | None:
+    return names.index(name) if name in names else None
+
+
+def _numbers(asked: Sequence[Any], names: Sequence[str | None], what: str) -> set[Any]:
+    found = set()
+    for x in asked:
+        known = names.count(x) == 1 if isinstance(x, str) else -len(names) <= x < len(names)
+        if not known:
+            listed = ", ".join(f"{name!r} ({k})" for k, name in enumerate(names)) or "none"
+            twice = ", more than once" if x in names else ""
+            raise MissingInputError(
+                f"donate has {x!r}, which is no input of {what}{twice}. By name and number these are "
+                f"{listed}. Shared variables are given away with their context: "
+                "jax.jit(f.apply, donate_argnums=0)."
+            )
+        found.add(names.index(x) if isinstance(x, str) else x % len(names))
+    return found
+
+
+def _giving(program: Program, numbers: Collection[int]) -> Program:
+    inputs = tuple(replace(i, donated=k in numbers) for k, i in enumerate(program.inputs))
+    return replace(program, inputs=inputs)
