@@ -13,6 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
+from loopax.ir.waiting import waiting
 from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
@@ -50,6 +51,19 @@ class Variant:
         program.__name__ = program.__qualname__ = self.program.name
         # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         return jax.jit(program, inline=True) if self.jit else program
+
+    def run(self, args: Sequence[Any]) -> tuple[Any, Any]:
+        """A direct call of `compiled`. The first one compiles it, which is said where that takes long."""
+        if not self.jit or self._has_run:
+            return self.compiled(*args)
+        with waiting(f"{self.program.name}, traced and compiled by XLA"):
+            found = self.compiled(*args)
+        self._has_run.append(True)
+        return found
+
+    @cached_property
+    def _has_run(self) -> list[bool]:
+        return []
 
     @property
     def remarks(self) -> list[str]:
