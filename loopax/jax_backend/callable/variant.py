@@ -17,6 +17,7 @@ from loopax.ir.waiting import waiting
 from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
@@ -108,4 +109,4 @@ class Variant:
         """The outputs in JAX's operations."""
         with TRACING:
             outs = run(self.context, self.graph, args, range(len(args)))
-        return [release(x, v) for x, v in zip(outs, self.graph.outputs, strict=True)]
+        return [release(traced(x), v) for x, v in zip(outs, self.graph.outputs, strict=True)]

@@ -30,6 +30,7 @@ from loopax.jax_backend.parallel.newton import newton
 from loopax.jax_backend.parallel.part import Part
 from loopax.jax_backend.parallel.recurrence import affine_recurrence, states_before
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.in_mesh import alike, scan, zeros_like
 from loopax.lowering.analysis.atoms import Atom, atoms
 
@@ -42,7 +43,11 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
     ``index`` has the index of each step; it is None where no step reads it.
     """
     op: Scan = site.op
-    n, asked, remarks = int(args.n_steps), site.context.parallel, site.context.remarks
+    n, asked, remarks = as_length(args.n_steps), site.context.parallel, site.context.remarks
+    if not isinstance(n, int):
+        if asked is not False or op.options.parallel is not None:
+            remarks[f"{op}, {n} steps, one by one: a symbol is no number of steps"] = None
+        return None
     if n < 2 or not op.n_states or (op.options.parallel is None and asked is False):
         return None
     what = f"{op}, {n} steps"
