@@ -21,6 +21,7 @@ from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
 from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
+from loopax.ir.config import config
 from loopax.ir.errors import (
     ConvergenceError,
     DynamicShapeError,
@@ -87,6 +88,7 @@ __all__ = [
     "UnsupportedOpError",
     "clear_cache",
     "cond",
+    "config",
     "explain",
     "filter",
     "fori_loop",

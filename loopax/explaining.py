@@ -32,7 +32,8 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     """The program that ``fn`` is, before the first pass and after each that changed something.
 
     ``print`` the result, or write it as a page with the loops drawn: ``explain(f).to_html("f.html")``.
-    A notebook shows that page.
+    A notebook shows that page. A program of more than 150 ops opens with a summary and folds the rest:
+    ``explain(f).full`` is all of its text.
 
     Parameters
     ----------

@@ -3,9 +3,9 @@
     python -m examples.gallery [--to FOLDER] [--check] [NAME ...]
 
 writes FOLDER/NAME.png and FOLDER/NAME.json for each, out/gallery being the folder unless another is
-named, and overview.svg of all that are there. With --check numbers are compared, but nothing is timed:
-PyMC and PyTensor, which compile for minutes otherwise, compute values alone in their mode FAST_COMPILE.
-The exit status is 1 where an example fails.
+named, and overview.svg of all that are there. With --check numbers are compared, but nothing is timed, and
+no overview of times is drawn: PyMC and PyTensor, which compile for minutes otherwise, compute values alone
+in their mode FAST_COMPILE. The exit status is 1 where an example fails.
 """
 
 import argparse

@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.explanation import page
+from loopax.explanation.summary import is_large, summary
 from loopax.ir.compat import thaw
 from loopax.ir.pformat import pformat
 from loopax.ir.program import EarlyPart
 from loopax.lowering.notes import collected
-from loopax.lowering.record import Counts, Stage, counts, stages
+from loopax.lowering.record import Counts, Stage, stages
+from loopax.lowering.record import counts as counts_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +26,9 @@ class Explanation:
     """What the passes did to a program; made by `loopax.explain`.
 
     ``str`` gives the program as text, before the first pass and after each that changed something,
-    `to_html` a page with the loops drawn. A notebook shows that page.
+    `to_html` a page with the loops drawn. A notebook shows that page. Of a program of more than 150 ops
+    ``str`` is the `summary` with a line for each pass, and `full` is the text of all stages; the page opens
+    with the summary and folds the rest.
 
     Parameters
     ----------
@@ -80,7 +85,7 @@ class Explanation:
     @property
     def counts_read(self) -> Counts:
         """How many loops, and other ops outside and inside of them, before the first pass."""
-        return counts(self.read)
+        return counts_of(self.read)
 
     @property
     def counts_lowered(self) -> Counts:
@@ -91,8 +96,47 @@ class Explanation:
         """One of the graphs as text."""
         return pformat(graph, self.name)
 
-    def __str__(self) -> str:
+    @property
+    def is_large(self) -> bool:
+        """Whether ``str`` and the page open with the `summary`."""
+        return is_large([self.counts_read, *(stage.counts for stage in self.stages)])
+
+    @property
+    def summary(self) -> str:
+        """The program behind the last pass in a screen: its loops, its ops, where its time is expected to
+        go, as shares that are right to a factor of two or so, and what was chosen in the calls so far.
+        """
+        return summary(self.lowered, self.remarks)
+
+    @property
+    def full(self) -> str:
+        """The text of all stages, however long it is."""
         return "\n\n".join(self._parts())
+
+    def __str__(self) -> str:
+        return "\n\n".join(self._folded()) if self.is_large else self.full
+
+    def _folded(self) -> Iterator[str]:
+        """The summary, and a line for what else there is."""
+        counts = _line(self.counts_lowered, self.counts_read)
+        yield f"== {self.name}: {counts} ==\n{self.summary}"
+        rows = [("as read", self.counts_read), *((s.name, s.counts) for s in self.stages)]
+        lines = [f"{rows[0][0]}: {_line(rows[0][1], rows[0][1])}"]
+        lines += [f"{name}: {_line(now, last)}" for (_, last), (name, now) in pairwise(rows)]
+        yield "\n".join(["== passes that changed it ==", *lines])
+        if self.notes:
+            yield "\n".join(["== said by passes ==", *self.notes])
+        if self.part is not None:
+            names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
+            early, rest = counts_of(self.part.early), counts_of(self.part.rest)
+            yield (
+                f"== in two parts ==\nonce for each value of {names}: {_line(early, early)}\n"
+                f"at each call: {_line(rest, rest)}"
+            )
+        yield (
+            "== folded ==\nThe program as text, as the passes left it: e.text(e.lowered), where e is what "
+            "explain returns; at every\nstage: e.full; as a page with drawings: e.to_html('page.html')."
+        )
 
     def _parts(self) -> Iterator[str]:
         last = self.counts_read
@@ -117,11 +161,16 @@ class Explanation:
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
         """Write the page to ``path``: one file that needs no other and no network."""
-        Path(path).write_text(page.page(self.name, self._sections()), encoding="utf-8")
+        Path(path).write_text(
+            page.page(self.name, self._sections(), self._opening()), encoding="utf-8"
+        )
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the page, without what makes it a document."""
-        return page.body(self.name, self._sections())
+        return page.body(self.name, self._sections(), self._opening())
+
+    def _opening(self) -> str | None:
+        return self.summary if self.is_large else None
 
     def _sections(self) -> list[page.Section]:
         read = page.Section("as read", self.read, self.counts_read)

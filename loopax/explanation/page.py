@@ -61,6 +61,8 @@ background:none;color:inherit}}
 {_ME} svg.body text{{fill:var(--ink);font:11px ui-monospace,monospace;text-anchor:middle}}
 """
 
+_FOLD = "<details><summary>The loops, lowered</summary>"
+
 
 class Section(NamedTuple):
     """The program at one stage: as it was read, or after a pass that changed something."""
@@ -70,26 +72,29 @@ class Section(NamedTuple):
     counts: Counts
 
 
-def page(name: str, sections: Sequence[Section]) -> str:
-    """The whole document, about the program ``name``."""
+def page(name: str, sections: Sequence[Section], summary: str | None = None) -> str:
+    """The whole document, about the program ``name``; what there is beside a ``summary`` is folded."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{escape(name)}: passes</title>"
         f"<style>body{{margin:0}} {_ME}{{min-height:100vh;box-sizing:border-box}}</style></head>\n"
-        f"<body>{body(name, sections)}</body></html>\n"
+        f"<body>{body(name, sections, summary)}</body></html>\n"
     )
 
 
-def body(name: str, sections: Sequence[Section]) -> str:
+def body(name: str, sections: Sequence[Section], summary: str | None = None) -> str:
     """What is in the document, with the style that it needs."""
     return "\n".join(
         [
             f'<div class="loopax-explanation"><style>{_STYLE}</style>',
             f"<h2>{escape(name)}</h2>",
+            *([] if summary is None else [f'<pre class="summary">{escape(summary)}</pre>']),
             *_table(sections),
-            '<section class="lowered"><h3>The loops, lowered</h3>',
+            '<section class="lowered">',
+            "<h3>The loops, lowered</h3>" if summary is None else _FOLD,
             *_figures(bodies(sections[-1].graph)),
+            *([] if summary is None else ["</details>"]),
             "</section>",
             "<h3>The program, stage by stage</h3>",
             *_stages(name, sections),

@@ -8,6 +8,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.sizes import without_dims
+from loopax.ir.waiting import waiting
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
@@ -127,7 +128,8 @@ def lower_to_loops(graph: FunctionGraph) -> None:
 def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], None]]) -> None:
     """Run ``passes`` on ``graph``, in place."""
     # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
-    with config.change_flags(traceback__limit=0):
+    with config.change_flags(traceback__limit=0), waiting("passes") as say:
         for run in passes:
+            say(run.__name__)
             run(graph)
     without_dims(graph)

@@ -67,8 +67,9 @@ def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> 
             "(pushforward, jax.jvp)."
         )
     for k, x in enumerate(sequences):
-        if len(x) != n_steps:
+        rows = x.shape[0] if hasattr(x, "shape") else len(x)  # a symbol is no length of Python's
+        if rows != n_steps:
             raise ValueError(
-                f"{scan} takes {n_steps} steps, but its sequence {k} has {len(x)} rows. "
+                f"{scan} takes {n_steps} steps, but its sequence {k} has {rows} rows. "
                 "Slice the sequence, or lower n_steps."
             )

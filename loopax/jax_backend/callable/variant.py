@@ -13,9 +13,11 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
+from loopax.ir.waiting import waiting
 from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
+from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
@@ -54,9 +56,22 @@ class Variant:
         # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         if not self.jit:
             return program
-        traced = [k for k in range(len(self.graph.inputs)) if k not in self.static]
-        donated = tuple(j for j, k in enumerate(traced) if k in self.donated)
+        given = [k for k in range(len(self.graph.inputs)) if k not in self.static]
+        donated = tuple(j for j, k in enumerate(given) if k in self.donated)
         return jax.jit(program, inline=True, donate_argnums=donated)
+
+    def run(self, args: Sequence[Any]) -> tuple[Any, Any]:
+        """A direct call of `compiled`. The first one compiles it, which is said where that takes long."""
+        if not self.jit or self._has_run:
+            return self.compiled(*args)
+        with waiting(f"{self.program.name}, traced and compiled by XLA"):
+            found = self.compiled(*args)
+        self._has_run.append(True)
+        return found
+
+    @cached_property
+    def _has_run(self) -> list[bool]:
+        return []
 
     @property
     def remarks(self) -> list[str]:
@@ -103,7 +118,7 @@ class Variant:
         graph = graph or self.graph
         with TRACING:
             outs = run(self.context, graph, args, range(len(args)))
-        return [release(x, v) for x, v in zip(outs, graph.outputs, strict=True)]
+        return [release(traced(x), v) for x, v in zip(outs, graph.outputs, strict=True)]
 
     def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:
         run_passes(graph, passes_with(self.optimize, PASSES))

@@ -53,11 +53,14 @@ class Variants:
         self._kept: OrderedDict[Any, Variant] = OrderedDict()
         self._without_static = make({}, False)
         self._warned = False
+        self._has_run = False  # without static inputs
 
     @property
     def plain(self) -> Any:
-        """The compiled graph as a function of all inputs; None where one of them has to be static."""
-        return None if self._static else self._without_static.compiled
+        """The compiled graph as a function of all inputs; None where one of them has to be static, and
+        before the first call.
+        """
+        return self._without_static.compiled if self._has_run and not self._static else None
 
     @property
     def remarks(self) -> list[str]:
@@ -83,7 +86,9 @@ class Variants:
         while True:
             try:
                 if not static and concrete:
-                    return self._without_static.compiled(*args)
+                    found = self._without_static.run(args)
+                    self._has_run = True
+                    return found
                 return self._call_variant(args, static, concrete)
             except NeedsStatic as need:
                 self._make_static(need, args, static)
@@ -103,7 +108,8 @@ class Variants:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)
             variant = self._kept[key]
-        return variant.compiled(*[x for k, x in enumerate(args) if k not in static])
+        rest = [x for k, x in enumerate(args) if k not in static]
+        return variant.run(rest) if concrete else variant.compiled(*rest)
 
     def _make_static(self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int]) -> None:
         """Add inputs to the static ones; refuse where there is no value to use.

@@ -23,6 +23,7 @@ from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_s
 from loopax.jax_backend.parallel.loop import loop_in_parallel
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
+from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 
@@ -35,19 +36,24 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
     The rows of ``args.sequences`` are those of the indices from ``first_index`` on.
     """
     op: Scan = site.op
-    n = int(args.n_steps)
+    n = as_length(args.n_steps)
     check_lengths(op, n, args.sequences)
-    if not n and any(isinstance(x.type, TypedListType) for x in op.args.rows):
+    if n == 0 and any(isinstance(x.type, TypedListType) for x in op.args.rows):
         # How long a list is that is no row's is not known: a step on it cannot be traced.
         return _no_step(op, args, kept)
     index = None
-    if op.args.i in site.context.plan(op.fgraph).read:
-        index = np.arange(first_index, first_index + n, dtype=np.int64)
+    # JAX takes a length that is a symbol from the rows of a scan, and from nowhere else.
+    counts_rows = not isinstance(n, int) and not args.sequences
+    if counts_rows or op.args.i in site.context.plan(op.fgraph).read:
+        arange = np.arange if isinstance(n, int) else jnp.arange
+        index = first_index + arange(n, dtype=np.int64)
+    if not isinstance(n, int):
+        require_one(n)  # JAX traces a step, and asks for its row when the program is lowered
     try:
         found = loop_in_parallel(site, args, index, kept)
         finals, ys = _scan(site, args, index, kept) if found is None else found
     except ChangesInLoop as error:
-        if not 0 < n <= _UNROLLED:
+        if not isinstance(n, int) or not 0 < n <= _UNROLLED:
             limit = f" (A loop of up to {_UNROLLED} steps is unrolled; this one has {n}.)"
             raise DynamicShapeError(str(error) + limit) from None
         try:
@@ -55,7 +61,7 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
         except ChangesInLoop:
             raise error from None
     except RAISED as error:
-        if n or not is_of_program(error):
+        if n != 0 or not is_of_program(error):
             raise
         return _no_step(op, args, kept)
     return finals, [
@@ -71,7 +77,7 @@ def _no_step(op: Scan, args: Any, kept: Any) -> tuple[Any, list[Any]]:
 
 def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     op: Scan = site.op
-    n = int(args.n_steps)
+    n = as_length(args.n_steps)
     if any(isinstance(x, RaggedList) for x in args.sequences):
         raise ChangesInLoop(
             f"{op} takes one row of a list a step, and the rows of the list have unequal shapes: "
@@ -89,7 +95,8 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
         body = jax.checkpoint(body, prevent_cse=False)
     xs = jax.tree.map(jnp.asarray, (index, sequences))
     reverse, unroll = op.options.reverse, op.options.unroll
-    return in_mesh.scan(body, init, xs, length=n, reverse=reverse, unroll=unroll)
+    length = n if isinstance(n, int) else None
+    return in_mesh.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
 def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:

@@ -26,6 +26,7 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.lists import as_list
 from loopax.jax_backend.values.padded_array import PaddedArray
 
@@ -51,11 +52,12 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
     if bound is None and (args.sequences or kept) and not is_unbounded(outer.n_steps):
         # A sequence and a trace have n_steps rows, and JAX must know how many while it traces.
         args = args._replace(n_steps=site.static(0))
-        bound = int(args.n_steps)
+        bound = as_length(args.n_steps)
     ended: tuple[Any, ...] = ()
     rows_are_traced = any(isinstance(x, PaddedArray) for x in args.sequences)
     stops = op.stops or is_traced(args.n_steps) or rows_are_traced
-    cut = bound is not None and 0 <= op.options.truncate_gradient < bound
+    truncated = op.options.truncate_gradient
+    cut = bound is not None and truncated >= 0 and truncated < bound
     if cut or (not stops and op.options.checkpoint not in (None, 1)):
         finals, ys, *ended = _expanded(site, args, kept)
     elif stops:
@@ -76,7 +78,7 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
     op: Scan = site.op
     inputs = [v.type() for v in site.node.inputs]
     if not is_traced(args.n_steps):
-        check_lengths(op, int(args.n_steps), args.sequences)
+        check_lengths(op, as_length(args.n_steps), args.sequences)
     given = inputs if is_traced(args.n_steps) else [pt.constant(args.n_steps), *inputs[1:]]
     outs = expanded(op, op.split_inputs(given))
     wanted = [*outs.finals, *(outs.traces[k] for k in kept)]

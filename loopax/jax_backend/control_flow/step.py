@@ -14,6 +14,7 @@ from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
 from loopax.jax_backend.staging.frame import RowOf
+from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values.lists import as_list, as_row
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import carried
@@ -36,7 +37,7 @@ def scan_step(site: Site, consts: Sequence[Any]) -> Step:
             for x, v in zip([i, *rows, *states, *consts], op.fgraph.inputs, strict=True)
         ]
         frame = site.frame_of(op.fgraph, given, origins)
-        outs = op.split_body_outputs([frame.read(v) for v in frame.plan.outputs])
+        outs = op.split_body_outputs([traced(frame.read(v)) for v in frame.plan.outputs])
         for k in kept:
             if isinstance(
                 outs.ys[k], PaddedArray

@@ -29,6 +29,7 @@ from loopax.jax_backend.control_flow.step import (
 )
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.symbolic import as_length, is_symbolic
 from loopax.jax_backend.values.lists import RaggedList
 from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
 
@@ -45,12 +46,13 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
             "lax.while_loop runs one step on all rows. Pad them to one shape."
         )
     asked = args.n_steps
-    if not is_traced(asked):  # a loop without a bound has one in 32-bit mode: that of its counter
+    # A loop without a bound has one in 32-bit mode: that of its counter.
+    if not is_traced(asked) and not is_symbolic(asked):
         asked = min(asked, np.iinfo(jax.dtypes.canonicalize_dtype("int64")).max)
     if not is_traced(asked) and bound is not None:
         arrays = [x for x in args.sequences if not isinstance(x, PaddedArray)]
-        check_lengths(op, int(asked), arrays)
-        asked = None if asked == bound else asked
+        check_lengths(op, as_length(asked), arrays)
+        asked = None if as_length(asked) == bound else asked
     states = initial_states(args.states, op.args.states)
     if bound == 0:  # lax would trace a step, and there is no row to give it
         return states, _no_rows(op, args, kept), *_ended(0)

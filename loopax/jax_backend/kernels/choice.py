@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.export import is_symbolic_dim
 from jax.sharding import AxisType
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -107,6 +108,8 @@ class Candidate:
         if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
             return "JAX is in 32-bit mode"
         shapes = _shapes(arrays)
+        if any(is_symbolic_dim(n) for shape in shapes for n in shape):
+            return "a length is a symbol, which is exported"
         try:
             worth = self._worth(shapes, 1)
         except NotPlain:

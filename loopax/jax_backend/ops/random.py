@@ -24,6 +24,7 @@ from loopax.jax_backend.samplers.registry import (
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.symbolic import as_lengths
 
 
 @rule(RandomVariable)
@@ -36,7 +37,7 @@ def random_variable(site: Site, key: Any, size: Any, *parameters: Any) -> Any:
     if not site.used[1]:
         return next_key, None
     size = site.static(1)
-    size = None if size is None else tuple(int(n) for n in np.asarray(size))
+    size = None if size is None else as_lengths(np.asarray(size))
     return next_key, _draw(site, draw_key, size, parameters)
 
 

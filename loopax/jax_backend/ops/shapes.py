@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import (
@@ -25,36 +27,43 @@ from loopax.ir.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.symbolic import (
+    Inconclusive,
+    as_length,
+    as_lengths,
+    is_symbolic,
+    static_lengths,
+)
 
 
 def _dims(site: Site, first: int, count: int) -> tuple[int, ...]:
-    return tuple(int(site.static(first + k)) for k in range(count))
+    return tuple(as_length(site.static(first + k)) for k in range(count))
 
 
 @rule(Shape)
 def shape(site: Site, x: Any) -> Any:
-    return np.array(jnp.shape(x), dtype=np.int64)
+    return static_lengths(jnp.shape(x))
 
 
 @rule(Shape_i)
 def shape_i(site: Site, x: Any) -> Any:
-    return np.array(jnp.shape(x)[site.op.i], dtype=np.int64)
+    return static_lengths([jnp.shape(x)[site.op.i]]).reshape(())
 
 
 @rule(SpecifyShape)
 def specify_shape(site: Site, x: Any, *dims: Any) -> Any:
     for axis, (n, dim) in enumerate(zip(jnp.shape(x), dims, strict=True)):
-        if dim is not None and int(site.static(1 + axis)) != n:
+        if dim is not None and as_length(site.static(1 + axis)) != n:
             raise ValueError(
                 f"Axis {axis} of {describe(site.node.inputs[0])} has length {n}, but the program "
-                f"declares {int(site.static(1 + axis))}."
+                f"declares {as_length(site.static(1 + axis))}."
             )
     return x
 
 
 @rule(Reshape)
 def reshape(site: Site, x: Any, dims: Any) -> Any:
-    return jnp.reshape(x, tuple(int(n) for n in site.static(1)))
+    return jnp.reshape(x, as_lengths(site.static(1)))
 
 
 @rule(JoinDims)
@@ -62,13 +71,13 @@ def join_dims(site: Site, x: Any, *axis: Any) -> Any:
     # 3.0 keeps the first axis as a property, with the number of axes; so does 3.3.
     start, n = site.op.start_axis, site.op.n_axes
     s = x.shape
-    return jnp.reshape(x, (*s[:start], int(np.prod(s[start : start + n])), *s[start + n :]))
+    return jnp.reshape(x, (*s[:start], math.prod(s[start : start + n]), *s[start + n :]))
 
 
 @rule(SplitDims)
 def split_dims(site: Site, x: Any, dims: Any) -> Any:
     axis = site.op.axis
-    new = tuple(int(n) for n in np.atleast_1d(site.static(1)))
+    new = as_lengths(site.static(1))
     return jnp.reshape(x, (*x.shape[:axis], *new, *x.shape[axis + 1 :]))
 
 
@@ -95,13 +104,19 @@ def alloc_empty(site: Site, *dims: Any) -> Any:
 
 @rule(ARange)
 def arange(site: Site, start: Any, stop: Any, step: Any) -> Any:
-    return jnp.arange(site.static(0), site.static(1), site.static(2), dtype=site.op.dtype)
+    bounds = [site.static(k) for k in range(3)]
+    if any(map(is_symbolic, bounds)):
+        first, last, by = map(as_length, bounds)
+        if by != 1:
+            raise Inconclusive(f"a range from '{first}' to '{last}' by {by}")
+        return (first + jnp.arange(jax.core.max_dim(last - first, 0))).astype(site.op.dtype)
+    return jnp.arange(*bounds, dtype=site.op.dtype)
 
 
 @rule(Eye)
 def eye(site: Site, n: Any, m: Any, k: Any) -> Any:
     rows, columns = _dims(site, 0, 2)
-    if is_traced(k):
+    if is_traced(k) or not isinstance(rows, int) or not isinstance(columns, int):
         return jnp.equal(jnp.arange(columns)[None, :] - jnp.arange(rows)[:, None], k)
     return jnp.eye(rows, columns, int(k), dtype=site.op.dtype)
 
@@ -166,12 +181,12 @@ def ravel_multi_index(site: Site, *values: Any) -> Any:
 
 @rule(FitRows)
 def fit(site: Site, rows: Any, length: Any) -> Any:
-    return fit_rows(jnp.asarray(rows), int(site.static(1)), jnp)
+    return fit_rows(jnp.asarray(rows), as_length(site.static(1)), jnp)
 
 
 @rule(KeepRows)
 def keep_rows_rule(site: Site, rows: Any, count: Any, _: Any) -> Any:
-    length, rows, last = int(site.static(2)), jnp.asarray(rows), site.op.last
+    length, rows, last = as_length(site.static(2)), jnp.asarray(rows), site.op.last
     n = rows.shape[0]
     cut = rows[max(n - length, 0) :] if last else rows[:length]
     short = jnp.zeros((length - cut.shape[0], *rows.shape[1:]), dtype=rows.dtype)

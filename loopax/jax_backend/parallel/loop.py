@@ -31,6 +31,7 @@ from loopax.jax_backend.parallel.part import Part
 from loopax.jax_backend.parallel.recurrence import affine_recurrence, states_before
 from loopax.jax_backend.parallel.said import Why, said_in_parallel, said_one_by_one
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.in_mesh import alike, scan, zeros_like
 from loopax.lowering.analysis.atoms import Atom, atoms
 
@@ -47,7 +48,11 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
     ``index`` has the index of each step; it is None where no step reads it.
     """
     op: Scan = site.op
-    n, asked = int(args.n_steps), site.context.parallel
+    n, asked = as_length(args.n_steps), site.context.parallel
+    if not isinstance(n, int):
+        if asked is not False or op.options.parallel is not None:
+            said_one_by_one(site, f"{n} steps", Why("a symbol is no number of steps"))
+        return None
     if n < 2 or not op.n_states or (op.options.parallel is None and asked is False):
         return None
     steps = f"{n} steps"

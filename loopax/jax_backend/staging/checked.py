@@ -27,6 +27,7 @@ import numpy as np
 from jax.experimental import checkify
 from jax.interpreters import ad, batching, mlir
 
+from loopax.ir.errors import UnsupportedOpError
 from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.generators import is_key
@@ -147,8 +148,17 @@ def _of_shape(found: Any, x: Any) -> Any:
 _lowered_raising = mlir.lower_fun(_raising, multiple_results=True)
 
 
-def _lower(ctx: Any, *args: Any, raises: bool, **params: Any) -> Any:
-    return _lowered_raising(ctx, *args, **params) if raises else list(args[:-1])
+def _lower(ctx: Any, *args: Any, failure: Failure, raises: bool, **params: Any) -> Any:
+    if not raises:
+        return list(args[:-1])
+    if ctx.module_context.lowering_parameters.for_export:
+        said = (
+            f"The check {failure.message!r} calls Python where it fails, and no exported program can. "
+            "Export that of jaxify(..., checks='ignore'), and let it return what is to be checked: "
+            "jaxify([x], [y, (x > 0).all()], checks='ignore')."
+        )
+        raise UnsupportedOpError(said, [said])
+    return _lowered_raising(ctx, *args, failure=failure, **params)
 
 
 def _jvp(primals: Any, tangents: Any, *, failure: Failure, raises: bool, **params: Any) -> Any:

@@ -29,6 +29,8 @@ from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_range
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.staging.static import fold, is_traced, no_number
+from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, told
+from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
 
@@ -110,7 +112,14 @@ def run_frame(
         values = [frame.read(v) for v in node.inputs]
         outs = fold(node, values)
         if outs is None:
-            outs = convert(Site(node, used, frame), values)
+            outs = fold_lengths(node, values)
+        if outs is None:
+            try:
+                outs = convert(Site(node, used, frame), as_taken(node, values))
+            except (Inconclusive, TypeError) as error:
+                if (said := told(error, node)) is error:
+                    raise
+                raise said from error
         frame.values.update(zip(node.outputs, outs, strict=True))
     return frame
 

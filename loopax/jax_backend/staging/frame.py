@@ -29,6 +29,7 @@ from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.jax_backend.staging.checked import Failure
 from loopax.jax_backend.staging.static import NotKnown, compute, is_traced
+from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.generators import as_key
 from loopax.jax_backend.values.sparse import OrderedBCOO, as_bcoo
 from loopax.lowering import lower
@@ -228,7 +229,7 @@ class Frame:
                 shape = getattr(x, "shape", ())
                 n = shape[variable.axis] if variable.axis < len(shape) else None
             else:
-                n = None if x is None or is_traced(x) else int(np.asarray(x))
+                n = None if x is None or is_traced(x) else as_length(np.asarray(x))
             if n is None:
                 return None
             length += k * n

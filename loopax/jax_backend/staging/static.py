@@ -21,6 +21,7 @@ from loopax.ir import FitRows, KeepRows
 from loopax.ir.compat import IfElse
 from loopax.ir.effects import Effects, effects
 from loopax.ir.evaluation.evaluate import apply
+from loopax.jax_backend.staging.symbolic import is_symbolic
 
 FOLD_CAP = 4096  # elements; a larger static array is staged, so that no large constant is built
 
@@ -59,7 +60,7 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
         if not isinstance(x, np.ndarray):
             if isinstance(x, jax.Array) or not _plain(x):
                 return None
-        elif x.size > FOLD_CAP:
+        elif x.size > FOLD_CAP or is_symbolic(x):
             return None
     if isinstance(node.op, _STAGED) or effects(node.op) & _WHEN_IT_RUNS:
         return None

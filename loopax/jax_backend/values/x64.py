@@ -17,6 +17,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
 
 from loopax.ir.errors import LoopTypeError, describe
+from loopax.jax_backend.staging.symbolic import is_symbolic
 
 _WIDE = {"float64": "float32", "complex128": "complex64"}
 
@@ -57,7 +58,8 @@ def as_declared(x: Any, variable: Variable) -> Any:
     ):
         return x
     if not isinstance(x, jax.Array):
-        return x if isinstance(x, np.ndarray) and x.dtype == dtype else np.asarray(x, dtype=dtype)
+        kept = isinstance(x, np.ndarray) and (x.dtype == dtype or is_symbolic(x))
+        return x if kept else np.asarray(x, dtype=dtype)
     if dtype in _WIDE and not jax.config.jax_enable_x64:
         raise LoopTypeError(
             f"The program computes in {dtype} ({describe(variable)}), but JAX is in 32-bit mode, "

@@ -1,9 +1,7 @@
 """What a term costs, in nanoseconds: per entry of what it makes, by what was measured.
 
-`python -m benchmarks.op_costs` measures the figures, in native code: those below are of 2,000 entries.
-Functions are of native code's own vector functions; what is not measured is taken for a function of
-middling cost. What only reads is free where it is arithmetic on positions, and a gather where it is
-not. A write, a product and a factorization are by their size.
+The figures are those of `loopax.lowering.op_costs`. What only reads is free where it is arithmetic on
+positions, and a gather where it is not. A write, a product and a factorization are by their size.
 """
 
 from __future__ import annotations
@@ -18,24 +16,12 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.lowering.egraph.op_table import OpTable
 from loopax.lowering.egraph.rules import RULES_BY_NAME, Rule
 from loopax.lowering.egraph.saturate import Node, Saturated
+from loopax.lowering.op_costs import ARRAY, COPY, GATHER, OTHER, PER_ENTRY, UNKNOWN_LENGTH, WRITE
 
-PER_ENTRY = {
-    "Neg": 0.1, "Abs": 0.1, "Add": 0.1, "Sub": 0.1, "Mul": 0.1, "Sqr": 0.1, "Switch": 0.1, "Second": 0.1,
-    "GE": 0.1, "GT": 0.1, "LE": 0.1, "LT": 0.1, "EQ": 0.1, "NEQ": 0.1, "AND": 0.1, "OR": 0.1,
-    "Maximum": 0.1, "Minimum": 0.1, "TrueDiv": 0.2, "Reciprocal": 0.2, "Sqrt": 0.5,
-    "Exp": 1.7, "Expm1": 3.3, "Log": 1.9, "Log1p": 1.8, "Sigmoid": 2.5, "Softplus": 6.2, "Log1mexp": 11.0,
-    "Tanh": 4.0, "Pow": 7.5, "Erf": 5.5, "Erfc": 5.3, "Erfcx": 5.4, "GammaLn": 9.9, "Psi": 5.6,
-}  # fmt: skip
-OTHER = 5.0
-GATHER = 0.4  # 0.2 in the first cache, 1.0 in none
-WRITE = 0.6
-COPY = 0.1
 FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
 SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
-ARRAY = 10.0  # of each array, whatever its size
 DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, whatever it takes
 LEAF = 0.01
-UNKNOWN_LENGTH = 100
 
 
 def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:

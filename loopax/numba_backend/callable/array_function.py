@@ -18,6 +18,7 @@ from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.literals import dtype_name
 from loopax.numba_backend.emit.source import Source, compiled, tuple_of
 from loopax.numba_backend.emit.values import Opaque
+from loopax.numba_backend.runtime.compiling import waited_for
 
 
 def array_function(
@@ -57,7 +58,7 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
     scan_to_loop(graph)
     identifier = name if name.isidentifier() and not iskeyword(name) else "program"
     # With all of Numba's wrappers: a function that takes functions may be given it.
-    function = njit(array_function(graph, identifier)[0], error_model="numpy")
+    function = waited_for(njit(array_function(graph, identifier)[0], error_model="numpy"))
     keep_on_disk(function)
     return function
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import njit
 
-from loopax.numba_backend.runtime.compiling import njit_inner
+from loopax.numba_backend.runtime.compiling import njit_inner, waited_for
 
 
 @dataclass
@@ -127,4 +127,4 @@ def compiled(function: Any, inner: bool = False) -> Any:
     """
     if inner:
         return njit_inner(function, error_model="numpy")
-    return njit(function, error_model="numpy", no_cfunc_wrapper=True)
+    return waited_for(njit(function, error_model="numpy", no_cfunc_wrapper=True))

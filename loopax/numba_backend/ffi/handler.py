@@ -15,9 +15,11 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array, populate_array
 
+from loopax.ir.waiting import waiting
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.numba_backend.ffi.failures import OTHER_SHAPE, SYMBOL
+from loopax.numba_backend.runtime.compiling import lines_of
 
 # What Numba makes of the number that a call of a `NumbaFunction` gives for a 0-d argument.
 _NUMBERS = {"b": types.boolean, "i": types.int64, "f": types.float64, "c": types.complex128}
@@ -87,7 +89,8 @@ def handler(
     made = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
     if key is not None and is_possible():
         made._cache = CodeCache(key)
-    made.compile()
+    with waiting(f"native code{lines_of(function.py_func)}"):
+        made.compile()
     return made
 
 

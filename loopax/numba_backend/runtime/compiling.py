@@ -1,12 +1,39 @@
-"""How Numba compiles a function that native code alone calls."""
+"""How Numba compiles functions: those that native code alone calls, and those that somebody waits for."""
 
 from __future__ import annotations
 
-from functools import partial
+from functools import partial, wraps
+from typing import Any
 
 from numba import njit
+
+from loopax.ir.waiting import waiting
 
 # Without the wrappers by which Python and C call a function, which take as long to compile as the function:
 # 18 ms instead of 61 for one of numbers, 65 instead of 140 for one of arrays. A call from Python would end
 # the process; that of its ``py_func`` does not.
 njit_inner = partial(njit, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def waited_for(dispatcher: Any) -> Any:
+    """``dispatcher``, which says that it is waited for while it compiles, or reads what it has on disk.
+
+    Numba's own events tell of all that is compiled in a process, and would have to be asked for on import.
+    """
+    dispatcher.compile = _said(dispatcher.compile, dispatcher.py_func)
+    return dispatcher
+
+
+def _said(compile_: Any, function: Any) -> Any:
+    @wraps(compile_)
+    def compile_and_say(signature: Any) -> Any:
+        with waiting(f"native code{lines_of(function)}"):
+            return compile_(signature)
+
+    return compile_and_say
+
+
+def lines_of(function: Any) -> str:
+    """How long the source of ``function`` is, in words, if it is one of ours."""
+    source = getattr(function, "__source__", None)
+    return f" of {source.count(chr(10)) + 1} lines" if source else ""

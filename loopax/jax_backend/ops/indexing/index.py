@@ -20,6 +20,7 @@ from pytensor.tensor.subtensor import indices_from_subtensor
 from loopax.ir.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.staging.symbolic import as_length, span
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Index:
     def is_whole(self, x: Any) -> bool:
         """Whether it selects all of ``x``, in order."""
         return len(self.entries) <= jnp.ndim(x) and all(
-            isinstance(s, slice) and s.indices(n) == (0, n, 1)
+            isinstance(s, slice) and span(s, n) == (0, n, 1)
             for s, n in zip(self.entries, jnp.shape(x), strict=False)
         )
 
@@ -114,7 +115,7 @@ def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> 
     """A static slice, or for traced bounds a fixed distance apart the array of its positions."""
 
     def static(k: Any) -> int | None:
-        return None if k is None else int(site.static(first + k))
+        return None if k is None else as_length(site.static(first + k))
 
     def traced(k: Any) -> bool:
         return k is not None and values[k] is not None and is_traced(values[k])

@@ -11,6 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.export import is_symbolic_dim
+
+from loopax.jax_backend.staging.symbolic import span
 
 _SMALL = 4  # an update of less than 1/4 of the array is written in place, not added as a whole
 
@@ -39,7 +42,9 @@ def write_slices(x: Any, y: Any, index: Any, sets: bool, from_zero: bool) -> Any
     if 0 in lengths:
         return x
     dense = all(s == 1 or n == 1 for s, n in zip(strides, lengths, strict=True))
-    if dense and (sets or (not from_zero and y.size * _SMALL < x.size)):
+    # Of lengths that are symbols, and exported, nobody knows what is small.
+    small = not any(map(is_symbolic_dim, (x.size, y.size))) and y.size * _SMALL < x.size
+    if dense and (sets or (not from_zero and small)):
         if not sets:
             y = y + jax.lax.slice(x, starts, [a + n for a, n in zip(starts, lengths, strict=True)])
         return jax.lax.dynamic_update_slice(x, y, starts)
@@ -61,13 +66,13 @@ def _extent(x: Any, index: Any) -> tuple[list[int], list[int], list[int], list[i
     for axis, size in enumerate(x.shape):
         k = index[axis] if axis < len(index) else slice(None)
         if isinstance(k, slice):
-            start, stop, step = k.indices(size)
+            start, length, step = span(k, size)
             starts.append(start)
-            lengths.append(len(range(start, stop, step)))
+            lengths.append(length)
             steps.append(step)
             kept.append(axis)
         else:
-            starts.append(int(k) % size)
+            starts.append(int(k) if k >= 0 else int(k) + size)
             lengths.append(1)
             steps.append(1)
     return starts, lengths, steps, kept

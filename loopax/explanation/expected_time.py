@@ -1,0 +1,129 @@
+"""Where the time of a program is expected to go, as a share of the whole: from its graph alone.
+
+    time of a node  =  entries of what it makes  x  nanoseconds for each
+    time of a loop  =  steps  x  time of its body
+
+The nanoseconds are those that `loopax.lowering.op_costs` measured. A length that is known in no run is
+taken for `UNKNOWN_LENGTH`; in a body, lengths are those of what the loop is given.
+
+Known shortcomings: what XLA or Numba fuse, and what is read from memory, is not known here, so shares are
+right to a factor of two or so. Of a loop that stops the steps are the most that it may take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.tensor.blas import BatchedDot, Dot22, Gemv
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, Shape, Shape_i
+from pytensor.tensor.subtensor import Subtensor
+
+from loopax.ir import Cond, Scan
+from loopax.ir.sizes import Clipped, DimExpr, Dims, Length
+from loopax.lowering.op_costs import ARRAY, COPY, OTHER, PER_ENTRY, UNKNOWN_LENGTH, WRITE
+from loopax.lowering.record import with_body
+
+_READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
+_PRODUCTS = (Dot, Dot22, Gemv, BatchedDot)
+_PRODUCT = 0.2  # of each multiplication of a product
+_LINALG = "linalg"
+_CUBE = 0.5  # of each of n^3 of a factorization, inverse or solve
+_CALL = 300.0  # of each call of LAPACK
+
+LengthOf = Callable[[Any], float]  # of a dimension variable
+
+
+def expected_times(graph: AbstractFunctionGraph) -> dict[Apply, float]:
+    """Nanoseconds that each node of ``graph`` takes, roughly."""
+    return _times(graph, lambda variable: float(UNKNOWN_LENGTH))
+
+
+def _times(graph: AbstractFunctionGraph, length_of: LengthOf) -> dict[Apply, float]:
+    dims = Dims()
+
+    def number(expr: DimExpr) -> float:
+        """The value of ``expr``, 1 at least: what is empty is no reason to look elsewhere."""
+        terms = (k * of(variable) for variable, k in expr.terms)
+        return max(1.0, expr.offset + sum(terms))
+
+    def of(variable: Any) -> float:
+        if isinstance(variable, Clipped):
+            choose = max if variable.largest else min
+            return choose(number(variable.a), number(variable.b))
+        return length_of(variable)
+
+    def shape(v: Any) -> list[float]:
+        return [number(dims.length(v, axis)) for axis in range(getattr(v.type, "ndim", 0))]
+
+    def time(node: Apply) -> float:
+        body = with_body(node.op)
+        if body is None:
+            return _own(node, shape)
+        inner = body.fgraph
+        if isinstance(body, Scan):
+            asked = node.inputs[0]  # a vector of them, where it is a batch of loops
+            steps = UNKNOWN_LENGTH if asked.type.ndim else number(dims.value(asked))
+            return steps * _total(inner, _in_step(body, node, shape))
+        given = zip(inner.inputs, map(shape, node.inputs[-len(inner.inputs) :]), strict=False)
+        return _total(inner, _from(dict(given))) / (
+            2 if isinstance(body, Cond) else 1
+        )  # one branch
+
+    return {node: time(node) for node in graph.toposort()}
+
+
+def _total(graph: AbstractFunctionGraph, length_of: LengthOf) -> float:
+    return sum(_times(graph, length_of).values())
+
+
+def _in_step(op: Scan, node: Apply, shape: Callable[[Any], list[float]]) -> LengthOf:
+    """The lengths of what a step is given: rows of the sequences, all of the rest."""
+    outer = op.split_inputs(node.inputs)
+    rows = [shape(x)[1:] for x in outer.sequences]
+    whole = [shape(x) for x in (*outer.states, *outer.consts)]
+    return _from(dict(zip(op.fgraph.inputs[1:], [*rows, *whole], strict=True)))
+
+
+def _from(given: dict[Variable, list[float]]) -> LengthOf:
+    def length_of(variable: Any) -> float:
+        if isinstance(variable, Length) and len(given.get(variable.of, ())) > variable.axis:
+            return given[variable.of][variable.axis]
+        return float(UNKNOWN_LENGTH)
+
+    return length_of
+
+
+def _own(node: Apply, shape: Callable[[Any], list[float]]) -> float:
+    """Nanoseconds of an op without a body."""
+    op: Any = node.op
+    core = op.core_op if isinstance(op, Blockwise) else op
+    made = [math.prod(shape(v)) for v in node.outputs]
+    entries = max(made, default=1.0)
+    if isinstance(op, _READS):
+        return 0.0
+    if isinstance(op, Elemwise):
+        return ARRAY + entries * _per_entry(op.scalar_op)
+    shapes = [shape(v) for v in node.inputs]
+    if isinstance(core, _PRODUCTS):
+        return 2 * ARRAY + _PRODUCT * entries * (shapes[-1][-1:] or [1.0])[0]
+    if _LINALG in type(core).__module__:
+        largest = max(shapes, key=math.prod, default=[1.0])
+        return _CALL + _CUBE * math.prod(largest) * min(largest[-2:], default=1.0)
+    if isinstance(op, CAReduce):
+        return ARRAY + COPY * math.prod(shapes[0])
+    return ARRAY + WRITE * entries
+
+
+def _per_entry(scalar: Any) -> float:
+    """Of a scalar op; of one that is made of others, all of theirs."""
+    inner = getattr(scalar, "fgraph", None)
+    if inner is not None:
+        return sum(_per_entry(node.op) for node in inner.apply_nodes)
+    return COPY if type(scalar).__name__ == "Cast" else PER_ENTRY.get(type(scalar).__name__, OTHER)

@@ -1,0 +1,133 @@
+"""A large program in a screen: its loops, its ops, where its time is expected, what was chosen."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax.explanation.drawing import caption
+from loopax.explanation.expected_time import expected_times
+from loopax.ir import Scan
+from loopax.ir.errors import source_line
+from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
+from loopax.lowering.record import Counts, with_body
+
+MOST_OPS = 150  # of the largest stage: the text of more fills several screens, at each stage
+
+_MOST_LOOPS = 12
+_MOST_OPS_NAMED = 8
+_MOST_SHARES, _LEAST_SHARE = 6, 0.02
+
+
+def is_large(stages: Sequence[Counts]) -> bool:
+    """Whether a program is to be summarised first, by its counts at each stage."""
+    return max(c.loops + c.outside + c.inside for c in stages) > MOST_OPS
+
+
+def summary(lowered: FunctionGraph, chosen: Sequence[str]) -> str:
+    """What is behind the last pass, in lines; ``chosen`` is what the backend said of the calls so far."""
+    times = expected_times(lowered)
+    loops = [node for node in times if with_body(node.op) is not None]
+    lines = ["loops, branches and calls:"]
+    lines += [f"  {line}" for line in _of_loops(loops)]
+    lines += ["other ops:", f"  {_of_ops(lowered)}"]
+    lines += ["where time is expected (lengths that are not known count as 100):"]
+    lines += [f"  {line}" for line in _of_times(times, loops)]
+    lines += ["what was chosen:"]
+    lines += [f"  {line}" for line in chosen or ["nothing so far: no call, or no choice"]]
+    return "\n".join(lines)
+
+
+def _of_loops(loops: Sequence[Apply]) -> Iterator[str]:
+    """A line for each body of the program, those inside of loops behind their loop."""
+    dims = Dims()
+    for k, node in enumerate(loops[:_MOST_LOOPS], 1):
+        at = PurePath(source_line(node.outputs[0]).partition(", in ")[0]).name
+        yield f"{k} {_said(node, dims)}{f' ({at})' if at else ''}"
+        for number, inner in _inner(with_body(node.op).fgraph, f"{k}."):  # type: ignore[union-attr]
+            yield f"  {number} {_said(inner, Dims())}"
+    if len(loops) > _MOST_LOOPS:
+        yield f"and {len(loops) - _MOST_LOOPS} more"
+    if not loops:
+        yield "none"
+
+
+def _inner(graph: AbstractFunctionGraph, prefix: str) -> Iterator[tuple[str, Apply]]:
+    nodes = [node for node in graph.toposort() if with_body(node.op) is not None]
+    for k, node in enumerate(dict.fromkeys(nodes), 1):
+        yield f"{prefix}{k}", node
+        yield from _inner(with_body(node.op).fgraph, f"{prefix}{k}.")  # type: ignore[union-attr]
+
+
+def _said(node: Apply, dims: Dims) -> str:
+    """A loop with its steps: ``Scan{step}: 2000 steps, 1 sequence, ...``."""
+    op: Any = with_body(node.op)
+    title, _, rest = caption(op).partition(": ")
+    if isinstance(node.op, Blockwise):
+        title = f"a batch of {title}"
+    if not isinstance(op, Scan):
+        return f"{title}: {rest}"
+    asked: Any = node.inputs[0]
+    number = None if asked.type.ndim else _number(dims.value(asked))
+    steps = "steps known when it runs" if number is None else f"{number} steps"
+    return f"{title}: {'at most ' if op.stops and number else ''}{steps}, {rest}"
+
+
+def _number(expr: DimExpr) -> str | None:
+    """A number in words: ``2000``, ``n - 1``, ``length of y``. None where no name says what it is."""
+    terms = [(k, _variable(v)) for v, k in expr.terms]
+    if any(name is None for _, name in terms):
+        return None
+    parts = [name if k == 1 else f"{k} x {name}" for k, name in sorted(terms, key=str)]
+    text = " + ".join(map(str, parts))
+    if not text:
+        return str(expr.offset)
+    return f"{text} {'+' if expr.offset > 0 else '-'} {abs(expr.offset)}" if expr.offset else text
+
+
+def _variable(v: Any) -> str | None:
+    if isinstance(v, Length):
+        name = v.of.name
+        return name and (f"length of {name}" if v.axis == 0 else f"axis {v.axis} of {name}")
+    if isinstance(v, Clipped):
+        a, b = _number(v.a), _number(v.b)
+        return None if None in (a, b) else f"{'max' if v.largest else 'min'}({a}, {b})"
+    return None if counts_steps(v) else getattr(v, "name", None)
+
+
+def _of_ops(graph: FunctionGraph) -> str:
+    counts = Counter(_name(node) for node in graph.apply_nodes if with_body(node.op) is None)
+    if not counts:
+        return "none"
+    listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    rest = sum(n for _, n in listed[_MOST_OPS_NAMED:])
+    named = ", ".join(f"{n} {name}" for name, n in listed[:_MOST_OPS_NAMED])
+    return f"{named}, {rest} more" if rest else named
+
+
+def _name(node: Apply) -> str:
+    """What an op is called, without its options."""
+    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    if isinstance(op, Elemwise):
+        scalar = op.scalar_op
+        return str(getattr(scalar, "name", None) or type(scalar).__name__.lower()).partition("{")[0]
+    return type(op).__name__
+
+
+def _of_times(times: dict[Apply, float], loops: Sequence[Apply]) -> Iterator[str]:
+    """The shares of loops, and of other ops by their names, the largest first."""
+    total = sum(times.values()) or 1.0
+    shares: dict[str, float] = {}
+    for node, time in times.items():
+        number = loops.index(node) + 1 if node in loops else None
+        what = _name(node) if number is None else f"{number} {with_body(node.op)}"
+        shares[what] = shares.get(what, 0.0) + time / total
+    largest = sorted(shares.items(), key=lambda item: (-item[1], item[0]))[:_MOST_SHARES]
+    yield from (f"{share:4.0%} {what}" for what, share in largest if share >= _LEAST_SHARE)

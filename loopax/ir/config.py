@@ -1,0 +1,40 @@
+"""``loopax.config``: what a user may set for a whole process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass
+class Config:
+    """Options of a process, as ``loopax.config``. They change nothing in what is computed.
+
+    Parameters
+    ----------
+    progress
+        Whether a line on stderr says what is waited for, where passes, tracing or native compilation take
+        more than two seconds. It goes when they are done. None: where stderr is a terminal. A notebook's is
+        none, as its output is kept: ``loopax.config.progress = True`` shows the line there too.
+
+    Examples
+    --------
+    >>> import loopax
+    >>> loopax.config.progress = False
+    >>> loopax.config
+    Config(progress=False)
+    >>> loopax.config.progress = None
+    """
+
+    progress: bool | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self.__dataclass_fields__:
+            raise AttributeError(
+                f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
+            )
+        if value not in (None, True, False):
+            raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
+        super().__setattr__(name, value)
+
+
+config = Config()

@@ -1,0 +1,268 @@
+"""Lengths that are symbols: those of ``jax.export.symbolic_shape``, while JAX traces a program for export.
+
+    x.shape            ->  array([b, 3], dtype=object)     static, with symbols in it
+    x.shape[0] - 1     ->  array(b - 1, dtype=object)      computed here, as JAX's symbols
+    x.sum() / x.shape[0]  ->  a traced number, which the exported program computes from the length
+
+An array of lengths of which one is a symbol is static, as lengths that are numbers are. What is computed of
+it is such an array again as far as lengths go (`fold`): sums, products, extrema, slices and joins. Any
+other op is given it as a traced integer (`traced`), and one that takes a length as it is.
+
+JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something hangs on what
+it cannot decide, `told` says which constraint is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor.scalar as ps
+from jax.export import is_symbolic_dim
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.graph.basic import Apply
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Eye,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.reshape import SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import IncSubtensor, Subtensor
+
+from loopax.ir import Call, Scan
+from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.sizes import length_inputs
+
+Inconclusive = jax.errors.InconclusiveDimensionOperation
+
+
+def is_symbolic(x: Any) -> bool:
+    """Whether ``x`` is an array of lengths with a symbol among them."""
+    return isinstance(x, np.ndarray) and x.dtype == object
+
+
+def static_lengths(dims: Iterable[Any]) -> Any:
+    """Lengths as a static value: int64, or an array with symbols."""
+    dims = list(dims)
+    if not any(map(is_symbolic_dim, dims)):
+        return np.array(dims, dtype=np.int64)
+    return _array(dims)
+
+
+def as_length(x: Any) -> Any:
+    """A static value as a number, or as a symbol of JAX."""
+    return x.item() if is_symbolic(x) else int(x)
+
+
+def as_lengths(x: Any) -> tuple[Any, ...]:
+    """Those of a static vector."""
+    return tuple(map(as_length, np.asarray(x).reshape(-1))) if not is_symbolic(x) else tuple(x.flat)
+
+
+def traced(x: Any) -> Any:
+    """What ``x`` is when the program runs."""
+    if not is_symbolic(x):
+        return x
+    flat = [jnp.asarray(n).astype("int64") for n in x.flat]
+    return jnp.stack(flat).reshape(x.shape) if x.ndim else flat[0]
+
+
+def as_taken(node: Apply, values: Sequence[Any]) -> list[Any]:
+    """``values`` as the rule of ``node`` is to see them: its lengths as they are, all else traced."""
+    if not any(map(is_symbolic, values)):
+        return list(values)
+    op = node.op
+    if isinstance(op, Scan):  # its constants are static in the step
+        outer = op.split_inputs(node.inputs)
+        lengths: Sequence[Any] = [outer.n_steps, *outer.consts]
+    elif isinstance(op, Call):
+        lengths = node.inputs
+    elif isinstance(op, Reshape | SplitDims | SpecifyShape | Repeat):
+        lengths = node.inputs[1:]
+    elif isinstance(op, Eye):
+        lengths = node.inputs[:2]
+    elif isinstance(op, RandomVariable):
+        lengths = [op.size_param(node)]
+    else:
+        lengths = length_inputs(op, node)
+    return [
+        x if any(v is u for u in lengths) else traced(x)
+        for x, v in zip(values, node.inputs, strict=True)
+    ]
+
+
+def require_one(n: Any) -> None:
+    """Raise where JAX cannot tell that the symbol ``n`` is 1 or more."""
+    if not n >= 1:
+        raise Inconclusive(f"'{n}' is less than 1")
+
+
+def span(k: slice, size: Any) -> tuple[Any, Any, int]:
+    """The first position, the number of positions and the step of ``k`` in an axis of length ``size``."""
+    if not any(map(is_symbolic_dim, (size, k.start, k.stop))):
+        start, stop, step = k.indices(size)
+        return start, len(range(start, stop, step)), step
+    step = 1 if k.step is None else k.step
+    if step == -1 and k.start is None and k.stop is None:
+        return size - 1, size, -1
+    if step != 1:
+        raise Inconclusive(f"a slice with step {step} of an axis of length '{size}'")
+
+    def inside(position: Any) -> Any:
+        position = position + size if position < 0 else position
+        return jax.core.max_dim(0, jax.core.min_dim(position, size))
+
+    start = 0 if k.start is None else inside(k.start)
+    stop = size if k.stop is None else inside(k.stop)
+    return start, jax.core.max_dim(stop - start, 0), 1
+
+
+def told(error: Exception, node: Apply) -> Exception:
+    """What to say of ``error``, raised by the rule of ``node``, if a symbol is to blame; else itself."""
+    if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
+        return error
+    said = str(error).partition("\n")[0].rstrip(".")
+    return DynamicShapeError(
+        f"{node.op}, for {describe(node.outputs[0])}, must know more of a symbolic length than JAX does: "
+        f"{said}. Say what holds of it, jax.export.symbolic_shape('b', constraints=['b >= 10']), or export "
+        "the program for a length that is a number."
+    )
+
+
+# -- what is computed of lengths ---------------------------------------------------------------------
+
+
+def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
+    """The outputs of ``node`` as lengths, where it computes them of some with symbols; else None."""
+    if not any(map(is_symbolic, values)):
+        return None
+    if not all(isinstance(x, np.ndarray | np.generic | int | slice | None) for x in values):
+        return None
+    try:
+        found = _folded(node, values)
+    except Inconclusive:
+        return None
+    return None if found is None else [_simplest(found)]
+
+
+def _folded(node: Apply, values: Sequence[Any]) -> Any:
+    op: Any = node.op
+    x, *rest = values
+    scalar_op = op.scalar_op if isinstance(op, Elemwise | CAReduce) else op
+    scalar = _SCALARS.get(type(scalar_op))
+    if isinstance(op, Elemwise | ps.ScalarOp):
+        return None if scalar is None else _elementwise(scalar, scalar_op, values)
+    if isinstance(op, CAReduce):
+        return None if scalar is None or x.ndim != 1 else _array(_reduced(scalar, x))
+    if isinstance(op, ScalarFromTensor | TensorFromScalar | ViewOp | DeepCopyOp):
+        return x
+    if isinstance(op, CheckAndRaise):
+        return x if is_symbolic(x) and all(map(np.all, rest)) else None
+    if isinstance(op, MakeVector):
+        return _array([as_length(v) for v in values])
+    if isinstance(op, Join):
+        # 3.0 has the axis as the first input, 3.3 as a property; lengths have one axis.
+        parts = values if hasattr(op, "axis") else rest
+        return np.concatenate([np.asarray(part, dtype=object) for part in parts])
+    if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, rest)):
+        storage: list[list[Any]] = [[None]]
+        op.perform(node, list(values), storage)
+        return np.asarray(storage[0][0], dtype=object)
+    if (
+        isinstance(op, IncSubtensor)
+        and op.set_instead_of_inc
+        and not any(map(is_symbolic, rest[1:]))
+    ):
+        storage = [[None]]
+        op.perform(node, [np.asarray(x, dtype=object).copy(), *rest], storage)
+        return storage[0][0]
+    return None
+
+
+def _reduced(scalar: Callable[..., Any], x: Any) -> Any:
+    first, *rest = x.flat
+    for n in rest:
+        first = scalar(first, n)
+    return first
+
+
+def _elementwise(scalar: Callable[..., Any], op: Any, values: Sequence[Any]) -> Any:
+    if isinstance(op, ps.Cast) and op.o_type.dtype not in ("int64", "int32", "uint64"):
+        return None  # a number of the program
+    if any(np.asarray(x).dtype.kind == "f" for x in values):
+        return None
+    args = np.broadcast_arrays(*(np.asarray(x, dtype=object) for x in values))
+    found = [scalar(*each) for each in zip(*(a.flat for a in args), strict=True)]
+    return _array(found).reshape(args[0].shape)
+
+
+def _array(dims: Any) -> Any:
+    if not isinstance(dims, list):
+        return np.array(dims, dtype=object)
+    found = np.empty(len(dims), dtype=object)  # NumPy would look into the symbols
+    found[:] = dims
+    return found
+
+
+def _simplest(x: Any) -> Any:
+    """``x`` without symbols where there are none left."""
+    if any(map(is_symbolic_dim, x.flat)):
+        return x
+    return x.astype(bool if all(isinstance(n, bool | np.bool_) for n in x.flat) else np.int64)
+
+
+def _sum(*xs: Any) -> Any:
+    return sum(xs[1:], xs[0])
+
+
+def _product(first: Any, *rest: Any) -> Any:
+    for x in rest:
+        first = first * x
+    return first
+
+
+# Each of numbers and symbols; a comparison that JAX cannot decide raises.
+_SCALARS: dict[type, Callable[..., Any]] = {
+    type(ps.add): _sum,
+    type(ps.mul): _product,
+    type(ps.sub): lambda x, y: x - y,
+    type(ps.neg): lambda x: -x,
+    type(ps.int_div): lambda x, y: x // y,
+    type(ps.mod): lambda x, y: x % y,
+    type(ps.maximum): lambda x, y: jax.core.max_dim(x, y),
+    type(ps.minimum): lambda x, y: jax.core.min_dim(x, y),
+    type(ps.abs): lambda x: x if x >= 0 else -x,
+    ps.Cast: lambda x: x,
+    type(ps.identity): lambda x: x,
+    type(ps.second): lambda x, y: y,
+    type(ps.switch): lambda c, x, y: x if c else y,
+    type(ps.lt): lambda x, y: x < y,
+    type(ps.le): lambda x, y: x <= y,
+    type(ps.gt): lambda x, y: x > y,
+    type(ps.ge): lambda x, y: x >= y,
+    type(ps.eq): lambda x, y: _equal(x, y),
+    type(ps.neq): lambda x, y: not _equal(x, y),
+    type(ps.or_): lambda x, y: x or y,
+    type(ps.and_): lambda x, y: x and y,
+    type(ps.invert): lambda x: not x,
+}
+
+
+def _equal(x: Any, y: Any) -> bool:
+    """JAX takes what it cannot decide for unequal, which is right of shapes, but not of numbers."""
+    if x == y:
+        return True
+    difference = x - y
+    if not is_symbolic_dim(difference) or difference > 0 or difference < 0:
+        return False
+    raise Inconclusive(f"Symbolic dimension comparison '{x}' == '{y}' is inconclusive")
