@@ -13,10 +13,13 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import ExtractDiag, constant
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det
-from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.math import All, Dot, Sum
+from pytensor.tensor.math import Any as AnyOf
+from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor
 from pytensor.tensor.type import TensorType
 
@@ -24,6 +27,7 @@ from loopax.ir.compat import AdvancedIncSubtensor1
 from loopax.ir.effects import Speculation, errors, speculation
 from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.egraph.op_table import FLOATS, OpTable, is_named
+from loopax.lowering.egraph.sufficient import Statistics, at_rows, is_layout, statistics
 
 _MASKS = 4  # constant conditions by which sums are cut: each doubles what is looked at
 
@@ -64,6 +68,8 @@ class Encoded:
             self._node(node)
         self.outputs = [self.of(v) for v in graph.outputs]
         self._mask_facts()
+        for p, found in enumerate(statistics(graph)):
+            self._statistics(p, found, graph)
 
     @property
     def text(self) -> str:
@@ -112,7 +118,7 @@ class Encoded:
             number = self._add(self._term(node, k), v)
             self._of[v] = number
             self._shape_fact(number, v)
-        if speculation(node) <= Speculation.CHEAP and all(
+        if (speculation(node) <= Speculation.CHEAP or _is_total(node)) and all(
             v.owner is None or self.of(v) in self._safe for v in node.inputs
         ):
             for v in node.outputs:
@@ -194,7 +200,8 @@ class Encoded:
             if isinstance(node.op, CheckAndRaise):
                 self.facts.append(f'(Checks "{name}")')
             if _is_constant_write(node):
-                self.facts.append(f'(Put -1 "{name}")')
+                if node.op.set_instead_of_inc:  # type: ignore[attr-defined]
+                    self.facts.append(f'(Put -1 "{name}")')
         if not operands:
             return Term("Atom", len(self.terms))
         return Term({1: "N1", 2: "N2"}.get(len(operands), "NN"), name, operands)
@@ -289,6 +296,46 @@ class Encoded:
                         if all_of.all():
                             self.facts.append(f"({relation} (S {k} (value {number})))")
 
+    # -- sufficient statistics ---------------------------------------------------------------------------
+
+    def _statistics(self, p: int, found: Statistics, graph: FunctionGraph) -> None:
+        """The constants of the p-th set of rows in coordinates, and what reads and writes fewer rows."""
+        n, m = found.n, len(found.ones)
+        for shape, few, ones in (
+            (f"(Sh1 {n})", f"(Sh1 {m})", found.ones),
+            (f"(Sh2 {n} 1)", f"(Sh2 {m} 1)", found.ones[:, None]),
+        ):
+            one = self._leaf(constant(ones))
+            self.facts.append(f"(set (short {p} {shape}) {few})")
+            self.facts.append(f"(Ones1 {p} {shape} (value {one}))")
+        for v, value in found.columns.items():
+            of, new = self.of(v), self._leaf(constant(value))
+            self._fact("Safe", of)  # it has been computed
+            is_matrix = value.ndim == 2 and value.shape[1] > 1
+            self.facts.append(f"({'Columns' if is_matrix else 'Span'} {p} (value {of}))")
+            if value.ndim == 2:
+                self.facts.append(f"(Columns {p} (value {of}))")
+            self.facts.append(f"(union (Lin {p} (value {of})) (value {new}))")
+        for v, value in found.across.items():
+            new = self._leaf(constant(value))
+            self.facts.append(f"(Across {p} (value {self.of(v)}) (value {new}))")
+        for node in found.gathers:
+            k, few_rows = self.table.access(node), at_rows(node, found.row_of)
+            l = self.table.access(few_rows)
+            of = self._shape(node.inputs[0])
+            self.facts.append(f"(FewerRows {p} {k} {l})")
+            self.facts.append(f"(set (read {l} {of}) (Sh1 {m}))")
+            self.facts.append(f"(Rows {l})")
+        for node in found.scatters:
+            name = self.terms[self.of(node.outputs[0])].name
+            types = self.table.named(name).types
+            rest: Any = at_rows(node, found.row_of).inputs[2:]
+            few = self.table.number(node.op, types, rest)
+            self.facts.append(f'(FewerWritten {p} "{name}" "#{few}")')
+        for node in graph.apply_nodes:
+            if is_layout(node) and (k := self.table.access(node)) is not None:
+                self.facts.append(f"(Layout {k})")
+
     # -- as text -----------------------------------------------------------------------------------------
 
     def _values(self) -> Iterator[str]:
@@ -352,6 +399,17 @@ def _name(node: Apply) -> str | None:
     return None
 
 
+def _is_total(node: Apply) -> bool:
+    """Whether a node raises nothing that is dear, so that nobody would run it where it did not."""
+    if isinstance(node.op, Sum | All | AnyOf | CumOp):
+        return all(0 not in v.type.shape for v in node.inputs)  # type: ignore[attr-defined]
+    if isinstance(node.op, Reshape):
+        lengths: Any = [v.type.shape for v in (node.inputs[0], node.outputs[0])]  # type: ignore[attr-defined]
+        known = not any(None in one for one in lengths)
+        return known and np.prod(lengths[0]) == np.prod(lengths[1])
+    return False
+
+
 def _is_within(node: Apply) -> bool:
     """Whether what an access reads is there, so that it raises nothing."""
     lengths: Any = node.inputs[0].type.shape  # type: ignore[attr-defined]  # of a tensor
@@ -371,8 +429,7 @@ def _operand_type(op: Any, t: Any) -> Any:
 
 
 def _is_constant_write(node: Apply) -> bool:
-    """Whether a node is a `set_subtensor` at constant positions: one of two operands."""
+    """Whether a node sets or adds at constant positions: of two operands."""
     op: Any = node.op
     kinds = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
-    is_write = isinstance(op, kinds) and op.set_instead_of_inc
-    return is_write and all(isinstance(v, Constant) for v in node.inputs[2:])
+    return isinstance(op, kinds) and all(isinstance(v, Constant) for v in node.inputs[2:])

@@ -16,6 +16,8 @@ The terms say how many operands there are and what is done with them:
 So what is awkward as a term (the slices of a subtensor, axes, dtypes, a composite, the body of a loop) is
 never one: the op, frozen as it is, is an entry of a table, and the term has its number.
 
+``Few``, ``Lin`` and ``Quad`` are in no program (`rules/sufficient.py`).
+
 An array of one entry and a number are told apart by their shape, ``(Sh1 1)`` and ``(Sh0)``. A length
 that is known is that number; one that is not is a negative number, the same for the same `DimExpr`.
 """
@@ -29,7 +31,8 @@ TERMS = """
     (Lit f64)
     (E1 String T) (E2 String T T) (E3 String T T T)
     (S i64 T)
-    (N1 String T) (N2 String T T) (NN String L))
+    (N1 String T) (N2 String T T) (NN String L)
+    (Few i64 T) (Lin i64 T) (Quad i64 T))
   (L (Nil) (Cons T L)))
 (datatype Shape (Sh0) (Sh1 i64) (Sh2 i64 i64) (ShN i64))
 """
