@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import HasInnerGraph
@@ -23,7 +24,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import AdvancedIncSubtensor1
+from loopax.ir.compat import AdvancedIncSubtensor1, IfElse
 from loopax.ir.effects import Speculation, errors, speculation
 from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.egraph.op_table import FLOATS, OpTable, is_named
@@ -67,6 +68,8 @@ class Encoded:
         for node in graph.toposort():
             self._node(node)
         self.outputs = [self.of(v) for v in graph.outputs]
+        for v in _in_any_case(graph):
+            self._fact("Safe", self.of(v))
         self._mask_facts()
         for p, found in enumerate(statistics(graph)):
             self._statistics(p, found, graph)
@@ -176,6 +179,8 @@ class Encoded:
         """A constant that is the same everywhere is one number, where another operand has its shape."""
         shape, found = node.outputs[0].type.shape, []
         dtype = node.outputs[0].type.dtype
+        if dtype == "bool":  # a comparison: that of what is compared
+            dtype = next((v.type.dtype for v in node.inputs if not isinstance(v, Constant)), dtype)
         for k, v in enumerate(node.inputs):
             is_float = dtype in FLOATS and not (name == "Switch" and k == 0)
             if isinstance(v, Constant) and is_float and v.type.dtype != dtype:
@@ -408,6 +413,27 @@ def _is_total(node: Apply) -> bool:
         known = not any(None in one for one in lengths)
         return known and np.prod(lengths[0]) == np.prod(lengths[1])
     return False
+
+
+def _in_any_case(graph: FunctionGraph) -> list[Variable]:
+    """What is computed in any case, so that it raises whatever a rule drops elsewhere.
+
+    Rules drop what a fill is given for its shape, and what a `switch` is given: from there on nothing is.
+    """
+    seen = dict.fromkeys(graph.outputs)
+    stack = list(seen)
+    while stack:
+        node = stack.pop().owner
+        if node is None or isinstance(node.op, HasInnerGraph | IfElse | Blockwise):
+            continue
+        scalar: Any = getattr(node.op, "scalar_op", None)
+        if isinstance(scalar, ps.Switch):
+            continue
+        for v in node.inputs[1:] if isinstance(scalar, ps.Second) else node.inputs:
+            if v not in seen:
+                seen[v] = None
+                stack.append(v)
+    return [v for v in seen if v.owner is not None]
 
 
 def _is_within(node: Apply) -> bool:

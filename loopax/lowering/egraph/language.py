@@ -48,6 +48,7 @@ ANALYSES = """
 (relation Total (i64 Shape))
 (relation Known (T))
 (relation Nonnegative (T))
+(relation Nonpositive (T))
 (relation Safe (T))
 (relation AllTrue (T))
 (relation AllFalse (T))
@@ -130,6 +131,7 @@ _VALUES = (
         "(Safe e)",
     ),
     ("(= e (S k x)) (Safe x) (Total k (shape x))", "(Safe e)"),
+    ('(= e (E1 "Neg" x)) (Nonnegative x)', "(Nonpositive e)"),
     ('(= e (E2 "Add" x y)) (Nonnegative x) (Nonnegative y)', "(Nonnegative e)"),
     ('(= e (E2 "Mul" x y)) (Nonnegative x) (Nonnegative y)', "(Nonnegative e)"),
     ('(= e (E2 "TrueDiv" x y)) (Nonnegative x) (Nonnegative y)', "(Nonnegative e)"),
