@@ -215,12 +215,19 @@ class Decoder:
         """A number as an array of one entry of a type; an array as it is."""
         if not isinstance(v, _Number):
             return v
-        return constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
+        key = np.float64(v.value).tobytes(), kind.ndim, kind.dtype  # 0.0 is not -0.0
+        if key not in self._made:  # one variable, so that nodes of it are one
+            self._made[key] = constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
+        return self._made[key]
 
     def _fitting(self, v: Any, kind: Any) -> Variable:
         """``v`` as an operand of a type: with a check of its lengths, where its own type says less."""
         v = self._typed(v, kind)
-        return v if kind.is_super(v.type) else kind.filter_variable(v)
+        if kind.is_super(v.type):
+            return v
+        if (v, kind) not in self._made:
+            self._made[v, kind] = kind.filter_variable(v)
+        return self._made[v, kind]
 
     def _output(self, c: int, like: Any) -> Variable:
         return self._fitting(self._whole(self.values[c]), like.type)

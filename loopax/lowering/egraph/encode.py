@@ -326,11 +326,11 @@ class Encoded:
             self.facts.append(f"(Across {p} (value {self.of(v)}) (value {new}))")
         for node in found.gathers:
             k, few_rows = self.table.access(node), at_rows(node, found.row_of)
-            l = self.table.access(few_rows)
+            fewer = self.table.access(few_rows)
             of = self._shape(node.inputs[0])
-            self.facts.append(f"(FewerRows {p} {k} {l})")
-            self.facts.append(f"(set (read {l} {of}) (Sh1 {m}))")
-            self.facts.append(f"(Rows {l})")
+            self.facts.append(f"(FewerRows {p} {k} {fewer})")
+            self.facts.append(f"(set (read {fewer} {of}) (Sh1 {m}))")
+            self.facts.append(f"(Rows {fewer})")
         for node in found.scatters:
             name = self.terms[self.of(node.outputs[0])].name
             types = self.table.named(name).types

@@ -38,6 +38,9 @@ from loopax.lowering.redundancy.fold_constants import known_values
 LEAST = 32  # rows: of fewer there is nothing to gain
 _ENOUGH = 0.7  # of the rows may be left
 _WORK = 4e8  # multiplications that a basis may take
+_SPREAD = (
+    1e-3  # of its size a column has around its mean, or the digits of differences would be lost
+)
 _FEW = 16  # columns: of so many those that follow from the others are left out, one by one
 _GATHERS = AdvancedSubtensor, AdvancedSubtensor1
 _SCATTERS = AdvancedIncSubtensor, AdvancedIncSubtensor1
@@ -287,6 +290,8 @@ def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
     n_groups = int(group.max()) + 1
     if n_groups > _ENOUGH * n or n * matrix.width * min(n, matrix.width) > _WORK:
         return None
+    if not _is_spread(matrix.whole):
+        return None
     parts, row_of = [], []
     order = np.argsort(group, kind="stable")
     for members in np.split(order, np.cumsum(np.bincount(group))[:-1]):
@@ -304,6 +309,16 @@ def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
         scatters,
         np.array(row_of),
     )
+
+
+def _is_spread(matrix: np.ndarray) -> bool:
+    """Whether columns vary by no little of what they are.
+
+    ``y - mu`` of numbers near 1e8 that differ by 1 is exact in each row, and is not in coordinates.
+    """
+    size = np.max(np.abs(matrix), axis=0)
+    around = np.ptp(matrix, axis=0)
+    return bool(np.all((around == 0) | (around >= _SPREAD * size)))
 
 
 def _coordinates(matrix: np.ndarray) -> np.ndarray:
