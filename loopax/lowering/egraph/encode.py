@@ -17,7 +17,7 @@ from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.summary import Det
+from pytensor.tensor.linalg.summary import Det, SLogDet
 from pytensor.tensor.math import All, Dot, Sum
 from pytensor.tensor.math import Any as AnyOf
 from pytensor.tensor.shape import Reshape
@@ -27,6 +27,7 @@ from pytensor.tensor.type import TensorType
 from loopax.ir.compat import AdvancedIncSubtensor1, IfElse
 from loopax.ir.effects import Speculation, errors, speculation
 from loopax.ir.sizes import unconditional_dims_of
+from loopax.lowering.egraph.kronecker import facts_of, kron_of
 from loopax.lowering.egraph.op_table import FLOATS, OpTable, is_named
 from loopax.lowering.egraph.sufficient import Statistics, at_rows, is_layout, statistics
 
@@ -121,6 +122,11 @@ class Encoded:
             number = self._add(self._term(node, k), v)
             self._of[v] = number
             self._shape_fact(number, v)
+        if (factors := kron_of(node)) is not None:
+            self.facts += facts_of(*factors, self.table)
+            a, b = map(self.of, factors)
+            number = self.of(node.outputs[0])
+            self.facts.append(f'(union (value {number}) (N2 "kron" (value {a}) (value {b})))')
         if (speculation(node) <= Speculation.CHEAP or _is_total(node)) and all(
             v.owner is None or self.of(v) in self._safe for v in node.inputs
         ):
@@ -197,7 +203,7 @@ class Encoded:
     def _other(self, node: Apply, output: int) -> Term:
         n = 2 if _is_constant_write(node) else len(node.inputs)
         operands = tuple(self.of(v) for v in node.inputs[:n])
-        name = _name(node)
+        name = _name(node, output)
         if name is None:
             types = tuple(_operand_type(node.op, v.type) for v in node.inputs[:n])
             rest: Any = node.inputs[n:]
@@ -373,7 +379,7 @@ def _one_float(v: Constant) -> float | None:
     return None if np.isnan(value) else value
 
 
-def _name(node: Apply) -> str | None:
+def _name(node: Apply, output: int) -> str | None:
     """What the rules call an op that is not elementwise, None for most."""
     op: Any = node.op
     op = op.core_op if isinstance(op, Blockwise) else op
@@ -397,6 +403,8 @@ def _name(node: Apply) -> str | None:
         return "inv"
     if isinstance(op, Det) and ranks == [2]:
         return "det"
+    if isinstance(op, SLogDet) and ranks == [2]:
+        return ("signdet", "logdet")[output]
     if isinstance(op, ExtractDiag) and ranks == [2] and op == ExtractDiag(0, 0, 1, op.view):
         return "diag"
     if isinstance(op, Solve) and ranks[0] == 2 and op == Solve(b_ndim=op.b_ndim):

@@ -89,6 +89,13 @@ _SHAPES = (
     ('(= e (N1 "diag" x)) (= (Sh2 n n) (shape x))', "(set (shape e) (Sh1 n))"),
     ('(= e (N1 "sum" x))', "(set (shape e) (Sh0))"),
     ('(= e (N1 "det" x))', "(set (shape e) (Sh0))"),
+    ('(= e (N1 "logdet" x))', "(set (shape e) (Sh0))"),
+    ('(= e (N1 "signdet" x))', "(set (shape e) (Sh0))"),
+    (
+        '(= e (N2 "kron" x y)) (= (Sh2 n m) (shape x)) (= (Sh2 p q) (shape y)) '
+        "(> n 0) (> m 0) (> p 0) (> q 0)",
+        "(set (shape e) (Sh2 (* n p) (* m q)))",
+    ),
     (
         '(= e (N2 "dot" x y)) (= (Sh2 n k) (shape x)) (= (Sh2 l m) (shape y))',
         "(set (shape e) (Sh2 n m))",

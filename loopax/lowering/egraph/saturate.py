@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from loopax.lowering.egraph.encode import Encoded
 from loopax.lowering.egraph.language import LANGUAGE
-from loopax.lowering.egraph.rules import COMMUTE, CUTS, PUSHES, RULES
+from loopax.lowering.egraph.rules import COMMUTE, FACTS, RULES
 
 ROUNDS = 8
 TERMS = 6000  # of the size of the e-graph, terms of all kinds
@@ -74,7 +74,7 @@ def _engine() -> Any:
     from egglog.bindings import EGraph
 
     graph = EGraph()
-    text = "\n".join([LANGUAGE, CUTS, PUSHES, *(rule.text for rule in RULES)])
+    text = "\n".join([LANGUAGE, FACTS, *(rule.text for rule in RULES)])
     graph.run_program(*graph.parse_program(text))
     return graph
 
