@@ -46,15 +46,13 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
 
     def lost_digits(c: int, node: Node) -> int:
         """By how much another form of the class is better."""
-        rules = stable_rules(c)
-        best = max((rule.stable for rule in rules), default=0)
-        if not best or any(rule.as_stable and rule.gives(node) for rule in rules):
-            return 0
-        return best - max((rule.stable for rule in rules if rule.gives(node)), default=0)
+        ranks = [(rule.stable, rule.gives(node)) for rule in stable_rules(c)]
+        best = max((rank for rank, _ in ranks), default=0)
+        return best - max((rank for rank, is_it in ranks if is_it), default=0)
 
     def stable_rules(c: int) -> list[Rule]:
         rules = (RULES_BY_NAME[name] for name in found.used.get(c, ()))
-        return [rule for rule in rules if rule.stable or rule.as_stable]
+        return [rule for rule in rules if rule.stable]
 
     @cache
     def cost(c: int, node: Node) -> float:

@@ -15,6 +15,7 @@ pytest.importorskip("egglog", reason="the extra egraph")
 
 from loopax.lowering.egraph.optimize import egraph, take_cheapest
 from tests.lowering.egraph.prices import by_chance
+from tests.marking import slow_where
 
 N = 400
 RNG = np.random.default_rng(0)
@@ -178,11 +179,9 @@ class Written:
         )
 
 
-@pytest.mark.parametrize(
-    "first", [0, *(pytest.param(k, marks=pytest.mark.slow) for k in range(10, 200, 10))]
-)
+@pytest.mark.parametrize("first", slow_where(bool, range(0, 300, 3)))
 def test_polynomials_by_chance(first):
-    for seed in range(first, first + 10):
+    for seed in range(first, first + 3):
         program = Written(seed)
         graph = FunctionGraph(program.inputs, program.outputs, clone=True)
         wanted = evaluate(graph, *program.values)

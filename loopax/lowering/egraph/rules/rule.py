@@ -22,8 +22,6 @@ class Rule:
     stable
         How much better the digits of ``after`` are than those of any form of the class that has less of it:
         what costs more and loses none is taken all the same.
-    as_stable
-        ``after`` has the digits of the best form of its class.
     """
 
     name: str
@@ -31,7 +29,6 @@ class Rule:
     after: str
     when: tuple[str, ...] = ()
     stable: int = 0
-    as_stable: bool = False
 
     @property
     def text(self) -> str:
