@@ -68,7 +68,7 @@ def _other(name: str, n: int, sizes: list[int]) -> float:
         return 2 * ARRAY + 0.2 * n * inner
     if name == "inv":
         return 500 + 1.0 * rows**3
-    if name == "det":
+    if name in ("det", "signdet", "logdet"):
         return 300 + 0.3 * rows**3
     if name in ("solve1", "solve2"):
         return 400 + 0.3 * sizes[0] ** 1.5 + 0.5 * sizes[0] ** 0.5 * sizes[1]

@@ -13,13 +13,14 @@ from pytensor.tensor.basic import constant, diagonal
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.inverse import matrix_inverse
 from pytensor.tensor.linalg.solvers.general import solve
-from pytensor.tensor.linalg.summary import det
+from pytensor.tensor.linalg.summary import SLogDet, det
 from pytensor.tensor.math import dot
 from pytensor.tensor.math import sum as sum_of
 from pytensor.tensor.type import TensorType
 
 from loopax.lowering.egraph.encode import Encoded
 from loopax.lowering.egraph.extract import Choice, needed
+from loopax.lowering.egraph.kronecker import kron
 from loopax.lowering.egraph.op_table import FLOATS, SCALARS, elementwise
 from loopax.lowering.egraph.saturate import Node, Saturated, in_order
 
@@ -28,10 +29,12 @@ _NAMED: dict[str, Any] = {
     "dot": dot,
     "inv": matrix_inverse,
     "det": det,
+    "kron": kron,
     "diag": diagonal,
     "solve1": lambda a, b: solve(a, b, b_ndim=1),
     "solve2": lambda a, b: solve(a, b, b_ndim=2),
 }
+_DETERMINANTS = "signdet", "logdet"  # of one node
 
 
 class _Number(NamedTuple):
@@ -145,6 +148,13 @@ class Decoder:
             if any(isinstance(v, _Number) for v in values):
                 raise Unwritable(f"{name} of a number")
             return _NAMED[name](*values)
+        if name in _DETERMINANTS:
+            if (name, *values) not in self._made:
+                both = SLogDet().make_node(*values).outputs
+                self._made.update(
+                    ((one, *values), v) for one, v in zip(_DETERMINANTS, both, strict=True)
+                )
+            return self._made[name, *values]
         entry = self.table.named(name)
         types = entry.types
         if isinstance(entry.op, CheckAndRaise):
@@ -215,12 +225,19 @@ class Decoder:
         """A number as an array of one entry of a type; an array as it is."""
         if not isinstance(v, _Number):
             return v
-        return constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
+        key = np.float64(v.value).tobytes(), kind.ndim, kind.dtype  # 0.0 is not -0.0
+        if key not in self._made:  # one variable, so that nodes of it are one
+            self._made[key] = constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
+        return self._made[key]
 
     def _fitting(self, v: Any, kind: Any) -> Variable:
         """``v`` as an operand of a type: with a check of its lengths, where its own type says less."""
         v = self._typed(v, kind)
-        return v if kind.is_super(v.type) else kind.filter_variable(v)
+        if kind.is_super(v.type):
+            return v
+        if (v, kind) not in self._made:
+            self._made[v, kind] = kind.filter_variable(v)
+        return self._made[v, kind]
 
     def _output(self, c: int, like: Any) -> Variable:
         return self._fitting(self._whole(self.values[c]), like.type)

@@ -8,24 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.op import HasInnerGraph
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import ExtractDiag, constant
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.linalg.inverse import MatrixInverse
-from pytensor.tensor.linalg.solvers.general import Solve
-from pytensor.tensor.linalg.summary import Det
-from pytensor.tensor.math import Dot, Sum
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor
+from pytensor.tensor.basic import constant
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import AdvancedIncSubtensor1
-from loopax.ir.effects import Speculation, errors, speculation
+from loopax.ir.effects import Speculation, speculation
 from loopax.ir.sizes import unconditional_dims_of
+from loopax.lowering.egraph.kronecker import facts_of, kron_of
+from loopax.lowering.egraph.of_nodes import (
+    in_any_case,
+    is_total,
+    is_within,
+    is_write,
+    name_of,
+    operand_type,
+)
 from loopax.lowering.egraph.op_table import FLOATS, OpTable, is_named
-
-_MASKS = 4  # constant conditions by which sums are cut: each doubles what is looked at
 
 
 class Term(NamedTuple):
@@ -47,6 +46,10 @@ class Encoded:
         By number of a term: the variable of the graph that it is, if it is one.
     outputs
         The numbers of the graph's outputs.
+    facts
+        What is known of the terms, as commands of egglog.
+    switches
+        The constant conditions, of one axis: of which variable and which term.
     """
 
     def __init__(self, graph: FunctionGraph) -> None:
@@ -58,12 +61,13 @@ class Encoded:
         self._of: dict[Variable, int] = {}
         self._dims = unconditional_dims_of(graph)
         self._lengths: dict[Any, int] = {}
-        self._masks: dict[int, tuple[np.ndarray, int, int]] = {}
+        self.switches: list[tuple[Constant, Variable, int]] = []
         self._safe: set[int] = set()
         for node in graph.toposort():
             self._node(node)
         self.outputs = [self.of(v) for v in graph.outputs]
-        self._mask_facts()
+        for v in in_any_case(graph):
+            self.fact("Safe", self.of(v))
 
     @property
     def text(self) -> str:
@@ -75,30 +79,30 @@ class Encoded:
     def of(self, v: Variable) -> int:
         """The number of the term that a variable is."""
         if v not in self._of:
-            self._of[v] = self._leaf(v)
+            self._of[v] = self.leaf(v)
         return self._of[v]
 
-    def _leaf(self, v: Variable) -> int:
+    def leaf(self, v: Variable) -> int:
         if isinstance(v, Constant) and (value := _one_float(v)) is not None:
             return self._literal(value)
         key: Any = v.signature() if isinstance(v, Constant) else v
         known = ("leaf", key)
         if known not in self._lengths:  # equal constants are one
-            self._lengths[known] = self._add(Term("Atom", len(self.terms)), v)
+            self._lengths[known] = self.add(Term("Atom", len(self.terms)), v)
             number = self._lengths[known]
             self._shape_fact(number, v)
-            self._fact("Safe", number)
+            self.fact("Safe", number)
             if isinstance(v, Constant):
-                self._fact("Known", number)
+                self.fact("Known", number)
                 if isinstance(v.type, TensorType) and v.data.dtype.kind in "fiu" and v.data.size:
                     if np.min(v.data) >= 0:
-                        self._fact("Nonnegative", number)
+                        self.fact("Nonnegative", number)
         return self._lengths[known]
 
     def _literal(self, value: float) -> int:
-        return self._add(Term("Lit", value + 0.0))
+        return self.add(Term("Lit", value + 0.0))
 
-    def _add(self, term: Term, v: Variable | None = None) -> int:
+    def add(self, term: Term, v: Variable | None = None) -> int:
         number = self._numbers.get(term)
         if number is None:
             number = self._numbers[term] = len(self.terms)
@@ -109,14 +113,19 @@ class Encoded:
 
     def _node(self, node: Apply) -> None:
         for k, v in enumerate(node.outputs):
-            number = self._add(self._term(node, k), v)
+            number = self.add(self._term(node, k), v)
             self._of[v] = number
             self._shape_fact(number, v)
-        if speculation(node) <= Speculation.CHEAP and all(
+        if (factors := kron_of(node)) is not None:
+            self.facts += facts_of(*factors, self.table)
+            a, b = map(self.of, factors)
+            number = self.of(node.outputs[0])
+            self.facts.append(f'(union (value {number}) (N2 "kron" (value {a}) (value {b})))')
+        if (speculation(node) <= Speculation.CHEAP or is_total(node)) and all(
             v.owner is None or self.of(v) in self._safe for v in node.inputs
         ):
             for v in node.outputs:
-                self._fact("Safe", self.of(v))
+                self.fact("Safe", self.of(v))
 
     def _term(self, node: Apply, output: int) -> Term:
         op: Any = node.op
@@ -143,7 +152,7 @@ class Encoded:
                 *first, last = sorted(operands, key=self._is_array)
                 left = first[0]
                 for right in first[1:]:
-                    left = self._add(Term("E2", name, (left, right)))
+                    left = self.add(Term("E2", name, (left, right)))
                 return Term("E2", name, (left, last))
         else:
             types = tuple(TensorType(v.type.dtype, (None,) * v.type.ndim) for v in node.inputs)
@@ -155,7 +164,7 @@ class Encoded:
         term = Term(f"E{len(operands)}", name, tuple(operands))
         condition = node.inputs[0]
         if name == "Switch" and isinstance(condition, Constant) and condition.type.ndim == 1:
-            self._mask(condition, node.outputs[0], term)
+            self.switches.append((condition, node.outputs[0], self.add(term)))
         return term
 
     def _is_number(self, v: Variable) -> bool:
@@ -170,6 +179,8 @@ class Encoded:
         """A constant that is the same everywhere is one number, where another operand has its shape."""
         shape, found = node.outputs[0].type.shape, []
         dtype = node.outputs[0].type.dtype
+        if dtype == "bool":  # a comparison: that of what is compared
+            dtype = next((v.type.dtype for v in node.inputs if not isinstance(v, Constant)), dtype)
         for k, v in enumerate(node.inputs):
             is_float = dtype in FLOATS and not (name == "Switch" and k == 0)
             if isinstance(v, Constant) and is_float and v.type.dtype != dtype:
@@ -184,24 +195,25 @@ class Encoded:
         return found
 
     def _other(self, node: Apply, output: int) -> Term:
-        n = 2 if _is_constant_write(node) else len(node.inputs)
+        n = 2 if is_write(node) else len(node.inputs)
         operands = tuple(self.of(v) for v in node.inputs[:n])
-        name = _name(node)
+        name = name_of(node, output)
         if name is None:
-            types = tuple(_operand_type(node.op, v.type) for v in node.inputs[:n])
+            types = tuple(operand_type(node.op, v.type) for v in node.inputs[:n])
             rest: Any = node.inputs[n:]
             name = f"#{self.table.number(node.op, types, rest, output)}"
             if isinstance(node.op, CheckAndRaise):
                 self.facts.append(f'(Checks "{name}")')
-            if _is_constant_write(node):
-                self.facts.append(f'(Put -1 "{name}")')
+            if is_write(node):
+                if node.op.set_instead_of_inc:  # type: ignore[attr-defined]
+                    self.facts.append(f'(Put -1 "{name}")')
         if not operands:
             return Term("Atom", len(self.terms))
         return Term({1: "N1", 2: "N2"}.get(len(operands), "NN"), name, operands)
 
     # -- facts -------------------------------------------------------------------------------------------
 
-    def _fact(self, relation: str, number: int) -> None:
+    def fact(self, relation: str, number: int) -> None:
         if relation == "Safe":
             self._safe.add(number)
         self.facts.append(f"({relation} (value {number}))")
@@ -209,15 +221,15 @@ class Encoded:
     def _shape_fact(self, number: int, v: Variable) -> None:
         if not isinstance(v.type, TensorType) or self.terms[number].head == "Lit":
             return
-        shape = self._shape(v)
+        shape = self.shape_of(v)
         self.facts.append(f"(set (shape (value {number})) {shape})")
         head, name, operands = self.terms[number]
         if head == "S" and (of := self.variables.get(operands[0])) is not None:
-            self.facts.append(f"(set (read {name} {self._shape(of)}) {shape})")
-            if v.owner is not None and _is_within(v.owner):
-                self.facts.append(f"(Total {name} {self._shape(of)})")
+            self.facts.append(f"(set (read {name} {self.shape_of(of)}) {shape})")
+            if v.owner is not None and is_within(v.owner):
+                self.facts.append(f"(Total {name} {self.shape_of(of)})")
 
-    def _shape(self, v: Any) -> str:
+    def shape_of(self, v: Any) -> str:
         """The shape of a variable as a term, and how many entries it has as a fact."""
         lengths = [self._length(v, axis, n) for axis, n in enumerate(v.type.shape)]
         if len(lengths) <= 2:
@@ -241,53 +253,6 @@ class Encoded:
         if length.constant is not None and length.constant != 1:
             return length.constant
         return self._lengths.setdefault(length, -1 - len(self._lengths))
-
-    # -- constant conditions -----------------------------------------------------------------------------
-
-    def _mask(self, condition: Constant, out: Variable, term: Term) -> None:
-        number = self.of(condition)
-        where = condition.data.astype(bool)
-        if where.all() or not where.any():
-            self._fact("AllTrue" if where.all() else "AllFalse", number)
-            return
-        if number not in self._masks and len(self._masks) < _MASKS:
-            parts = [self.table.rows(np.flatnonzero(rows)) for rows in (where, ~where)]
-            self._masks[number] = where, *parts
-            self.facts.append(f"(Parts (value {number}) {parts[0]} {parts[1]})")
-            for k in parts:
-                self.facts.append(f"(Rows {k})")
-                [index] = self.table.entries[k].rest
-                self.facts.append(f"(set (read {k} (Sh1 {len(where)})) (Sh1 {len(index.data)}))")
-                self.facts.append(f"(Total {k} (Sh1 {len(where)}))")
-        if number in self._masks and out.type.shape == condition.type.shape:
-            zeros = self._leaf(constant(np.zeros(where.shape, out.type.dtype)))
-            switch = self._add(term)
-            self.facts.append(f"(Base (value {switch}) (value {zeros}))")
-            for k in self._masks[number][1:]:
-                self._put(k, out)
-
-    def _put(self, k: int, like: Variable) -> None:
-        """The write to the rows that the access ``k`` reads."""
-        [index] = self.table.entries[k].rest
-        vector = TensorType(like.type.dtype, like.type.shape)
-        rows = TensorType(like.type.dtype, (index.type.shape[0],))
-        node = vector()[index].set(rows()).owner  # type: ignore[attr-defined]
-        rest: Any = list(node.inputs[2:])
-        number = self.table.number(node.op, (vector, rows), rest)
-        self.facts.append(f'(Put {k} "#{number}")')
-
-    def _mask_facts(self) -> None:
-        """Where one condition is the same in a part that another one makes."""
-        for _, i, j in list(self._masks.values()):
-            for k in (i, j):
-                [index] = self.table.entries[k].rest
-                for number, (where, *_) in self._masks.items():
-                    if len(where) <= np.max(index.data):
-                        continue
-                    part = where[index.data]
-                    for all_of, relation in ((part, "AllTrue"), (~part, "AllFalse")):
-                        if all_of.all():
-                            self.facts.append(f"({relation} (S {k} (value {number})))")
 
     # -- as text -----------------------------------------------------------------------------------------
 
@@ -319,60 +284,3 @@ def _one_float(v: Constant) -> float | None:
         return None
     value = float(v.data.flat[0])
     return None if np.isnan(value) else value
-
-
-def _name(node: Apply) -> str | None:
-    """What the rules call an op that is not elementwise, None for most."""
-    op: Any = node.op
-    op = op.core_op if isinstance(op, Blockwise) else op
-    types = [v.type for v in node.inputs]
-    if (
-        not all(isinstance(t, TensorType) for t in types)
-        or node.outputs[0].type.dtype not in FLOATS
-    ):
-        return None
-    if len({t.dtype for t in (*types, node.outputs[0].type)}) > 1:
-        return None
-    ranks = [t.ndim for t in types]
-    if isinstance(op, Sum) and node.outputs[0].type.ndim == 0:
-        usual = op.acc_dtype in (None, "float64", types[0].dtype)
-        return "sum" if usual and types[0].dtype == "float64" else None
-    if isinstance(op, CAReduce):
-        return None
-    if isinstance(op, Dot) and max(ranks) <= 2 and min(ranks) >= 1:
-        return "dot"
-    if isinstance(op, MatrixInverse) and ranks == [2]:
-        return "inv"
-    if isinstance(op, Det) and ranks == [2]:
-        return "det"
-    if isinstance(op, ExtractDiag) and ranks == [2] and op == ExtractDiag(0, 0, 1, op.view):
-        return "diag"
-    if isinstance(op, Solve) and ranks[0] == 2 and op == Solve(b_ndim=op.b_ndim):
-        return f"solve{op.b_ndim}" if ranks[1] == op.b_ndim else None
-    return None
-
-
-def _is_within(node: Apply) -> bool:
-    """Whether what an access reads is there, so that it raises nothing."""
-    lengths: Any = node.inputs[0].type.shape  # type: ignore[attr-defined]  # of a tensor
-    if isinstance(node.op, AdvancedSubtensor) and len(lengths) == 1 and lengths[0] is not None:
-        index = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
-        return len(index) == 1 and bool(np.all((-lengths[0] <= index[0]) & (index[0] < lengths[0])))
-    return not errors(node)
-
-
-def _operand_type(op: Any, t: Any) -> Any:
-    """What an operand has to be: of an op with a body the very type, else which axes are broadcast."""
-    if not isinstance(t, TensorType) or isinstance(op, HasInnerGraph | Blockwise):
-        return t
-    if isinstance(op, CheckAndRaise):
-        return t.clone(shape=())  # it passes on whatever it is given
-    return TensorType(t.dtype, tuple(1 if n == 1 else None for n in t.shape))
-
-
-def _is_constant_write(node: Apply) -> bool:
-    """Whether a node is a `set_subtensor` at constant positions: one of two operands."""
-    op: Any = node.op
-    kinds = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
-    is_write = isinstance(op, kinds) and op.set_instead_of_inc
-    return is_write and all(isinstance(v, Constant) for v in node.inputs[2:])

@@ -16,6 +16,8 @@ The terms say how many operands there are and what is done with them:
 So what is awkward as a term (the slices of a subtensor, axes, dtypes, a composite, the body of a loop) is
 never one: the op, frozen as it is, is an entry of a table, and the term has its number.
 
+``Few``, ``Lin`` and ``Quad`` are in no program (`rules/sufficient.py`).
+
 An array of one entry and a number are told apart by their shape, ``(Sh1 1)`` and ``(Sh0)``. A length
 that is known is that number; one that is not is a negative number, the same for the same `DimExpr`.
 """
@@ -29,7 +31,8 @@ TERMS = """
     (Lit f64)
     (E1 String T) (E2 String T T) (E3 String T T T)
     (S i64 T)
-    (N1 String T) (N2 String T T) (NN String L))
+    (N1 String T) (N2 String T T) (NN String L)
+    (Few i64 T) (Lin i64 T) (Quad i64 T))
   (L (Nil) (Cons T L)))
 (datatype Shape (Sh0) (Sh1 i64) (Sh2 i64 i64) (ShN i64))
 """
@@ -45,6 +48,7 @@ ANALYSES = """
 (relation Total (i64 Shape))
 (relation Known (T))
 (relation Nonnegative (T))
+(relation Nonpositive (T))
 (relation Safe (T))
 (relation AllTrue (T))
 (relation AllFalse (T))
@@ -85,6 +89,13 @@ _SHAPES = (
     ('(= e (N1 "diag" x)) (= (Sh2 n n) (shape x))', "(set (shape e) (Sh1 n))"),
     ('(= e (N1 "sum" x))', "(set (shape e) (Sh0))"),
     ('(= e (N1 "det" x))', "(set (shape e) (Sh0))"),
+    ('(= e (N1 "logdet" x))', "(set (shape e) (Sh0))"),
+    ('(= e (N1 "signdet" x))', "(set (shape e) (Sh0))"),
+    (
+        '(= e (N2 "kron" x y)) (= (Sh2 n m) (shape x)) (= (Sh2 p q) (shape y)) '
+        "(> n 0) (> m 0) (> p 0) (> q 0)",
+        "(set (shape e) (Sh2 (* n p) (* m q)))",
+    ),
     (
         '(= e (N2 "dot" x y)) (= (Sh2 n k) (shape x)) (= (Sh2 l m) (shape y))',
         "(set (shape e) (Sh2 n m))",
@@ -127,6 +138,7 @@ _VALUES = (
         "(Safe e)",
     ),
     ("(= e (S k x)) (Safe x) (Total k (shape x))", "(Safe e)"),
+    ('(= e (E1 "Neg" x)) (Nonnegative x)', "(Nonpositive e)"),
     ('(= e (E2 "Add" x y)) (Nonnegative x) (Nonnegative y)', "(Nonnegative e)"),
     ('(= e (E2 "Mul" x y)) (Nonnegative x) (Nonnegative y)', "(Nonnegative e)"),
     ('(= e (E2 "TrueDiv" x y)) (Nonnegative x) (Nonnegative y)', "(Nonnegative e)"),

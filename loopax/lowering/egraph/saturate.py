@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from loopax.lowering.egraph.encode import Encoded
 from loopax.lowering.egraph.language import LANGUAGE
-from loopax.lowering.egraph.rules import COMMUTE, CUTS, RULES
+from loopax.lowering.egraph.rules import COMMUTE, FACTS, RULES
 
 ROUNDS = 8
 TERMS = 6000  # of the size of the e-graph, terms of all kinds
@@ -74,7 +74,7 @@ def _engine() -> Any:
     from egglog.bindings import EGraph
 
     graph = EGraph()
-    text = "\n".join([LANGUAGE, CUTS, *(rule.text for rule in RULES)])
+    text = "\n".join([LANGUAGE, FACTS, *(rule.text for rule in RULES)])
     graph.run_program(*graph.parse_program(text))
     return graph
 
@@ -147,5 +147,18 @@ def _read(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
     for row in rows("Used"):
         used.setdefault(number(row.inputs[0]), set()).add(graph.value_to_string(row.inputs[1]))
     known = {number(row.inputs[0]) for row in rows("Known")}
-    terms = {c: list(nodes) for c, nodes in classes.items()}
+    terms = _buildable({c: list(nodes) for c, nodes in classes.items()})
     return Saturated(terms, of_term, counts, known, used, rounds, full)
+
+
+def _buildable(classes: dict[int, list[Node]]) -> dict[int, list[Node]]:
+    """The terms whose operands have terms: some are of what stands in rules alone."""
+    while True:
+        left = {
+            c: [n for n in nodes if all(map(classes.__contains__, n.operands))]
+            for c, nodes in classes.items()
+        }
+        found = {c: nodes for c, nodes in left.items() if nodes}
+        if sum(map(len, found.values())) == sum(map(len, classes.values())):
+            return found
+        classes = found

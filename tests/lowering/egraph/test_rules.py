@@ -15,6 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.ir import check, evaluate
 from loopax.lowering.notes import collected
 from tests.kept import assert_kept
+from tests.lowering.egraph.prices import by_chance
 from tests.marking import slow_where
 from tests.random_programs import in_ir
 
@@ -100,18 +101,6 @@ class Written:
         if kind == 6:
             return self.function(x[np.arange(ROWS)[::-1].copy()])
         return self.function(x)
-
-
-def by_chance(seed):
-    """A price for each term of each class, by its place: some are a million times another."""
-
-    def costs(table, found):
-        places = {
-            (c, node): (c, k) for c, nodes in found.classes.items() for k, node in enumerate(nodes)
-        }
-        return lambda c, node: 1e6 ** random.Random(f"{seed} {places[c, node]}").random()
-
-    return costs
 
 
 def assert_same(found, wanted, dtype):

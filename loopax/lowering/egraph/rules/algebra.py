@@ -190,6 +190,12 @@ _SUMS = (
         "(Lit (* a (to-f64 n)))",
         ("(Safe x)", "(= n (count (shape x)))"),
     ),
+    Rule(
+        "a number filled with a number",
+        '(E2 "Second" x (Lit a))',
+        "(Lit a)",
+        ("(Safe x)", "(Ones (shape x))"),
+    ),
     Rule("sum of one entry", '(N1 "sum" x)', "x", ("(= (Sh0) (shape x))",)),
 )
 
