@@ -115,6 +115,15 @@ def passes_with(
     return (*passes[:k], egraph, *passes[k:])
 
 
+def after_canonical(
+    passes: tuple[Callable[[FunctionGraph], None], ...],
+) -> tuple[Callable[[FunctionGraph], None], ...]:
+    """What is left of ``passes`` for a part of a graph that has been through `CANONICAL_PASSES`."""
+    return passes[
+        1 + max(k for k, p in enumerate(passes) if p in (stabilize, stabilize_for_loops)) :
+    ]
+
+
 def lower(graph: FunctionGraph) -> None:
     """Run every pass on ``graph``, in place, as a backend with structured loops wants it."""
     run_passes(graph, PASSES)

@@ -21,7 +21,7 @@ from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
-from loopax.lowering import PASSES, passes_with, run_passes
+from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,5 +121,5 @@ class Variant:
         return [release(traced(x), v) for x, v in zip(outs, graph.outputs, strict=True)]
 
     def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:
-        run_passes(graph, passes_with(self.optimize, PASSES))
+        run_passes(graph, after_canonical(passes_with(self.optimize, PASSES)))
         return partial(self._in_jax, graph=graph)

@@ -54,7 +54,7 @@ class Candidate:
     in_jax
         The program in JAX's operations, of a value for each input.
     transpiled
-        Makes of another graph of the same inputs, from before the passes, what ``in_jax`` is.
+        Makes of another graph of the same inputs, behind the canonical passes, what ``in_jax`` is.
     checks
         One of `CHECKS`.
     static

@@ -82,6 +82,8 @@ class Kernel:
     transpiled
         Makes of another graph of the same inputs what ``in_jax`` is. Without it nothing is kept for a
         pullback: a derivative's own would seldom be asked for.
+    canonical
+        Whether the graph is a part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Kernel:
         linear: int = 0,
         transpose: Callable[[], Kernel] | None = None,
         transpiled: Callable[[FunctionGraph], InJax] | None = None,
+        canonical: bool = False,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -104,6 +107,7 @@ class Kernel:
         self.linear = linear
         self.transpose = transpose
         self.transpiled = transpiled
+        self.canonical = canonical
         self._shapes = shapes
         self._derivatives: dict[tuple[str, tuple[int, ...]], Any] = {}
 
@@ -154,7 +158,9 @@ class Kernel:
         try:
             with TRACING:
                 raises = self.policy.checks == "raise"
-                code = KernelCode(self.inputs, self.outputs, raises, self.policy.optimize)
+                code = KernelCode(
+                    self.inputs, self.outputs, raises, self.policy.optimize, self.canonical
+                )
         except UnsupportedOpError as error:
             return str(error)
         if code.lines > self.policy.most_lines:

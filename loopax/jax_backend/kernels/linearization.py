@@ -65,6 +65,7 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         shapes,
         f"{kernel.name}_with_residuals",
         kernel.policy,
+        canonical=True,
     )
     # The pushforward computes the states again, in the loop that it runs for the tangents anyway.
     push = kernel.pushforward(wrt)
@@ -87,5 +88,6 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         kernel.policy,
         linear=len(kernel.floats),
         transpose=lambda: pushforward,
+        canonical=True,
     )
     return Linearization(forward, pushforward)

@@ -13,7 +13,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.lock import TRACING
-from loopax.lowering import NATIVE_PASSES, passes_with, run_passes
+from loopax.lowering import NATIVE_PASSES, after_canonical, passes_with, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
@@ -35,6 +35,8 @@ class KernelCode:
         Whether its checks raise, or are left out.
     optimize
         One of `loopax.lowering.OPTIMIZERS`.
+    canonical
+        Whether it is a part of a graph that has been through `loopax.lowering.CANONICAL_PASSES`.
 
     Raises
     ------
@@ -48,6 +50,7 @@ class KernelCode:
         outputs: Sequence[Variable],
         checks: bool = True,
         optimize: str = "none",
+        canonical: bool = False,
     ) -> None:
         if lines := [describe(v) for v in (*inputs, *outputs) if not is_array(v)]:
             raise UnsupportedOpError(
@@ -57,6 +60,7 @@ class KernelCode:
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
         before = () if checks else (drop_checks,)
         passes = passes_with(optimize, NATIVE_PASSES)
+        passes = after_canonical(passes) if canonical else passes
         run_passes(graph, (*before, *passes, solve_for_inverses))
         self._variants = native_variants(graph, on_missing="raise", inner=True)
         self._inputs = [_array_type(v) for v in graph.inputs]
