@@ -15,7 +15,7 @@ from loopax import jaxify
 from loopax.calling import kept as kept_module
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.program import Program
-from loopax.jax_backend.callable import function as jax_function
+from loopax.jax_backend.callable import shared_values
 from loopax.lowering.early_part import early_part
 from tests.compare import FAST_COMPILE
 
@@ -195,8 +195,8 @@ def accepted(monkeypatch):
         values.append(x)
         return accept_itself(x, held, what)
 
-    accept_itself = jax_function.accept
-    monkeypatch.setattr(jax_function, "accept", accept)
+    accept_itself = shared_values.accept
+    monkeypatch.setattr(shared_values, "accept", accept)
     return values
 
 

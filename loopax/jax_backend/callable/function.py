@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.type import TensorType
 
 from loopax.calling.function import ProgramFunction
-from loopax.calling.kept import Kept, KeptValues
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import JaxArguments
 from loopax.jax_backend.callable.context import JaxContext
+from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.callable.variant import Variant
@@ -26,7 +23,6 @@ from loopax.jax_backend.parallel.choice import PARALLEL
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values.crossing import accept, current
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read
 
@@ -70,16 +66,14 @@ class JaxFunction(Stages, ProgramFunction):
     # What is compiled, and what does not pickle. JAX copies the ``__dict__`` of a function to what
     # `jax.grad` and its kin make of it, and cloudpickle writes that: these must not be in it.
     __slots__ = (
-        "_all",
         "_arguments",
         "_contexts",
-        "_devices",
         "_donated",
         "_early",
         "_failures",
         "_left",
-        "_reads",
         "_rest",
+        "_shared",
         "_short",
         "_whole",
     )
@@ -144,12 +138,7 @@ class JaxFunction(Stages, ProgramFunction):
             self.program.shared or self.program.updates or self._checks == "raise" or self._donated
         )
         self._short = self._whole if short else None
-        self._all = range(len(self.program.shared))
-        self._devices = {
-            k: self._kept_on_device(k)
-            for k, s in enumerate(self.program.shared)
-            if isinstance(s.variable.type, TensorType)
-        }
+        self._shared = SharedValues(self.program, self._arguments.shared_whats)
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,12 +173,12 @@ class JaxFunction(Stages, ProgramFunction):
         given, concrete = self._arguments.bind(args, kwargs)
         form = self._whole
         if self.program.shared:
-            kept = self._kept() if self._rest is not None else None
+            kept = self._early.now() if self._rest is not None else None
             if kept is None:
-                given = (*given, *self._shared_values(self._all, concrete))
+                given = (*given, *self._shared.at(range(len(self.program.shared)), concrete))
             else:
                 form = self._rest
-                given = (*given, *self._shared_values(self._left, concrete), *kept)
+                given = (*given, *self._shared.at(self._left, concrete), *kept)
         return self._run(form, given, concrete)[0]
 
     def apply(
@@ -240,8 +229,7 @@ class JaxFunction(Stages, ProgramFunction):
         left = [names[n + k] for k in part.left]
         early = f"what follows from {' and '.join(names[n + k] for k in part.reads)}"
         count = len(part.rest.inputs) - n - len(left)
-        self._left, self._reads = part.left, part.reads
-        self._early = KeptValues(part.early, _on_device)
+        self._left, self._early = part.left, EarlyValues(self.program, part)
         names = [*names[:n], *left, *[early] * count]
         if not self._may_be_native:
             return self._variants(part.rest, names)
@@ -252,13 +240,6 @@ class JaxFunction(Stages, ProgramFunction):
     @property
     def _may_be_native(self) -> bool:
         return self._loops != "xla" and self.program.as_read is not None
-
-    def _kept(self) -> Any:
-        """The values that follow from the shared variables as they are, or None where there are none."""
-        arrays = [self.program.shared[k].value for k in self._reads]
-        if not all(isinstance(x, np.ndarray) for x in arrays) or not jax.config.jax_enable_x64:
-            return None
-        return self._early(arrays)
 
     def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
@@ -278,29 +259,6 @@ class JaxFunction(Stages, ProgramFunction):
             # One message may be the beginning of another.
             raise max(failures, key=lambda f: len(f.message)).error() from None
 
-    def _shared_values(self, positions: Iterable[int], concrete: bool) -> list[Any]:
-        """What shared variables hold now. Of arrays, what a direct call reads stays on the device."""
-        shared, whats = self.program.shared, self._arguments.shared_whats
-        keeps = concrete and jax.config.jax_enable_x64
-        values = []
-        for k in positions:
-            x = shared[k].value
-            if keeps and type(x) is np.ndarray and k in self._devices:
-                values.append(self._devices[k]([x]))
-            else:
-                values.append(current(x, shared[k].variable.type, whats[k]))
-        return values
-
-    def _kept_on_device(self, k: int) -> Kept:
-        """The value of shared variable ``k`` on the device, made anew where it has changed."""
-        held, what = self.program.shared[k].variable.type, self._arguments.shared_whats[k]
-
-        def make(copies: list[np.ndarray]) -> Any:
-            with jax.ensure_compile_time_eval():
-                return jnp.asarray(accept(copies[0], held, what))
-
-        return Kept(make)
-
     def _variants(
         self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None
     ) -> Variants:
@@ -314,9 +272,3 @@ class JaxFunction(Stages, ProgramFunction):
             return Variant(self.program, graph, static, context, *how, as_read, donated)
 
         return Variants(graph, names, self.program, make)
-
-
-def _on_device(values: Any) -> list[Any]:
-    """Values for the compiled program. They are made outside of whatever trace is under way."""
-    with jax.ensure_compile_time_eval():
-        return [jnp.array(x) for x in values]
