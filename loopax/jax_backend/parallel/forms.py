@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from loopax.jax_backend.parallel.homogeneous import LIKE_ITS_OPERANDS, SAME, Degree
-from loopax.jax_backend.parallel.places import MOVES, Place
+from loopax.jax_backend.parallel.places import MOVES, Axes, Place
 
 SEMIRINGS = ("logs", "max", "min", "linear")
 ZEROS = {"logs": -np.inf, "max": -np.inf, "min": np.inf, "linear": 0.0}
 PARTS = ("slice", "rev", "concatenate", "pad")
+INFINITE, FINITE = "infinite", "finite"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Form:
     ``place`` is as that of what is no form. A factor is a root, and whether that is its logarithm.
     ``linear`` is the variable that the form is without factors, if there is one, and ``moves`` the
     operations that have put it elsewhere since. With ``is_negative`` it is minus such a form, of which
-    minima are maxima.
+    minima are maxima. With
+    ``is_constant`` no state is in it but for its factors.
     """
 
     is_log: bool
@@ -65,6 +67,12 @@ class Form:
     linear: Any = None
     moves: tuple[Any, ...] = ()
     is_negative: bool = False
+    is_constant: bool = False
+
+    @property
+    def kind(self) -> Any:
+        """What is the same of forms that may be added up."""
+        return self.is_log, self.factors, self.is_negative
 
 
 Value = Fixed | Other | Form
@@ -113,10 +121,35 @@ def all_alike(given: Sequence[Value]) -> bool:
     """Whether all are forms with the same factors."""
     first = given[0]
     return isinstance(first, Form) and all(
-        isinstance(x, Form)
-        and (x.is_log, x.factors, x.is_negative) == (first.is_log, first.factors, first.is_negative)
+        isinstance(x, Form) and x.kind == first.kind and x.is_constant == first.is_constant
         for x in given
     )
+
+
+def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
+    """``x`` with its factors along these axes; None where one of them has none."""
+    if any(axes is None for axes in moved):
+        return None
+    factors = {
+        root: (axes, power)
+        for (root, (_, power)), axes in zip(x.factors.items(), moved, strict=True)
+        if axes is not None
+    }
+    return replace(x, factors=factors)
+
+
+def true_where(eqn: Any, given: Sequence[Value]) -> str | None:
+    """Of what numbers a flag is true, if it says whether they are infinite."""
+    name = eqn.primitive.name
+    if name == "is_finite":
+        return FINITE
+    infinities = [c for c in constants(given) if c is not None and np.isinf(c)]
+    return {"eq": INFINITE, "ne": FINITE}.get(name) if infinities else None
+
+
+def flipped(where: str | None) -> str | None:
+    """Of the opposite flag."""
+    return {INFINITE: FINITE, FINITE: INFINITE}.get(where or "")
 
 
 _NEVER_NEGATIVE = ("exp", "exp2", "abs", "square", "logistic", "sqrt", "iota", "is_finite")

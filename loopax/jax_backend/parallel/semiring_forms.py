@@ -20,10 +20,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
 from loopax.jax_backend.parallel.forms import (
+    INFINITE,
     ZEROS,
     Fixed,
     Form,
@@ -35,6 +35,9 @@ from loopax.jax_backend.parallel.forms import (
     degrees,
     extent,
     fixed,
+    flipped,
+    true_where,
+    with_axes,
 )
 from loopax.jax_backend.parallel.homogeneous import SAME, degree
 from loopax.jax_backend.parallel.places import (
@@ -44,8 +47,6 @@ from loopax.jax_backend.parallel.places import (
     own_place,
     without_axes,
 )
-
-_INFINITE, _FINITE = "infinite", "finite"
 
 
 def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | None:
@@ -73,7 +74,7 @@ def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | Non
         )
     (out,) = jaxpr.outvars
     x = value(out)
-    if not isinstance(x, Form) or x.is_log != logs or x.is_negative:
+    if not isinstance(x, Form) or x.is_log != logs or x.is_negative or x.is_constant:
         return None
     if not x.factors:
         return (
@@ -110,7 +111,9 @@ class _Reading:
         if eqn.primitive.name == "select_n" and isinstance(given[0], Other):
             # Of what is finite. Elsewhere the form is 0, as the step at unit vectors says too.
             if given[0].true_where is not None:
-                return given[1 if given[0].true_where == _INFINITE else 2]
+                return given[1 if given[0].true_where == INFINITE else 2]
+        if (constant := self._constant(eqn, given)) is not None:
+            return constant
         if any(isinstance(x, Form) for x in given):
             found = self._form(k, eqn, given)
             if found is not None:
@@ -120,8 +123,22 @@ class _Reading:
         if isinstance(x, Other) and eqn.primitive.name in MOVES:
             return Other(moved_place(eqn, x.place), d, x.true_where)
         if isinstance(x, Other) and eqn.primitive.name == "not":
-            return Other(own_place(out), d, _flipped(x.true_where))
-        return Other(own_place(out), d, _true_where(eqn, given))
+            return Other(own_place(out), d, flipped(x.true_where))
+        return Other(own_place(out), d, true_where(eqn, given))
+
+    def _constant(self, eqn: Any, given: list[Value]) -> Form | None:
+        """What is fixed, in logarithms, less what may be a factor of forms too."""
+        if self.signed or eqn.primitive.name not in ("add", "sub") or len(given) != 2:
+            return None
+        others = [j for j, x in enumerate(given) if isinstance(x, Other)]
+        if len(others) != 1 or not isinstance(given[1 - others[0]], Fixed):
+            return None
+        (j,) = others
+        y: Any = given[j]
+        own = y.place.axes or (None,) * eqn.outvars[0].aval.ndim
+        factors = {(y.place.root, True): (own, -1 if j and eqn.primitive.name == "sub" else 1)}
+        d = degree(eqn, degrees(given), constants(given))
+        return Form(True, own_place(eqn.outvars[0]), d, factors, is_constant=True)
 
     def _form(self, k: int, eqn: Any, given: list[Value]) -> Form | None:
         """What an operation on forms gives, where it is one."""
@@ -134,11 +151,11 @@ class _Reading:
         d = degree(eqn, each, constants(given))
         linear = None if x.factors else eqn.outvars[0]
         place = moved_place(eqn, x.place) if name in MOVES else own_place(eqn.outvars[0])
-        new = Form(x.is_log, place, d, x.factors, linear, (), x.is_negative)
+        new = Form(x.is_log, place, d, x.factors, linear, (), x.is_negative, x.is_constant)
         if name in MOVES:
             if x.factors and x.linear is not None:
                 new = replace(new, linear=x.linear, moves=(*x.moves, eqn))
-            return _with_axes(new, [moved_axes(eqn, axes) for axes, _ in x.factors.values()])
+            return with_axes(new, [moved_axes(eqn, axes) for axes, _ in x.factors.values()])
         if name in ("slice", "rev", "concatenate", "pad"):
             return self._parts(eqn, given, new)
         if name in ("add", "add_any", "sub", "mul", "div"):
@@ -159,7 +176,7 @@ class _Reading:
         plus = {"max": "min", "min": "max"}[self.semiring] if x.is_negative else self.semiring
         if name == f"reduce_{plus}" or (name == "reduce_sum" and not x.is_log):
             gone = eqn.params["axes"]
-            return _with_axes(new, [without_axes(axes, gone) for axes, _ in x.factors.values()])
+            return with_axes(new, [without_axes(axes, gone) for axes, _ in x.factors.values()])
         if name == plus:
             return self._sum(k, eqn, given, new)
         if name == "dot_general" and not x.is_log:
@@ -214,13 +231,19 @@ class _Reading:
         return replace(new, factors=factors, linear=linear, moves=moves)
 
     def _sum(self, k: int, eqn: Any, given: list[Value], new: Form) -> Form | None:
-        """Two forms with the same factors, or one without and what is fixed."""
+        """Forms with the same factors, of which one may be constant, or one without and what is fixed."""
         if eqn.primitive.name == "sub" and not self.signed:
             return None
         if all_alike(given):
             return new
+        if self.signed:
+            return None
+        constant = [j for j, x in enumerate(given) if isinstance(x, Form) and x.is_constant]
+        if constant and all(isinstance(x, Form) and x.kind == new.kind for x in given):
+            self.offsets[k] = constant[0]
+            return replace(new, is_constant=False)
         fixed = [j for j, x in enumerate(given) if isinstance(x, Fixed)]
-        if not fixed or new.factors or self.signed:
+        if not fixed or new.factors or new.is_constant:
             return None
         self._use(given[fixed[0]], new)
         self.offsets[k] = fixed[0]
@@ -268,28 +291,4 @@ class _Reading:
             own = [axes[k] for k in rest[side]]
             none = [None] * len(rest[1 - side])
             moved.append((*(axes[k] for k in batched), *(own + none if not side else none + own)))
-        return _with_axes(new, moved)
-
-
-def _with_axes(x: Form, moved: Sequence[tuple[int | None, ...] | None]) -> Form | None:
-    if any(axes is None for axes in moved):
-        return None
-    factors = {
-        root: (axes, power)
-        for (root, (_, power)), axes in zip(x.factors.items(), moved, strict=True)
-        if axes is not None
-    }
-    return replace(x, factors=factors)
-
-
-def _true_where(eqn: Any, given: Sequence[Value]) -> str | None:
-    """Of what numbers a flag is true, if it says whether they are infinite."""
-    name = eqn.primitive.name
-    if name == "is_finite":
-        return _FINITE
-    infinities = [c for c in constants(given) if c is not None and np.isinf(c)]
-    return {"eq": _INFINITE, "ne": _FINITE}.get(name) if infinities else None
-
-
-def _flipped(where: str | None) -> str | None:
-    return {_INFINITE: _FINITE, _FINITE: _INFINITE}.get(where or "")
+        return with_axes(new, moved)
