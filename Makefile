@@ -22,7 +22,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadscope
 READY  = $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL = help
-.PHONY: help setup demo test test-all docs gallery docs-check lint format bench build clean
+.PHONY: help setup demo test test-all docs gallery docs-check lint format bench bench-gpu build clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -64,6 +64,9 @@ format: $(VENV)/.installed-lint ## put the code into the form that lint asks for
 
 bench: $(VENV)/.installed-bench ## loopax beside hand-written JAX, Numba and PyTensor's own modes
 	$(PY) -m benchmarks $(ARGS)
+
+bench-gpu: $(VENV)/.installed-bench ## loops on a GPU beside hand-written JAX: kernels a step, times; says so where there is none
+	$(PY) -m benchmarks.gpu $(ARGS)
 
 build: $(VENV)/.installed-build ## a wheel and an sdist in dist/
 	$(PY) -m build

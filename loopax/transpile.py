@@ -80,7 +80,9 @@ def jaxify(
         of a GARCH model, linear state spaces, discounted sums) takes all its steps at once, in blocks; so
         do its derivatives. ``"auto"``, the default: on an accelerator, where it is long and its states are
         few; on a CPU the steps are faster one by one, and nothing changes. ``True``: wherever a part of a
-        loop is affine; nothing of the program is then native code. ``False``: never. `loopax.explain` says
+        loop is affine, or linear with ``logsumexp``, ``max`` or ``min`` in the place of sums, as forward
+        passes of hidden Markov models and Viterbi's algorithm are, normalised or not; nothing of the
+        program is then native code. ``False``: never. `loopax.explain` says
         which, after a call; with ``True`` a loop that cannot warns. In native code the steps are taken one
         by one, whatever is asked for.
     optimize

@@ -25,7 +25,7 @@ _INSIDE = 16
 _MOST_BLOCKS = 4096  # beyond that an accelerator is full, and longer blocks cost nothing
 
 
-def _block_count(n: int) -> int:
+def block_count(n: int) -> int:
     """Into how many blocks ``n`` steps are divided: a power of 2, which devices can share evenly."""
     most = max(1, min(_MOST_BLOCKS, n // _INSIDE))
     return 1 << (most.bit_length() - 1)
@@ -58,7 +58,7 @@ def scan_in_blocks(
         Whether the steps are taken from the last row to the first, as ``lax.scan`` has it.
     """
     n = jax.tree.leaves(rows)[0].shape[0]
-    count = _block_count(n)
+    count = block_count(n)
     length = -(-n // count)
     rows = jax.tree.map(lambda x: _in_blocks(x, count, length, reverse), rows)
     first = element(jax.tree.map(lambda x: x[0], rows))

@@ -263,6 +263,10 @@ def _reduced(eqn: Any, given: list[Value]) -> Value:
     )
 
 
+def _reduced_otherwise(eqn: Any, given: list[Value]) -> Value:
+    return _not_affine(_reduced(eqn, given))
+
+
 def _joined(eqn: Any, given: list[Value]) -> Value:
     found: Any = reduce(_merged, given)
     along = eqn.params["dimension"]
@@ -341,6 +345,9 @@ _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("slice", "dynamic_update_slice", "dynamic_slice", "pad"), _of_whole_axes),
     **dict.fromkeys(("rev", "cumsum"), _without_axes),
     "reduce_sum": _reduced,
+    **dict.fromkeys(
+        ("reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _reduced_otherwise
+    ),
     "concatenate": _joined,
     **dict.fromkeys(("gather", "scatter", "scatter-add", "scatter_add"), _indexed),
     "triangular_solve": _solved,

@@ -1,7 +1,7 @@
 """A ``Scan`` in parallel over its steps, part by part.
 
-    states that read one another   -> one part: an affine recurrence in blocks, Newton's method, or the
-                                      steps one by one
+    states that read one another   -> one part: an affine recurrence in blocks, or one that is linear in
+                                      a semiring; Newton's method; or the steps one by one
     what follows from the rows     -> all rows at once, as the coefficients of a part are
     what the loop emits            -> all rows at once, from the states before each step
 
@@ -24,21 +24,20 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
+from loopax.jax_backend.parallel.blocks import block_count
 from loopax.jax_backend.parallel.choice import MOST_NUMBERS, is_worth, obstacle
 from loopax.jax_backend.parallel.images import Image, Known, images, state_image
 from loopax.jax_backend.parallel.newton import newton
 from loopax.jax_backend.parallel.part import Part
 from loopax.jax_backend.parallel.recurrence import affine_recurrence, states_before
-from loopax.jax_backend.parallel.said import Why, said_in_parallel, said_one_by_one
+from loopax.jax_backend.parallel.said import TRY_NEWTON, Why, said_in_parallel, said_one_by_one
+from loopax.jax_backend.parallel.semirings import InSemiring
+from loopax.jax_backend.parallel.trajectory import Equation, trajectory
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.in_mesh import alike, scan, zeros_like
 from loopax.lowering.analysis.atoms import Atom, atoms
 
-_NEWTON = (
-    "A loop that is smooth and forgets where it began takes all steps at once with "
-    "loopax.scan(..., parallel='newton'). Leave parallel out for no warning."
-)
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 
 
@@ -119,11 +118,11 @@ class _Loop:
         if self.op.options.parallel is not None:
             return None
         own = [p for p in self.parts if not p.is_sum] or self.parts
-        others = [p for p in own if not (p.is_affine and self._fits(p))]
+        others = [p for p in own if not ((p.is_affine or p.semiring) and self._fits(p))]
         if len(others) == len(own) or (asked == "auto" and others):
             said = ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
             smooth = all(p.is_smooth and self._fits(p) for p in others)
-            return Why(said, _NEWTON) if smooth else Why(said)
+            return Why(said, TRY_NEWTON) if smooth else Why(said)
         if asked == "auto" and not all(is_worth(self.n, p.coordinates.size) for p in own):
             return Why("it is too short, or its states are too many numbers")
         return None
@@ -143,6 +142,8 @@ class _Loop:
             kind = "a sum" if part.is_sum else f"an affine recurrence of {size} x {size}"
             width = part.coordinates.width
             return kind + (f" for each of {width}" if width > 1 else "")
+        if part.semiring and self._fits(part):
+            return f"{part.semiring.said}, {size} x {size}"
         if self.op.options.parallel is not None and part.is_smooth and self._fits(part):
             return "by Newton's method"
         return f"one by one ({self._why_not(part)})"
@@ -157,6 +158,11 @@ class _Loop:
     def _fits(self, part: Part) -> bool:
         return part.numbers(self.n) <= MOST_NUMBERS
 
+    def _products_fit(self, part: Part) -> bool:
+        """Whether products in a semiring do, in which each of two matrices stands for a third axis."""
+        at = part.coordinates
+        return self._fits(part) and at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS
+
     def _part(self, atom: Atom) -> Part:
         many = len(self.rows)
         given: list[Any] = [Known(varying=True)] * (many + len(self.start))
@@ -168,7 +174,13 @@ class _Loop:
             for k in atom.states
         ]
         shapes = [self.start[k].shape for k in atom.states]
-        return Part(atom, following, shapes, {self.start[k].dtype for k in atom.states})
+        part = Part(atom, following, shapes, {self.start[k].dtype for k in atom.states})
+        by_option = self.site.context.parallel is True and self.op.options.parallel is None
+        if by_option and not part.is_affine and part.is_smooth and self._products_fit(part):
+            row = [x[0] for x in self.rows], [self.start[k] for k in atom.before]
+            start = part.coordinates.join([self.start[k] for k in atom.states])
+            part.semiring = InSemiring.of(self._step_of(part), row, part.coordinates, start)
+        return part
 
     # -- one part ------------------------------------------------------------------------------------
 
@@ -179,6 +191,8 @@ class _Loop:
         start = [self.start[k] for k in states]
         if part.is_affine and self._fits(part):
             behind = self._affine(part, start)
+        elif part.semiring is not None:
+            behind = self._in_semiring(part, part.semiring, start)
         elif method is not None and part.is_smooth and self._fits(part):
             behind = self._by_newton(part, start, method)
         else:
@@ -210,18 +224,22 @@ class _Loop:
             found[k] = x
         return found
 
-    def _step_of(self, part: Part) -> tuple[Callable[..., list[Any]], tuple[Any, Any]]:
-        """``(row, own states) -> next ones``, and the rows of all steps, of the other states too."""
+    def _rows_of(self, part: Part) -> tuple[Any, Any]:
+        """The rows of all steps, of the states that ``part`` reads too."""
+        return self.rows, [self.before[k] for k in part.atom.before]
+
+    def _step_of(self, part: Part) -> Callable[..., list[Any]]:
+        """``(row, own states) -> next ones``."""
         function = self._function(part.atom.states)
 
         def step(row: Any, own: Sequence[Any]) -> list[Any]:
             rows, others = row
             return function(rows, self._all_states(part, others, own))
 
-        return step, (self.rows, [self.before[k] for k in part.atom.before])
+        return step
 
     def _affine(self, part: Part, start: Sequence[Any]) -> list[Any] | None:
-        step, rows = self._step_of(part)
+        step, rows = self._step_of(part), self._rows_of(part)
         at = part.coordinates
         begin = at.join(start)
         zero = at.split(zeros_like(begin))
@@ -239,14 +257,21 @@ class _Loop:
             matrices = at.matrix(lambda *s: step(first, s), zero)[None]
         return at.split(affine_recurrence(matrices, offsets, begin, self.reverse))
 
+    def _in_semiring(self, part: Part, solver: InSemiring, start: Sequence[Any]) -> list[Any]:
+        at, rows = part.coordinates, jax.tree.leaves(self._rows_of(part))
+        begin = at.join(start)
+        row = jax.tree.map(lambda x: x[0], self._rows_of(part))
+        equation, consts = Equation.of(self._step_of(part), row, at, begin, self.reverse)
+        return at.split(trajectory(solver, equation, (consts, rows), begin)[0])
+
     def _by_newton(self, part: Part, start: Sequence[Any], method: Any) -> list[Any]:
-        step, rows = self._step_of(part)
+        step, rows = self._step_of(part), self._rows_of(part)
         at = part.coordinates
         found = newton(self.site, method, step, rows, at, at.join(start), self.reverse)
         return at.split(found)
 
     def _one_by_one(self, part: Part, start: Sequence[Any]) -> list[Any]:
-        step, rows = self._step_of(part)
+        step, rows = self._step_of(part), self._rows_of(part)
 
         def body(states: Any, row: Any) -> Any:
             return (tuple(step(row, states)),) * 2

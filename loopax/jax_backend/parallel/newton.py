@@ -11,8 +11,8 @@ the trust region of Gonzalez et al. (2024), "Towards scalable and stable paralle
 (ELK). It grows where a step does not make the residual smaller, and shrinks where it does. ``d = 1`` is
 Picard's iteration, each of which makes one step of the loop more exact.
 
-The derivative of the solution follows from the equation, by the implicit function theorem: an affine
-recurrence with the same Jacobians, not damped. No derivative goes through the iterations.
+The derivative of the solution is that of `trajectory`: an affine recurrence with the same Jacobians, not
+damped.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
 from loopax.ir.errors import ConvergenceError
 from loopax.ir.records import Newton
 from loopax.jax_backend.parallel.coordinates import Coordinates
-from loopax.jax_backend.parallel.recurrence import linear_recurrence, states_before
+from loopax.jax_backend.parallel.recurrence import linear_recurrence
+from loopax.jax_backend.parallel.trajectory import Equation, one_by_one, trajectory
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.values.in_mesh import cond, scan, while_loop
+from loopax.jax_backend.values.in_mesh import cond, while_loop
 
 _LEAST_DAMPING = 0.05  # less is none
 
@@ -65,15 +65,10 @@ def newton(
     """
     if method.tol is None:
         method = method._replace(tol=1e-10 if start.dtype.itemsize > 4 else 1e-4)
-    leaves, tree = jax.tree.flatten(rows)
-
-    def one(*given: Any) -> Any:
-        row = jax.tree.unflatten(tree, given[:-1])
-        return at.join(step(row, at.split(given[-1])))
-
-    traced = jax.make_jaxpr(one)(*(x[0] for x in leaves), start)
-    equation = _Equation(traced.jaxpr, at, reverse, method)
-    found, converged = _trajectory(equation, (traced.consts, leaves), start)
+    leaves = jax.tree.leaves(rows)
+    first = jax.tree.map(lambda x: x[0], rows)
+    equation, consts = Equation.of(step, first, at, start, reverse)
+    found, converged = trajectory(_Solver(method), equation, (consts, leaves), start)
     if method.otherwise == "sequential":
         return found
     failure = Failure(
@@ -88,70 +83,22 @@ def newton(
     return checked(found, converged, failure, raises=True)
 
 
-@dataclass(frozen=True, eq=False)
-class _Equation:
-    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states."""
+@dataclass(frozen=True)
+class _Solver:
+    """Newton's method, and the steps one by one where it does not converge and that is asked for."""
 
-    jaxpr: Jaxpr
-    at: Coordinates
-    reverse: bool
     method: Newton
 
-    def step(self, given: Any, before: Any) -> Any:
-        """``F``, from the states before each step."""
-        consts, rows = given
-        return jax.vmap(jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts)))(*rows, before)[0]
-
-    def matrices(self, given: Any, before: Any) -> Any:
-        """The Jacobians, ``(N, K, K, M)``."""
-        consts, rows = given
-        run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
-
-        def one(state: Any, *row: Any) -> Any:
-            def next_states(*states: Any) -> list[Any]:
-                return self.at.split(run(*row, self.at.join(states))[0])
-
-            return self.at.matrix(next_states, self.at.split(state))
-
-        return jax.vmap(one)(before, *rows)
-
-    def before(self, states: Any, start: Any) -> Any:
-        return states_before(states, start, self.reverse)
+    def __call__(self, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:
+        states, converged = _iterated(equation, self.method, given, start)
+        if self.method.otherwise == "sequential":
+            states = cond(converged, lambda: states, partial(one_by_one, equation, given, start))
+        return states, converged
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _trajectory(equation: _Equation, given: Any, start: Any) -> tuple[Any, Any]:
-    """The solution, and whether it is one."""
-    states, converged = _iterated(equation, given, start)
-    if equation.method.otherwise == "sequential":
-        states = cond(converged, lambda: states, partial(_one_by_one, equation, given, start))
-    return states, converged
-
-
-@_trajectory.defjvp
-def _jvp(equation: _Equation, primals: Any, tangents: Any) -> Any:
-    given, start = primals
-    d_given, d_start = tangents
-    states, converged = _trajectory(equation, given, start)
-    before = equation.before(states, start)
-    _, offsets = jax.jvp(lambda x: equation.step(x, before), (given,), (d_given,))
-    dots = linear_recurrence(equation.matrices(given, before), offsets, d_start, equation.reverse)
-    return (states, converged), (dots, jnp.zeros(converged.shape, jax.dtypes.float0))
-
-
-def _one_by_one(equation: _Equation, given: Any, start: Any) -> Any:
-    consts, rows = given
-    run = jaxpr_as_fun(ClosedJaxpr(equation.jaxpr, consts))
-
-    def body(state: Any, row: Any) -> Any:
-        return (run(*row, state)[0],) * 2
-
-    return scan(body, start, rows, reverse=equation.reverse)[1]
-
-
-def _iterated(equation: _Equation, given: Any, start: Any) -> tuple[Any, Any]:
+def _iterated(equation: Equation, method: Newton, given: Any, start: Any) -> tuple[Any, Any]:
     """The last iterate, and whether it is the solution."""
-    tol, most = equation.method.tol, equation.method.max_iters
+    tol, most = method.tol, method.max_iters
 
     def residual(states: Any, following: Any) -> Any:
         return jnp.sqrt(jnp.mean(jnp.abs(following - states) ** 2))

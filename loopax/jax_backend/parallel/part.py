@@ -10,17 +10,22 @@ import jax.numpy as jnp
 
 from loopax.jax_backend.parallel.coordinates import Coordinates
 from loopax.jax_backend.parallel.images import Image
+from loopax.jax_backend.parallel.semirings import InSemiring
 from loopax.lowering.analysis.atoms import Atom
 
 
 @dataclass(eq=False)
 class Part:
-    """The states of ``atom``; ``following`` are the next ones as images of them."""
+    """The states of ``atom``; ``following`` are the next ones as images of them.
+
+    ``semiring`` says how they follow linearly in another sense than that of numbers, if they do.
+    """
 
     atom: Atom
     following: list[Image]
     shapes: list[tuple[int, ...]]
     dtypes: set[Any]
+    semiring: InSemiring | None = None
 
     @cached_property
     def coordinates(self) -> Coordinates:

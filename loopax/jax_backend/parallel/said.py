@@ -14,6 +14,11 @@ from loopax.jax_backend.parallel.choice import obstacle
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.values.padded_array import PaddedArray
 
+TRY_NEWTON = (
+    "A loop that is smooth and forgets where it began takes all steps at once with "
+    "loopax.scan(..., parallel='newton'). Leave parallel out for no warning."
+)
+
 
 class Why(NamedTuple):
     """Why a loop takes its steps one by one, and what to do."""

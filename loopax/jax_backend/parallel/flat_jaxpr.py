@@ -1,0 +1,71 @@
+"""A jaxpr without calls in it, and its values, where some operands may be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Jaxpr, Literal
+
+_CALLS = {
+    **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint"), "jaxpr"),
+    **dict.fromkeys(("core_closed_call", "custom_jvp_call"), "call_jaxpr"),
+}
+
+
+def flattened(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> Any:
+    """``(*consts, *args)`` as one jaxpr whose operations are no calls, custom derivatives left out."""
+
+    def run(*given: Any) -> list[Any]:
+        return _inlined(jaxpr, given[: len(consts)], given[len(consts) :])
+
+    return jax.make_jaxpr(run)(*consts, *args)
+
+
+def _inlined(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    def apply(k: int, eqn: Any, given: list[Any]) -> Any:
+        key = _CALLS.get(eqn.primitive.name)
+        if key is None:
+            return bound(k, eqn, given)
+        inner = eqn.params[key]
+        return _inlined(getattr(inner, "jaxpr", inner), getattr(inner, "consts", ()), given)
+
+    found = values_in(jaxpr, consts, args, apply)
+    return [found(v) for v in jaxpr.outvars]
+
+
+def bound(k: int, eqn: Any, given: list[Any]) -> Any:
+    """What an operation gives."""
+    out = eqn.primitive.bind(*given, **eqn.primitive.get_bind_params(eqn.params))
+    return out if eqn.primitive.multiple_results else [out]
+
+
+def values_in(
+    jaxpr: Jaxpr,
+    consts: Sequence[Any],
+    args: Sequence[Any],
+    apply: Callable[[int, Any, list[Any]], Any] = bound,
+) -> Callable[[Any], Any]:
+    """The value of each variable, where ``apply(k, eqn, given)`` says what the ``k``-th operation gives."""
+    found: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
+    found |= zip(jaxpr.invars, args, strict=True)
+
+    def value(v: Any) -> Any:
+        return v.val if isinstance(v, Literal) else found[v]
+
+    for k, eqn in enumerate(jaxpr.eqns):
+        outs = apply(k, eqn, [value(v) for v in eqn.invars])
+        found |= zip(eqn.outvars, outs, strict=True)
+    return value
+
+
+def replacing(operands: Mapping[int, int], by: Callable[[Any], Any]) -> Callable[..., Any]:
+    """`bound`, where of some operations, by number, one operand is ``by`` of it."""
+
+    def apply(k: int, eqn: Any, given: list[Any]) -> Any:
+        if k in operands:
+            given[operands[k]] = by(given[operands[k]])
+        return bound(k, eqn, given)
+
+    return apply

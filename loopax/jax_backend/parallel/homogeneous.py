@@ -1,0 +1,78 @@
+"""How values change where all states are shifted by one number, or scaled by one: their degree.
+
+    ("add", d)   f(s + c) = f(s) + d c        of states in logarithms
+    ("mul", d)   f(c s) = c^d f(s)            of states as they are, and of exp of the former
+
+What is of degree 0 in either does not change at all, as what follows from no state. A forward pass that
+normalises what it carries is of degree 0; the maximum that a logsumexp subtracts, and adds, of degree 1.
+Comparisons with an infinity are taken for finite states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import isinf
+from typing import Any
+
+Degree = tuple[str, Fraction] | None  # None: of no degree
+SAME = ("add", Fraction(0))
+
+# One kind of operand goes in, and it comes out.
+LIKE_ITS_OPERANDS = frozenset(
+    (
+        *("broadcast_in_dim", "reshape", "squeeze", "transpose", "slice", "rev", "copy", "copy_p"),
+        *("reduce_max", "reduce_min", "max", "min", "concatenate", "stop_gradient", "pad"),
+        *("reduce_precision", "optimization_barrier", "expand_dims", "pvary", "pcast"),
+    )
+)
+_COMPARED = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
+_SUMS = frozenset(("reduce_sum", "cumsum", "dot_general"))
+
+
+def degree(eqn: Any, given: Sequence[Degree], constants: Sequence[float | None]) -> Degree:
+    """That of what an operation gives, from those of its operands, and which of them are a constant."""
+    name = eqn.primitive.name
+    if all(d == SAME for d in given):
+        return SAME
+    if name == "is_finite" or (
+        name in _COMPARED and any(c is not None and isinf(c) for c in constants)
+    ):
+        return SAME
+    if None in given:
+        return None
+    first, *others = given
+    kinds = {d[0] for d in given if d is not None and d != SAME}
+    kind = kinds.pop()
+    if kinds:
+        return None
+    of = [d[1] for d in given if d is not None]
+    if name in LIKE_ITS_OPERANDS:
+        return first if all(d == first for d in others) else None
+    if name in _COMPARED:
+        alike = of[0] == of[1] or (kind == "mul" and 0 in constants)
+        return SAME if alike else None
+    if name == "select_n":
+        return others[0] if first == SAME and len(set(others)) == 1 else None
+    if name in ("argmax", "argmin"):
+        return SAME
+    if name in ("add", "sub", "add_any"):
+        if kind == "add":
+            return _of("add", of[0] - of[1] if name == "sub" else of[0] + of[1])
+        return first if of[0] == of[1] else None
+    if kind == "add":
+        return {"neg": _of("add", -of[0]), "exp": ("mul", of[0])}.get(name)
+    if name in ("mul", "div"):
+        return _of("mul", of[0] + of[1] if name == "mul" else of[0] - of[1])
+    if name in _SUMS:
+        return _of("mul", sum(of, Fraction(0)))
+    if name == "integer_pow":
+        return _of("mul", of[0] * eqn.params["y"])
+    powers = {"neg": 1, "abs": 1, "square": 2, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
+    if name in powers:
+        return _of("mul", of[0] * powers[name])
+    return {"log": _of("add", of[0]), "sign": SAME}.get(name)
+
+
+def _of(kind: str, d: Fraction) -> Degree:
+    return (kind, d) if d else SAME

@@ -1,0 +1,66 @@
+"""Where the elements come from of what operations have only moved: transposed, reshaped, repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+_SAME_ELEMENTS = (
+    "copy",
+    "copy_p",
+    "stop_gradient",
+    "reduce_precision",
+    "optimization_barrier",
+    "pvary",
+    "pcast",
+)
+MOVES = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "expand_dims", *_SAME_ELEMENTS)
+
+Axes = tuple[int | None, ...]
+
+
+class Place(NamedTuple):
+    """A value, and for each axis of what is made of it by moving it which of its axes that is, or None."""
+
+    root: Any
+    axes: tuple[int | None, ...]
+
+
+def own_place(v: Any) -> Place:
+    """That of a variable itself."""
+    return Place(v, tuple(k if n != 1 else None for k, n in enumerate(v.aval.shape)))
+
+
+def moved_place(eqn: Any, place: Place) -> Place:
+    """That of what an operation of `MOVES` gives, from that of its operand."""
+    axes = moved_axes(eqn, place.axes)
+    return own_place(eqn.outvars[0]) if axes is None else Place(place.root, axes)
+
+
+def without_axes(axes: Sequence[int | None], gone: Sequence[int]) -> Axes | None:
+    """The axes that are left; None where something lies along one that is gone."""
+    if any(axes[k] is not None for k in gone):
+        return None
+    return tuple(a for k, a in enumerate(axes) if k not in gone)
+
+
+def moved_axes(eqn: Any, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+    """The axes of what is moved to other places; None where one of them is not there any more."""
+    name, old, new = eqn.primitive.name, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    sources: list[int | None] = [None] * len(new)
+    if name == "broadcast_in_dim":
+        for k, to in enumerate(eqn.params["broadcast_dimensions"]):
+            sources[to] = k if old[k] == new[to] else None
+    elif name == "reshape":
+        at = {(prod(old[:k]), n): k for k, n in enumerate(old) if n != 1}
+        sources = [at.get((prod(new[:k]), n)) for k, n in enumerate(new)]
+    elif name == "squeeze":
+        sources = [k for k in range(len(old)) if k not in eqn.params["dimensions"]]
+    elif name == "transpose":
+        sources = list(eqn.params["permutation"])
+    else:
+        sources = list(range(len(old)))
+    if any(a is not None and k not in sources for k, a in enumerate(axes)):
+        return None
+    return tuple(None if k is None else axes[k] for k in sources)
