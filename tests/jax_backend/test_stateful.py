@@ -197,6 +197,7 @@ def test_a_traced_function_keeps_what_each_call_needs():
 def test_set_value_is_seen_without_compiling_again():
     w = pytensor.shared(XS, name="w")
     f = jaxify([], w.sum() * 2)
+    assert float(f()) == 3.0
     compiled = f._whole.plain
     for k in range(3):
         w.set_value(XS * k)
