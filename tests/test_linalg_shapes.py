@@ -36,6 +36,18 @@ def test_qr_of_tall_and_wide_matrices(backend, shape):
 
 
 @pytest.mark.parametrize("backend", ["jax", "numba"])
+@pytest.mark.parametrize("shape", [(2, 1), (3, 2)])
+@pytest.mark.filterwarnings("ignore:.*QR.*:UserWarning")
+def test_the_triangle_of_a_tall_matrix_of_declared_shape(backend, shape):
+    """As square-root filters take it; PyTensor's Numba conversion returns fewer rows than declared."""
+    a = pt.tensor("a", dtype="float64", shape=shape)
+    value = rng.normal(size=shape)
+    expected = pytensor.function([a], qr(a, mode="r"), mode=FAST_COMPILE)(value)
+    found = jaxify([a], qr(a, mode="r"), backend=backend)(value)
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=1e-12, atol=1e-12, strict=True)
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_mean_of_another_length_than_the_covariance(backend):
     mean, cov = pt.dvector("mean"), pt.dmatrix("cov")
     generator = pytensor.shared(np.random.default_rng(0))

@@ -308,6 +308,54 @@ def test_integers_that_are_known_to_wrap_are_refused_in_32_bit_mode():
         jaxify([k], named)(np.arange(3))
 
 
+@pytest.mark.parametrize(
+    "product",
+    [
+        lambda k, n: k * k,
+        lambda k, n: (k * n).sum(),
+        lambda k, n: k * 100_000,
+        lambda k, n: k.prod(),
+        lambda k, n: k**2,
+        lambda k, n: pt.cumprod(k),
+        lambda k, n: pt.dot(k, k),
+        lambda k, n: loopax.fori_loop(0, 3, lambda i, c: c * n, n),
+        lambda k, n: pt.as_tensor([1.0, 2.0])[k[0] % 2] + k[0] * n,  # no index alone
+    ],
+)
+def test_products_that_may_wrap_are_refused_in_32_bit_mode(product):
+    k, n = pt.lvector("k"), pt.lscalar("n")
+    out = product(k, n)
+    inputs = [v for v in (k, n) if v in {*ancestors([out])}]
+    values = {k: np.array([70_000, 3]), n: 70_000}
+    f = jaxify(inputs, out.astype("float32") if out.type.dtype == "float64" else out)
+    with enable_x64(False):
+        with pytest.raises(
+            LoopTypeError, match="multiplies integers of 64 bits, for .* wrap around"
+        ):
+            f(*(values[v] for v in inputs))
+    expected = pytensor.function(inputs, out, mode=FAST_COMPILE)(*(values[v] for v in inputs))
+    np.testing.assert_allclose(f(*(values[v] for v in inputs)), expected, rtol=1e-6)
+
+
+def test_products_that_fit_are_computed_in_32_bit_mode():
+    k, n, x, i = pt.lvector("k"), pt.lscalar("n"), pt.fvector("x"), pt.iscalar("i")
+    outs = {
+        "a small factor": k * 1000,
+        "a flag": (k > 2) * k,
+        "a remainder": (k % 100) * (n % 1000),
+        "a position": x[n * n + 1],
+        "a length": x[: n * n].sum(),
+        "32 bits": i * i,
+    }
+    f = jaxify([k, n, x, i], outs)
+    at = np.array([5, 2]), 2, np.arange(9, dtype="float32"), np.int32(3)
+    expected = f(*at)
+    with enable_x64(False):
+        found = f(*at)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
 def test_indices_lengths_and_loops_work_in_32_bit_mode():
     x, n = pt.fvector("x"), pt.lscalar("n")
     at = np.arange(1, 6, dtype="float32")

@@ -31,6 +31,7 @@ from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_
 from loopax.jax_backend.staging.static import fold, is_traced, no_number
 from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, told
 from loopax.jax_backend.staging.symbolic import fold as fold_lengths
+from loopax.jax_backend.staging.wrapping import refuse_wrapped
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
 
@@ -157,7 +158,7 @@ def _of_known_length(site: Site, x: Any, v: Variable) -> Any:
 
 
 def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
-    """``values`` for JAX's 32-bit mode; integers that are known, and that it cannot hold, are refused.
+    """``values`` for JAX's 32-bit mode; integers that it cannot hold, or that may wrap, are refused.
 
     Not an index, and not the number of steps of a loop without a bound, which is as large as it gets.
     """
@@ -173,6 +174,7 @@ def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
         last = 2
     for x, v in zip(values[first:last], site.node.inputs[first:last], strict=True):
         refuse_narrowed(x, v, f", an operand of {site.op} for {describe(site.out)}")
+    refuse_wrapped(site.frame, site.node)
     return values
 
 

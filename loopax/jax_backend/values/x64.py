@@ -85,7 +85,8 @@ def refuse_narrowed(value: Any, variable: Variable, where: str = "") -> None:
     """Refuse what is known of ``variable`` while JAX traces, where JAX would give it too few bits.
 
     Integers that are computed at run time have 32 bits in 32-bit mode, as all of JAX's do: indices and
-    lengths fit. What is *known* not to fit is an error, as a float64 is.
+    lengths fit. What is *known* not to fit is an error, as a float64 is; of products that may not fit see
+    `loopax.jax_backend.staging.wrapping`.
 
     Raises
     ------

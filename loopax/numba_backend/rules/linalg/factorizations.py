@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from pytensor.graph.basic import Apply
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor, PivotToPermutations
 from pytensor.tensor.linalg.decomposition.qr import QR
@@ -98,10 +100,15 @@ def lu(site: Site, a: Value) -> Any:
 @rule(QR)
 def qr(site: Site, a: Value) -> Any:
     """PyTensor's conversion drops the rows of zeros below ``R`` (3.3.7): all modes but two have them."""
-    emit, op = site.emit, site.op
-    outs = leaf(site, a)
+    emit, op, node = site.emit, site.op, site.node
     if op.mode != "r":
-        return outs
+        return leaf(site, a)
+    factor, *pivots = [v.type for v in node.outputs]
+    types = [
+        factor.clone(shape=(None, factor.shape[1])),
+        *pivots,
+    ]  # what it returns, not what it declares
+    outs = leaf(replace(site, node=Apply(node.op, node.inputs, [t() for t in types])), a)
     rows = emit.dense(outs[0])
     m, n = a.shape
     whole = emit.empty([m, n], rows.dtype)
