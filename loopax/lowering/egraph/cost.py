@@ -22,20 +22,31 @@ from loopax.lowering.egraph.saturate import Node, Saturated
 PER_ENTRY = {
     "Neg": 0.1, "Abs": 0.1, "Add": 0.1, "Sub": 0.1, "Mul": 0.1, "Sqr": 0.1, "Switch": 0.1, "Second": 0.1,
     "GE": 0.1, "GT": 0.1, "LE": 0.1, "LT": 0.1, "EQ": 0.1, "NEQ": 0.1, "AND": 0.1, "OR": 0.1,
-    "Maximum": 0.1, "Minimum": 0.1, "TrueDiv": 0.2, "Reciprocal": 0.2, "Sqrt": 0.5,
-    "Exp": 1.7, "Expm1": 3.3, "Log": 1.9, "Log1p": 1.8, "Sigmoid": 2.5, "Softplus": 6.2, "Log1mexp": 11.0,
+    "Maximum": 0.3, "Minimum": 0.3, "TrueDiv": 0.4, "Reciprocal": 0.4, "Sqrt": 0.5,
+    "Exp": 1.7, "Expm1": 3.3, "Log": 1.9, "Log1p": 1.8, "Sigmoid": 2.0, "Softplus": 4.0, "Log1mexp": 11.0,
     "Tanh": 4.0, "Pow": 7.5, "Erf": 5.5, "Erfc": 5.3, "Erfcx": 5.4, "GammaLn": 9.9, "Psi": 5.6,
 }  # fmt: skip
 OTHER = 5.0
 GATHER = 0.4  # 0.2 in the first cache, 1.0 in none
 WRITE = 0.6
 COPY = 0.1
+KEEP = 0.3  # an entry that is written in one loop and read in others
 FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
 SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
 ARRAY = 10.0  # of each array, whatever its size
 DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, whatever it takes
 LEAF = 0.01
 UNKNOWN_LENGTH = 100
+
+
+def kept_of(found: Saturated) -> Callable[[int, Node], float]:
+    """What it costs that two terms need the value of an elementwise one, which is then none of a loop."""
+
+    def kept(c: int, node: Node) -> float:
+        n = found.counts.get(c, UNKNOWN_LENGTH)
+        return KEEP * n + ARRAY if node.head.startswith("E") and n > FEW else 0.0
+
+    return kept
 
 
 def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
@@ -46,13 +57,15 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
 
     def lost_digits(c: int, node: Node) -> int:
         """By how much another form of the class is better."""
-        ranks = [(rule.stable, rule.gives(node)) for rule in stable_rules(c)]
-        best = max((rank for rank, _ in ranks), default=0)
-        return best - max((rank for rank, is_it in ranks if is_it), default=0)
+        rules = stable_rules(c)
+        best = max((rule.stable for rule in rules), default=0)
+        if not best or any(rule.as_stable and rule.gives(node) for rule in rules):
+            return 0
+        return best - max((rule.stable for rule in rules if rule.gives(node)), default=0)
 
     def stable_rules(c: int) -> list[Rule]:
         rules = (RULES_BY_NAME[name] for name in found.used.get(c, ()))
-        return [rule for rule in rules if rule.stable]
+        return [rule for rule in rules if rule.stable or rule.as_stable]
 
     @cache
     def cost(c: int, node: Node) -> float:
