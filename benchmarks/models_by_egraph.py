@@ -2,8 +2,8 @@
 
     python -m benchmarks.models_by_egraph [--jax] [NAME ...]
 
-In native code, or with ``--jax`` in JAX. Both are compiled in one process and run in turns. Where the e-graph
-leaves a program as it was there is nothing to time: two compilations of one program differ by some percent
+In native code, or with ``--jax`` in JAX. Both are compiled in one process and run in turns. Where the
+e-graph leaves a program as it was there is nothing to time: two compilations of one program differ by some percent
 themselves. Native code runs on one thread, whose own time counts, so that other work on the machine matters
 little. Rewriting is timed beside PyTensor's own, of its mode NUMBA.
 """
@@ -68,20 +68,21 @@ def _measured(model: FlatModel, backend: str) -> Result:
     return Result(model.name, Pairs(*seconds).ratio, rewriting, in_pytensor)
 
 
-def _seconds(run: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
-    start = clock()
+def _seconds(run: Callable[[], Any]) -> float:
+    start = time.perf_counter()
     run()
-    return clock() - start
+    return time.perf_counter() - start
 
 
 def _batch(f: Callable, point: Any, clock: Callable[[], float]) -> Callable[[], float]:
-    def once() -> None:
-        jax.block_until_ready(f(point))
-
-    calls = max(1, round(BATCH / min(_seconds(once) for _ in range(5))))
+    calls = max(1, round(BATCH / min(_seconds(lambda: f(point)) for _ in range(5))))
 
     def batch() -> float:
-        return _seconds(lambda: [once() for _ in range(calls)], clock) / calls
+        start = clock()
+        for _ in range(calls):
+            result = f(point)
+        jax.block_until_ready(result)
+        return (clock() - start) / calls
 
     return batch
 
