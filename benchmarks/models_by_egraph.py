@@ -3,9 +3,9 @@
     python -m benchmarks.models_by_egraph [--jax] [NAME ...]
 
 In native code, or with ``--jax`` in JAX. Both are compiled in one process and run in turns. Where the
-e-graph leaves a program as it was there is nothing to time: two compilations of one program differ by some percent
-themselves. Native code runs on one thread, whose own time counts, so that other work on the machine matters
-little. Rewriting is timed beside PyTensor's own, of its mode NUMBA.
+e-graph leaves a program as it was there is nothing to time: two compilations of one program differ by some
+percent themselves. Native code runs on one thread, whose own time counts, so that other work on the
+machine matters little. Rewriting is timed beside PyTensor's own, of its mode NUMBA.
 """
 
 import sys
