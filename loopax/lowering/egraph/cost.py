@@ -22,7 +22,7 @@ from loopax.lowering.egraph.saturate import Node, Saturated
 PER_ENTRY = {
     "Neg": 0.1, "Abs": 0.1, "Add": 0.1, "Sub": 0.1, "Mul": 0.1, "Sqr": 0.1, "Switch": 0.1, "Second": 0.1,
     "GE": 0.1, "GT": 0.1, "LE": 0.1, "LT": 0.1, "EQ": 0.1, "NEQ": 0.1, "AND": 0.1, "OR": 0.1,
-    "Maximum": 0.3, "Minimum": 0.3, "TrueDiv": 0.4, "Reciprocal": 0.4, "Sqrt": 0.5,
+    "Maximum": 0.3, "Minimum": 0.3, "TrueDiv": 0.2, "Reciprocal": 0.2, "Sqrt": 0.5,
     "Exp": 1.7, "Expm1": 3.3, "Log": 1.9, "Log1p": 1.8, "Sigmoid": 2.0, "Softplus": 4.0, "Log1mexp": 11.0,
     "Tanh": 4.0, "Pow": 7.5, "Erf": 5.5, "Erfc": 5.3, "Erfcx": 5.4, "GammaLn": 9.9, "Psi": 5.6,
 }  # fmt: skip

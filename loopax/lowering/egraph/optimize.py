@@ -70,7 +70,7 @@ def take_cheapest(
     from loopax.lowering.egraph.decode import Decoder, Unwritable, original_choice, original_terms
     from loopax.lowering.egraph.encode import Encoded
     from loopax.lowering.egraph.explain_rules import used_rules
-    from loopax.lowering.egraph.extract import cheapest
+    from loopax.lowering.egraph.extract import cheapest, users_of
     from loopax.lowering.egraph.refine import refined
     from loopax.lowering.egraph.saturate import saturated
     from loopax.lowering.egraph.sufficient.facts import say_statistics
@@ -83,10 +83,15 @@ def take_cheapest(
     kept = kept_of(found)
     original = original_choice(program, found)
     greedy = cheapest(found.classes, cost, original)
+    users = users_of(found.classes)
+    shared = cheapest(found.classes, lambda c, node: cost(c, node) / users[c], original)
     roots = [found.of_term[k] for k in program.outputs]
     pools = greedy, {**greedy, **original}
     choice, after = min(
-        (refined(found.classes, cost, kept, start, pools, roots) for start in (original, greedy)),
+        (
+            refined(found.classes, cost, kept, start, pools, roots)
+            for start in (original, greedy, shared)
+        ),
         key=itemgetter(1),
     )
     before = _total(list(original_terms(program, found)), program, found.of_term, cost, kept)
