@@ -74,9 +74,7 @@ def original_choice(program: Encoded, found: Saturated) -> dict[int, Node]:
     terms = reversed(list(original_terms(program, found)))
     choice: dict[int, Node] = {}
     for number, node in terms:
-        c = found.of_term[number]
-        [first, *_] = found.classes[c]
-        choice.setdefault(c, first if first.head == "Lit" else node)
+        choice.setdefault(found.of_term[number], node)
     return choice
 
 

@@ -82,15 +82,19 @@ def take_cheapest(
     cost = (costs or cost_of)(program.table, found)
     kept = kept_of(found)
     original = original_choice(program, found)
-    greedy = cheapest(found.classes, cost, original)
+    as_it_was = {
+        c: next((one for one in found.classes[c] if one.head == "Lit"), node)
+        for c, node in original.items()
+    }
+    greedy = cheapest(found.classes, cost, as_it_was)
     users = users_of(found.classes)
-    shared = cheapest(found.classes, lambda c, node: cost(c, node) / users[c], original)
+    shared = cheapest(found.classes, lambda c, node: cost(c, node) / users[c], as_it_was)
     roots = [found.of_term[k] for k in program.outputs]
-    pools = greedy, {**greedy, **original}
+    pools = greedy, {**greedy, **as_it_was}
     choice, after = min(
         (
             refined(found.classes, cost, kept, start, pools, roots)
-            for start in (original, greedy, shared)
+            for start in (as_it_was, greedy, shared)
         ),
         key=itemgetter(1),
     )
