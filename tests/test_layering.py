@@ -233,7 +233,7 @@ ON_DEMAND = {
     "loopax.lowering.egraph.rules.kronecker",
     "loopax.lowering.egraph.rules.lifting",
     "loopax.lowering.egraph.rules.linalg",
-    "loopax.lowering.egraph.rules.ranges",
+    "loopax.lowering.egraph.rules.exponentials",
     "loopax.lowering.egraph.rules.rule",
     "loopax.lowering.egraph.rules.sufficient",
     "loopax.lowering.egraph.saturate",

@@ -56,6 +56,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     state_traces,  # after simplify_gradients: the slices and joins have their plain form
     align_sums,  # after recognise_reverse: a buffer is read in the order of its rows
     stabilize,  # PyTensor's rewrites, on less than there was; whatever takes a step apart comes later
+    inline_invariants,  # after stabilize: what it has made of fills is the same at every step by now
     sink_readers,  # after stabilize: as few readers as there are
     conditional_gradients,  # after stabilize: cotangents have their plain form
     if_else_to_cond,  # after the rewrites of stabilize, which do not look from a branch outwards

@@ -16,12 +16,31 @@ from pytensor.tensor.subtensor import Subtensor
 from loopax.lowering.egraph.op_table import OpTable
 from loopax.lowering.egraph.rules import RULES_BY_NAME, Rule
 from loopax.lowering.egraph.saturate import Node, Saturated
-from loopax.lowering.op_costs import ARRAY, COPY, GATHER, OTHER, PER_ENTRY, UNKNOWN_LENGTH, WRITE
+from loopax.lowering.op_costs import (
+    ARRAY,
+    COPY,
+    GATHER,
+    KEEP,
+    OTHER,
+    PER_ENTRY,
+    UNKNOWN_LENGTH,
+    WRITE,
+)
 
 FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
 SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
 DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, whatever it takes
 LEAF = 0.01
+
+
+def kept_of(found: Saturated) -> Callable[[int, Node], float]:
+    """What it costs that two terms need the value of an elementwise one, which is then none of a loop."""
+
+    def kept(c: int, node: Node) -> float:
+        n = found.counts.get(c, UNKNOWN_LENGTH)
+        return KEEP * n + ARRAY if node.head.startswith("E") and n > FEW else 0.0
+
+    return kept
 
 
 def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
@@ -32,13 +51,15 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
 
     def lost_digits(c: int, node: Node) -> int:
         """By how much another form of the class is better."""
-        ranks = [(rule.stable, rule.gives(node)) for rule in stable_rules(c)]
-        best = max((rank for rank, _ in ranks), default=0)
-        return best - max((rank for rank, is_it in ranks if is_it), default=0)
+        rules = stable_rules(c)
+        best = max((rule.stable for rule in rules), default=0)
+        if not best or any(rule.as_stable and rule.gives(node) for rule in rules):
+            return 0
+        return best - max((rule.stable for rule in rules if rule.gives(node)), default=0)
 
     def stable_rules(c: int) -> list[Rule]:
         rules = (RULES_BY_NAME[name] for name in found.used.get(c, ()))
-        return [rule for rule in rules if rule.stable]
+        return [rule for rule in rules if rule.stable or rule.as_stable]
 
     @cache
     def cost(c: int, node: Node) -> float:

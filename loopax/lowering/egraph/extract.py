@@ -70,6 +70,19 @@ def cheapest(
     return choice
 
 
+def users_of(classes: Mapping[int, list[Node]]) -> dict[int, int]:
+    """In how many classes each class may be an operand, 1 at the least.
+
+    What costs a part of itself with each of them is taken where several would have to take it at once: of
+    ``softplus(x)`` and ``softplus(-x)`` neither is cheaper by ``exp(-abs(x))`` alone.
+    """
+    found = dict.fromkeys(classes, 0)
+    for nodes in classes.values():
+        for operand in {operand for node in nodes for operand in node.operands}:
+            found[operand] += 1
+    return {c: max(n, 1) for c, n in found.items()}
+
+
 def _sum(bits: int, values: Mapping[int, float]) -> float:
     found = 0.0
     while bits:

@@ -16,7 +16,8 @@ In the literature: equality saturation (Tate et al. 2009, Willsey et al. 2021).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from operator import itemgetter
 from typing import Any
@@ -30,7 +31,8 @@ MISSING = (
     "optimize='egraph' needs the package egglog, which is not installed: pip install 'loopax[egraph]'. "
     "Without it: optimize='none', the default."
 )
-ENOUGH = 0.85  # of the cost that was: the table of costs is no better than that
+LEAST = 10.0  # nanoseconds that a change has to gain
+ENOUGH = 0.9  # of the cost that was: the table of costs is no better than that
 
 
 def require_egglog() -> None:
@@ -64,11 +66,11 @@ def take_cheapest(
     ``costs`` are those of `cost.cost_of` where none are given.
     """
     from loopax.lowering.egraph.conditions import say_conditions
-    from loopax.lowering.egraph.cost import DIGITS, cost_of
+    from loopax.lowering.egraph.cost import DIGITS, cost_of, kept_of
     from loopax.lowering.egraph.decode import Decoder, Unwritable, original_choice, original_terms
     from loopax.lowering.egraph.encode import Encoded
     from loopax.lowering.egraph.explain_rules import used_rules
-    from loopax.lowering.egraph.extract import cheapest
+    from loopax.lowering.egraph.extract import cheapest, users_of
     from loopax.lowering.egraph.refine import refined
     from loopax.lowering.egraph.saturate import saturated
     from loopax.lowering.egraph.sufficient.facts import say_statistics
@@ -78,16 +80,26 @@ def take_cheapest(
     say_statistics(program, graph)
     found = saturated(program)
     cost = (costs or cost_of)(program.table, found)
+    kept = kept_of(found)
     original = original_choice(program, found)
-    greedy = cheapest(found.classes, cost, original)
+    as_it_was = {
+        c: next((one for one in found.classes[c] if one.head == "Lit"), node)
+        for c, node in original.items()
+    }
+    greedy = cheapest(found.classes, cost, as_it_was)
+    users = users_of(found.classes)
+    shared = cheapest(found.classes, lambda c, node: cost(c, node) / users[c], as_it_was)
     roots = [found.of_term[k] for k in program.outputs]
-    pools = greedy, {**greedy, **original}
+    pools = greedy, {**greedy, **as_it_was}
     choice, after = min(
-        (refined(found.classes, cost, start, pools, roots) for start in (original, greedy)),
+        (
+            refined(found.classes, cost, kept, start, pools, roots)
+            for start in (as_it_was, greedy, shared)
+        ),
         key=itemgetter(1),
     )
-    before = sum(cost(found.of_term[k], node) for k, node in original_terms(program, found))
-    if after > enough * before:
+    before = _total(list(original_terms(program, found)), program, found.of_term, cost, kept)
+    if after > enough * before or 0 <= before - after < LEAST:
         return
     try:
         new = Decoder(program, found, choice, original, graph.outputs)
@@ -105,3 +117,20 @@ def take_cheapest(
     note(f"egraph: {found.rounds} rounds{bound}; {times}")
     for line in used_rules(found, choice, new.changed):
         note(f"egraph: {line}")
+
+
+def _total(
+    terms: Sequence[tuple[int, Any]],
+    program: Any,
+    of_term: Sequence[int],
+    cost: Callable[[int, Any], float],
+    kept: Callable[[int, Any], float],
+) -> float:
+    """What the terms of a program cost as they stood there."""
+    uses = Counter(program.outputs)
+    for number, _ in terms:
+        uses.update(program.terms[number].operands)
+    return sum(
+        cost(of_term[number], node) + (kept(of_term[number], node) if uses[number] > 1 else 0.0)
+        for number, node in terms
+    )

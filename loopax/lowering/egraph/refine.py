@@ -21,15 +21,17 @@ _LEAST = 1e-6  # nanoseconds that are an improvement
 def refined(
     classes: Mapping[int, Sequence[Node]],
     cost: Callable[[int, Node], float],
+    kept: Callable[[int, Node], float],
     start: Choice,
     others: Sequence[Choice],
     roots: Sequence[int],
 ) -> tuple[dict[int, Node], float]:
     """A choice that is no dearer than ``start``, and what it costs.
 
-    A class that nobody needed so far takes the term that one of ``others`` has.
+    A class that nobody needed so far takes the term that one of ``others`` has. One that two need costs
+    what ``kept`` says besides.
     """
-    program = _Program(cost, start, roots)
+    program = _Program(cost, kept, start, roots)
     for _ in range(SWEEPS):
         before = program.total
         for c in reversed(needed(program.choice, roots)):
@@ -52,9 +54,14 @@ class _Program:
     """The classes that a program needs, how often, by which terms, and what they cost together."""
 
     def __init__(
-        self, cost: Callable[[int, Node], float], start: Choice, roots: Sequence[int]
+        self,
+        cost: Callable[[int, Node], float],
+        kept: Callable[[int, Node], float],
+        start: Choice,
+        roots: Sequence[int],
     ) -> None:
         self.cost = cost
+        self.kept = kept
         self.choice: dict[int, Node] = {}
         self.uses: dict[int, int] = {}
         self.total = 0.0
@@ -68,7 +75,7 @@ class _Program:
         old = self.choice[c]
         for k in old.operands:
             self._release(k, given_back)
-        found = before - self.total + self.cost(c, old)
+        found = before - self.total + self._own(c, old)
         for k in old.operands:
             self._retain(k, given_back)
         self.total = before
@@ -87,13 +94,17 @@ class _Program:
     def _swap(self, c: int, old: Node, new: Node, default: Choice) -> dict[int, Node]:
         """Take ``new`` for ``c``; the terms of what nobody needs any more."""
         given_back: dict[int, Node] = {}
-        self.total += self.cost(c, new) - self.cost(c, old)
+        self.total += self._own(c, new) - self._own(c, old)
         self.choice[c] = new
         for k in new.operands:
             self._retain(k, default)
         for k in old.operands:
             self._release(k, given_back)
         return given_back
+
+    def _own(self, c: int, node: Node) -> float:
+        """What a term costs that is needed as often as ``c`` is."""
+        return self.cost(c, node) + (self.kept(c, node) if self.uses[c] > 1 else 0.0)
 
     def _is_cyclic(self, c: int) -> bool:
         seen: set[int] = set()
@@ -116,6 +127,8 @@ class _Program:
                 node = self.choice[k] = default[k]
                 self.total += self.cost(k, node)
                 stack += node.operands
+            elif self.uses[k] == 2:
+                self.total += self.kept(k, self.choice[k])
 
     def _release(self, k: int, given_back: dict[int, Node]) -> None:
         stack = [k]
@@ -127,3 +140,5 @@ class _Program:
                 node = given_back[k] = self.choice.pop(k)
                 self.total -= self.cost(k, node)
                 stack += node.operands
+            elif self.uses[k] == 1:
+                self.total -= self.kept(k, self.choice[k])

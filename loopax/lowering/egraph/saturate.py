@@ -9,6 +9,7 @@ text, which it reads in 5 ms, and the e-graph is read back whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -147,8 +148,14 @@ def _read(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
     for row in rows("Used"):
         used.setdefault(number(row.inputs[0]), set()).add(graph.value_to_string(row.inputs[1]))
     known = {number(row.inputs[0]) for row in rows("Known")}
-    terms = _buildable({c: list(nodes) for c, nodes in classes.items()})
+    terms = _buildable({c: _numbers_alone(nodes) for c, nodes in classes.items()})
     return Saturated(terms, of_term, counts, known, used, rounds, full)
+
+
+def _numbers_alone(nodes: Iterable[Node]) -> list[Node]:
+    """A number has no rank of its own; what it is equal to may have several."""
+    found = list(nodes)
+    return [node for node in found if node.head == "Lit"] or found
 
 
 def _buildable(classes: dict[int, list[Node]]) -> dict[int, list[Node]]:

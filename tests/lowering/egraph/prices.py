@@ -10,6 +10,8 @@ def by_chance(seed):
         places = {
             (c, node): (c, k) for c, nodes in found.classes.items() for k, node in enumerate(nodes)
         }
-        return lambda c, node: 1e6 ** random.Random(f"{seed} {places[c, node]}").random()
+        return lambda c, node: (
+            1e6 ** random.Random(f"{seed} {places.get((c, node), node)}").random()
+        )
 
     return costs

@@ -220,3 +220,11 @@ def test_a_trace_of_a_product_is_no_product(trace):
 def test_a_determinant_of_an_inverse():
     graph = simplified(pt.linalg.det(pt.linalg.inv(A)), [MATRICES[0]], inputs=[A])
     assert MatrixInverse not in core_ops(graph) and Det in core_ops(graph)
+
+
+def test_a_sum_that_is_a_number_leaves_nothing_of_its_terms():
+    """``s * sum(second(f(x), 1))`` is ``400 * s``: the product is the same, what it is of is not."""
+    a, s = pt.tensor("a", shape=(400,)), pt.dscalar("s")
+    counted = s * pt.second(pt.erfcx(a), ONE).sum()
+    graph = simplified(counted, [np.linspace(0, 1, 400), 0.5], inputs=[a, s])
+    assert scalar_math.Erfcx not in scalar_ops(graph)

@@ -3,13 +3,15 @@
 from typing import Any
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from hypothesis import given, seed, settings
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
-from loopax import scan
+from loopax import explain, jaxify, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
 from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
@@ -268,3 +270,21 @@ def test_random_loops_and_their_gradients(number):
         )
 
     holds()
+
+
+def test_no_ones_are_read_in_the_second_gradient_of_a_sum():
+    """PyTensor's rewrites make a constant of their fill, behind the first time the pass runs."""
+    rows = pytensor.scan(
+        lambda s: pt.tanh(a * s),
+        outputs_info=[np.float64(0.5)],
+        n_steps=20,
+        return_updates=False,
+    )
+    second = pytensor.grad(pytensor.grad(rows.sum(), a), a)
+    f = jaxify([a], second)
+    [forwards, back] = loops(explain(f).lowered)
+    for node in (forwards, back):
+        read = node.inputs[1 : 1 + node.op.n_seqs]
+        assert not any(isinstance(v, Constant) for v in read)
+    first = jaxify([a], pytensor.grad(rows.sum(), a))
+    np.testing.assert_allclose(f(0.7), (first(0.7 + 1e-6) - first(0.7 - 1e-6)) / 2e-6, rtol=1e-6)

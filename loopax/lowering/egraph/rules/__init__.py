@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from loopax.lowering.egraph.rules.algebra import ALGEBRA, COMMUTE
+from loopax.lowering.egraph.rules.exponentials import EXPONENTIALS
 from loopax.lowering.egraph.rules.kronecker import KRONECKER
 from loopax.lowering.egraph.rules.kronecker import RELATIONS as OF_KRONECKER
 from loopax.lowering.egraph.rules.lifting import CUTS, LIFTING
 from loopax.lowering.egraph.rules.linalg import LINALG
-from loopax.lowering.egraph.rules.ranges import RANGES
 from loopax.lowering.egraph.rules.rule import Rule
 from loopax.lowering.egraph.rules.sufficient import PUSHES, SUFFICIENT
 
-RULES: tuple[Rule, ...] = (*ALGEBRA, *RANGES, *LIFTING, *LINALG, *KRONECKER, *SUFFICIENT)
+RULES: tuple[Rule, ...] = (*ALGEBRA, *EXPONENTIALS, *LIFTING, *LINALG, *KRONECKER, *SUFFICIENT)
 # What the conditions of rules ask, besides the analyses of the language.
 FACTS = "\n".join([CUTS, PUSHES, OF_KRONECKER])
 RULES_BY_NAME = {rule.name: rule for rule in RULES}

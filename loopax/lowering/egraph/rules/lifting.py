@@ -13,6 +13,7 @@ have one shape, or one entry, so that nothing is broadcast before that was not.
 from __future__ import annotations
 
 from loopax.lowering.egraph.language import analysis
+from loopax.lowering.egraph.op_table import SCALARS
 from loopax.lowering.egraph.rules.rule import Rule
 
 # e and x are what is behind and before an access: m and n entries.
@@ -202,21 +203,22 @@ _PARTS = (
         "function behind a set_subtensor of constants",
         "(E1 f (N2 p x y))",
         "(N2 p (E1 f x) (E1 f y))",
-        ("(Put k p)", "(Known x)"),
+        ("(Put k p)", "(Known x)", "(Keeps f)"),
     ),
     Rule(
         "function before a set_subtensor of constants",
         "(E1 f (N2 p x y))",
         "(N2 p (E1 f x) (E1 f y))",
-        ("(Put k p)", "(Known y)"),
+        ("(Put k p)", "(Known y)", "(Keeps f)"),
     ),
 )
 
-# Which sums a constant condition cuts: (Cut x c).
+# Which sums a constant condition cuts: (Cut x c). Which functions keep the dtype: (Keeps f).
 RELATIONS = """
 (relation Cut (T T))
 (relation Base (T T))
 (relation Checks (String))
+(relation Keeps (String))
 """
 _CUTS = (
     ('(= e (E3 "Switch" c x y)) (Parts c i j)', "(Cut e c)"),
@@ -227,6 +229,12 @@ _CUTS = (
     ("(= e (E3 f x y z)) (Cut z c)", "(Cut e c)"),
     ("(= e (N2 f x y)) (Cut x c) (Checks f)", "(Cut e c)"),
 )
-CUTS = RELATIONS + "\n".join(analysis(*rule) for rule in _CUTS)
+CUTS = "\n".join(
+    [
+        RELATIONS,
+        *(f'(Keeps "{name}")' for name in SCALARS),  # what has a name is of floats of one dtype
+        *(analysis(*rule) for rule in _CUTS),
+    ]
+)
 
 LIFTING = (*_BEFORE, *_BEHIND, *_CHECKS, *_SWITCH, *_PARTS)

@@ -22,6 +22,8 @@ class Rule:
     stable
         How much better the digits of ``after`` are than those of any form of the class that has less of it:
         what costs more and loses none is taken all the same.
+    as_stable
+        ``after`` has the digits of the best form of its class.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Rule:
     after: str
     when: tuple[str, ...] = ()
     stable: int = 0
+    as_stable: bool = False
 
     @property
     def text(self) -> str:

@@ -1,8 +1,37 @@
-"""What follows from the range of a function, and from its symmetry."""
+"""One exponential for several functions of a number, and what follows from the range of a function.
+
+``softplus(x)``, ``softplus(-x)``, ``sigmoid(x)`` and ``sigmoid(-x)``, of which the log-density of zeros
+and ones has two or more with its gradient, all follow from ``exp(-abs(x))``, none with fewer digits than
+alone. One alone is as cheap as it is.
+"""
 
 from __future__ import annotations
 
 from loopax.lowering.egraph.rules.rule import Rule
+
+_T = '(E1 "Exp" (E1 "Neg" (E1 "Abs" x)))'
+
+_ONE_EXPONENTIAL = (
+    Rule(
+        "softplus by exp(-abs)",
+        '(E1 "Softplus" x)',
+        f'(E2 "Add" (E2 "Maximum" (Lit 0.0) x) (E1 "Log1p" {_T}))',
+        as_stable=True,
+    ),
+    Rule(
+        "softplus of what is 0 or less",
+        '(E1 "Softplus" x)',
+        '(E1 "Log1p" (E1 "Exp" x))',
+        ("(Nonpositive x)",),
+        as_stable=True,
+    ),
+    Rule(
+        "sigmoid by exp(-abs)",
+        '(E1 "Sigmoid" x)',
+        f'(E2 "TrueDiv" (E3 "Switch" (E2 "GE" x (Lit 0.0)) (Lit 1.0) {_T}) (E2 "Add" (Lit 1.0) {_T}))',
+        as_stable=True,
+    ),
+)
 
 # A comparison that holds for every number holds for all but nan: one question in place of two.
 _RANGES = (
@@ -35,4 +64,4 @@ _SIGNS = tuple(
     for order, a, b in (("minus second", "x", '(E1 "Neg" x)'), ("minus first", '(E1 "Neg" x)', "x"))
 )
 
-RANGES = (*_SIGNS, *_RANGES)
+EXPONENTIALS = (*_ONE_EXPONENTIAL, *_SIGNS, *_RANGES)
