@@ -15,6 +15,7 @@ SEMIRINGS = ("logs", "max", "min", "linear")
 ZEROS = {"logs": -np.inf, "max": -np.inf, "min": np.inf, "linear": 0.0}
 PARTS = ("slice", "rev", "concatenate", "pad")
 INFINITE, FINITE = "infinite", "finite"
+EXTREMES = ("max", "min", "reduce_max", "reduce_min")
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,14 @@ class Other:
     """What follows from states in another way.
 
     ``place`` is which value it is, moved, and which of its axes each axis is, or None. ``true_where`` says
-    of a flag that it is one of whether some number is infinite, or finite.
+    of a flag that it is one of whether an extreme of several numbers is infinite, or finite: that is asked
+    where a logsumexp is made safe, of which the infinite case is the semiring's zero.
     """
 
     place: Place
     degree: Degree = None
     true_where: str | None = None
+    is_extreme: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,8 +142,10 @@ def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
 
 
 def true_where(eqn: Any, given: Sequence[Value]) -> str | None:
-    """Of what numbers a flag is true, if it says whether they are infinite."""
+    """Of what numbers a flag is true, if it says whether an extreme is infinite."""
     name = eqn.primitive.name
+    if not any(isinstance(x, Other) and x.is_extreme for x in given):
+        return None
     if name == "is_finite":
         return FINITE
     infinities = [c for c in constants(given) if c is not None and np.isinf(c)]

@@ -12,6 +12,9 @@ one that does not the step must be of degree 0: what is carried is then known up
 part alone, and exactly from one more step.
 
 An operation that is not in the tables makes an `Other`, so that the answer is never too good.
+
+Known shortcoming: a step that asks whether the largest of its numbers is infinite is taken to make a sum
+safe. One that then begins anew, as no logsumexp does, is not told from it.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any
 from jax.extend.core import Jaxpr, Literal
 
 from loopax.jax_backend.parallel.forms import (
+    EXTREMES,
     INFINITE,
     ZEROS,
     Fixed,
@@ -121,10 +125,12 @@ class _Reading:
         d = degree(eqn, degrees(given), constants(given))
         x = given[0]
         if isinstance(x, Other) and eqn.primitive.name in MOVES:
-            return Other(moved_place(eqn, x.place), d, x.true_where)
+            return Other(moved_place(eqn, x.place), d, x.true_where, x.is_extreme)
         if isinstance(x, Other) and eqn.primitive.name == "not":
             return Other(own_place(out), d, flipped(x.true_where))
-        return Other(own_place(out), d, true_where(eqn, given))
+        name = eqn.primitive.name
+        kept = name == "abs" and isinstance(x, Other) and x.is_extreme
+        return Other(own_place(out), d, true_where(eqn, given), kept or name in EXTREMES)
 
     def _constant(self, eqn: Any, given: list[Value]) -> Form | None:
         """What is fixed, in logarithms, less what may be a factor of forms too."""

@@ -131,21 +131,26 @@ def test_gradients_of_an_hmm_smoother():
     np.testing.assert_allclose(difference, 2 * (found[1][1] * way).sum(), rtol=1e-6)
 
 
+def same_as_native(inputs, outs, args):
+    native = jaxify(inputs, outs, backend="numba")(*args)
+    for one, two in zip(native, jaxify(inputs, outs)(*args), strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.slow
-def test_smoothers_as_native_code():
+def test_a_kalman_smoother_as_native_code():
     inputs = variables(MODEL)
     smoothed = kalman_smoother(*inputs.values())
-    outs = [*smoothed, pytensor.grad(smoothed.means.sum(), inputs["transition"])]
-    args = Y, *MODEL.values()
-    native = jaxify([*inputs.values()], outs, backend="numba")(*args)
-    for one, two in zip(native, jaxify([*inputs.values()], outs)(*args), strict=True):
-        np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
-    for parallel in (False, True):
-        outs = list(hmm_smoother(*HMM, parallel=parallel))
+    same_as_native([*inputs.values()], list(smoothed), (Y, *MODEL.values()))
+
+
+@pytest.mark.slow
+@FORMS
+def test_an_hmm_smoother_as_native_code(parallel):
+    outs = list(hmm_smoother(*HMM, parallel=parallel))
+    if not parallel:
         outs.append(pytensor.grad(outs[0].sum(), HMM[1]))
-        native = jaxify(HMM, outs, backend="numba")(INITIAL, STAY, SEEN)
-        for one, two in zip(native, jaxify(HMM, outs)(INITIAL, STAY, SEEN), strict=True):
-            np.testing.assert_allclose(one, two, rtol=1e-9)
+    same_as_native(HMM, outs, (INITIAL, STAY, SEEN))
 
 
 @FORMS

@@ -55,6 +55,22 @@ def compared(step, start, inputs, args):
 START = pt.constant(0.3, dtype="float64")
 
 
+def pendulum(s, row):
+    a, v = s
+    new = a + 0.02 * v, v + 0.02 * (row - pt.sin(a) - 0.1 * v)
+    return new, new[0]
+
+
+def test_a_residual_that_grows_before_it_vanishes():
+    """Whole steps are tried: damped ones alone do not come to the end of this in 100 iterations."""
+    forces = np.random.default_rng(0).normal(size=1000)
+    paths = [
+        scan(pendulum, (2.0, 0.0), x, **options)[1] for options in ({"parallel": "newton"}, {})
+    ]
+    found, wanted = (jaxify([x], path)(forces) for path in paths)
+    np.testing.assert_allclose(found, wanted, atol=1e-8)
+
+
 def test_a_logistic_map():
     compared(logistic, START, [rate, x], (2.8, X))
 

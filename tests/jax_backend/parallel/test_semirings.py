@@ -260,6 +260,7 @@ def test_coefficients_that_are_negative_take_the_steps_one_by_one():
         lambda a, o: (pt.switch(a > 0, forward(a, o), o), a),
         lambda a, o: (pt.max(a[:, None] + p, axis=0) + lse(a), a),
         lambda a, o: (pt.maximum(a + o, 0.0) - pt.max(a), a),
+        lambda a, o: (pt.switch(pt.isinf(a), 0.0, a + o + pt.max(o * 0)) + 0 * pt.exp(a), a),
     ],
 )
 def test_what_is_linear_in_no_semiring_is_left_alone(step):
@@ -268,6 +269,19 @@ def test_what_is_linear_in_no_semiring_is_left_alone(step):
     with pytest.warns(UserWarning, match="takes its steps one by one"):
         found = f(SEEN / 9, LOGS)
     for a, b in zip(found, g(SEEN / 9, LOGS), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_state_that_is_infinite_may_mean_something_else():
+    """Where the step asks for it, and no logsumexp does: it begins anew."""
+    begins = np.array([0.0, -np.inf, -np.inf])
+    outputs = scan(
+        lambda a, o: (pt.switch(pt.isinf(a), o, pt.maximum(a, o - 1)),) * 2, begins, seen
+    )
+    f, g = (jaxify([seen], outputs, parallel=form) for form in (True, False))
+    with pytest.warns(UserWarning, match="takes its steps one by one"):
+        found = f(SEEN)
+    for a, b in zip(found, g(SEEN), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
