@@ -43,7 +43,7 @@ test-all: $(READY) ## all tests, and those of values once more with loops as nat
 # Pictures and times are those that `make gallery` has kept. On Python 3.11 what needs PyMC is left out.
 docs: $(VENV)/.installed-docs ## run every example and code block, and build the documentation into out/site
 	$(PY) -m examples.gallery --check
-	$(PY) -m pytest -q tests/test_documents.py
+	$(PY) -m pytest -q -n $(WORKERS) --dist load tests/test_documents.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "Open out/site/index.html"
 
