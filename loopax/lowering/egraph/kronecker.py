@@ -52,7 +52,7 @@ def facts_of(a: Any, b: Any, table: OpTable) -> list[str]:
     ``(Matrix n m s k)``: the k-th access makes (n, m) of the shape s. ``(Vector n m s k)``: the other way.
     """
     found = []
-    for n, m in {(a.type.shape[j], b.type.shape[j]) for j in (0, 1)}:
+    for n, m in dict.fromkeys(zip(a.type.shape, b.type.shape, strict=True)):
         for shape in ((n * m,), (n * m, 1)):
             text = f"(Sh{len(shape)} {' '.join(map(str, shape))})"
             for name, before, after in (("Matrix", shape, (n, m)), ("Vector", (n, m), shape)):

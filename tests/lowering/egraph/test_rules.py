@@ -77,8 +77,10 @@ class Written:
             mask = np.arange(ROWS) % self.chance.choice([2, 3]) == 0
             return pt.switch(mask, self.function(x), self.function(x) if kind % 2 else y)
         if kind == 1:
+            # Two forms of one number differ by a rounding: what is compared is not equal by algebra.
+            above = y + np.full(1, 0.0173, self.dtype)
             return pt.switch(
-                x > y, self.function(x), self.function(self.chance.choice(self.arrays))
+                x > above, self.function(x), self.function(self.chance.choice(self.arrays))
             )
         if kind == 2:
             return (
