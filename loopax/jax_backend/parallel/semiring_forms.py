@@ -13,8 +13,8 @@ part alone, and exactly from one more step.
 
 An operation that is not in the tables makes an `Other`, so that the answer is never too good.
 
-Known shortcoming: a step that asks whether the largest of its numbers is infinite is taken to make a sum
-safe. One that then begins anew, as no logsumexp does, is not told from it.
+A step that asks whether the largest of its numbers is infinite makes a sum safe, if it has zero in the
+place of the sum then. One that begins anew instead is no such form.
 """
 
 from __future__ import annotations
@@ -113,9 +113,11 @@ class _Reading:
     def _output(self, k: int, eqn: Any, given: list[Value]) -> Value:
         (out,) = eqn.outvars
         if eqn.primitive.name == "select_n" and isinstance(given[0], Other):
-            # Of what is finite. Elsewhere the form is 0, as the step at unit vectors says too.
+            # Of what is finite. Elsewhere a form is 0, and so has to be what the step has in its place.
             if given[0].true_where is not None:
-                return given[1 if given[0].true_where == INFINITE else 2]
+                infinite, finite = given[:0:-1] if given[0].true_where == INFINITE else given[1:]
+                if not isinstance(finite, Form) or self._is_zero_where_infinite(infinite):
+                    return finite
         if (constant := self._constant(eqn, given)) is not None:
             return constant
         if any(isinstance(x, Form) for x in given):
@@ -198,6 +200,10 @@ class _Reading:
     def _is_zero(self, x: Value) -> bool:
         """Whether it is the zero of what the states are."""
         return isinstance(x, Fixed) and x.value == ZEROS[self.semiring]
+
+    def _is_zero_where_infinite(self, x: Value) -> bool:
+        """Whether it is that zero where the largest number is infinite: this number is."""
+        return self._is_zero(x) or isinstance(x, Form) or (isinstance(x, Other) and x.is_extreme)
 
     def _use(self, y: Any, x: Form) -> None:
         """Of what is fixed in a form: it has no logarithm where it is negative."""
