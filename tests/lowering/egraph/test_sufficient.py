@@ -146,7 +146,7 @@ class Written:
         self.numbers = [pt.tensor(name, shape=(1,)) for name in "pq"]
         self.inputs = [self.few, *self.numbers]
         self.values = [self.rng.normal(size=v.type.shape) for v in self.inputs]
-        of = [self.form(2) for _ in range(2)]
+        of = [pt.as_tensor(self.form(2)) for _ in range(2)]  # some have no variable in them
         base = pt.zeros((self.n_groups,))
         self.outputs = [
             *(v.sum() for v in of),
