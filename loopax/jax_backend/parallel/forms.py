@@ -97,6 +97,8 @@ class Linear:
         Where operands that follow from no state are added: of an operation, by number, which operand.
     is_unsure
         Whether a coefficient may be negative, of which a matrix in logarithms has nan.
+    asks_for_infinity
+        Whether the step chooses by whether the largest number is infinite.
     """
 
     semiring: str
@@ -105,6 +107,7 @@ class Linear:
     projective: bool
     offsets: Mapping[int, int]
     is_unsure: bool = False
+    asks_for_infinity: bool = False
 
 
 def degrees(given: Sequence[Value]) -> list[Degree]:

@@ -13,8 +13,8 @@ part alone, and exactly from one more step.
 
 An operation that is not in the tables makes an `Other`, so that the answer is never too good.
 
-A step that asks whether the largest of its numbers is infinite makes a sum safe, if it has zero in the
-place of the sum then. One that begins anew instead is no such form.
+A step that asks whether the largest of its numbers is infinite makes a sum safe, or begins anew then. What
+it is at zero tells: `Linear.asks_for_infinity` says that this is to be looked at.
 """
 
 from __future__ import annotations
@@ -80,18 +80,16 @@ def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | Non
     x = value(out)
     if not isinstance(x, Form) or x.is_log != logs or x.is_negative or x.is_constant:
         return None
+    told = reading.is_unsure, reading.asks_for_infinity
     if not x.factors:
-        return (
-            None
-            if semiring == "linear"
-            else Linear(semiring, out, (), False, reading.offsets, reading.is_unsure)
-        )
+        of = None if semiring == "linear" else out
+        return of and Linear(semiring, of, (), False, reading.offsets, *told)
     for axes, _ in x.factors.values():
         if axes[0] is not None:
             return None
     if x.degree != SAME or x.linear is None or reading.offsets:
         return None
-    return Linear(semiring, x.linear, x.moves, True, {}, reading.is_unsure)
+    return Linear(semiring, x.linear, x.moves, True, {}, *told)
 
 
 class _Reading:
@@ -100,7 +98,7 @@ class _Reading:
     def __init__(self, semiring: str) -> None:
         self.semiring, self.signed = semiring, semiring == "linear"
         self.offsets: dict[int, int] = {}
-        self.is_unsure = False
+        self.is_unsure = self.asks_for_infinity = False
 
     def outputs(self, k: int, eqn: Any, given: list[Value]) -> list[Value]:
         if all(isinstance(x, Fixed) for x in given):
@@ -113,11 +111,10 @@ class _Reading:
     def _output(self, k: int, eqn: Any, given: list[Value]) -> Value:
         (out,) = eqn.outvars
         if eqn.primitive.name == "select_n" and isinstance(given[0], Other):
-            # Of what is finite. Elsewhere a form is 0, and so has to be what the step has in its place.
+            # Of what is finite. Elsewhere the form is 0, as the step at unit vectors says too.
             if given[0].true_where is not None:
-                infinite, finite = given[:0:-1] if given[0].true_where == INFINITE else given[1:]
-                if not isinstance(finite, Form) or self._is_zero_where_infinite(infinite):
-                    return finite
+                self.asks_for_infinity = True
+                return given[1 if given[0].true_where == INFINITE else 2]
         if (constant := self._constant(eqn, given)) is not None:
             return constant
         if any(isinstance(x, Form) for x in given):
@@ -200,10 +197,6 @@ class _Reading:
     def _is_zero(self, x: Value) -> bool:
         """Whether it is the zero of what the states are."""
         return isinstance(x, Fixed) and x.value == ZEROS[self.semiring]
-
-    def _is_zero_where_infinite(self, x: Value) -> bool:
-        """Whether it is that zero where the largest number is infinite: this number is."""
-        return self._is_zero(x) or isinstance(x, Form) or (isinstance(x, Other) and x.is_extreme)
 
     def _use(self, y: Any, x: Form) -> None:
         """Of what is fixed in a form: it has no logarithm where it is negative."""

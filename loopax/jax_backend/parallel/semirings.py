@@ -14,7 +14,8 @@ state is lost because it is improbable now.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -63,7 +64,7 @@ class InSemiring:
         known += [None] * (len(given) - 1)
         for semiring in SEMIRINGS:
             linear = linear_in(semiring, closed.jaxpr, known)
-            if linear is not None:
+            if linear is not None and _keeps_zero(linear, closed.jaxpr, known):
                 return cls(linear, closed.jaxpr, tuple(closed.consts))
         return None
 
@@ -198,3 +199,36 @@ def _finite(x: Any) -> Any:
 
 def _nonzero(x: Any) -> Any:
     return jnp.where(x == 0, 1.0, x)
+
+
+def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
+    """Whether a step that asks for infinity is zero at zero, or nan, as a linear one is.
+
+    What is not known is taken for some positive numbers, of which one that begins anew has some there.
+    """
+    if not linear.asks_for_infinity:
+        return True
+    zero, before = ZEROS[linear.semiring], [*jaxpr.constvars, *jaxpr.invars[:-1]]
+    given = [_some(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
+    n = len(jaxpr.constvars)
+    state = jaxpr.invars[-1].aval
+
+    def apply(k: int, eqn: Any, operands: list[Any]) -> Any:
+        if eqn.primitive.name in ("pvary", "pcast"):  # on a mesh; here is none
+            return operands
+        if (j := linear.offsets.get(k)) is not None:
+            operands[j] = jnp.full_like(operands[j], zero)
+        return bound(k, eqn, operands)
+
+    with jax.ensure_compile_time_eval():
+        states = jnp.full(state.shape, zero, state.dtype)
+        found = values_in(jaxpr, given[:n], [*given[n:], states], apply)
+        out = np.asarray(found(jaxpr.outvars[0]))
+    return bool(((out == zero) | np.isnan(out)).all())
+
+
+def _some(aval: Any) -> Any:
+    """Numbers of this shape and dtype, none of them alike where they are floats."""
+    if not jnp.issubdtype(aval.dtype, jnp.floating):
+        return np.zeros(aval.shape, aval.dtype)
+    return np.linspace(0.3, 0.7, math.prod(aval.shape)).reshape(aval.shape).astype(aval.dtype)
