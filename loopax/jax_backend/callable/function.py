@@ -71,7 +71,7 @@ class JaxFunction(Stages, ProgramFunction):
         "_donated",
         "_early",
         "_failures",
-        "_left",
+        "_part",
         "_rest",
         "_shared",
         "_short",
@@ -178,7 +178,7 @@ class JaxFunction(Stages, ProgramFunction):
                 given = (*given, *self._shared.at(range(len(self.program.shared)), concrete))
             else:
                 form = self._rest
-                given = (*given, *self._shared.at(self._left, concrete), *kept)
+                given = (*given, *self._shared.at(self._part.left, concrete), *kept)
         return self._run(form, given, concrete)[0]
 
     def apply(
@@ -216,12 +216,12 @@ class JaxFunction(Stages, ProgramFunction):
 
     @property
     def early_part(self) -> EarlyPart | None:
-        divided = early_part_as_read if self._may_be_native else early_part
-        return divided(self.program)
+        return self._part
 
     def _without_early_part(self) -> Variants | None:
         """The program but for the part that follows from shared variables alone, if it has one."""
-        part = self.early_part
+        divided = early_part_as_read if self._may_be_native else early_part
+        part = self._part = divided(self.program)
         if part is None:
             return None
         names = self._arguments.names
@@ -229,7 +229,7 @@ class JaxFunction(Stages, ProgramFunction):
         left = [names[n + k] for k in part.left]
         early = f"what follows from {' and '.join(names[n + k] for k in part.reads)}"
         count = len(part.rest.inputs) - n - len(left)
-        self._left, self._early = part.left, EarlyValues(self.program, part)
+        self._early = EarlyValues(self.program, part)
         names = [*names[:n], *left, *[early] * count]
         if not self._may_be_native:
             return self._variants(part.rest, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -24,7 +25,7 @@ from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Variant:
     """A graph of ``program`` for values of its static inputs, by position.
 
@@ -43,6 +44,9 @@ class Variant:
     as_read: tuple[list[Variable], list[Variable]] | None = None
     donated: frozenset[int] = frozenset()
 
+    def __post_init__(self) -> None:
+        self.has_run = False  # in a direct call
+
     @cached_property
     def compiled(self) -> Any:
         """Of the inputs that are not static: what the program returns, and the values of its updates."""
@@ -53,25 +57,22 @@ class Variant:
             return build(outs[:n_returned]), tuple(outs[n_returned:])
 
         program.__name__ = program.__qualname__ = self.program.name
-        # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         if not self.jit:
             return program
+        # Under the caller's own jit, JAX before 0.12 shows the program itself, not a call of it.
         given = [k for k in range(len(self.graph.inputs)) if k not in self.static]
         donated = tuple(j for j, k in enumerate(given) if k in self.donated)
         return jax.jit(program, inline=True, donate_argnums=donated)
 
     def run(self, args: Sequence[Any]) -> tuple[Any, Any]:
         """A direct call of `compiled`. The first one compiles it, which is said where that takes long."""
-        if not self.jit or self._has_run:
+        if self.has_run:
             return self.compiled(*args)
-        with waiting(f"{self.program.name}, traced and compiled by XLA"):
+        what = f"{self.program.name}, traced and compiled by XLA"
+        with waiting(what) if self.jit else nullcontext():
             found = self.compiled(*args)
-        self._has_run.append(True)
+        self.has_run = True
         return found
-
-    @cached_property
-    def _has_run(self) -> list[bool]:
-        return []
 
     @property
     def remarks(self) -> list[str]:

@@ -53,14 +53,14 @@ class Variants:
         self._kept: OrderedDict[Any, Variant] = OrderedDict()
         self._without_static = make({}, False)
         self._warned = False
-        self._has_run = False  # without static inputs
 
     @property
     def plain(self) -> Any:
         """The compiled graph as a function of all inputs; None where one of them has to be static, and
         before the first call.
         """
-        return self._without_static.compiled if self._has_run and not self._static else None
+        first = self._without_static
+        return first.compiled if first.has_run and not self._static else None
 
     @property
     def remarks(self) -> list[str]:
@@ -86,9 +86,7 @@ class Variants:
         while True:
             try:
                 if not static and concrete:
-                    found = self._without_static.run(args)
-                    self._has_run = True
-                    return found
+                    return self._without_static.run(args)
                 return self._call_variant(args, static, concrete)
             except NeedsStatic as need:
                 self._make_static(need, args, static)

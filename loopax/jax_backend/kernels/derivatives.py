@@ -56,11 +56,8 @@ def pulled_back(
 
     Raises as `with_gradient` does.
     """
-    graph = with_jax_kinks(inputs, outputs)
-    cotangents = {k: graph.outputs[k].type() for k in moving}
-    every = [cotangents.get(k) for k in range(len(outputs))]
-    arrived = _pulled_back(graph, every, wrt)
-    return with_own_kinks([*graph.inputs, *cotangents.values()], arrived)
+    joint = _with_pullback(inputs, outputs, moving, wrt)
+    return FunctionGraph(joint.inputs, joint.outputs[len(outputs) :], clone=True)
 
 
 def pulled_back_in_two(
@@ -70,16 +67,22 @@ def pulled_back_in_two(
 
     Raises as `with_gradient` does.
     """
+    joint = _with_pullback(inputs, outputs, moving, wrt)
+    run_passes(joint, CANONICAL_PASSES)
+    merge_equal(joint)  # what is there twice would be kept twice
+    n, m = len(inputs), len(outputs)
+    return partition(joint.inputs[:n], joint.outputs[:m], joint.inputs[n:], joint.outputs[m:])
+
+
+def _with_pullback(
+    inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
+) -> FunctionGraph:
+    """``[*inputs, *cotangents] -> [*outputs, *cotangents that arrive at the inputs at wrt]``."""
     graph = with_jax_kinks(inputs, outputs)
     cotangents = {k: graph.outputs[k].type() for k in moving}
     every = [cotangents.get(k) for k in range(len(outputs))]
     arrived = _pulled_back(graph, every, wrt)
-    moved = list(cotangents.values())
-    both = with_own_kinks([*graph.inputs, *moved], [*graph.outputs, *arrived])
-    run_passes(both, CANONICAL_PASSES)
-    merge_equal(both)  # what is there twice would be kept twice
-    n, m = len(graph.inputs), len(graph.outputs)
-    return partition(both.inputs[:n], both.outputs[:m], both.inputs[n:], both.outputs[m:])
+    return with_own_kinks([*graph.inputs, *cotangents.values()], [*graph.outputs, *arrived])
 
 
 def _pulled_back(graph: FunctionGraph, cotangents: Variables, wrt: Sequence[int]) -> list[Any]:

@@ -75,12 +75,9 @@ def residuals_of(inputs: Variables, cotangents: Variables, arrived: Variables) -
     source, sink = 2 * len(values), 2 * len(values) + 1
     edges = {(2 * k, 2 * k + 1): _bytes(v) for k, v in enumerate(values)}
     for node in before:
-        for out in node.outputs:
-            if _must_run_once(node):
-                edges[source, 2 * place[out]] = _UNCUT
-            for v in _read(node):
-                if v in place:
-                    edges[2 * place[v] + 1, 2 * place[out]] = _UNCUT
+        read = [2 * place[v] + 1 for v in _read(node) if v in place]
+        from_where = [source, *read] if _must_run_once(node) else read
+        edges |= {(x, 2 * place[out]): _UNCUT for x in from_where for out in node.outputs}
     edges |= {(2 * place[v] + 1, sink): _UNCUT for v in wanted if v in place}
     return [values[k] for k in _cut(edges, source, sink)]
 

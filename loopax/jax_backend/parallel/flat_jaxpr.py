@@ -8,10 +8,12 @@ from typing import Any
 import jax
 from jax.extend.core import Jaxpr, Literal
 
-_CALLS = {
+# Operations that are calls, with the parameter that has their jaxpr.
+CALLS = {
     **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint"), "jaxpr"),
-    **dict.fromkeys(("core_closed_call", "custom_jvp_call"), "call_jaxpr"),
+    "core_closed_call": "call_jaxpr",
 }
+_INLINED = CALLS | {"custom_jvp_call": "call_jaxpr"}
 
 
 def flattened(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> Any:
@@ -25,7 +27,7 @@ def flattened(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> Any:
 
 def _inlined(jaxpr: Jaxpr, consts: Sequence[Any], args: Sequence[Any]) -> list[Any]:
     def apply(k: int, eqn: Any, given: list[Any]) -> Any:
-        key = _CALLS.get(eqn.primitive.name)
+        key = _INLINED.get(eqn.primitive.name)
         if key is None:
             return bound(k, eqn, given)
         inner = eqn.params[key]

@@ -59,8 +59,7 @@ class Form:
     ``place`` is as that of what is no form. A factor is a root, and whether that is its logarithm.
     ``linear`` is the variable that the form is without factors, if there is one, and ``moves`` the
     operations that have put it elsewhere since. With ``is_negative`` it is minus such a form, of which
-    minima are maxima. With
-    ``is_constant`` no state is in it but for its factors.
+    minima are maxima. With ``is_constant`` no state is in it but for its factors.
     """
 
     is_log: bool

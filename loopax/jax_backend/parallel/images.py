@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
+from loopax.jax_backend.parallel.flat_jaxpr import CALLS
+
 
 @dataclass(frozen=True)
 class Known:
@@ -89,8 +91,8 @@ def _outputs(eqn: Any, given: list[Value]) -> list[Value]:
     if not of_states:
         return [Known(any(x.varying for x in given))] * len(eqn.outvars)
     name = eqn.primitive.name
-    if name in _CALLS:
-        inner = eqn.params[_CALLS[name]]
+    if name in CALLS:
+        inner = eqn.params[CALLS[name]]
         return images(getattr(inner, "jaxpr", inner), given)
     if name == "custom_jvp_call":  # whether its derivative is that of an affine map is not known
         found = images(eqn.params["call_jaxpr"].jaxpr, given)
@@ -327,10 +329,6 @@ def _conditional(eqn: Any, given: list[Value]) -> list[Value]:
     return [replace(x, varying=x.varying or which.varying) for x in found]
 
 
-_CALLS = {
-    **dict.fromkeys(("jit", "pjit", "closed_call", "core_call", "remat", "checkpoint"), "jaxpr"),
-    "core_closed_call": "call_jaxpr",
-}
 _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("add", "add_any", "sub"), _sum),
     **dict.fromkeys(("mul", "div"), _scaled),

@@ -7,6 +7,8 @@ import pytensor.tensor as pt
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+from loopax import jaxify
+
 RNG = np.random.default_rng(0)
 
 T, D, P = 5, 2, 1
@@ -68,6 +70,21 @@ def exact(model, y, smoothed=False):
         at = slice(t * D, (t + 1) * D)
         filtered.append((mean[at], (cov - gain @ h[now] @ cov)[at, at]))
     return [np.array(x) for x in zip(*filtered, strict=True)], density
+
+
+def assert_exact(build, model, parallel, missing, smoothed=False):
+    """``build`` gives `exact`'s answers, with all of `Y` and without its ``missing`` rows; its function."""
+    inputs = variables(model)
+    f = jaxify([*inputs.values()], list(build(*inputs.values(), parallel=parallel)))
+    holes = Y.copy()
+    holes[missing] = np.nan
+    for y in (Y, holes):
+        means, covariances, density = f(y, *model.values())
+        (want_means, want_covariances), want = exact(model, y, smoothed)
+        np.testing.assert_allclose(means, want_means, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(covariances, want_covariances, rtol=1e-9, atol=1e-11)
+        np.testing.assert_allclose(density, want, rtol=1e-10)
+    return f
 
 
 def variables(model):

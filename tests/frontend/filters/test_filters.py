@@ -17,8 +17,8 @@ from tests.frontend.filters.exact_answers import (
     T,
     Y,
     all_paths,
+    assert_exact,
     changing,
-    exact,
     variables,
 )
 
@@ -28,19 +28,8 @@ FORMS = pytest.mark.parametrize("parallel", [False, True], ids=["loop", "at once
 @FORMS
 @pytest.mark.parametrize("make", [dict, changing], ids=["one matrix", "one for each step"])
 def test_a_kalman_filter(parallel, make):
-    model = make(MODEL)
-    inputs = variables(model)
-    f = jaxify([*inputs.values()], list(kalman_filter(*inputs.values(), parallel=parallel)))
-    missing = Y.copy()
-    missing[2] = np.nan
-    for y in (Y, missing):
-        means, covariances, density = f(y, *model.values())
-        (want_means, want_covariances), want = exact(model, y)
-        np.testing.assert_allclose(means, want_means, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(covariances, want_covariances, rtol=1e-9, atol=1e-11)
-        np.testing.assert_allclose(density, want, rtol=1e-10)
-    said = any("AssociativeScan{Kalman filter}" in remark for remark in f.remarks)
-    assert said == parallel
+    f = assert_exact(kalman_filter, make(MODEL), parallel, missing=[2])
+    assert any("AssociativeScan{Kalman filter}" in line for line in f.remarks) == parallel
 
 
 def test_gradients_of_a_kalman_filter():

@@ -15,6 +15,7 @@ from loopax import jaxify
 from loopax.ir import evaluate
 from loopax.ir.derivatives.inner_gradients import is_float, pull_back
 from loopax.jax_backend.kernels import linearization as module
+from loopax.jax_backend.kernels import primitive
 from loopax.jax_backend.kernels.derivatives import pulled_back_in_two
 from loopax.jax_backend.kernels.partition import partition
 from loopax.lowering import lower_to_loops
@@ -26,12 +27,10 @@ S, P, X = pt.dscalar("s"), pt.dvector("p"), pt.dvector("x")
 A, R = np.array([0.3, 0.2, 0.5]), np.random.default_rng(1).normal(size=6)
 
 
-def in_two(inputs, outputs):
-    """The partition of a function and its pullback, and the pullback whole."""
+def pullback_of(inputs, outputs):
+    """Cotangents of the outputs, and those of the inputs that arrive."""
     cotangents = [v.type() for v in outputs]
-    arrived = pull_back(inputs, outputs, cotangents)
-    kept = [g for v, g in zip(inputs, arrived, strict=True) if g is not None]
-    return partition(inputs, outputs, cotangents, kept), cotangents, kept
+    return cotangents, [g for g in pull_back(inputs, outputs, cotangents) if g is not None]
 
 
 def residuals(inputs, outputs):
@@ -45,7 +44,7 @@ def residuals(inputs, outputs):
 def test_the_states_of_a_loop_are_kept_and_the_inside_of_a_step_is_not():
     step = lambda a, b, r: (pt.tanh(a + b * r), pt.exp(-b) + a)  # noqa: E731
     _, (rows, _) = loopax.scan(lambda c, r: (step(*c, r),) * 2, (S, S), X)
-    parts, _, _ = in_two([S, X], [rows])
+    parts = partition([S, X], [rows], *pullback_of([S, X], [rows]))
     kept = parts.forward.outputs[1:]
     assert len(kept) == 2 and all(v.type.ndim == 1 for v in kept)
     for graph in parts:
@@ -95,14 +94,15 @@ def test_random_programs(first):
         program = in_ir.program(9000 + seed)
         outputs = [v for v in program.outputs if is_float(v)][:3]
         try:
-            parts, cotangents, arrived = in_two(program.inputs, outputs)
-            if parts is None:
-                continue
+            cotangents, arrived = pullback_of(program.inputs, outputs)
             whole = FunctionGraph([*program.inputs, *cotangents], [*outputs, *arrived], clone=True)
             values = evaluate(FunctionGraph(program.inputs, outputs, clone=True), *program.values)
             moved = [np.cos(np.asarray(v) + 1.0).astype(v.dtype) for v in values]
             wanted = evaluate(whole, *program.values, *moved)
         except Exception:  # it raises, or PyTensor has no derivative: `whole` is not ours
+            continue
+        parts = partition(program.inputs, outputs, cotangents, arrived)
+        if parts is None:
             continue
         found = evaluate(parts.forward, *program.values)
         n = len(outputs)
@@ -156,8 +156,29 @@ def test_rows_of_a_batch_read_the_residuals_of_one_run(transform, found):
     assert found[0] is not None
 
 
-def test_the_form_in_jax_gives_the_same_residuals():
+def test_the_form_in_jax_gives_the_same_residuals(monkeypatch):
     """Where one of the two is native code and the other is not, they meet in them."""
+    f, _ = both(filtered)
+    made = []
+
+    def spied(*args):
+        made.append(module.linearization(*args))
+        return made[-1]
+
+    monkeypatch.setattr(primitive, "linearization", spied)
+    jax.jacrev(f)(A, R)
+    forward = made[0].forward
+    native, in_jax = (
+        jax.jit(lambda *args: primitive.bind(forward, args))(A, R),
+        forward.in_jax(A, R),
+    )
+    assert len(native) == len(in_jax) > 1 and forward.no_code is None
+    for x, y in zip(native, in_jax, strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_allclose(x, y, rtol=1e-12)
+
+
+def test_it_is_exported_in_the_form_of_jax():
     f, xla = both(filtered)
     cost = lambda f: lambda p: (f(p, jnp.asarray(R)) ** 2).sum()  # noqa: E731
     exported = jax.export.export(jax.jit(jax.grad(cost(f))))(A)

@@ -104,10 +104,8 @@ def qr(site: Site, a: Value) -> Any:
     if op.mode != "r":
         return leaf(site, a)
     factor, *pivots = [v.type for v in node.outputs]
-    types = [
-        factor.clone(shape=(None, factor.shape[1])),
-        *pivots,
-    ]  # what it returns, not what it declares
+    # What it returns, not what it declares.
+    types = [factor.clone(shape=(None, factor.shape[1])), *pivots]
     outs = leaf(replace(site, node=Apply(node.op, node.inputs, [t() for t in types])), a)
     rows = emit.dense(outs[0])
     m, n = a.shape
