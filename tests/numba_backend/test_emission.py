@@ -187,10 +187,47 @@ def test_what_is_gathered_from_memory_is_found_again_rather_than_kept():
 
 
 def test_what_has_to_be_computed_before_it_is_gathered_is_kept():
-    x, k = pt.dvector("x"), pt.lvector("k")
+    x, k = pt.dmatrix("x"), pt.lvector("k")
     gathered = pt.exp(x)[k * 2]
     text = source([x, k], [pt.exp(gathered).sum(), pt.log(gathered).sum()])
     assert text.count("np.empty") == 2
+
+
+x, y, k = pt.dvector("x"), pt.dvector("y"), pt.lvector("k")
+a = pt.dmatrix("a")
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        pt.zeros(7)[k].inc(pt.exp(y)),
+        pt.zeros(7)[k].set(pt.exp(y) * 2),
+        pt.cumsum(pt.exp(y)),
+        pt.argmax(pt.exp(y)),
+        pt.exp(x[k]),
+        pt.exp(y) * x[k],
+        pt.exp(x[k] * 2)[:, None] + a,
+        pt.zeros(7)[k].inc(y * pt.exp(x[k] + y)),
+        pt.exp(a.T) + 1,
+        (pt.exp(x[k]) * a).T.copy(),
+    ],
+)
+def test_functions_are_called_in_loops_that_are_vector_code(out):
+    """They read and write one element after the other: all else is in loops of its own."""
+    loops = re.split(r"\n    (?=\S)", source([x, y, k, a], [out]))
+    [text] = [text for text in loops if "exp(" in text]
+    lines = text.splitlines()
+    index = re.match(r" *for (\w+) ", [line for line in lines if "for " in line][-1])[1]
+    read_and_written = re.findall(r"\w+\[([^\]]*)\]", text)
+    last = {
+        at.removesuffix(", 0").split(", ")[-1] for at in read_and_written
+    }  # of axes longer than 1
+    assert last == {index}
+    assert "index(" not in text and "total" not in text and "best" not in text
+
+
+def test_a_gather_without_functions_is_part_of_the_loop_that_reads_it():
+    assert "np.empty" not in source([x, y, k], [((x[k] - y) ** 2).sum()])
 
 
 def test_a_row_is_looked_up_once_for_its_elements():

@@ -33,14 +33,22 @@ DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, wh
 LEAF = 0.01
 
 
-def kept_of(found: Saturated) -> Callable[[int, Node], float]:
-    """What it costs that two terms need the value of an elementwise one, which is then none of a loop."""
+def kept_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
+    """What it costs that two terms need the value of an elementwise one, or of a gather: it is written to
+    memory, or read from all over it once more.
+    """
 
     def kept(c: int, node: Node) -> float:
         n = found.counts.get(c, UNKNOWN_LENGTH)
-        return KEEP * n + ARRAY if node.head.startswith("E") and n > FEW else 0.0
+        in_a_loop = node.head.startswith("E") or _is_gather(table, node)
+        return KEEP * n + ARRAY if in_a_loop and n > FEW else 0.0
 
     return kept
+
+
+def _is_gather(table: OpTable, node: Node) -> bool:
+    free = DimShuffle, Reshape, Subtensor
+    return node.head == "S" and not isinstance(table.entries[node.name].op, free)
 
 
 def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
@@ -74,9 +82,8 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
             price = price * SCALAR if n <= FEW else price + ARRAY
             return price + DIGITS * lost_digits(c, node)
         if head == "S":
-            op = table.entries[name].op
-            is_free = isinstance(op, DimShuffle | Reshape | Subtensor)
-            return LEAF if is_free else GATHER * n + (ARRAY if n > FEW else 0.0)
+            gather = GATHER * n + (ARRAY if n > FEW else 0.0)
+            return gather if _is_gather(table, node) else LEAF
         return _other(name, n, [entries(k) for k in operands])
 
     return cost

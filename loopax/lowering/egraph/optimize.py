@@ -80,7 +80,7 @@ def take_cheapest(
     say_statistics(program, graph)
     found = saturated(program)
     cost = (costs or cost_of)(program.table, found)
-    kept = kept_of(found)
+    kept = kept_of(program.table, found)
     original = original_choice(program, found)
     as_it_was = {
         c: next((one for one in found.classes[c] if one.head == "Lit"), node)

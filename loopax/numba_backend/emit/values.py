@@ -68,7 +68,9 @@ class Virtual:
     array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
     literal that all elements are, where that is known. ``light`` says that computing an element again costs
     about what reading it from memory would. ``cost`` is how many cycles an element takes, where computing
-    one raises nothing. ``reads_at_positions`` says that ``at`` takes a `Position`, too.
+    one raises nothing. ``reads_at_positions`` says that ``at`` takes a `Position`, too. ``has_functions``
+    says that an element takes a function that is slow but in vector code, ``is_gathered`` that elements are
+    not read one after the other, so that a loop that stores them is none. No value is both.
     """
 
     shape: tuple[Dim, ...]
@@ -82,6 +84,8 @@ class Virtual:
     light: bool = False
     cost: float | None = None
     reads_at_positions: bool = False
+    has_functions: bool = False
+    is_gathered: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,17 @@ class Opaque:
 
 
 Value = Small | Array | Virtual
+
+
+def traits(value: Value) -> dict[str, bool]:
+    """What a `Virtual` of the elements of ``value``, at other indices, says of them."""
+    if not isinstance(value, Virtual):
+        return {"cheap": True, "has_functions": False, "is_gathered": False}
+    return {
+        "cheap": value.cheap,
+        "has_functions": value.has_functions,
+        "is_gathered": value.is_gathered,
+    }
 
 
 def small(elements: Any, dtype: str) -> Small:

@@ -24,7 +24,7 @@ def cumulated(site: Site, x: Value) -> Any:
     }
     expression = template[site.op.mode, dtype == "bool"]
     name = emit.empty(x.shape, dtype)
-    x = emit.indexable(x)
+    x = emit.for_scalar_code(x)
     others = (*x.shape[:axis], *x.shape[axis + 1 :])
     start = site.op.mode == "mul"
     with emit.loops(others) as indices:
@@ -51,7 +51,7 @@ def argmax(site: Site, x: Value) -> Any:
     kept = [k for k in range(ndim) if k not in axes]
     lengths = [x.shape[k] for k in axes]
     emit.check(f"not_empty({emit.product(lengths)})")
-    x = emit.indexable(x)
+    x = emit.for_scalar_code(x)
     floats = x.dtype in ("float32", "float64")
 
     def read(at: Sequence[Index], inner: Sequence[Index]) -> str:

@@ -102,11 +102,12 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     def at(where: Sequence[Index]) -> str:
         return emit.read(x, chosen.positions(emit, where))
 
-    # From memory, at integers in memory: to keep the elements costs more than to find them again.
+    # Rows in memory, at integers in memory: to keep the elements costs more than to find them again.
     # A step of a loop has its room already, and may write to x later.
     is_there = isinstance(x, Array) or (isinstance(x, Virtual) and x.cheap)
-    light = is_there and not emit.scopes.frames and chosen.is_in_memory()
-    return site.result(Virtual(shape, x.dtype, at, cheap=False, light=light))
+    gathered = isinstance(chosen.axes[-1], Gather)  # element by element
+    light = is_there and not (gathered or emit.scopes.frames) and chosen.is_in_memory()
+    return site.result(Virtual(shape, x.dtype, at, cheap=False, light=light, is_gathered=gathered))
 
 
 @rule(AdvancedIncSubtensor, AdvancedIncSubtensor1)
@@ -118,7 +119,7 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     shape = chosen.shape
     if len(y.shape) > len(shape):
         return leaf(site, x, y, *values)
-    y = y if emit.is_small(shape) else emit.indexable(y)
+    y = y if emit.is_small(shape) else emit.for_scalar_code(y)
     steps = strides(site, y, shape)
     if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
         y = emit.dense(y)

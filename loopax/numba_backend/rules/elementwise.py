@@ -89,6 +89,11 @@ def elemwise(site: Site, *values: Value) -> Any:
         branches = isinstance(site.op.scalar_op, ps.Switch) and dtype in ("float32", "float64")
         lazy = branches and _is_worth_a_branch(costs[1:])
         element = chosen if lazy else lambda at: outputs(at)[0]
+        functions = not lazy and (
+            type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, given))
+        )
+        if functions:
+            given[:] = [emit.dense(v) if _is_gathered(v) else v for v in given]
         cost = None if None in costs else _cycles(site.op.scalar_op, dtype) + sum(costs)
         reads_at_positions = all(
             all(s) or (not any(s) and emit.reads_at_positions(v))
@@ -96,7 +101,14 @@ def elemwise(site: Site, *values: Value) -> Any:
         )
         return site.result(
             Virtual(
-                shape, dtype, element, cheap=False, cost=cost, reads_at_positions=reads_at_positions
+                shape,
+                dtype,
+                element,
+                cheap=False,
+                cost=cost,
+                reads_at_positions=reads_at_positions,
+                has_functions=functions,
+                is_gathered=any(map(_is_gathered, given)),
             )
         )
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
@@ -119,6 +131,14 @@ def _is_worth_a_branch(costs: Sequence[float | None]) -> bool:
     takes half the time of both.
     """
     return None not in costs and sum(costs) >= _BRANCH  # type: ignore[arg-type]
+
+
+def _has_functions(v: Value) -> bool:
+    return isinstance(v, Virtual) and v.has_functions
+
+
+def _is_gathered(v: Value) -> bool:
+    return isinstance(v, Virtual) and v.is_gathered
 
 
 def _cycles(op: Any, dtype: str) -> float:

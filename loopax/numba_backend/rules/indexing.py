@@ -14,7 +14,16 @@ from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.literals import as_dim, joined
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
+from loopax.numba_backend.emit.values import (
+    Array,
+    Dim,
+    Index,
+    Small,
+    Value,
+    Virtual,
+    is_static,
+    traits,
+)
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
             view = f"{x.name}[{joined([e.first for e in entries if e.count is None])}]"
     declared = site.out.type.shape
     known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
-    cheap = not isinstance(x, Virtual) or x.cheap
-    value = Virtual(known, x.dtype, at, cheap, view=view)
+    value = Virtual(known, x.dtype, at, view=view, **traits(x))
     return emit.fresh(value) if site.snapshot else site.result(value)
 
 

@@ -15,7 +15,16 @@ from pytensor.tensor.shape import Reshape
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.literals import as_dim, joined
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
+from loopax.numba_backend.emit.values import (
+    Array,
+    Dim,
+    Index,
+    Small,
+    Value,
+    Virtual,
+    is_static,
+    traits,
+)
 
 
 @rule(Reshape)
@@ -78,8 +87,9 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
         position = _raveled(emit, middle, new)
         return emit.read(x, [*before, *_unraveled(emit, position, old), *after])
 
-    cheap = not isinstance(x, Virtual) or x.cheap
-    return site.result(Virtual(tuple(shape), x.dtype, at, cheap and sum(n != 1 for n in old) <= 1))
+    known = traits(x)
+    known["cheap"] &= sum(n != 1 for n in old) <= 1
+    return site.result(Virtual(tuple(shape), x.dtype, at, **known))
 
 
 READS_ONCE[Reshape] = lambda node, position: position == 0

@@ -32,6 +32,7 @@ from loopax.numba_backend.emit.values import (
     is_static,
     shared,
     small,
+    traits,
 )
 
 
@@ -83,7 +84,7 @@ def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
         return x
     if isinstance(x, Array):
         return Array(x.name, tuple(found), x.dtype)
-    return site.result(Virtual(tuple(found), x.dtype, x.at, x.cheap))
+    return site.result(Virtual(tuple(found), x.dtype, x.at, **traits(x)))
 
 
 @rule(CheckAndRaise)
@@ -114,6 +115,10 @@ def dimshuffle(site: Site, x: Value) -> Any:
         shape = iter(moved.shape)
         return Small(moved.reshape([1 if k == "x" else next(shape) for k in order]), x.dtype)
 
+    kept_axes = [k for k in order if k != "x"]
+    strided = kept_axes != sorted(kept_axes) and kept_axes[-1] != max(kept_axes)
+    if strided:
+        x = site.emit.for_scalar_code(x)
     # A view of a view is one where both only turn a matrix around.
     base = x.view if isinstance(x, Virtual) else None
     turned = tuple(order) == (1, 0)
@@ -127,17 +132,15 @@ def dimshuffle(site: Site, x: Value) -> Any:
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
     view = f"{base}.T" if turned and base is not None else None
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
-    if [k for k in order if k != "x"] != sorted(k for k in order if k != "x"):
+    if kept_axes != sorted(kept_axes):
         flat = None
     cost = x.cost if isinstance(x, Virtual) else None
-    return site.result(Virtual(shape, x.dtype, at, _cheap(x), view=view, flat=flat, cost=cost))
+    known = traits(x)
+    known["is_gathered"] = known["is_gathered"] or strided
+    return site.result(Virtual(shape, x.dtype, at, view=view, flat=flat, cost=cost, **known))
 
 
 READS_ONCE[DimShuffle] = lambda node, position: True
-
-
-def _cheap(x: Value) -> bool:
-    return not isinstance(x, Virtual) or x.cheap
 
 
 # -- filled arrays ---------------------------------------------------------------------------------
