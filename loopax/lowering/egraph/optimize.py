@@ -32,7 +32,7 @@ MISSING = (
     "Without it: optimize='none', the default."
 )
 LEAST = 10.0  # nanoseconds that a change has to gain
-ENOUGH = 0.9  # of the cost that was: the table of costs is no better than that
+ENOUGH = 0.95  # of the cost that was: the table of costs is no better than that
 
 
 def require_egglog() -> None:
