@@ -102,7 +102,10 @@ def main(argv=None):
     # A compilation cache on disk, where the user has one, would hide what compiling costs.
     jax.config.update("jax_enable_compilation_cache", False)
     about = environment() | {"pairs": arguments.pairs}
-    figures = list(measure(which, programs, arguments))
+    figures = []
+    for figure in measure(which, programs, arguments):
+        figures.append(figure)
+        say("    {:.2f} ({:.2f} to {:.2f})".format(*figure.estimate))
     print(table(figures, about))
     if any(figure.measured in MODEL for figure in figures):
         print(models_table(figures))
