@@ -131,6 +131,7 @@ class Candidate:
             Policy(
                 checks=self.checks,
                 worth=self._worth,
+                divided=self._divided,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
                 optimize=self.optimize,
             ),
@@ -148,6 +149,10 @@ class Candidate:
         """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
         _, cost = self._trace(shapes[: len(self.inputs)])
         return self.loops == "native" or cost.saved(rows) > (0 if self._has_loop else _LEAST_SAVED)
+
+    def _divided(self, shapes: Shapes, rows: int) -> bool:
+        _, cost = self._trace(shapes[: len(self.inputs)])
+        return cost.is_divided(rows)
 
     @cached_property
     def _ops(self) -> list[Any]:

@@ -12,6 +12,8 @@ took 0.3 to 1.6 us for each thunk beyond what their elements took.
 from __future__ import annotations
 
 import math
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
@@ -27,6 +29,9 @@ _TASK = 300.0  # XLA: the same outside of loops
 _CALL = 400.0  # native: to be called, its results allocated and copied
 # By which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
 _MARGIN = 1.4
+# Native: what rows take at least that threads share: to wake a thread takes up to 10 us. Two threads take
+# 0.54 of the time of one: they share memory, and one of them has to wait at the end.
+_DIVIDED, _TOLL = 50_000.0, 0.08
 _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
 
 # An element of a simple operation, of a root or quotient, of exp and its kin, of sines, of powers and error
@@ -116,12 +121,27 @@ class Cost:
         """Both, in words."""
         return f"{self._native(1) / 1e3:.3g} us native, {self._xla(1) / 1e3:.3g} us as JAX's operations"
 
+    def is_divided(self, rows: int) -> bool:
+        """Whether native code of so many rows is faster if threads share them."""
+        return rows > 1 and _cores() > 1 and rows * self.native > _DIVIDED
+
     def _native(self, rows: int) -> float:
-        return _CALL + rows * self.native
+        threads = min(_cores(), rows) if self.is_divided(rows) else 1
+        return _CALL + rows * self.native * (1 + (threads - 1) * _TOLL) / threads
 
     def _xla(self, rows: int) -> float:
         narrow = self.narrow if rows < _WIDE else self.vectorized
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
+
+
+def _cores() -> int:
+    """How many threads of XLA may share rows: one for each core that this process may use.
+
+    On Windows there is no ``sched_yield``, which `loopax.numba_backend.ffi.threads` calls.
+    """
+    if sys.platform == "win32":
+        return 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cost_of(jaxpr: Jaxpr, thunk: float = _TASK) -> Cost:

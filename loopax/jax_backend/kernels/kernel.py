@@ -50,6 +50,8 @@ class Policy:
     worth
         Whether native code is faster, for arguments of these shapes and so many rows of a batch. A
         derivative asks it with the shapes of its own inputs, of which those of its kernel are the first.
+    divided
+        Whether so many rows take long enough for threads to share them; asked as ``worth`` is.
     most_lines
         Of the native source: what is longer takes too long to compile.
     optimize
@@ -58,6 +60,7 @@ class Policy:
 
     checks: str = CHECKS[0]
     worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True
+    divided: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
     optimize: str = "none"
 

@@ -234,7 +234,8 @@ def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **par
     if exported or not kernel.policy.worth(shapes, rows) or kernel.no_code:
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     try:
-        name, address = kernel.code.handler(shapes, batch)
+        divided = kernel.policy.divided(shapes, rows)
+        name, address = kernel.code.handler(shapes, batch, divided)
     except UnsupportedOpError as error:
         warnings.warn(f"{error} It runs as JAX's operations.", UserWarning, stacklevel=2)
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)

@@ -16,7 +16,7 @@ from llvmlite import ir
 I32, I64 = ir.IntType(32), ir.IntType(64)
 
 # Bytes from the beginning of XLA_FFI_CallFrame, ...
-EXTENSION, API, _ARGUMENTS, _RESULTS = 8, 16, 72, 112
+EXTENSION, API, CONTEXT, _ARGUMENTS, _RESULTS = 8, 16, 24, 72, 112
 # ... of XLA_FFI_Buffer, ...
 _DATA, _DIMENSIONS = 24, 40
 # ... of XLA_FFI_Extension_Base, and of the XLA_FFI_Metadata that one of this type points to.

@@ -18,7 +18,8 @@ from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import native_variants
-from loopax.numba_backend.ffi.handler import ArrayType, handler
+from loopax.numba_backend.ffi.handler import handler
+from loopax.numba_backend.ffi.row import ArrayType, Mapped
 
 # XLA keeps the address of a handler for as long as the process lives.
 _HANDLERS: dict[str, Any] = {}
@@ -72,7 +73,7 @@ class KernelCode:
         return self._variants.source.count("\n") + 1
 
     def handler(
-        self, shapes: Sequence[tuple[int, ...]], mapped: Sequence[Sequence[bool]]
+        self, shapes: Sequence[tuple[int, ...]], mapped: Mapped, threads: bool = False
     ) -> tuple[str, int]:
         """The name and address of a handler for arguments of these shapes.
 
@@ -80,7 +81,7 @@ class KernelCode:
         ----------
         shapes
             Of the arguments, without the axes of a batch.
-        mapped
+        mapped, threads
             See `loopax.numba_backend.ffi.handler.handler`.
 
         Returns
@@ -95,11 +96,13 @@ class KernelCode:
         with TRACING:
             lengths = tuple(shapes[k][axis] for k, axis in self._variants.axes)
             function = self._variants.find(lengths)
-            key = content_key(function.py_func, self._inputs, self._outputs, mapped)
+            key = content_key(function.py_func, self._inputs, self._outputs, mapped, threads)
             name = f"loopax_{key or uuid.uuid4().hex}"
             if name not in _HANDLERS:
                 try:
-                    _HANDLERS[name] = handler(function, self._inputs, self._outputs, mapped, key)
+                    _HANDLERS[name] = handler(
+                        function, self._inputs, self._outputs, mapped, key, threads
+                    )
                 except NumbaError as error:
                     said = f"Numba cannot compile a program for JAX: {error}"
                     raise UnsupportedOpError(said, [said]) from error

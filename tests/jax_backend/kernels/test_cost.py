@@ -14,6 +14,7 @@ from pytensor.raise_op import Assert
 import loopax
 from loopax import jaxify
 from loopax.jax_backend.kernels.cost import Cost, cost_of
+from loopax.numba_backend.ffi.kernel_code import KernelCode
 from tests.compare import primitives
 
 
@@ -174,3 +175,36 @@ def test_without_jit_it_is_jax_operations(x):
     assert choice([x], smoothed(x), X, jit=False) == 0
     with jax.disable_jit():
         assert float(jaxify([x], smoothed(x), loops="native")(X)) == pytest.approx(1.0)
+
+
+def test_rows_that_take_long_are_shared_by_threads(monkeypatch):
+    steps = Cost(thunks=100.0, narrow=50.0, vectorized=50.0, native=60.0).times(100)
+    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 4)
+    assert steps.is_divided(64) and not steps.is_divided(1) and not Cost(native=60.0).is_divided(64)
+    shared = steps.saved(64)
+    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 1)
+    assert not steps.is_divided(64) and steps.saved(64) < shared
+
+
+def test_threads_share_the_rows_of_a_program(monkeypatch, x):
+    """With the values, gradients and errors of one row after the other."""
+    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 2)
+    monkeypatch.setattr("loopax.jax_backend.kernels.cost._DIVIDED", 0.0)
+    divided = []
+    handler = KernelCode.handler
+    monkeypatch.setattr(
+        KernelCode, "handler", lambda *args: (divided.append(args[-1]), handler(*args))[1]
+    )
+    positive = Assert("x is to be positive")(x, pt.all(x > 0))
+    out = smoothed(pt.tanh(positive) * x)
+    native, xla = (
+        jaxify([x], out, loops=loops, checks="raise" if loops == "native" else "ignore")
+        for loops in ("native", "xla")
+    )
+    rows = np.random.default_rng(2).normal(size=(37, 20)) ** 2
+    for transform in (jax.vmap, lambda f: jax.vmap(jax.value_and_grad(f))):
+        found, wanted = (jax.jit(transform(f))(rows) for f in (native, xla))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9), found, wanted)
+    assert divided and all(divided)
+    with pytest.raises(Exception, match="x is to be positive"):
+        jax.block_until_ready(jax.jit(jax.vmap(native))(-rows))

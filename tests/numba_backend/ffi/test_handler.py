@@ -1,12 +1,15 @@
 """Native functions called by XLA: every dtype and rank, batches, errors."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from numba import njit
 
-from loopax.numba_backend.ffi.handler import ArrayType, handler
+from loopax.numba_backend.ffi.handler import handler
+from loopax.numba_backend.ffi.row import ArrayType
 
 DTYPES = ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 DTYPES += ["complex64", "complex128"]
@@ -14,9 +17,9 @@ DTYPES += ["complex64", "complex128"]
 _KEPT = []
 
 
-def registered(function, inputs, outputs, mapped=()):
+def registered(function, inputs, outputs, mapped=(), threads=False):
     """A name by which XLA knows ``function``."""
-    made = handler(function, inputs, outputs, mapped)
+    made = handler(function, inputs, outputs, mapped, threads=threads)
     name = f"test_{id(made)}"
     jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(made.address), platform="cpu")
     _KEPT.append(made)
@@ -63,10 +66,14 @@ def test_numbers_and_arrays_of_every_dtype_go_in_and_out(dtype, backwards):
     np.testing.assert_array_equal(same, table)
 
 
-def test_a_batch_runs_over_the_inputs_that_have_its_axes(backwards):
+THREADS = pytest.mark.parametrize("threads", [False, True], ids=["one thread", "threads"])
+
+
+@THREADS
+def test_a_batch_runs_over_the_inputs_that_have_its_axes(threads, backwards):
     ranks = [ArrayType("float64", ndim) for ndim in (0, 1, 2)]
     mapped = [(True, False, True), (False, True, True)]  # axes of 2 and of 4
-    name = registered(backwards, ranks, ranks, mapped)
+    name = registered(backwards, ranks, ranks, mapped, threads)
     rng = np.random.default_rng(3)
     numbers, rows, tables = rng.random(2), rng.random((4, 5)), rng.random((2, 4, 3, 2))
     outputs = [((2, 4), "float64"), ((2, 4, 5), "float64"), ((2, 4, 3, 2), "float64")]
@@ -76,10 +83,11 @@ def test_a_batch_runs_over_the_inputs_that_have_its_axes(backwards):
     np.testing.assert_array_equal(same, tables)
 
 
+@THREADS
 @pytest.mark.parametrize("n", [0, 1])
-def test_arrays_without_elements(n, backwards):
+def test_arrays_without_elements(n, threads, backwards):
     ranks = [ArrayType("float64", ndim) for ndim in (0, 1, 2)]
-    name = registered(backwards, ranks, ranks, [(True, True, True)])
+    name = registered(backwards, ranks, ranks, [(True, True, True)], threads)
     outputs = [((n,), "float64"), ((n, 0), "float64"), ((n, 2, 0), "float64")]
     args = [np.zeros(shape) for shape, _ in outputs]
     for x, arg in zip(call(name, outputs, *args), args, strict=True):
@@ -92,6 +100,8 @@ def refusing():
     def program(x):
         if x < 0:
             raise ValueError("x is negative")
+        if x > 1000:
+            raise OverflowError("x is large")
         return (np.full(3, x),)
 
     return program
@@ -105,11 +115,35 @@ def test_an_exception_is_an_error_of_xla_with_its_message(refusing):
     np.testing.assert_array_equal(call(name, [((3,), "float64")], 1.0)[0], np.ones(3))
 
 
-def test_a_failing_row_ends_the_batch(refusing):
+@THREADS
+def test_the_error_is_that_of_the_first_row_that_fails(threads, refusing):
     one, row = [ArrayType("float64", 0)], [ArrayType("float64", 1)]
-    name = registered(refusing, one, row, [(True,)])
-    with pytest.raises(Exception, match="x is negative"):
-        jax.block_until_ready(call(name, [((3, 3), "float64")], jnp.array([1.0, -1.0, -2.0])))
+    name = registered(refusing, one, row, [(True,)], threads)
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        rows = rng.normal(size=50) ** 2
+        k, others = rng.integers(50), rng.integers(50, size=5)
+        rows[others[others > k]] = 1e6
+        rows[k] = -1.0
+        with pytest.raises(Exception, match="x is negative"):
+            jax.block_until_ready(call(name, [((50, 3), "float64")], jnp.array(rows)))
+    np.testing.assert_array_equal(
+        call(name, [((2, 3), "float64")], jnp.ones(2))[0], np.ones((2, 3))
+    )
+
+
+def test_many_threads_share_one_pool(backwards):
+    """Rows are divided by programs that run at once: nobody waits for a task that has not begun."""
+    ranks = [ArrayType("float64", ndim) for ndim in (0, 1, 2)]
+    name = registered(backwards, ranks, ranks, [(False, True, False)], threads=True)
+    rows = np.random.default_rng(4).random((200, 5))
+    outputs = [((200,), "float64"), ((200, 5), "float64"), ((200, 2, 2), "float64")]
+
+    def same(_):
+        return np.array_equal(call(name, outputs, 1.0, rows, np.ones((2, 2)))[1], rows[:, ::-1])
+
+    with ThreadPoolExecutor(16) as pool:
+        assert all(pool.map(same, range(160)))
 
 
 def test_a_result_of_another_shape_is_refused(refusing):

@@ -1,0 +1,217 @@
+"""The function of one row of a batch: arguments read from a call frame, results copied into it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.np.arrayobj import make_array, populate_array
+
+from loopax.numba_backend.ffi.call_frame import I64, Buffer, CallFrame
+from loopax.numba_backend.ffi.failures import OTHER_SHAPE, SYMBOL
+
+# What Numba makes of the number that a call of a `NumbaFunction` gives for a 0-d argument.
+_NUMBERS = {"b": types.boolean, "i": types.int64, "f": types.float64, "c": types.complex128}
+
+# For each axis of a batch, the first one first, whether the inputs have it.
+Mapped = Sequence[Sequence[bool]]
+
+
+@dataclass(frozen=True)
+class ArrayType:
+    """The dtype and rank of an argument or result."""
+
+    dtype: str
+    ndim: int
+
+    @property
+    def element(self) -> Any:
+        return numba.from_dtype(np.dtype(self.dtype))
+
+    @property
+    def native(self) -> Any:
+        """The type that a native function has for such an argument: an array in C order, or a number."""
+        if self.ndim:
+            return types.Array(self.element, self.ndim, "C")
+        kind = np.dtype(self.dtype).kind
+        return self.element if self.dtype == "uint64" else _NUMBERS["i" if kind == "u" else kind]
+
+
+def axes_before(mapped: Mapped, level: int, k: int) -> int:
+    """How many axes of the batch before ``level`` input ``k`` has."""
+    return sum(has_axis[k] for has_axis in mapped[:level])
+
+
+def lengths_of(mapped: Mapped, frame: CallFrame) -> list[Any]:
+    """The lengths of the axes of the batch."""
+    firsts = [has_axis.index(True) for has_axis in mapped]
+    return [
+        frame.argument(k).length(axes_before(mapped, level, k)) for level, k in enumerate(firsts)
+    ]
+
+
+def row_function(
+    context: Any,
+    module: ir.Module,
+    compiled: Any,
+    inputs: Sequence[ArrayType],
+    outputs: Sequence[ArrayType],
+    mapped: Mapped,
+) -> ir.Function:
+    """A function ``(frame, row, reports) -> failure`` of numbers: what Numba compiled, for one row.
+
+    ``row`` counts the rows of the outputs. The failure is 0, or else the address of XLA's error, which
+    Python makes; 1 where ``reports`` is 0, and then Python is not called.
+    """
+    kind = ir.FunctionType(I64, [I64, I64, I64])
+    function = ir.Function(module, kind, module.get_unique_name("loopax_row"))
+    function.linkage = "internal"
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    _Row(context, builder, function.args, compiled, inputs, outputs, mapped).write()
+    return function
+
+
+class _Row:
+    """Writes the body of such a function, as LLVM's instructions: of such copies Numba takes 2 s."""
+
+    def __init__(
+        self,
+        context: Any,
+        builder: ir.IRBuilder,
+        arguments: Sequence[Any],
+        compiled: Any,
+        inputs: Sequence[ArrayType],
+        outputs: Sequence[ArrayType],
+        mapped: Mapped,
+    ) -> None:
+        self.context = context
+        self.builder = builder
+        self.address, self.row, self.reports = arguments
+        self.compiled = compiled
+        self.inputs = inputs
+        self.outputs = outputs
+        self.mapped = mapped
+        self.failure = cgutils.alloca_once_value(builder, I64(0))
+
+    def write(self) -> None:
+        frame = CallFrame(self.builder, self.address)
+        self._call(frame, self._rows_of_inputs(lengths_of(self.mapped, frame)))
+        self.builder.ret(self.builder.load(self.failure))
+
+    def _rows_of_inputs(self, lengths: Sequence[Any]) -> list[Any]:
+        """Which row of each input it is, counted over the axes of the batch that the input has."""
+        builder, rest, indices = self.builder, self.row, []
+        for n in reversed(lengths[1:]):
+            indices.insert(0, builder.urem(rest, n))
+            rest = builder.udiv(rest, n)
+        rows: list[Any] = [I64(0) for _ in self.inputs]
+        for index, n, has_axis in zip([rest, *indices], lengths, self.mapped, strict=False):
+            rows = [
+                builder.add(builder.mul(x, n), index) if has else x
+                for x, has in zip(rows, has_axis, strict=True)
+            ]
+        return rows
+
+    def _call(self, frame: CallFrame, rows: Sequence[Any]) -> None:
+        """A call of the function, and its results copied to where XLA wants them."""
+        depth = len(self.mapped)
+        buffers = [frame.argument(k) for k in range(len(self.inputs))]
+        values = [
+            self._value(buffer, t, at, axes_before(self.mapped, depth, k))
+            for k, (buffer, t, at) in enumerate(zip(buffers, self.inputs, rows, strict=True))
+        ]
+        signature = self.compiled.signature
+        status, returned = self.context.call_internal_no_propagate(
+            self.builder, self.compiled.fndesc, signature, values
+        )
+        with self.builder.if_else(status.is_error, likely=False) as (failed, done):
+            with failed:
+                raised = self.builder.load(status.excinfoptr)
+                pickled = self.builder.extract_value(raised, 0)
+                size = self.builder.sext(self.builder.extract_value(raised, 1), I64)
+                self._fail(self.builder.ptrtoint(pickled, I64), size)
+            with done:
+                types_returned = signature.return_type.types
+                for k, t in enumerate(self.outputs):
+                    value = self.builder.extract_value(returned, k)
+                    self._return(frame.result(k), t, types_returned[k], value)
+
+    def _value(self, buffer: Buffer, t: ArrayType, row: Any, axes: int) -> Any:
+        """Row ``row`` of ``buffer``, which has ``axes`` axes of the batch, as the function takes it."""
+        context, builder = self.context, self.builder
+        lengths = [buffer.length(axes + k) for k in range(t.ndim)]
+        data = self._position(buffer, t, row, lengths)
+        if not t.ndim:
+            model = context.data_model_manager[t.element]
+            number = model.from_data(
+                builder, builder.load(builder.inttoptr(data, ir.PointerType(model.get_data_type())))
+            )
+            return context.cast(builder, number, t.element, t.native)
+        strides: list[Any] = [I64(np.dtype(t.dtype).itemsize)]
+        for n in reversed(lengths[1:]):
+            strides.insert(0, builder.mul(strides[0], n))
+        array = make_array(t.native)(context, builder)
+        item = ir.PointerType(context.get_data_type(t.element))
+        populate_array(
+            array,
+            data=builder.inttoptr(data, item),
+            shape=lengths,
+            strides=strides,
+            itemsize=I64(np.dtype(t.dtype).itemsize),
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    def _return(self, buffer: Buffer, t: ArrayType, native: Any, value: Any) -> None:
+        """Copy ``value``, of the type ``native``, to its row of ``buffer``, and let go of it."""
+        context, builder = self.context, self.builder
+        lengths = [buffer.length(len(self.mapped) + k) for k in range(t.ndim)]
+        data = self._position(buffer, t, self.row, lengths)
+        if not t.ndim:
+            model = context.data_model_manager[t.element]
+            number = context.cast(builder, value, native, t.element)
+            place = builder.inttoptr(data, ir.PointerType(model.get_data_type()))
+            builder.store(model.as_data(builder, number), place)
+            return
+        assert native.layout == "C", f"a native function returns {native}, which is not in C order"
+        array = make_array(native)(context, builder, value)
+        same: Any = ir.IntType(1)(1)
+        for n, axis in zip(lengths, range(t.ndim), strict=True):
+            made = builder.extract_value(array.shape, axis)
+            same = builder.and_(same, builder.icmp_signed("==", n, made))
+        with builder.if_else(same, likely=True) as (fits, other):
+            with fits:
+                size: Any = I64(np.dtype(t.dtype).itemsize)
+                for n in lengths:
+                    size = builder.mul(size, n)
+                cgutils.raw_memcpy(
+                    builder,
+                    builder.inttoptr(data, array.data.type),
+                    array.data,
+                    size,
+                    itemsize=1,
+                )
+            with other:
+                self._fail(I64(0), I64(OTHER_SHAPE))
+        context.nrt.decref(builder, native, value)
+
+    def _position(self, buffer: Buffer, t: ArrayType, row: Any, lengths: Sequence[Any]) -> Any:
+        """The address of row ``row``, each of these lengths, in ``buffer``."""
+        offset = self.builder.mul(row, I64(np.dtype(t.dtype).itemsize))
+        for n in lengths:
+            offset = self.builder.mul(offset, n)
+        return self.builder.add(buffer.data, offset)
+
+    def _fail(self, pickled: Any, size: Any) -> None:
+        """Let Python make XLA's error, if it is to; see `failures`."""
+        builder, kind = self.builder, ir.FunctionType(I64, [I64, I64, I64])
+        builder.store(I64(1), self.failure)
+        with builder.if_then(builder.icmp_unsigned("!=", self.reports, I64(0))):
+            function = cgutils.get_or_insert_function(builder.module, kind, SYMBOL)
+            builder.store(builder.call(function, [self.address, pickled, size]), self.failure)

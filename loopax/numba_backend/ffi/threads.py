@@ -1,0 +1,153 @@
+"""The elements of a batch, divided among the threads of XLA's pool.
+
+The thread that calls takes element after element, and so does each task that the pool has come to run;
+who takes one adds 1 to a counter. So nothing waits for a task to begin, which in a pool of one thread, or
+of threads that all wait, none would. Those that begin when no element is left find that out and end: what
+they read is no longer the call frame then, but a block of memory that the last one frees.
+
+The error is that of the first element that fails, as if one had run after the other: all before it have
+been taken before it. It is run once more, by the thread that calls, to make XLA's error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from loopax.numba_backend.ffi.call_frame import API, CONTEXT, I64, pointer
+
+# Bytes from the beginning of XLA_FFI_Api.
+_ERROR_DESTROY, _SCHEDULE, _NUMBER = 64, 136, 144
+
+# Numbers in the block: the call frame, how many elements there are, have been taken, are done, which is the
+# first that failed, and by how many threads the block is known.
+_FRAME, _TOTAL, _TAKEN, _DONE, _FAILED, _KNOWN_BY = range(6)
+_BYTES = 48
+
+_VOID = ir.VoidType()
+
+
+def run_in_threads(
+    context: Any, builder: ir.IRBuilder, address: Any, row: ir.Function, total: Any
+) -> Any:
+    """Call ``row`` for ``total`` elements, in any order; the failure of the first that fails, or 0."""
+    take_all = _taking_function(builder.module, row)
+    task = _task(context, builder.module, take_all)
+    failure = cgutils.alloca_once_value(builder, I64(0))
+    block = builder.ptrtoint(context.nrt.allocate(builder, I64(_BYTES)), I64)
+    for k, value in enumerate((address, total, I64(0), I64(0), total, I64(1))):
+        builder.store(value, _field(builder, block, k))
+    _schedule(builder, address, task, block, total)
+    builder.call(take_all, [block])
+    _wait(builder, block, total)
+    failed = builder.load_atomic(_field(builder, block, _FAILED), "acquire", 8)
+    _forget(context, builder, block)
+    with builder.if_then(builder.icmp_unsigned("<", failed, total), likely=False):
+        builder.store(builder.call(row, [address, failed, I64(1)]), failure)
+    return builder.load(failure)
+
+
+def _taking_function(module: ir.Module, row: ir.Function) -> ir.Function:
+    """A function of a block that calls ``row`` for elements that nobody has taken, while there are some."""
+    function = _function(module, "loopax_take_all", ir.FunctionType(_VOID, [I64]))
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    block = function.args[0]
+    total = builder.load(_field(builder, block, _TOTAL))
+    head, inside, end = (function.append_basic_block(name) for name in ("head", "inside", "end"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    taken = builder.atomic_rmw("add", _field(builder, block, _TAKEN), I64(1), "seq_cst")
+    builder.cbranch(builder.icmp_unsigned("<", taken, total), inside, end)
+    builder.position_at_end(inside)
+    first = _field(builder, block, _FAILED)
+    goes_on = builder.icmp_unsigned("<", taken, builder.load_atomic(first, "acquire", 8))
+    with builder.if_then(goes_on, likely=True):
+        frame = builder.load(_field(builder, block, _FRAME))
+        failure = builder.call(row, [frame, taken, I64(0)])
+        with builder.if_then(builder.icmp_unsigned("!=", failure, I64(0)), likely=False):
+            builder.atomic_rmw("umin", first, taken, "seq_cst")
+    builder.atomic_rmw("add", _field(builder, block, _DONE), I64(1), "seq_cst")
+    builder.branch(head)
+    builder.position_at_end(end)
+    builder.ret_void()
+    return function
+
+
+def _task(context: Any, module: ir.Module, take_all: ir.Function) -> ir.Function:
+    """What the pool runs, with a block."""
+    function = _function(module, "loopax_task", ir.FunctionType(_VOID, [I64]))
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder.call(take_all, function.args)
+    _forget(context, builder, function.args[0])
+    builder.ret_void()
+    return function
+
+
+def _function(module: ir.Module, name: str, kind: ir.FunctionType) -> ir.Function:
+    function = ir.Function(module, kind, module.get_unique_name(name))
+    function.linkage = "internal"
+    return function
+
+
+def _schedule(builder: ir.IRBuilder, address: Any, task: Any, block: Any, total: Any) -> None:
+    """Give the pool a task for each of its threads but one, as long as there is an element for each."""
+    api = builder.load(pointer(builder, address, API, I64))
+    context = builder.load(pointer(builder, address, CONTEXT, I64))
+    threads = cgutils.alloca_once_value(builder, I64(1))
+    _call_api(builder, api, _NUMBER, context, builder.ptrtoint(threads, I64))
+    threads_and_rows = builder.load(threads), total
+    fewer = builder.icmp_unsigned("<", *threads_and_rows)
+    tasks = builder.sub(builder.select(fewer, *threads_and_rows), I64(1))
+    known_by = _field(builder, block, _KNOWN_BY)
+    function = builder.ptrtoint(task, I64)
+    with cgutils.for_range(builder, tasks) as loop:
+        builder.atomic_rmw("add", known_by, I64(1), "seq_cst")
+        refused = _call_api(builder, api, _SCHEDULE, context, function, block)
+        with builder.if_then(refused, likely=False):  # there is no pool
+            builder.atomic_rmw("sub", known_by, I64(1), "seq_cst")
+            loop.do_break()
+
+
+def _call_api(builder: ir.IRBuilder, api: Any, offset: int, *fields: Any) -> Any:
+    """Call the function of XLA there, with a struct of these fields; whether it failed."""
+    values = [I64(8 * (2 + len(fields))), I64(0), *fields]
+    struct = cgutils.alloca_once(builder, I64, size=len(values))
+    for k, value in enumerate(values):
+        builder.store(value, builder.gep(struct, [I64(k)]))
+    kind = ir.PointerType(ir.FunctionType(I64, [I64]))
+    function = builder.inttoptr(builder.load(pointer(builder, api, offset, I64)), kind)
+    error = builder.call(function, [builder.ptrtoint(struct, I64)])
+    failed = builder.icmp_unsigned("!=", error, I64(0))
+    if offset != _ERROR_DESTROY:
+        with builder.if_then(failed, likely=False):
+            _call_api(builder, api, _ERROR_DESTROY, error)
+    return failed
+
+
+def _wait(builder: ir.IRBuilder, block: Any, total: Any) -> None:
+    """Until all elements are done: those that are not, other threads are at work on."""
+    rest = cgutils.get_or_insert_function(
+        builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield"
+    )
+    head, inside, end = (builder.append_basic_block(name) for name in ("wait", "yield", "done"))
+    builder.branch(head)
+    builder.position_at_end(head)
+    done = builder.load_atomic(_field(builder, block, _DONE), "acquire", 8)
+    builder.cbranch(builder.icmp_unsigned("<", done, total), inside, end)
+    builder.position_at_end(inside)
+    builder.call(rest, [])
+    builder.branch(head)
+    builder.position_at_end(end)
+
+
+def _forget(context: Any, builder: ir.IRBuilder, block: Any) -> None:
+    """One thread less knows the block; the last one frees it."""
+    known_by = builder.atomic_rmw("sub", _field(builder, block, _KNOWN_BY), I64(1), "seq_cst")
+    with builder.if_then(builder.icmp_unsigned("==", known_by, I64(1))):
+        context.nrt.free(builder, builder.inttoptr(block, ir.PointerType(ir.IntType(8))))
+
+
+def _field(builder: ir.IRBuilder, block: Any, k: int) -> Any:
+    return pointer(builder, block, 8 * k, I64)
