@@ -14,6 +14,7 @@ import pymc as pm
 
 from loopax.calling import backend_named
 from loopax.pymc.blackjax_loop import inference_loop
+from loopax.pymc.c_functions import C_FUNCTIONS
 from loopax.pymc.log_density import built, checked_by_value
 from loopax.pytensor_modes import MODES
 
@@ -168,6 +169,8 @@ def installed(loops: str | None = None) -> Iterator[None]:
         compiling = import_module("nutpie.compile_pymc")
         functions = partial(_native_functions, compiling._make_functions)
         changes.append((compiling, "_make_functions", functions))
+        for name, written in C_FUNCTIONS.items():
+            changes.append((compiling, name, written(compiling, getattr(compiling, name))))
     with _INSTALLING:
         before = [(module, name, getattr(module, name)) for module, name, _ in changes]
         try:

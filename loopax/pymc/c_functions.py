@@ -1,0 +1,70 @@
+"""The C functions that nutpie calls, written so that Numba compiles them fast.
+
+nutpie assigns whole arrays, for which Numba compiles what an assignment of unequal shapes says. Here
+elements are copied by a loop; what is checked and returned is the same (nutpie 0.16).
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from types import ModuleType
+from typing import Any
+
+from numba import carray
+
+
+def logp_function(compiling: ModuleType, theirs: Any) -> Any:
+    """``nutpie.compile_pymc._make_c_logp_func``, of which ``theirs`` is nutpie's own."""
+
+    def make(n: int, logp: Any, user_data: Any, keys: Any, shared: Any) -> tuple[Any, Any]:
+        _, signature = theirs(n, logp, user_data, keys, shared)
+        extract = compiling.make_extraction_fn(logp, shared, keys, user_data.dtype)
+
+        def c_logp(dim: int, x: Any, gradient: Any, value: Any, data: Any) -> int:
+            if dim != n:
+                return -1
+            try:
+                found, slopes = extract(carray(x, (n,)), data)
+            except Exception:
+                return 1
+            are_finite = True
+            for k in range(n):
+                gradient[k] = slopes[k]
+                are_finite &= isfinite(slopes[k])
+            value[0] = found[()]
+            if not are_finite:
+                return 3
+            return 0 if isfinite(value[0]) else 4
+
+        return c_logp, signature
+
+    return make
+
+
+def expand_function(compiling: ModuleType, theirs: Any) -> Any:
+    """``nutpie.compile_pymc._make_c_expand_func``, of which ``theirs`` is nutpie's own."""
+
+    def make(
+        n: int, n_expanded: int, expand: Any, user_data: Any, keys: Any, shared: Any
+    ) -> tuple[Any, Any]:
+        _, signature = theirs(n, n_expanded, expand, user_data, keys, shared)
+        extract = compiling.make_extraction_fn(expand, shared, keys, user_data.dtype)
+
+        def c_expand(dim: int, expanded: int, x: Any, out: Any, data: Any) -> int:
+            if dim != n or expanded != n_expanded:
+                return -1
+            try:
+                (values,) = extract(carray(x, (n,)), data)
+            except Exception:
+                return -2
+            for k in range(n_expanded):
+                out[k] = values[k]
+            return 0
+
+        return c_expand, signature
+
+    return make
+
+
+# By the names that nutpie has for what makes them.
+C_FUNCTIONS = {"_make_c_logp_func": logp_function, "_make_c_expand_func": expand_function}
