@@ -20,7 +20,6 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 
@@ -34,6 +33,7 @@ from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.named_axes import lower_names
+from loopax.ir.replace import replaced
 from loopax.ir.sizes import without_dims
 
 
@@ -107,9 +107,7 @@ class _Importer:
 
     def inlined(self, op: Any, inputs: Any) -> list[Variable]:
         inner = self.run(thaw(op.fgraph))
-        return clone_replace(
-            inner.outputs, dict(zip(inner.inputs, inputs, strict=True)), rebuild_strict=False
-        )
+        return replaced(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
 
     def call(self, op: OpFromGraph) -> Call:
         body = self.run(thaw(op.fgraph)).freeze()

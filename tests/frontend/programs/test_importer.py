@@ -77,6 +77,19 @@ def test_nothing_foreign_is_left_in_a_body(build):
     assert not any(isinstance(op, LegacyScan | OpFromGraph) for op in ops)
 
 
+def test_what_a_graph_is_given_is_not_copied():
+    """Each instance made all that is before it anew: the program grew with the square of their number."""
+    u = pt.dscalar()
+    twice_sine = OpFromGraph([u], [pt.sin(u) * 2])
+    nodes = []
+    for count in (5, 10):
+        out = pt.exp(A)
+        for _ in range(count):
+            out = twice_sine(out) + out
+        nodes.append(len(imported([A], [out]).graph.apply_nodes))
+    assert nodes == [1 + 3 * 5, 1 + 3 * 10]
+
+
 def test_a_conditional_in_a_step_is_lazy():
 
     f = loopax.jaxify([X, A], [if_else_inside()])
