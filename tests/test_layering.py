@@ -51,7 +51,7 @@ TARGETS = {
     },
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
-    "numba": {"loopax.numba_backend", "loopax.demo"},
+    "numba": {"loopax.numba_backend", "loopax.demo", "loopax.pymc.c_functions"},
     "llvmlite": {"loopax.numba_backend"},
     "pytensor.link.numba": {"loopax.numba_backend"},
     "pymc": {"loopax.pymc"},
@@ -245,6 +245,7 @@ ON_DEMAND = {
     "loopax.numba_backend.pytensor_mode.conversions",
     "loopax.pymc",
     "loopax.pymc.blackjax_loop",
+    "loopax.pymc.c_functions",
     "loopax.pymc.log_density",
     "loopax.pymc.sampling",
 }
