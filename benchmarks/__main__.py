@@ -105,7 +105,7 @@ def main(argv=None):
     figures = []
     for figure in measure(which, programs, arguments):
         figures.append(figure)
-        say("    {:.2f} ({:.2f} to {:.2f})".format(*figure.estimate))
+        say("    {:.3g} ({:.3g} to {:.3g})".format(*figure.estimate))
     print(table(figures, about))
     if any(figure.measured in MODEL for figure in figures):
         print(models_table(figures))

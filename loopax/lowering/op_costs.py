@@ -3,7 +3,8 @@
 `python -m benchmarks.op_costs` measures the figures, of 2,000 entries. Those below are the geometric
 means of two machines: one with vectors of 4 numbers, and one with vectors of 8 (AVX-512), where functions
 take 0.3 of the time and arithmetic as little, but a gather 0.7 and a write 0.7: what is cheaper by them is
-so on both, or nearly. Functions are of native code's own vector functions; what is not measured is taken
+so on both, or nearly. `COPY`, `KEEP` and `OTHER` were measured on the first alone, and made less by as much
+as what is like them. Functions are of native code's own vector functions; what is not measured is taken
 for a function of middling cost.
 """
 

@@ -170,7 +170,8 @@ def installed(loops: str | None = None) -> Iterator[None]:
         functions = partial(_native_functions, compiling._make_functions)
         changes.append((compiling, "_make_functions", functions))
         for name, written in C_FUNCTIONS.items():
-            changes.append((compiling, name, written(compiling, getattr(compiling, name))))
+            if (theirs := getattr(compiling, name, None)) is not None:  # names of nutpie's own
+                changes.append((compiling, name, written(compiling, theirs)))
     with _INSTALLING:
         before = [(module, name, getattr(module, name)) for module, name, _ in changes]
         try:

@@ -219,9 +219,8 @@ def test_functions_are_called_in_loops_that_are_vector_code(out):
     lines = text.splitlines()
     index = re.match(r" *for (\w+) ", [line for line in lines if "for " in line][-1])[1]
     read_and_written = re.findall(r"\w+\[([^\]]*)\]", text)
-    last = {
-        at.removesuffix(", 0").split(", ")[-1] for at in read_and_written
-    }  # of axes longer than 1
+    # Behind the last axis that is longer than 1.
+    last = {at.removesuffix(", 0").split(", ")[-1] for at in read_and_written}
     assert last == {index}
     assert "index(" not in text and "total" not in text and "best" not in text
 

@@ -9,6 +9,7 @@ text, which it reads in 5 ms, and the e-graph is read back whole.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from loopax.lowering.egraph.rules import COMMUTE, FACTS, RULES
 
 ROUNDS = 8
 TERMS = 6000  # of the size of the e-graph, terms of all kinds
+_TERMS_OF_ALL = 1000  # of the programs that one engine takes
 
 _ROUND = "(run-schedule (saturate (run facts)) (run rules))"
 _HEADS = ("Atom", "Lit", "E1", "E2", "E3", "S", "N1", "N2", "NN")
@@ -72,16 +74,15 @@ class _Engine:
     """An e-graph of egglog that has the language and the rules: to make one takes 35 ms.
 
     A program is taken back when it is done with, and the next one comes. But what egglog copies for that
-    grows with every term that ever was there, by 7 us a term (egglog 14.0.0: a program of 170 terms took
-    130 ms, and 260 ms as the sixtieth), so that an engine serves for so many terms and no more.
+    grows with every term that ever was there, by 7 us a term (egglog 14.0.0: a push took 4 ms, and 45 after
+    sixty programs of 170 terms), so that an engine serves for `_TERMS_OF_ALL` and no more.
     """
-
-    terms = 1000
 
     def __init__(self) -> None:
         from egglog.bindings import EGraph
 
         self._graph = EGraph()
+        self.terms = 0  # of all programs so far
         self.run("\n".join([LANGUAGE, FACTS, *(rule.text for rule in RULES)]))
 
     def run(self, text: str) -> list[Any]:
@@ -100,22 +101,26 @@ class _Engine:
         self.run("(run-schedule (saturate (run facts)))")
         found = _read(self._graph, len(program.terms), rounds, full)
         self.run("(pop)")
-        self.terms -= len(program.terms)
+        self.terms += len(program.terms)
         return found
 
 
-_idle: list[_Engine] = []  # each is one thread's while it is not in here
+class _Idle(threading.local):
+    """The engine that a thread may take. It is that thread's alone: egglog 13 refuses any other."""
+
+    engine: _Engine | None = None
+
+
+_idle = _Idle()
 
 
 def saturated(program: Encoded) -> Saturated:
     """The e-graph of a program, after as many rounds as the bounds allow."""
-    try:
-        engine = _idle.pop()
-    except IndexError:
-        engine = _Engine()
-    found = engine.saturated(program)  # where that raises, the engine is not used again
-    if engine.terms > 0:
-        _idle.append(engine)
+    engine = _idle.engine or _Engine()
+    _idle.engine = None  # where this raises, the engine is not used again
+    found = engine.saturated(program)
+    if engine.terms < _TERMS_OF_ALL:
+        _idle.engine = engine
     return found
 
 

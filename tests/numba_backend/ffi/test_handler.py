@@ -1,5 +1,7 @@
 """Native functions called by XLA: every dtype and rank, batches, errors."""
 
+import ctypes
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -130,6 +132,27 @@ def test_the_error_is_that_of_the_first_row_that_fails(threads, refusing):
     np.testing.assert_array_equal(
         call(name, [((2, 3), "float64")], jnp.ones(2))[0], np.ones((2, 3))
     )
+
+
+@pytest.mark.skipif(
+    os.name != "posix" or os.cpu_count() == 1, reason="XLA has one thread, or no name for it"
+)
+def test_rows_run_on_several_threads():
+    this_thread = ctypes.CDLL(None).pthread_self
+    this_thread.argtypes, this_thread.restype = (), ctypes.c_uint64
+
+    @njit(error_model="numpy")
+    def slow(x):
+        for k in range(100_000):
+            x += np.sin(x + k)
+        return x, np.uint64(this_thread())
+
+    number, word = ArrayType("float64", 0), ArrayType("uint64", 0)
+    outputs = [((32,), "float64"), ((32,), "uint64")]
+    for threads in (False, True):
+        name = registered(slow, [number], [number, word], [(True,)], threads)
+        ran_on = [{*np.asarray(call(name, outputs, jnp.ones(32))[1])} for _ in range(10)]
+        assert (max(map(len, ran_on)) > 1) == threads
 
 
 def test_many_threads_share_one_pool(backwards):
