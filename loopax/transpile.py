@@ -236,6 +236,12 @@ def read(
     fn: Any, outputs: Any = None, updates: Any = None, givens: Any = None, name: str | None = None
 ) -> Program:
     """The `Program` of what `jaxify` takes, but for a Python function, which needs arguments."""
+    program = _read(fn, outputs, updates, givens, name)
+    frontend.warn_of_equal_draws(program)
+    return program
+
+
+def _read(fn: Any, outputs: Any, updates: Any, givens: Any, name: str | None) -> Program:
     if isinstance(fn, Function | FunctionGraph) or (callable(fn) and outputs is None):
         if outputs is not None or updates is not None or givens is not None:
             raise TypeError(

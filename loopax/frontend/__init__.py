@@ -8,6 +8,7 @@ from loopax.frontend.programs.donation import (
     donating,
     donating_leaves,
 )
+from loopax.frontend.programs.equal_draws import warn_of_equal_draws
 from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.plain_tensors import of_plain_tensors
 from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
@@ -40,5 +41,6 @@ __all__ = [
     "read_variables",
     "signature",
     "trace",
+    "warn_of_equal_draws",
     "with_declared_lengths",
 ]

@@ -1,0 +1,40 @@
+"""A word where every call of a program makes the same draws."""
+
+from __future__ import annotations
+
+import warnings
+
+from pytensor.tensor.random.type import RandomType
+
+from loopax.ir.program import Program
+
+_LEVEL = 4  # of whom calls `jaxify`
+
+
+def warn_of_equal_draws(program: Program) -> None:
+    """Warn where a program draws from shared generators that nothing moves on.
+
+    ``pytensor.function`` makes equal draws there as well. Who gets the next generator among the outputs
+    moves it on himself.
+    """
+    if any(isinstance(v.type, RandomType) for v in program.graph.outputs[: program.n_returned]):
+        return
+    generators = [
+        s.variable.name
+        for k, s in enumerate(program.shared)
+        if isinstance(s.variable.type, RandomType) and k not in program.updates
+    ]
+    if not generators:
+        return
+    named = sorted(repr(name) for name in generators if name is not None)
+    warnings.warn(
+        f"{program.name} draws from {' and '.join(named) or 'a shared generator without a name'}, which "
+        "nothing updates: every call makes the same draws. Update it,\n\n"
+        '    rng = pytensor.shared(np.random.default_rng(1), name="rng")\n'
+        "    next_rng, draw = pt.random.normal(rng=rng, return_next_rng=True)\n"
+        "    f = jaxify([], draw, updates={rng: next_rng}).stateful()\n\n"
+        "or make it an argument, a key in JAX: jaxify([rng], draw) with "
+        'rng = pytensor.tensor.random.type.random_generator_type("rng").',
+        UserWarning,
+        stacklevel=_LEVEL,
+    )
