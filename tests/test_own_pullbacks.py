@@ -8,7 +8,10 @@ import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import NullTypeGradError, disconnected_type, grad_not_implemented
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.scan.utils import until
 from pytensor.tensor import linalg
+from pytensor.tensor.basic import Join
 from pytensor.tensor.blockwise import Blockwise
 
 import loopax
@@ -174,3 +177,53 @@ def test_graphs_of_variables():
     y = SCALARS["recursive"]
     f = loopax.grad(loopax.grad(lambda x: clone_replace(y, {X: x})))
     np.testing.assert_allclose(jaxify(f, backend=NATIVE)(2.0), jax.hessian(jaxify([X], y))(2.0))
+
+
+# -- rows of which nobody knows how many there will be ------------------------------------------------
+
+
+def running_sum(x):
+    """The sums of ``x`` until one is above 3, by an op whose pullback is twice the true one's last term."""
+    inside = x.type("inside")
+
+    def step(r, s):
+        return s + r, until(s + r > 3)
+
+    sums = pytensor.scan(step, [inside], pt.zeros(()), return_updates=False)
+
+    def pullback(inputs, outputs, cotangents):
+        (inside,), (sums, _), (arrived, _) = inputs, outputs, cotangents
+        some = 2 * arrived * pt.ones_like(sums)
+        return [pt.set_subtensor(pt.zeros_like(inside)[: sums.shape[0]], some)]
+
+    return OpFromGraph([inside], [sums, sums.shape[0]], pullback=pullback, name="RunningSum")(x)
+
+
+@pytest.mark.parametrize("bound", [0.5, 2.0], ids=["to the end", "stops"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda sums, n: (sums**2).sum(),
+        lambda sums, n: sums[-1] ** 2,
+        lambda sums, n: pt.exp(-sums).sum() * n,
+        lambda sums, n: pt.concatenate([sums, sums**2]).sum(),
+    ],
+    ids=["all", "last", "count", "joined"],
+)
+def test_outputs_of_unknown_length(read, bound):
+    x = pt.dvector("x")
+    y = read(*running_sum(x))
+    slope = pytensor.grad(y, x)
+    values = np.linspace(0.1, bound, 6)
+    expected = pytensor.function([x], [y, slope], mode=FAST_COMPILE)(values)
+    f = jaxify([x], y, loops="xla")
+    routes = [jax.value_and_grad(f), jax.jit(jax.value_and_grad(f))]
+    joined = any(isinstance(v.owner and v.owner.op, Join) for v in ancestors([y]))
+    if not joined:  # the cotangent of a Join is a Split, which must know how many rows there are
+        routes.append(jaxify([x], [y, slope]))
+    for route in routes:
+        for mine, theirs in zip(route(values), expected, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-12)
+    rows = np.stack([values, values[::-1]])
+    slopes = jax.vmap(jax.grad(f))(rows)
+    np.testing.assert_allclose(slopes[0], expected[1], rtol=1e-12)

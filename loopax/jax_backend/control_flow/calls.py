@@ -19,6 +19,8 @@ from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.leaves import Leaves
+from loopax.jax_backend.values.padded_array import PaddedArray
 
 
 @rule(Call)
@@ -28,30 +30,45 @@ def call_rule(site: Site, *values: Any) -> Any:
     if rule is None:
         return site.run(op.fgraph, values, site.node.inputs)
     traced = [k for k, x in enumerate(values) if is_traced(x)]
+    args = Leaves([values[k] for k in traced])
+    outs: list[Leaves] = []  # there when the value has been traced
 
     def whole(given: Any) -> list[Any]:
         inputs = list(values)
-        for k, x in zip(traced, given, strict=True):
+        for k, x in zip(traced, args.structured(given), strict=True):
             inputs[k] = x
         return inputs
 
-    def value(*given: Any) -> tuple[Any, ...]:
-        return tuple(site.run(op.fgraph, whole(given), site.node.inputs))
+    def value(*given: Any) -> list[Any]:
+        outs[:] = [Leaves(site.run(op.fgraph, whole(given), site.node.inputs))]
+        return outs[0].leaves
 
     def pullback(given: Any, outputs: Any, cotangents: Any) -> Any:
+        inputs, results = whole(given), outs[0].structured(outputs)
         with TRACING:
             graph = site.context.lowered(rule)
-            found = site.pull_back(graph, whole(given), outputs, cotangents)
-        return [g for k, g in zip(floats(site.node.inputs), found, strict=True) if k in traced]
+            arrived = [
+                results[k].cotangent(ct) if isinstance(results[k], PaddedArray) else ct
+                for k, ct in zip(float_outs, cotangents, strict=True)
+            ]
+            found = site.pull_back(graph, inputs, results, arrived)
+        return [
+            g.masked(0) if isinstance(g, PaddedArray) else g
+            for k, g in zip(floats(site.node.inputs), found, strict=True)
+            if k in traced
+        ]
 
     def refusals() -> dict[int, Exception]:
         found = refused_by(site.node, rule)
-        return {traced.index(k): error for k, error in found.items() if k in traced}
+        return {args.firsts[traced.index(k)]: e for k, e in found.items() if k in traced}
 
-    float_ins = [traced.index(k) for k in floats(site.node.inputs) if k in traced]
+    float_ins = [args.firsts[traced.index(k)] for k in floats(site.node.inputs) if k in traced]
     float_outs = floats(site.node.outputs)
-    function = with_pullback(value, pullback, float_ins, float_outs, refusals)
-    return function(*[values[k] for k in traced])
+    function = with_pullback(
+        value, pullback, float_ins, lambda: [outs[0].firsts[k] for k in float_outs], refusals
+    )
+    leaves = function(*args.leaves)
+    return outs[0].structured(leaves)
 
 
 @rule(Blockwise)

@@ -95,7 +95,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
 
     float_ins, float_outs = floats(node.inputs), floats(node.outputs)
     return with_pullback(
-        value, pulled_back, float_ins, float_outs, partial(refused_by, node, rule)
+        value, pulled_back, float_ins, lambda: float_outs, partial(refused_by, node, rule)
     )(*given)
 
 

@@ -26,14 +26,14 @@ def with_pullback(
     value: Callable[..., Sequence[Any]],
     pullback: Callable[[Any, Any, Any], Any],
     float_ins: Sequence[int],
-    float_outs: Sequence[int],
+    float_outs: Callable[[], Sequence[int]],
     refusals: Callable[[], Mapping[int, Exception]] = dict,
 ) -> Callable[..., list[Any]]:
     """``value``, differentiated by ``pullback(inputs, outputs, cotangents)``.
 
-    ``cotangents`` are those of the outputs at ``float_outs``, and it returns those of the inputs at
-    ``float_ins``, both in order. ``refusals`` says what is raised where it is differentiated by an input of
-    which nobody knows the cotangent.
+    ``cotangents`` are those of the outputs at ``float_outs``, which is asked behind the value, and it
+    returns those of the inputs at ``float_ins``, both in order. ``refusals`` says what is raised where it
+    is differentiated by an input of which nobody knows the cotangent.
     """
 
     def run(inputs: Any) -> list[Any]:
@@ -45,15 +45,17 @@ def with_pullback(
         for k in moving:
             if k in refused:
                 raise refused[k]
-        outs, dots = function(primals), [None] * len(float_outs)
+        outs = function(primals)
+        places = float_outs()
+        dots: list[Any] = [None] * len(places)
         if moving:
             dots = pushed(primals, outs, moving, [tangents[k] for k in moving])
-        by_place = dict(zip(float_outs, dots, strict=True))
+        by_place = dict(zip(places, dots, strict=True))
         return outs, [by_place.get(k) for k in range(len(outs))]
 
     def pushed(inputs: Any, outs: Any, moving: Sequence[int], tangents: Any) -> list[Any]:
         n = len(inputs)
-        shapes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in float_outs]
+        shapes = [jax.ShapeDtypeStruct(outs[k].shape, outs[k].dtype) for k in float_outs()]
 
         def transpose(residuals: Any, cotangents: Any) -> list[Any]:
             given = residuals[:n]

@@ -104,6 +104,13 @@ class PaddedArray:
             return PaddedArray(jnp.zeros(shape, self.dtype), length, self.axis)
         return PaddedArray(jnp.take(self.data, order, axis=self.axis), length, self.axis)
 
+    def cotangent(self, of_data: Any) -> PaddedArray:
+        """That of the rows, from that of ``data``: what arrives behind the end is the last row's."""
+        order = jnp.minimum(jnp.arange(self.bound), jnp.maximum(self.length - 1, 0))
+        by_row = jnp.moveaxis(of_data, self.axis, 0)
+        rows = jnp.moveaxis(jnp.zeros_like(by_row).at[order].add(by_row), 0, self.axis)
+        return PaddedArray(rows, self.length, self.axis).repeated()
+
     def fitted(self, bound: int) -> PaddedArray:
         """With room for ``bound`` rows."""
         return self if bound == self.bound else self.taken(jnp.arange(bound), self.length)

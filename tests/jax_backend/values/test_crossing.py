@@ -105,7 +105,8 @@ def test_rows_of_keys_are_independent_and_deterministic():
 def test_a_shared_generator_stays_as_it_is():
     rng = pytensor.shared(np.random.default_rng(1), name="rng")
     after, draw = rng.normal(size=2)
-    plain = jaxify([], draw)
+    with pytest.warns(UserWarning, match="same draws"):
+        plain = jaxify([], draw)
     np.testing.assert_array_equal(plain(), plain())
     f = jaxify([], draw, updates={rng: after})
     state = str(rng.get_value(borrow=True).bit_generator.state)

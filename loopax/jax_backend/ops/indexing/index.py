@@ -134,10 +134,8 @@ def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> 
             begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
             at = begin + np.arange(n)
             return jnp.where(at < 0, length, at)
-    for k in (entry.start, entry.stop):
-        if traced(k):
-            site.static(first + k)
-    raise AssertionError("one of the bounds was traced")
+    # A traced value may be known all the same: where it follows from lengths. Else this refuses it.
+    return slice(static(entry.start), static(entry.stop), static(entry.step))
 
 
 def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
