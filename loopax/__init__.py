@@ -6,6 +6,7 @@ from importlib.metadata import version
 from typing import Any
 
 from loopax import lowering, numba_backend, pytensor_modes
+from loopax.cache import clear_cache
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
@@ -34,7 +35,7 @@ from loopax.ir.errors import (
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
-from loopax.numba_backend import NUMBA, NumbaFunction, clear_cache
+from loopax.numba_backend import NUMBA, NumbaFunction
 from loopax.products import hvp, jvp, vjp
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify

@@ -16,7 +16,7 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.configdefaults import config
 
-from loopax import numba_backend
+from loopax.cache import cache_folder
 from loopax.frontend.loops.scan import scan
 from loopax.transpile import jaxify
 
@@ -64,7 +64,7 @@ def _settings() -> Iterator[tuple[str, str]]:
     yield "PyTensor's floatX", config.floatX
     yield "PyTensor's mode", f"{config.mode}, C++ compiler: {config.cxx or 'none'}"
     yield "threads", f"{os.cpu_count()} processors"
-    folder = numba_backend.cache_folder()
+    folder = cache_folder()
     yield "native code kept in", "nothing is kept" if folder is None else _described(folder)
 
 

@@ -3,13 +3,15 @@
 import gc
 import os
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from zlib import crc32
 
 import jax
 import pytensor
 import pytest
 from numba.core.config import reload_config
+from pytensor.compile.mode import optdb
+from pytensor.misc.ordered_set import OrderedSet
 
 # In `make test` nothing is compiled for longer than it runs; in `make test-all` all is as users have it.
 # Tests run large programs once, on little data. PyTensor runs them in Python there: what its C compiler and
@@ -59,6 +61,16 @@ def as_users_have_it(request):
         os.environ["NUMBA_OPT"] = level
     reload_config()
     jax.config.update("jax_disable_most_optimizations", quick)
+
+
+@pytest.fixture
+def canonicalize(monkeypatch):
+    """PyTensor's database of that name: what a test registers in it is gone after the test."""
+    database = optdb["canonicalize"]
+    names = {name: OrderedSet(rewrites) for name, rewrites in database.__db__.items()}
+    monkeypatch.setattr(database, "__db__", defaultdict(OrderedSet, names))
+    monkeypatch.setattr(database, "_names", set(database._names))
+    return database
 
 
 def pytest_addoption(parser):

@@ -35,7 +35,9 @@ def test_types_are_in_repr_and_help(backend):
 
     scale = pytensor.shared(np.ones(2), name="scale")
     rng = pytensor.shared(np.random.default_rng(1), name="rng")
-    drawn = jaxify([], scale + rng.normal(size=2)[1], name="noisy", backend=backend)
+    with pytest.warns(UserWarning, match="noisy draws from 'rng', which nothing updates") as warned:
+        drawn = jaxify([], scale + rng.normal(size=2)[1], name="noisy", backend=backend)
+    assert [w.filename for w in warned] == [__file__]
     assert repr(drawn) == f"{type(drawn).__name__}(noisy: () -> float64[2])"
     assert "reads the shared variables rng: generator, scale: float64[?]." in drawn.__doc__
 

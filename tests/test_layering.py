@@ -28,13 +28,14 @@ ROOT = Path(__file__).resolve().parent.parent
 # the folders (__init__, transpile, explaining, __main__), the door for PyMC, and the demo, written as a
 # user's program.
 LAYERS = {
+    "cache": {"cache"},
     "ir": {"ir"},
     "frontend": {"frontend", "ir"},
-    "lowering": {"lowering", "ir"},
+    "lowering": {"lowering", "cache", "ir"},
     "calling": {"calling", "ir"},
     "explanation": {"explanation", "lowering", "ir"},
     "jax_backend": {"jax_backend", "calling", "lowering", "ir"},
-    "numba_backend": {"numba_backend", "calling", "lowering", "ir"},
+    "numba_backend": {"numba_backend", "calling", "lowering", "cache", "ir"},
 }
 # Where the two backends meet: who imports what, beside its layers.
 BRIDGE = ("loopax.jax_backend.kernels", "loopax.numba_backend.ffi")

@@ -51,8 +51,8 @@ def test_the_triangle_of_a_tall_matrix_of_declared_shape(backend, shape):
 def test_a_mean_of_another_length_than_the_covariance(backend):
     mean, cov = pt.dvector("mean"), pt.dmatrix("cov")
     generator = pytensor.shared(np.random.default_rng(0))
-    _, draw = generator.multivariate_normal(mean, cov)
-    f = jaxify([mean, cov], draw, backend=backend)
+    after, draw = generator.multivariate_normal(mean, cov)
+    f = jaxify([mean, cov], [draw, after], backend=backend)
     with pytest.raises(ValueError, match="a mean of length 1|lengths of two axes differ"):
         f(np.ones(1), np.eye(3))
 

@@ -6,7 +6,6 @@ import pytensor
 import pytensor.tensor as pt
 import pytensor.xtensor as px
 import pytest
-from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import node_rewriter
@@ -129,7 +128,7 @@ class Placeholder(Op):
         raise AssertionError
 
 
-def test_rewrites_that_are_registered_later_count():
+def test_rewrites_that_are_registered_later_count(canonicalize):
     x = pt.dvector("x")
     assert jaxify([x], x + 1)(AT[1])[0] == 2.0  # PyTensor's rewrites are put together by now
 
@@ -137,9 +136,7 @@ def test_rewrites_that_are_registered_later_count():
     def stands_for_twice(fgraph, node):
         return [2 * node.inputs[0]]
 
-    optdb["canonicalize"].register(
-        "stands_for_twice_in_test", stands_for_twice, "fast_run", "fast_compile"
-    )
+    canonicalize.register("stands_for_twice_in_test", stands_for_twice, "fast_run", "fast_compile")
     np.testing.assert_allclose(jaxify([x], Placeholder()(x))(AT[1]), 2 * AT[1])
     step = loopax.scan(lambda c, _: (Placeholder()(c), None), x, length=2)[0]
     np.testing.assert_allclose(jaxify([x], step, backend=NATIVE)(AT[1]), 4 * AT[1])

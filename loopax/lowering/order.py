@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from pytensor.configdefaults import config
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph, Output
 
 from loopax.ir.sizes import without_dims
 from loopax.ir.waiting import waiting
@@ -34,6 +35,7 @@ from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.nest_terms import nest_terms
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.redundancy.unmask import unmask
+from loopax.lowering.rewritten import rewritten
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.lowering.storage.read_early import read_early
 from loopax.lowering.storage.read_last import read_last
@@ -136,7 +138,26 @@ def lower_to_loops(graph: FunctionGraph) -> None:
 
 
 def run_passes(graph: FunctionGraph, passes: Iterable[Callable[[FunctionGraph], None]]) -> None:
-    """Run ``passes`` on ``graph``, in place."""
+    """Run ``passes`` on ``graph``, in place; what they have left of an equal one may be on disk."""
+    passes = tuple(passes)
+
+    def run_all() -> list[Variable]:
+        _run(graph, passes)
+        return list(graph.outputs)
+
+    lowered = rewritten(graph.inputs, graph.outputs, run_all, "passes", passes)
+    for k, (old, new) in enumerate(zip(list(graph.outputs), lowered, strict=True)):
+        if new is not old:  # it was on disk
+            graph.change_node_input(_end(graph, k), 0, new, reason="passes", import_missing=True)
+
+
+def _end(graph: FunctionGraph, k: int) -> Apply:
+    """The node that stands for output ``k``, among those that read it."""
+    ends = (node for node, _ in graph.clients[graph.outputs[k]] if isinstance(node.op, Output))
+    return next(node for node in ends if node.op.idx == k)
+
+
+def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
     # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
     with config.change_flags(traceback__limit=0), waiting("passes") as say:
         for run in passes:

@@ -5,7 +5,6 @@ Importing this package does not import Numba, which takes half a second.
 
 from typing import Any
 
-from loopax.numba_backend.cache.folder import cache_folder, clear_cache
 from loopax.numba_backend.callable.backend import NUMBA
 from loopax.numba_backend.callable.context import NumbaContext
 from loopax.numba_backend.callable.function import NumbaFunction
@@ -25,8 +24,6 @@ __all__ = [
     "NativeProgram",
     "NumbaContext",
     "NumbaFunction",
-    "cache_folder",
-    "clear_cache",
     "compile_program",
     "register_with_pytensor",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
@@ -12,6 +12,7 @@ from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
 from loopax.jax_backend.kernels.partition import Partition, partition
 from loopax.lowering import CANONICAL_PASSES, run_passes
 from loopax.lowering.redundancy.merge_equal import merge_equal
+from loopax.lowering.rewritten import rewritten
 
 Variables = Sequence[Any]
 
@@ -26,11 +27,15 @@ def with_gradient(
     NotImplementedError, pytensor.gradient.NullTypeGradError
         PyTensor has no derivative of an op.
     """
-    graph = with_jax_kinks(inputs, outputs)
-    one = graph.outputs[scalar].ones_like()
-    cotangents = [one if k == scalar else None for k in range(len(outputs))]
-    gradient = _pulled_back(graph, cotangents, wrt)
-    return with_own_kinks(graph.inputs, [*graph.outputs, *gradient])
+
+    def make() -> FunctionGraph:
+        graph = with_jax_kinks(inputs, outputs)
+        one = graph.outputs[scalar].ones_like()
+        cotangents = [one if k == scalar else None for k in range(len(outputs))]
+        gradient = _pulled_back(graph, cotangents, wrt)
+        return with_own_kinks(graph.inputs, [*graph.outputs, *gradient])
+
+    return _from_disk(inputs, outputs, len(inputs), make, with_gradient, scalar, tuple(wrt))
 
 
 def pushed_forward(
@@ -40,13 +45,18 @@ def pushed_forward(
 
     Raises as `with_gradient` does.
     """
-    graph = with_jax_kinks(inputs, outputs)
-    tangents = {k: graph.inputs[k].type() for k in wrt}
-    every = [tangents.get(k) for k in range(len(inputs))]
-    moved = push_forward(graph.inputs, graph.outputs, every)
-    chosen = [graph.outputs[k] for k in moving]
-    new = _complete(chosen, [moved[k] for k in moving])
-    return with_own_kinks([*graph.inputs, *tangents.values()], new)
+
+    def make() -> FunctionGraph:
+        graph = with_jax_kinks(inputs, outputs)
+        tangents = {k: graph.inputs[k].type() for k in wrt}
+        every = [tangents.get(k) for k in range(len(inputs))]
+        moved = push_forward(graph.inputs, graph.outputs, every)
+        chosen = [graph.outputs[k] for k in moving]
+        new = _complete(chosen, [moved[k] for k in moving])
+        return with_own_kinks([*graph.inputs, *tangents.values()], new)
+
+    n = len(inputs) + len(wrt)
+    return _from_disk(inputs, outputs, n, make, pushed_forward, tuple(moving), tuple(wrt))
 
 
 def pulled_back(
@@ -78,11 +88,33 @@ def _with_pullback(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
     """``[*inputs, *cotangents] -> [*outputs, *cotangents that arrive at the inputs at wrt]``."""
-    graph = with_jax_kinks(inputs, outputs)
-    cotangents = {k: graph.outputs[k].type() for k in moving}
-    every = [cotangents.get(k) for k in range(len(outputs))]
-    arrived = _pulled_back(graph, every, wrt)
-    return with_own_kinks([*graph.inputs, *cotangents.values()], [*graph.outputs, *arrived])
+
+    def make() -> FunctionGraph:
+        graph = with_jax_kinks(inputs, outputs)
+        cotangents = {k: graph.outputs[k].type() for k in moving}
+        every = [cotangents.get(k) for k in range(len(outputs))]
+        arrived = _pulled_back(graph, every, wrt)
+        return with_own_kinks([*graph.inputs, *cotangents.values()], [*graph.outputs, *arrived])
+
+    n = len(inputs) + len(moving)
+    return _from_disk(inputs, outputs, n, make, pulled_back, tuple(moving), tuple(wrt))
+
+
+def _from_disk(
+    inputs: Variables,
+    outputs: Variables,
+    n_inputs: int,
+    make: Callable[[], FunctionGraph],
+    *parts: Any,
+) -> FunctionGraph:
+    """What ``make`` makes of a graph: it has ``n_inputs``, and ``parts`` say which derivative it is."""
+
+    def variables() -> list[Any]:
+        graph = make()
+        return [*graph.inputs, *graph.outputs]
+
+    every = rewritten(inputs, outputs, variables, *parts)
+    return FunctionGraph(every[:n_inputs], every[n_inputs:], clone=False)
 
 
 def _pulled_back(graph: FunctionGraph, cotangents: Variables, wrt: Sequence[int]) -> list[Any]:

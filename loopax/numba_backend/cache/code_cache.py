@@ -12,7 +12,7 @@ from numba.core import compiler, serialize
 from numba.core.bytecode import FunctionIdentity
 from numba.core.caching import NullCache
 
-from loopax.numba_backend.cache import folder
+from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import platform
 import sys
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -16,8 +14,9 @@ import numba
 import numpy as np
 from numba.core.registry import cpu_target
 
+from loopax.cache.environment import PACKAGES, stamp, versions
+
 _UNWRITTEN = {"__name__", "__builtins__", "__source__", "__file__"}  # globals that say nothing
-_PACKAGES = ("loopax", "pytensor", "numba", "llvmlite", "numpy")
 _OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
 
 
@@ -68,7 +67,7 @@ def _of_global(value: Any) -> Iterator[str | bytes]:
         return
     module, name = str(getattr(value, "__module__", None)), getattr(value, "__qualname__", None)
     is_error = isinstance(value, type) and issubclass(value, BaseException)
-    if not is_error and module.partition(".")[0] not in _PACKAGES:
+    if not is_error and module.partition(".")[0] not in PACKAGES:
         raise _NotKnown  # a function of a user's, who may have changed it since
     if getattr(sys.modules.get(module), str(name), None) is not value:
         raise _NotKnown  # a name that many have, as in a closure, says nothing
@@ -80,12 +79,4 @@ def _environment() -> list[str]:
     """What the same source may be compiled to differently by."""
     options = [f"{name}={getattr(numba.config, name, None)}" for name in _OPTIONS]
     processor = map(str, cpu_target.target_context.codegen().magic_tuple())
-    versions = [f"{name} {version(name)}" for name in _PACKAGES]
-    return [platform.python_version(), *versions, *processor, *options, _stamp()]
-
-
-def _stamp() -> str:
-    """Of the files of this folder's parent, which changes with them: a version may stay while one works."""
-    root = Path(__file__).parent.parent
-    stats = [(str(f.relative_to(root)), f.stat()) for f in sorted(root.rglob("*.py"))]
-    return repr([(name, s.st_size, s.st_mtime_ns) for name, s in stats])
+    return [*versions(), *processor, *options, stamp(Path(__file__).parent.parent)]

@@ -13,11 +13,14 @@ from pathlib import Path
 
 _LARGEST = 1024.0  # megabytes, unless the environment says otherwise
 _KEPT = 0.8  # of that, once it has been exceeded
+_UNSEEN = 0.02  # of that: what a process may write before it looks again
 _SUFFIX = ".native"
+
+_written: dict[Path, float] = {}  # by this process since it looked through a folder, bytes
 
 
 def clear_cache() -> int:
-    """Remove all native code from the disk, and return how many files that were.
+    """Remove all native code and all lowered graphs from the disk, and return how many files that were.
 
     What has been loaded into a process stays there.
 
@@ -33,7 +36,7 @@ def clear_cache() -> int:
 
 
 def cache_folder() -> Path | None:
-    """Where native code is kept; None where the environment's ``LOOPAX_CACHE_DIR`` is empty."""
+    """Where results are kept; None where the environment's ``LOOPAX_CACHE_DIR`` is empty."""
     chosen = os.environ.get("LOOPAX_CACHE_DIR")
     if chosen is not None:
         return Path(chosen) if chosen else None
@@ -80,7 +83,7 @@ def write(key: str, data: bytes) -> None:
         finally:
             with suppress(OSError):
                 os.unlink(partial)
-        _make_room(path.parent)
+        _make_room(path.parent, len(data))
     except OSError:
         pass  # read-only, or full: a cache is no reason to fail
 
@@ -114,9 +117,16 @@ def _is_ours(folder: Path) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & others
 
 
-def _make_room(folder: Path) -> None:
-    """Remove what was used longest ago, where the files are more than the limit."""
+def _make_room(folder: Path, written: float) -> None:
+    """Remove what was used longest ago, where the files are more than the limit.
+
+    To look through a folder of 20,000 takes a fifth of a second: not for each file that is ``written``.
+    """
     limit = float(os.environ.get("LOOPAX_CACHE_MB", _LARGEST)) * 2**20
+    _written[folder] = _written.get(folder, limit) + written
+    if _written[folder] <= _UNSEEN * limit:
+        return
+    _written[folder] = 0.0
     entries = sorted(_entries(folder), key=lambda entry: entry[1])
     total = sum(size for _, _, size in entries)
     if total <= limit:

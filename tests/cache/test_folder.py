@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import loopax
-from loopax.numba_backend.cache import folder
+from loopax.cache import folder
 
 DATA = bytes(range(256)) * 40
 

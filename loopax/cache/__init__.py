@@ -1,0 +1,5 @@
+"""What is kept on disk, so that a second process need not make it again."""
+
+from loopax.cache.folder import cache_folder, clear_cache
+
+__all__ = ["cache_folder", "clear_cache"]

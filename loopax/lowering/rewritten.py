@@ -1,0 +1,22 @@
+"""Graphs made of graphs, which may be on disk from another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+from loopax.cache import cache_folder
+from loopax.cache.results import cached
+from loopax.lowering.canonical.stabilize import registered_rewrites
+
+
+def rewritten(
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    make: Callable[[], Sequence[Any]],
+    *parts: Hashable,
+) -> list[Any]:
+    """What ``make`` makes of a graph with the help of PyTensor's rewrites; see `cached`."""
+    if cache_folder() is None or (rewrites := registered_rewrites()) is None:
+        return list(make())
+    return cached(inputs, outputs, make, rewrites, *parts)
