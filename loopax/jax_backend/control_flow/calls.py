@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
+from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir import Call
 from loopax.ir.derivatives.pullback import floats
@@ -17,6 +19,7 @@ from loopax.ir.lock import TRACING
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
+from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.leaves import Leaves
@@ -28,7 +31,7 @@ def call_rule(site: Site, *values: Any) -> Any:
     op: Call = site.op
     rule = op.rule
     if rule is None:
-        return site.run(op.fgraph, values, site.node.inputs)
+        return _run(site, values)
     traced = [k for k, x in enumerate(values) if is_traced(x)]
     args = Leaves([values[k] for k in traced])
     outs: list[Leaves] = []  # there when the value has been traced
@@ -40,7 +43,7 @@ def call_rule(site: Site, *values: Any) -> Any:
         return inputs
 
     def value(*given: Any) -> list[Any]:
-        outs[:] = [Leaves(site.run(op.fgraph, whole(given), site.node.inputs))]
+        outs[:] = [Leaves(_run(site, whole(given)))]
         return outs[0].leaves
 
     def pullback(given: Any, outputs: Any, cotangents: Any) -> Any:
@@ -53,7 +56,9 @@ def call_rule(site: Site, *values: Any) -> Any:
             ]
             found = site.pull_back(graph, inputs, results, arrived)
         return [
-            g.masked(0) if isinstance(g, PaddedArray) else g
+            g.fitted(jnp.shape(Leaves([inputs[k]]).leaves[0])[g.axis]).masked(0)
+            if isinstance(g, PaddedArray)
+            else g
             for k, g in zip(floats(site.node.inputs), found, strict=True)
             if k in traced
         ]
@@ -69,6 +74,18 @@ def call_rule(site: Site, *values: Any) -> Any:
     )
     leaves = function(*args.leaves)
     return outs[0].structured(leaves)
+
+
+def _run(site: Site, values: Sequence[Any]) -> list[Any]:
+    """The outputs of a call. Of the integers among them its frame is told what the graph inside shows."""
+    inside = site.frame_of(site.op.fgraph, values, site.node.inputs)
+    for v, out in zip(site.node.outputs, inside.plan.outputs, strict=True):
+        interval = (
+            known_range(inside, out) if getattr(v.type, "dtype", "") in integer_dtypes else None
+        )
+        if interval is not None:
+            site.frame.ranges[v] = interval
+    return [inside.read(v) for v in inside.plan.outputs]
 
 
 @rule(Blockwise)

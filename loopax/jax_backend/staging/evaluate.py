@@ -75,8 +75,12 @@ class Site:
 
     def pull_back(self, graph: Any, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Evaluate the graph of a pullback of the node, that of a `PullbackRule`."""
-        more = ["an output or cotangent of a pullback"] * (len(outputs) + len(cotangents))
-        given, origins = [*inputs, *outputs, *cotangents], [*self.node.inputs, *more]
+        # In forward mode a pullback runs before the node's outputs are in the frame.
+        for v, x in zip(self.node.outputs, outputs, strict=True):
+            self.frame.values.setdefault(v, x)
+        unknown = ["a cotangent of a pullback"] * len(cotangents)
+        given = [*inputs, *outputs, *cotangents]
+        origins = [*self.node.inputs, *self.node.outputs, *unknown]
         return run(self.context, graph, given, origins, self.frame, self.node)
 
     def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:

@@ -33,7 +33,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-from loopax.ir import Scan
+from loopax.ir import Call, Scan
 from loopax.ir.sizes import access_of, asked_length, length_inputs
 from loopax.jax_backend.staging.frame import Frame, RowOf
 from loopax.jax_backend.staging.static import is_traced
@@ -57,6 +57,8 @@ def known_range(frame: Frame, v: Variable, rows: bool = True) -> Range | None:
             return None
         x = np.asarray(x)  # an operation on a concrete array of JAX's would be traced
         return int(x.min()), int(x.max())
+    if v in frame.ranges:
+        return frame.ranges[v]
     if getattr(v.type, "dtype", None) == "bool":
         return 0, 1
     if v.owner is None:
@@ -148,7 +150,8 @@ def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
 
 
 def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
-    """Whether ``v`` hangs on how many steps a loop takes, which nothing can make static."""
+    """Whether ``v`` hangs on how many steps a loop takes, or on what a call with a pullback of its own
+    returns: nothing can make these static."""
     stack, seen = [v], {v}
     while stack:
         v = stack.pop()
@@ -162,13 +165,17 @@ def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
                 and _is_of_a_loop(frame.parent, origin)
             ):
                 return True
-        elif isinstance(v.owner.op, Scan) and v.owner.op.stops:
+        elif (isinstance(v.owner.op, Scan) and v.owner.op.stops) or _is_opaque(v.owner):
             return True
         else:
             new = [u for u in v.owner.inputs if u not in seen]
             seen.update(new)
             stack += new
     return False
+
+
+def _is_opaque(node: Apply) -> bool:
+    return isinstance(node.op, Call) and node.op.rule is not None
 
 
 def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:

@@ -116,14 +116,19 @@ class _Length:
 
 
 def lengths_of(site: Site, v: Any) -> list[_Length]:
-    """The lengths that the vector ``v`` is made of."""
+    """The lengths that the vector ``v`` is made of, or the elements of an array on the way to it."""
     op, inputs = (None, ()) if v.owner is None else (v.owner.op, v.owner.inputs)
     if isinstance(op, MakeVector):
         return [_length(site, u) for u in inputs]
     if isinstance(op, Elemwise) and len(inputs) == 1:  # a cast
         return lengths_of(site, inputs[0])
-    if isinstance(op, DimShuffle) and inputs[0].type.ndim == 0:
-        return [_length(site, inputs[0])]
+    if v.type.ndim == 0:
+        return [_length(site, v)]
+    if isinstance(op, DimShuffle | Reshape):
+        return lengths_of(site, inputs[0])
+    if isinstance(op, Alloc) and all(inputs[0].type.broadcastable):  # one number, some times
+        times = np.prod([site.frame.static_value(u, v.owner) for u in inputs[1:]], dtype=int)
+        return lengths_of(site, inputs[0]) * int(times)
     if isinstance(op, Join):
         parts = inputs[0 if hasattr(op, "axis") else 1 :]
         return [n for p in parts for n in lengths_of(site, p)]
