@@ -20,6 +20,7 @@ from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.egraph.optimize import egraph, require_egglog
+from loopax.lowering.fission.functions_out import functions_out
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
 from loopax.lowering.fission.sums_out import sums_out
@@ -76,6 +77,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     sums_out,  # after fuse_loops, which may find that a sum is read in the loop; its terms leave next
     split_loops,  # after fuse_loops, which would have to take back what has left
     push_out,  # last of those that take something out: the rows that it looks at are fewer by now
+    functions_out,  # the same for loops that are written: functions alone
     merge_equal,  # what has left two loops may be the same
     remove_unused,
     fold_constants,  # after all that looks at how a constant is made: a fill, zeros but for some rows
@@ -85,7 +87,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
 
 # A backend that writes its own loops has an operation on a row cheaper inside than on all rows outside.
 _FOR_ARRAYS = (sums_out, split_loops, push_out)
-_FOR_LOOPS = (unmask, sum_in_loops, divide_early, nest_terms)
+_FOR_LOOPS = (unmask, sum_in_loops, functions_out, divide_early, nest_terms)
 
 PASSES = tuple(run for run in _ALL if run not in _FOR_LOOPS)
 

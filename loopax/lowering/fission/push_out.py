@@ -26,7 +26,7 @@ In the literature: loop vectorization.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -114,7 +114,17 @@ def row_traces(
 
 
 def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """Outputs -> those of a loop that reads what it has computed before from its rows alone."""
+    return before_the_states(node, dims, known, _frontier, _with_rows_first)
+
+
+def before_the_states(
+    node: Apply,
+    dims: Dims,
+    known: KnownLengths,
+    chosen: Callable[[RowWiseBody, Sequence[Any]], list[Any]],
+    regrouped: Callable[[RowWiseBody, Sequence[Any]], list[Any]] | None = None,
+) -> dict[Any, Any]:
+    """Outputs -> those of a loop that reads what is ``chosen`` as rows, computed from its rows alone."""
     op: Any = node.op
     conditions = conditions_of(op, node, dims, known)
     if conditions is None:
@@ -130,21 +140,20 @@ def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any
     )
     outputs = loop.outputs()
     body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
-    new = _with_rows_first(body, outputs)
-    if new != outputs:
+    if regrouped is not None and (new := regrouped(body, outputs)) != outputs:
         outputs = new
         body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
-    found = _frontier(body, outputs)
+    found = chosen(body, outputs)
     if not found:
         return {}
     n = checked(loop.n_steps, conditions)
     outside = _outside(
         args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
     )
-    new = [v.type() for v in found]
+    new_rows = [v.type() for v in found]
     pushed = body.computed(found, outside, n)
-    loop.rows += [Input(r, x) for r, x in zip(new, pushed, strict=True)]
-    loop.set_outputs(replaced(outputs, dict(zip(found, new, strict=True))))
+    loop.rows += [Input(r, x) for r, x in zip(new_rows, pushed, strict=True)]
+    loop.set_outputs(replaced(outputs, dict(zip(found, new_rows, strict=True))))
     loop.drop_unread()
     return loop.close()
 

@@ -48,6 +48,7 @@ def _emitted(
     count, bound = emit.source.fresh("i"), as_dim(emit.scalar(n_steps))
     ended = _ended(site)
     kept = steady | {*writes}
+    consts = [shared(emit.apart(v)) for v in values[n:]]
     with emit.frame(f"for {count} in range({bound}):", f"{bound} > 0"):
         changing = [*names(states), count]
         emit.scopes.define(changing)
@@ -63,7 +64,7 @@ def _emitted(
         for state, late in zip(inner, chains(op), strict=True):
             if isinstance(state, Small):
                 emit.ready.update(dict.fromkeys(state.elements.flat, late))
-        given = [small(index, "int64"), *inner, *map(shared, values[n:])]
+        given = [small(index, "int64"), *inner, *consts]
         # What is read at the index needs no check where there are as many rows as steps: a step that may
         # raise is scheduled worse (HMM with 4 states: 1.30 to 1.06 of hand-written).
         counted = {op.args.i: bound}
