@@ -29,10 +29,10 @@ _TASK = 300.0  # XLA: the same outside of loops
 _CALL = 400.0  # native: to be called, its results allocated and copied
 # By which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
 _MARGIN = 1.4
-# Native: what rows take at least that threads share. In a program that comes again and again, a sampler, the
-# threads are awake: 4 rows of 3 us take 0.5 of the time of one thread. Where they sleep, to wake one takes up
-# to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share memory, and one of
-# them has to wait at the end.
+# Native: what rows take at least that threads share. In a program that comes again and again, a sampler,
+# the threads are awake: 4 rows of 3 us take 0.5 of the time of one thread. Where they sleep, to wake one
+# takes up to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share memory,
+# and one of them has to wait at the end.
 _DIVIDED, _TOLL = 10_000.0, 0.08
 _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
 
