@@ -8,6 +8,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 
+from loopax.ir.collection import uncollected
 from loopax.ir.sizes import without_dims
 from loopax.ir.waiting import waiting
 from loopax.lowering.canonical.align_sums import align_sums
@@ -161,7 +162,7 @@ def _end(graph: FunctionGraph, k: int) -> Apply:
 
 def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
     # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
-    with config.change_flags(traceback__limit=0), waiting("passes") as say:
+    with config.change_flags(traceback__limit=0), uncollected(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)
             run(graph)

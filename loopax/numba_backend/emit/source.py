@@ -9,7 +9,7 @@ from typing import Any
 
 from numba import njit
 
-from loopax.numba_backend.runtime.compiling import njit_inner, waited_for
+from loopax.numba_backend.runtime.compiling import EmittedCode, njit_inner, waited_for
 
 
 @dataclass
@@ -125,6 +125,7 @@ def compiled(function: Any, inner: bool = False) -> Any:
     It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
     Native code alone calls it if it is ``inner``, else Python does; nobody has its address, as C would.
     """
+    options = {"error_model": "numpy", "pipeline_class": EmittedCode}
     if inner:
-        return njit_inner(function, error_model="numpy")
-    return waited_for(njit(function, error_model="numpy", no_cfunc_wrapper=True))
+        return njit_inner(function, **options)
+    return waited_for(njit(function, no_cfunc_wrapper=True, **options))

@@ -12,6 +12,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from loopax.ir.collection import uncollected
 from loopax.ir.waiting import waiting
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.ffi.call_frame import I64, CallFrame
@@ -68,7 +69,7 @@ def handler(
     made = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
     if key is not None and is_possible():
         made._cache = CodeCache(key)
-    with waiting(f"native code{lines_of(function.py_func)}"):
+    with uncollected(), waiting(f"native code{lines_of(function.py_func)}"):
         made.compile()
     return made
 
