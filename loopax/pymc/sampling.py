@@ -13,6 +13,7 @@ from typing import Any
 import pymc as pm
 
 from loopax.calling import backend_named
+from loopax.ir.collection import uncollected
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import C_FUNCTIONS
 from loopax.pymc.log_density import built, checked_by_value
@@ -20,6 +21,7 @@ from loopax.pytensor_modes import MODES
 
 _SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 _OF_JAX = ("numpyro", "blackjax")
+_COMPILES = "_compile_pymc_model_numba"  # in nutpie, from the graph of a model to C functions
 _INSTALLING = RLock()  # what `installed` changes is seen by all threads
 
 
@@ -169,6 +171,8 @@ def installed(loops: str | None = None) -> Iterator[None]:
         compiling = import_module("nutpie.compile_pymc")
         functions = partial(_native_functions, compiling._make_functions)
         changes.append((compiling, "_make_functions", functions))
+        if (whole := getattr(compiling, _COMPILES, None)) is not None:  # a name of nutpie's own
+            changes.append((compiling, _COMPILES, uncollected()(whole)))
         for name, written in C_FUNCTIONS.items():
             if (theirs := getattr(compiling, name, None)) is not None:  # names of nutpie's own
                 changes.append((compiling, name, written(compiling, theirs)))
