@@ -1,4 +1,4 @@
-"""Graphs made of graphs, which may be on disk from another process."""
+"""Graphs made of graphs, and numbers about them, which may be on disk from another process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from loopax.cache import cache_folder
+from loopax.cache.facts import Fact
 from loopax.cache.results import cached
 from loopax.lowering.canonical.stabilize import registered_rewrites
 
@@ -20,3 +21,8 @@ def rewritten(
     if cache_folder() is None or (rewrites := registered_rewrites()) is None:
         return list(make())
     return cached(inputs, outputs, make, rewrites, *parts)
+
+
+def fact_of_rewritten(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Hashable) -> Fact:
+    """A number about what PyTensor's rewrites, and passes, make of a graph."""
+    return Fact(inputs, outputs, registered_rewrites(), *parts)

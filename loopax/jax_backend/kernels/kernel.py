@@ -27,6 +27,7 @@ from loopax.jax_backend.kernels.derivatives import (
     with_gradient,
 )
 from loopax.jax_backend.staging.frame import CHECKS
+from loopax.lowering.rewritten import fact_of_rewritten
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
@@ -156,18 +157,23 @@ class Kernel:
     @cached_property
     def code(self) -> Any:
         """Its native code, or a sentence that says why there is none."""
-        from loopax.numba_backend.ffi.kernel_code import KernelCode  # it imports Numba
+        raises, optimize = self.policy.checks == "raise", self.policy.optimize
+        with TRACING:
+            # To write what is then refused takes a third of the time that XLA takes for it.
+            parts = "lines", raises, optimize, self.canonical
+            length = fact_of_rewritten(self.inputs, self.outputs, *parts)
+            lines = length.known()
+            if lines is not None and lines > self.policy.most_lines:
+                return _too_long(lines)
+            from loopax.numba_backend.ffi.kernel_code import KernelCode  # it imports Numba
 
-        try:
-            with TRACING:
-                raises = self.policy.checks == "raise"
-                code = KernelCode(
-                    self.inputs, self.outputs, raises, self.policy.optimize, self.canonical
-                )
-        except UnsupportedOpError as error:
-            return str(error)
-        if code.lines > self.policy.most_lines:
-            return f"its native code has {code.lines} lines, and would take long to compile"
+            try:
+                code = KernelCode(self.inputs, self.outputs, raises, optimize, self.canonical)
+            except UnsupportedOpError as error:
+                return str(error)
+            if code.lines > self.policy.most_lines:
+                length.keep(code.lines)
+                return _too_long(code.lines)
         return code
 
     # -- derivatives -------------------------------------------------------------------------------
@@ -276,6 +282,10 @@ class Kernel:
     def _floats_in_jax(self, *args: Any) -> list[Any]:
         outs = self.in_jax(*args)
         return [outs[k] for k in self.floats]
+
+
+def _too_long(lines: int) -> str:
+    return f"its native code has {lines} lines, and would take long to compile"
 
 
 def function_at(
