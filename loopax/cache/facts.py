@@ -19,8 +19,7 @@ class Fact:
     """
 
     def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> None:
-        kept = folder.cache_folder() is not None and None not in parts
-        source = keyed(list(inputs), list(outputs), "fact", *parts) if kept else None
+        source = None if None in parts else keyed(inputs, outputs, "fact", *parts)
         self._key = None if source is None else source.key
 
     def known(self) -> int | None:

@@ -57,9 +57,7 @@ def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> KeyedGr
             content.write(part)
         content.write(parts)
         variables, ops = content.write_graph(inputs, outputs)
-    except (
-        Exception
-    ):  # `NotKnown`, or whatever an op's attributes raise: without a key all works as well
+    except Exception:  # `NotKnown`, or what an op's attributes raise: all works without a key
         return None
     return KeyedGraph(content.key, variables, ops)
 

@@ -18,11 +18,16 @@ def rewritten(
     *parts: Hashable,
 ) -> list[Any]:
     """What ``make`` makes of a graph with the help of PyTensor's rewrites; see `cached`."""
-    if cache_folder() is None or (rewrites := registered_rewrites()) is None:
+    if (rewrites := _rewrites_to_keep()) is None:
         return list(make())
     return cached(inputs, outputs, make, rewrites, *parts)
 
 
 def fact_of_rewritten(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Hashable) -> Fact:
     """A number about what PyTensor's rewrites, and passes, make of a graph."""
-    return Fact(inputs, outputs, registered_rewrites(), *parts)
+    return Fact(inputs, outputs, _rewrites_to_keep(), *parts)
+
+
+def _rewrites_to_keep() -> str | None:
+    """The key of PyTensor's rewrites; None where nothing is kept."""
+    return None if cache_folder() is None else registered_rewrites()

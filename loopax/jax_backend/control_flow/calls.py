@@ -23,7 +23,7 @@ from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.leaves import Leaves
-from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
 @rule(Call)
@@ -56,7 +56,7 @@ def call_rule(site: Site, *values: Any) -> Any:
             ]
             found = site.pull_back(graph, inputs, results, arrived)
         return [
-            g.fitted(jnp.shape(Leaves([inputs[k]]).leaves[0])[g.axis]).masked(0)
+            g.fitted(as_padded(inputs[k], g.axis).bound).masked(0)
             if isinstance(g, PaddedArray)
             else g
             for k, g in zip(floats(site.node.inputs), found, strict=True)

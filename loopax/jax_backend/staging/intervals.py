@@ -101,7 +101,7 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
     return any(
         (interval := known_range(frame, v, rows=False)) is not None
         and interval[0] != interval[1]
-        and (frame.context.open_lengths or _is_of_a_loop(frame, v))
+        and (frame.context.open_lengths or _is_never_static(frame, v))
         for v in length_inputs(node.op, node)
         if is_traced(frame.read(v))
     )
@@ -149,9 +149,11 @@ def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
     return True
 
 
-def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
-    """Whether ``v`` hangs on how many steps a loop takes, or on what a call with a pullback of its own
-    returns: nothing can make these static."""
+def _is_never_static(frame: Frame, v: Variable) -> bool:
+    """Whether ``v`` follows from what nothing can make static.
+
+    That is how many steps a loop takes, and what a call with a pullback of its own returns.
+    """
     stack, seen = [v], {v}
     while stack:
         v = stack.pop()
@@ -162,7 +164,7 @@ def _is_of_a_loop(frame: Frame, v: Variable) -> bool:
             if (
                 isinstance(origin, Variable)
                 and frame.parent
-                and _is_of_a_loop(frame.parent, origin)
+                and _is_never_static(frame.parent, origin)
             ):
                 return True
         elif (isinstance(v.owner.op, Scan) and v.owner.op.stops) or _is_opaque(v.owner):
@@ -197,7 +199,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
     given = [inputs[-1]] if _takes_places(v.owner, values) else length_inputs(op, v.owner)
     positions: set[int] = set()
     for u in (u for u in given if is_traced(frame.read(u))):
-        if _is_of_a_loop(frame, u) or frame.blame(u, positions):
+        if _is_never_static(frame, u) or frame.blame(u, positions):
             return frozenset()
     return frozenset(positions)
 

@@ -180,9 +180,7 @@ def _said(rewrite: Any) -> tuple[str, ...]:
     """The name of a rewrite, its pattern where it has one, and the module with its code."""
     inner = getattr(rewrite, "node_rewriter", rewrite)
     pattern = str(inner) if isinstance(inner, PatternNodeRewriter) else ""
-    pattern = re.sub(
-        " at 0x[0-9a-f]+", "", pattern
-    )  # where a condition, a function, is in this process
+    pattern = re.sub(" at 0x[0-9a-f]+", "", pattern)  # where a condition is in this process
     code = getattr(inner, "fn", type(inner))
     # Of anything else that can be called, a partial function say, nobody knows whose code it runs.
     module = code.__module__ if isinstance(code, type | FunctionType) else ""

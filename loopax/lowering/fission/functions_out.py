@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from math import prod
 from typing import Any
 
 from pytensor.graph.basic import Apply
@@ -31,7 +30,7 @@ from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.push_out import before_the_states
-from loopax.lowering.fission.row_wise_body import RowWiseBody
+from loopax.lowering.fission.row_wise_body import RowWiseBody, entries
 from loopax.lowering.open_loop import replace_outputs
 
 _FEW = 16  # numbers of a row that native code holds in locals, and computes one by one
@@ -87,5 +86,4 @@ def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
 def _is_function(node: Apply) -> bool:
     if not isinstance(node.op, Elemwise) or len(node.outputs) != 1:
         return False
-    shape = node.outputs[0].type.shape
-    return None not in shape and prod(shape) <= _FEW and is_dear_function(node.op)
+    return entries(node.outputs[0]) <= _FEW and is_dear_function(node.op)

@@ -117,10 +117,11 @@ def is_small_product(node: Apply) -> bool:
 
 
 def _is_small(node: Apply) -> bool:
-    return all(_entries(v) <= _FEW for v in (*node.inputs, *node.outputs))
+    return all(entries(v) <= _FEW for v in (*node.inputs, *node.outputs))
 
 
-def _entries(v: Any) -> float:
+def entries(v: Any) -> float:
+    """How many numbers ``v`` has; infinity where that is unknown."""
     shape = getattr(v.type, "shape", (None,))
     return float("inf") if None in shape else float(prod(shape))
 

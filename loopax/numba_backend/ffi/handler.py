@@ -12,13 +12,11 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from loopax.ir.collection import uncollected
-from loopax.ir.waiting import waiting
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.ffi.call_frame import I64, CallFrame
 from loopax.numba_backend.ffi.row import ArrayType, Mapped, lengths_of, row_function
 from loopax.numba_backend.ffi.threads import run_in_threads
-from loopax.numba_backend.runtime.compiling import lines_of
+from loopax.numba_backend.runtime.compiling import compilation_of
 
 
 def handler(
@@ -69,7 +67,7 @@ def handler(
     made = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
     if key is not None and is_possible():
         made._cache = CodeCache(key)
-    with uncollected(), waiting(f"native code{lines_of(function.py_func)}"):
+    with compilation_of(function.py_func):
         made.compile()
     return made
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from typing import Any
 
@@ -52,13 +54,20 @@ def waited_for(dispatcher: Any) -> Any:
 def _said(compile_: Any, function: Any) -> Any:
     @wraps(compile_)
     def compile_and_say(signature: Any) -> Any:
-        with uncollected(), waiting(f"native code{lines_of(function)}"):
+        with compilation_of(function):
             return compile_(signature)
 
     return compile_and_say
 
 
-def lines_of(function: Any) -> str:
+@contextmanager
+def compilation_of(function: Any) -> Iterator[None]:
+    """In the block somebody waits for ``function``."""
+    with uncollected(), waiting(f"native code{_lines_of(function)}"):
+        yield
+
+
+def _lines_of(function: Any) -> str:
     """How long the source of ``function`` is, in words, if it is one of ours."""
     source = getattr(function, "__source__", None)
     return f" of {source.count(chr(10)) + 1} lines" if source else ""
