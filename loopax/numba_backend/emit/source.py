@@ -9,7 +9,8 @@ from typing import Any
 
 from numba import njit
 
-from loopax.numba_backend.runtime.compiling import EmittedCode, njit_inner, waited_for
+from loopax.numba_backend.compiling.pipeline import EmittedCode, InnerEmittedCode, njit_inner
+from loopax.numba_backend.compiling.waited_for import waited_for
 
 
 @dataclass
@@ -125,7 +126,7 @@ def compiled(function: Any, inner: bool = False) -> Any:
     It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
     Native code alone calls it if it is ``inner``, else Python does; nobody has its address, as C would.
     """
-    options = {"error_model": "numpy", "pipeline_class": EmittedCode}
+    options: dict[str, Any] = {"error_model": "numpy"}
     if inner:
-        return njit_inner(function, **options)
-    return waited_for(njit(function, no_cfunc_wrapper=True, **options))
+        return njit_inner(function, pipeline_class=InnerEmittedCode, **options)
+    return waited_for(njit(function, pipeline_class=EmittedCode, no_cfunc_wrapper=True, **options))

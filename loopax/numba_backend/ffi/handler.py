@@ -13,10 +13,10 @@ from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
+from loopax.numba_backend.compiling.waited_for import compilation_of
 from loopax.numba_backend.ffi.call_frame import I64, CallFrame
 from loopax.numba_backend.ffi.row import ArrayType, Mapped, lengths_of, row_function
 from loopax.numba_backend.ffi.threads import run_in_threads
-from loopax.numba_backend.runtime.compiling import compilation_of
 
 
 def handler(

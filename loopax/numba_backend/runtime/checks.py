@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import lower_builtin, overload, type_callable
 
+from loopax.numba_backend.compiling.pipeline import njit_inner
 from loopax.numba_backend.runtime import (
     division,
     linalg,
@@ -19,7 +20,6 @@ from loopax.numba_backend.runtime import (
     vector_functions,
     views,
 )
-from loopax.numba_backend.runtime.compiling import njit_inner
 
 
 @njit_inner

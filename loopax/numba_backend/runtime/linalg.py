@@ -13,7 +13,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from loopax.numba_backend.runtime.compiling import njit_inner
+from loopax.numba_backend.compiling.pipeline import njit_inner
 
 _compiled = njit_inner(error_model="numpy")  # dividing by zero is no error
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.runtime.compiling import njit_inner
+from loopax.numba_backend.compiling.pipeline import njit_inner
 
 _BLAS = 512  # multiplications: from here on a call of BLAS is faster than three loops
 

@@ -11,7 +11,7 @@ from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.extending import intrinsic
 
-from loopax.numba_backend.runtime.compiling import njit_inner
+from loopax.numba_backend.compiling.pipeline import njit_inner
 
 # A product and a sum may be one instruction, which rounds once. Dividing by zero is no error.
 compiled = njit_inner(error_model="numpy", fastmath={"contract"}, forceinline=True)
