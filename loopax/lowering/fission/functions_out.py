@@ -1,15 +1,18 @@
-"""Functions of rows alone leave a loop whose states are numbers, for a backend that writes its own loops.
+"""Functions leave a loop whose states are numbers, for a backend that writes its own loops.
 
     scan(lambda s, r: g(s, exp(r * c)), s, x)   ->   scan(lambda s, e: g(s, e), s, exp(x * c))
+    scan(lambda s, r: (g(s, r), log(s)), s, x)  ->   ss = scan(lambda s, r: (g(s, r), s), s, x); log(ss)
 
 A function of one number, ``exp`` say, is a call of the C library in a step, 5 ns and more; of all rows it
-is vector code, 0.5 to 1 ns. Whatever else follows from the rows alone stays where it is: arithmetic is
-cheaper in the step than an array is. The loop of a derivative reads the same array as that of the value, in
-place of computing the function again. Value and gradient of an epidemic whose rate of contact is a sigmoid
-of the time take 0.57 of the time so.
+is vector code, 0.5 to 1 ns. So functions of rows alone come before the loop, and what no state needs comes
+after it where it has a function in it: a trace, or what a state adds up. Whatever else follows from rows or
+states stays where it is: arithmetic is cheaper in the step than an array is. The loop of a derivative reads
+the same array as that of the value, in place of computing the function again. Value and gradient of an
+epidemic whose rate of contact is a sigmoid of the time take 0.57 of the time so, the likelihood of a GARCH
+model, which adds up the logarithms of its states, 0.6 of the time.
 
-Condition: that of `push_out`. The function is of a number, or of the few that a small array has: that of a
-larger row is vector code in the step as well.
+Condition: that of `push_out`, `split_loops` and `sums_out`. The function is of a number, or of the few that
+a small array has: that of a larger row is vector code in the step as well.
 
 In the literature: loop fission, of a loop that can be vectorized from one that cannot.
 """
@@ -22,18 +25,16 @@ from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir import Scan
-from loopax.ir.effects import is_dear_function
 from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.fission.functions_after import functions_after
 from loopax.lowering.fission.push_out import before_the_states
-from loopax.lowering.fission.row_wise_body import RowWiseBody, entries
+from loopax.lowering.fission.row_wise_body import RowWiseBody, is_function
 from loopax.lowering.open_loop import replace_outputs
 
-_FEW = 16  # numbers of a row that native code holds in locals, and computes one by one
 # Of fewer no array is worth it. Nor is it of the steps that a loop took until it stopped, which are a few
 # as a rule: gradients of 200 Newton iterations, each of some five steps, took 1.2 of the time.
 _FEW_STEPS = 8
@@ -46,23 +47,24 @@ def functions_out(graph: FunctionGraph) -> None:
 
 def _functions_out(graph: FunctionGraph, known: KnownLengths) -> None:
     map_bodies(graph, partial(_functions_out, known=known.inside()))
-    loops = [node for node in graph.toposort() if _may_have_some(node)]
-    if not loops:
-        return
-    dims = unconditional_dims_of(graph)
-    for node in loops:
-        n = dims.value(node.inputs[0])
-        if not known.covers(n) or (n.constant is not None and n.constant < _FEW_STEPS):
-            continue
-        if new := before_the_states(node, dims, known, _functions):
-            replace_outputs(graph, new, "functions_out")
+    for take_out in (partial(before_the_states, chosen=_functions), functions_after):
+        loops = [node for node in graph.toposort() if _may_have_some(node)]
+        if not loops:
+            return
+        dims = unconditional_dims_of(graph)
+        for node in loops:
+            n = dims.value(node.inputs[0])
+            if not known.covers(n) or (n.constant is not None and n.constant < _FEW_STEPS):
+                continue
+            if new := take_out(node, dims, known):
+                replace_outputs(graph, new, "functions_out")
 
 
 def _may_have_some(node: Apply) -> bool:
     op: Any = node.op
     if not isinstance(op, Scan) or op.stops or not op.n_states:
         return False
-    return op.options.truncate_gradient == -1 and any(map(_is_function, op.fgraph.apply_nodes))
+    return op.options.truncate_gradient == -1 and any(map(is_function, op.fgraph.apply_nodes))
 
 
 def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
@@ -76,14 +78,8 @@ def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
         if v in seen or v not in body.dear:
             continue
         seen.add(v)
-        if _is_function(v.owner):
+        if is_function(v.owner):
             found[v] = None
         else:
             stack += v.owner.inputs
     return list(found)
-
-
-def _is_function(node: Apply) -> bool:
-    if not isinstance(node.op, Elemwise) or len(node.outputs) != 1:
-        return False
-    return entries(node.outputs[0]) <= _FEW and is_dear_function(node.op)

@@ -147,7 +147,7 @@ def before_the_states(
     if not found:
         return {}
     n = checked(loop.n_steps, conditions)
-    outside = _outside(
+    outside = rows_outside(
         args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
     )
     new_rows = [v.type() for v in found]
@@ -222,12 +222,13 @@ def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
     op: Any = node.op
     args = op.split_inputs(node.inputs)
     n = checked(args.n_steps, conditions)
-    return _outside(op.args, args.sequences, args.consts, n, conditions)
+    return rows_outside(op.args, args.sequences, args.consts, n, conditions)
 
 
-def _outside(
+def rows_outside(
     args: Any, sequences: Sequence[Any], consts: Sequence[Any], n: Any, conditions: Conditions
 ) -> dict[Any, Any]:
+    """The same for ``args``, the inputs of a body of which these are the sequences and constants."""
     outside = {args.i: pt.arange(n, dtype="int64")}
     for v, x in zip(args.rows, sequences, strict=True):
         if isinstance(v.type, DenseTensorType):

@@ -106,9 +106,16 @@ def _is_dear(node: Apply) -> bool:
     return is_dear_function(op)
 
 
-# Numbers in a matrix: a product of smaller ones is a few operations in a step, and outside a call for all
-# rows. The gradient of a Kalman filter of two states took 51 us with its products outside, and takes 31.
+# Numbers that native code holds in locals. A product of smaller matrices is a few operations in a step, and
+# outside a call for all rows: the gradient of a Kalman filter of two states took 51 us so, and takes 31.
 _FEW = 16
+
+
+def is_function(node: Apply) -> bool:
+    """Whether it is a function such as ``exp`` of few numbers, which a step computes one by one."""
+    if not isinstance(node.op, Elemwise) or len(node.outputs) != 1:
+        return False
+    return entries(node.outputs[0]) <= _FEW and is_dear_function(node.op)
 
 
 def is_small_product(node: Apply) -> bool:

@@ -66,7 +66,7 @@ def _sums_out(graph: FunctionGraph, known: KnownLengths) -> None:
 def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of the loop without the states that only add up, and these."""
     loop = OpenLoop.of(node)
-    terms = {k: t for k, s in enumerate(loop.states) if (t := _term(loop, s)) is not None}
+    terms = {k: t for k, s in enumerate(loop.states) if (t := added_term(loop, s)) is not None}
     if not terms or len(terms) == len(loop.states):
         return {}
     sums = [loop.states[k] for k in terms]
@@ -88,7 +88,7 @@ def _is_small(shape: tuple[int | None, ...]) -> bool:
     return len(shape) < 2 and None not in shape and prod(shape) <= _MOST  # type: ignore[arg-type]
 
 
-def _term(loop: OpenLoop, state: State) -> Any:
+def added_term(loop: OpenLoop, state: State) -> Any:
     """What each step adds to ``state``, where it does nothing else and nobody looks; else None."""
     kind = state.inner.type
     if (

@@ -97,6 +97,62 @@ def test_functions_outside_are_not_computed_in_the_loop_that_reads_them():
     assert "np.exp" not in f.source
 
 
+def filtered(v, r):
+    """A number that the step computes on its way to the next state, and its exponential."""
+    middle = v * r + c
+    return middle / (1 + v), pt.exp(-(middle**2)) * r
+
+
+def fed_back(v, r):
+    e = pt.exp(v)
+    return v * e, (e, e + pt.sin(v))
+
+
+@pytest.mark.parametrize(
+    ("step", "start", "inside", "outside", "emitted"),
+    [
+        (lambda v, r: (v * r, pt.exp(v)), s, 0, 1, 1),
+        (lambda v, r: (v * r, pt.exp(v * r)), s, 0, 1, 1),
+        (filtered, s, 0, 1, 1),
+        (lambda v, r: (v * r, (pt.exp(v), pt.sin(v))), s, 0, 2, 1),
+        (lambda v, r: (v * r, (pt.exp(v), v)), s, 0, 1, 1),
+        (fed_back, s, 1, 1, 2),
+        (lambda v, r: (v * r, v + r), s, 0, 0, 1),
+        (lambda v, r: (v * r, pt.exp(v)), s * np.ones(3), 0, 1, 1),
+        (lambda v, r: (v * r, pt.exp(v.sum())), s * np.ones(3), 1, 0, 1),
+    ],
+    ids=[
+        "of a state",
+        "of the next state",
+        "of what a state needs",
+        "two of one",
+        "of a trace",
+        "a state needs one",
+        "none",
+        "few",
+        "more numbers than functions",
+    ],
+)
+def test_what_leaves_after_the_states(step, start, inside, outside, emitted):
+    final, trace = scan(step, start, x)
+    graph = without_functions(final, *(trace if isinstance(trace, tuple) else [trace]))
+    assert functions(graph) == [inside, outside]
+    (loop,) = loops(graph)
+    assert (loop.op.n_states, loop.op.n_ys) == (1, emitted)
+
+
+def added_up(term):
+    (final, total), _ = scan(lambda v, r: ((v[0] * 0.5 + r, v[1] + term(*v, r)), None), (s, c), x)
+    (loop,) = loops(graph := without_functions(final, total))
+    return *functions(graph), loop.op.n_states, loop.op.n_ys
+
+
+def test_sums_leave_where_they_are_of_functions():
+    assert added_up(lambda v, total, r: pt.exp(v) * r) == (0, 1, 1, 1)
+    assert added_up(lambda v, total, r: v * r) == (0, 0, 2, 0)
+    assert added_up(lambda v, total, r: total * pt.exp(v)) == (1, 0, 2, 0)  # no sum
+
+
 @pytest.mark.parametrize("number", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_random_loops_and_their_gradients(number):
     @seed(number)

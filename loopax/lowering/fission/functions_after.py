@@ -1,0 +1,106 @@
+"""Functions that no state needs come after the loop, with what follows from them: see `functions_out`.
+
+    finals, ys = scan(lambda s, r: (g(h(s), r), f(exp(h(s)))), s, x)
+    ->
+    finals, hs = scan(lambda s, r: (g(h(s), r), h(s)), s, x);  ys = f(exp(hs))
+
+What leaves is a trace, or what a state adds up, that has a function in it. The loop emits what that is made
+of: what a step computes for its states anyway, ``h(s)`` here, and no more of it than there are functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.ir.sizes import Dims
+from loopax.lowering.analysis.checked_steps import checked
+from loopax.lowering.analysis.equal_rows import repeated
+from loopax.lowering.analysis.open_lengths import KnownLengths
+from loopax.lowering.fission.push_out import conditions_of, rows_outside
+from loopax.lowering.fission.row_wise_body import RowWiseBody, entries, is_function
+from loopax.lowering.fission.sums_out import added_term
+from loopax.lowering.open_loop import OpenLoop, State, Y
+
+
+def functions_after(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
+    """Outputs of ``node`` -> those of the loop without what is to leave, and this; empty if nothing is."""
+    op: Any = node.op
+    conditions = conditions_of(op, node, dims, known)
+    if conditions is None or op.options.checkpoint is not None:
+        return {}
+    loop = OpenLoop.of(node)
+    terms = {s: t for s in loop.states if (t := added_term(loop, s)) is not None}
+    ports: dict[Any, Any] = {y: y.inner for y in loop.ys} | terms
+    args = op.args._replace(
+        i=loop.i,
+        rows=[r.inner for r in loop.rows],
+        states=[s.inner for s in loop.states],
+        consts=[c.inner for c in loop.consts],
+    )
+    given = {args.i, *args.rows, *args.consts}
+    leave = [port for port, row in ports.items() if any(map(is_function, toposort([row])))]
+    while leave:  # ends: there are fewer at each turn
+        stay = [s.next for s in loop.states if s not in leave] + [
+            y.inner for y in loop.ys if y not in leave
+        ]
+        feeding = set(toposort(stay))
+        own = [n for n in toposort([ports[p] for p in leave]) if n not in feeding]
+        cut = _read(own, given)
+        body = RowWiseBody(args._replace(rows=[*args.rows, *cut]), own, None, True)
+        left = [p for p in leave if ports[p] in body and _has_function(ports[p], own)]
+        if left == leave:
+            break
+        leave = left
+    if not leave or len(leave) == len(loop.states) + len(loop.ys) or not _pays(own, cut, loop):
+        return {}
+    n = checked(loop.n_steps, conditions)
+    outside = rows_outside(
+        args, [r.outer for r in loop.rows], [c.outer for c in loop.consts], n, conditions
+    )
+    loop.states = [s for s in loop.states if s not in leave]
+    emitted = {y.inner: y for y in loop.ys if y not in leave}
+    loop.ys = [*emitted.values(), *(Y(v) for v in cut if v not in emitted)]
+    loop.drop_unread()
+    found = loop.bind()
+    traces = dict(zip([y.inner for y in loop.ys], found[len(loop.states) :], strict=True))
+    rows = body.computed([ports[p] for p in leave], outside | {v: traces[v] for v in cut}, n)
+    new = dict(
+        zip([*(s.final for s in loop.states), *(y.trace for y in loop.ys)], found, strict=True)
+    )
+    new.pop(None, None)
+    for port, x in zip(leave, rows, strict=True):
+        trace = x if body.varies.get(ports[port], False) else repeated(pt.as_tensor(x), n)
+        new |= _output(port, trace)
+    return new
+
+
+def _output(port: State | Y, trace: Any) -> dict[Any, Any]:
+    if isinstance(port, Y):
+        return {port.trace: trace}
+    return {port.final: port.init + trace.sum(axis=0).astype(port.inner.type.dtype)}
+
+
+def _read(nodes: Iterable[Apply], given: set[Any]) -> list[Any]:
+    """What ``nodes`` read that neither they compute nor is ``given``."""
+    made = {v for node in nodes for v in node.outputs}
+    read = dict.fromkeys(v for node in nodes for v in node.inputs)
+    return [v for v in read if v not in made | given and not isinstance(v, Constant)]
+
+
+def _has_function(row: Any, own: Sequence[Apply]) -> bool:
+    return any(is_function(node) for node in toposort([row]) if node in own)
+
+
+def _pays(own: Sequence[Apply], cut: Sequence[Any], loop: OpenLoop) -> bool:
+    """Whether the functions that leave are as many numbers as what the loop has to emit for them."""
+    if not all(isinstance(v.type, DenseTensorType) for v in cut):
+        return False
+    emitted = {y.inner for y in loop.ys}
+    more = sum(entries(v) for v in cut if v not in emitted)
+    return more <= sum(entries(n.outputs[0]) for n in own if is_function(n))
