@@ -4,7 +4,8 @@ A call costs a fraction of a microsecond when nothing has to be converted, so th
 written out for the types of one program, as the program itself is. Numba is given one kind of
 argument for each input: an array of the declared dtype, rank and static shape, in C order, that may be
 written to, or for a 0-d input a number. So there is one compilation, whatever a caller gives, and the
-program may rely on the order. Everything else is converted as PyTensor converts it, or refused.
+program may rely on the order. Everything else is converted as PyTensor converts it, or refused. Whether an
+array of undeclared shape is of that kind, Numba's call finds out by itself (`../compiling/exact_types.py`).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.numba_backend.callable.crossing import accept
 from loopax.numba_backend.callable.opaque_arguments import argument
+from loopax.numba_backend.compiling.exact_types import OtherTypes, compile_for
 from loopax.numba_backend.emit.source import Source, tuple_of
 from loopax.numba_backend.emit.variants import Variants
 from loopax.numba_backend.runtime.checks import StateChangesShape
@@ -72,6 +74,8 @@ def entry(
         "find": variants.find,
         "changing": variants.changing,
         "StateChangesShape": StateChangesShape,
+        "OtherTypes": OtherTypes,
+        "compile_for": compile_for,
         "ndarray": np.ndarray,
         "asarray": np.asarray,
         "missing": _missing,
@@ -96,8 +100,16 @@ def entry(
     for x, cell in zip(names[len(given) : len(names) - count], cells, strict=True):
         namespace[f"cell_{x}"] = cell
         source.line(f"{x} = cell_{x}[0]")
-    for x, declared, what in zip(names, inputs, whats, strict=True):
-        _write_check(source, namespace, x, declared, what)
+    measured = {k for k, _ in variants.axes}
+    late: list[str] = []  # arrays that are only converted where Numba's function refuses them
+    for k, (x, declared, what) in enumerate(zip(names, inputs, whats, strict=True)):
+        namespace[f"convert_{x}"] = _converter(declared, what)
+        if _ndim(declared) and k not in measured and not any(_static(declared)):
+            late.append(x)
+            with source.block(f"if type({x}) is not ndarray:"):  # Numba takes a masked one for an array
+                source.line(f"{x} = convert_{x}({x})")
+        else:
+            _write_check(source, namespace, x, declared)
     found = [f"y{k}" for k in range(len(outputs))]
     to = f"{', '.join(found)}, = " if found else ""
     if variants.axes:
@@ -106,14 +118,26 @@ def entry(
         source.line("function = found.get(lengths) or find(lengths)")
     else:  # there is one function for all lengths, until a state has changed its shape
         namespace.update(lengths=(), function=variants.find(()))
-    with source.block("try:"):
-        source.line(f"{to}function({', '.join(names)})")
-    with source.block("except StateChangesShape:"):
-        source.line("changing()")
-        source.line("function = find(lengths)")
-        source.line(f"{to}function({', '.join(names)})")
-    with source.block("except (ValueError, IndexError) as error:"):
-        source.line(f"raise explained(error, ({''.join(f'{x}, ' for x in names)})) from None")
+    values = f"({''.join(f'{x}, ' for x in names)})"
+    source.line("converted = False")
+    with source.block("while True:"):
+        with source.block("try:"):
+            source.line(f"{to}function({', '.join(names)})")
+            source.line("break")
+        with source.block("except OtherTypes:"):
+            with source.block("if converted:"):
+                source.line("raise")
+        with source.block("except StateChangesShape:"):
+            source.line("changing()")
+            source.line("function = find(lengths)")
+            source.line("converted = False")
+            source.line("continue")
+        with source.block("except (ValueError, IndexError) as error:"):
+            source.line(f"raise explained(error, {values}) from None")
+        for x in late:
+            source.line(f"{x} = convert_{x}({x})")
+        source.line(f"compile_for(function, {values})")
+        source.line("converted = True")
     results = [_result(namespace, y, t) for y, t in zip(found, outputs, strict=True)]
     source.line(f"return {_structure(build, results)}")
     exec(compile(str(source), "<call of a native program>", "exec"), namespace)
@@ -130,11 +154,8 @@ def _parameters(given: Sequence[str], in_order: Any) -> list[str]:
 # -- arguments -------------------------------------------------------------------------------------
 
 
-def _write_check(
-    source: Source, namespace: dict[str, Any], x: str, declared: Any, what: str
-) -> None:
+def _write_check(source: Source, namespace: dict[str, Any], x: str, declared: Any) -> None:
     """Lines by which ``x`` is what Numba is given."""
-    namespace[f"convert_{x}"] = _converter(declared, what)
     if not _on_numbers(declared):
         source.line(f"{x} = convert_{x}({x})")
         return
@@ -143,7 +164,7 @@ def _write_check(
         wrong = (
             f"type({x}) is not ndarray or {x}.dtype is not dtype_{x} or {x}.ndim != {declared.ndim}"
         )
-        for axis, n in enumerate(declared.shape):
+        for axis, n in enumerate(_static(declared)):
             wrong += "" if n is None else f" or {x}.shape[{axis}] != {n}"
         # In C order, aligned and writable: one attribute, which takes half the time of three.
         with source.block(f"if {wrong} or not {x}.flags.carray:"):
@@ -190,7 +211,12 @@ def _on_numbers(declared: Any) -> bool:
 
 
 def _ndim(declared: Any) -> int:
-    return getattr(declared, "ndim", 0)
+    return getattr(declared, "ndim", 0) if _on_numbers(declared) else 0
+
+
+def _static(declared: Any) -> Sequence[int | None]:
+    """The lengths that ``declared`` says, and for the others None."""
+    return getattr(declared, "shape", ())
 
 
 # -- results ---------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 
 from loopax.ir.lock import TRACING
 from loopax.numba_backend.cache.code_cache import keep_on_disk
+from loopax.numba_backend.compiling.exact_types import exact
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.storage import LONGEST
@@ -74,11 +75,10 @@ class Variants:
                 pairs = zip(self.axes, key, strict=True)
                 sizes = {axis: n for axis, n in pairs if n is not None}
                 emit = self._sized(sizes) if sizes else self._general
-                self._made[key] = compiled(
-                    emit.source.function(emit.namespace, emit.keys), self._inner
-                )
+                function = compiled(emit.source.function(emit.namespace, emit.keys), self._inner)
                 if not self._inner:  # what calls it is kept, with its code in it
-                    keep_on_disk(self._made[key])
+                    keep_on_disk(exact(function))
+                self._made[key] = function
             if len(self.found) >= _REMEMBERED:
                 self.found.clear()
             self.found[lengths] = self._made[key]
