@@ -12,13 +12,15 @@ from typing import Any
 
 from numba import carray
 
+from loopax.numba_backend.callable.array_function import called_natively
+
 
 def logp_function(compiling: ModuleType, theirs: Any) -> Any:
     """``nutpie.compile_pymc._make_c_logp_func``, of which ``theirs`` is nutpie's own."""
 
     def make(n: int, logp: Any, user_data: Any, keys: Any, shared: Any) -> tuple[Any, Any]:
         _, signature = theirs(n, logp, user_data, keys, shared)
-        extract = compiling.make_extraction_fn(logp, shared, keys, user_data.dtype)
+        extract = compiling.make_extraction_fn(called_natively(logp), shared, keys, user_data.dtype)
 
         def c_logp(dim: int, x: Any, gradient: Any, value: Any, data: Any) -> int:
             if dim != n:
@@ -48,7 +50,9 @@ def expand_function(compiling: ModuleType, theirs: Any) -> Any:
         n: int, n_expanded: int, expand: Any, user_data: Any, keys: Any, shared: Any
     ) -> tuple[Any, Any]:
         _, signature = theirs(n, n_expanded, expand, user_data, keys, shared)
-        extract = compiling.make_extraction_fn(expand, shared, keys, user_data.dtype)
+        extract = compiling.make_extraction_fn(
+            called_natively(expand), shared, keys, user_data.dtype
+        )
 
         def c_expand(dim: int, expanded: int, x: Any, out: Any, data: Any) -> int:
             if dim != n or expanded != n_expanded:

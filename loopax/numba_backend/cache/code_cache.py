@@ -49,9 +49,12 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
         return f"{self._key}-{types[:16]}"
 
 
-def keep_on_disk(dispatcher: Any) -> None:
-    """Give a function that Numba is to compile a cache on disk, where its content is known."""
-    key = content_key(dispatcher.py_func)
+def keep_on_disk(dispatcher: Any, *parts: Any) -> None:
+    """Give a function that Numba is to compile a cache on disk, where its content is known.
+
+    ``parts`` are what the code depends on besides; see `content_key`.
+    """
+    key = content_key(dispatcher.py_func, *parts)
     if key is not None and is_possible():
         dispatcher._cache = CodeCache(key)
 

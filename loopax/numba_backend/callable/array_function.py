@@ -14,6 +14,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.callable.program import emitted
+from loopax.numba_backend.compiling.pipeline import EmittedCode, njit_inner
 from loopax.numba_backend.compiling.waited_for import waited_for
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.literals import dtype_name
@@ -61,6 +62,18 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
     function = waited_for(njit(array_function(graph, identifier)[0], error_model="numpy"))
     keep_on_disk(function)
     return function
+
+
+def called_natively(function: Any) -> Any:
+    """A `compiled_array_function` for native code alone: a third of what there is to compile is left out.
+
+    Other functions of Numba's are returned as they are.
+    """
+    if not hasattr(function.py_func, "__source__"):
+        return function
+    inner = njit_inner(function.py_func, error_model="numpy", pipeline_class=EmittedCode)
+    keep_on_disk(inner, "called natively")
+    return inner
 
 
 def _from_array(x: str, declared: Any) -> str:

@@ -106,7 +106,9 @@ def entry(
         namespace[f"convert_{x}"] = _converter(declared, what)
         if _ndim(declared) and k not in measured and not any(_static(declared)):
             late.append(x)
-            with source.block(f"if type({x}) is not ndarray:"):  # Numba takes a masked one for an array
+            with source.block(
+                f"if type({x}) is not ndarray:"
+            ):  # Numba takes a masked one for an array
                 source.line(f"{x} = convert_{x}({x})")
         else:
             _write_check(source, namespace, x, declared)

@@ -166,14 +166,14 @@ def test_keys_are_equal_where_the_code_is(place):
 
 
 def test_threads_on_a_cold_cache(place):
-    barrier = threading.Barrier(4)
+    barrier = threading.Barrier(16)
 
     def in_thread(_):
         barrier.wait()
         return native()(X)
 
-    with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(in_thread, range(4)))
+    with ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(in_thread, range(16)))
     for outs in results[1:]:
         assert_equal(outs, results[0])
     assert run(native, X)[1] == 0
