@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 
 from loopax import jaxify
+from loopax.numba_backend.callable.array_function import called_natively
 
 
 def test_native_code_calls_it():
@@ -33,3 +34,16 @@ def test_shared_variables_are_arguments_and_next_values_results():
     value, following = compiled(np.ones(2), np.array([1.0, 2.0]))
     assert value == 2.0
     np.testing.assert_array_equal(following, [2.0, 3.0])
+
+
+def test_for_native_code_alone_it_has_no_wrappers():
+    x = pt.dvector("x")
+    compiled = jaxify([x], {"value": pt.exp(x).sum()}, backend="numba").compiled
+    inner = called_natively(compiled)
+    assert numba.njit(lambda rows: inner(rows)[0].item())(np.zeros(3)) == 3.0
+    (code,) = inner.overloads.values()
+    assert not [f for f in code.library.get_defined_functions() if "cpython" in f.name]
+    # On disk it is another function: one with wrappers may be called from Python.
+    assert inner._cache._key != compiled._cache._key
+    other = numba.njit(lambda x: x + 1)
+    assert called_natively(other) is other
