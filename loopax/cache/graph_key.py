@@ -19,6 +19,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.graph.utils import MetaObject
+from pytensor.tensor.type import TensorType
 
 from loopax.cache.environment import stamp, stamp_of_installed, versions
 
@@ -75,10 +76,11 @@ def content_key(*parts: Any) -> str | None:
 class _Content:
     """Writes values into a hash, each in a form that is another for every other value."""
 
-    def __init__(self, keys: dict[int, tuple[Any, str | None]] | None = None) -> None:
+    def __init__(self, outer: _Content | None = None) -> None:
         self._digest = hashlib.sha256()
         # Of each object by its id, with the object, whose id it is for as long as that lives.
-        self._keys = {} if keys is None else keys
+        self._keys: dict[int, tuple[Any, str | None]] = {} if outer is None else outer._keys
+        self._types: dict[TensorType, str] = {} if outer is None else outer._types
 
     @property
     def key(self) -> str:
@@ -122,46 +124,50 @@ class _Content:
         def add(v: Any) -> None:
             places[v] = len(variables)
             variables.append(v)
-            self.write(v.type)
-            self.write(v.name)
-            self.write(meant_tags(v))
+            self._token("variable", f"{self._key_of_type(v.type)} {v.name!r}")
+            if tags := meant_tags(v):
+                self.write(tags)
 
-        def read(v: Any) -> None:
+        def place(v: Any) -> int:
             if v not in places:
                 if not isinstance(v, Constant):
                     raise NotKnown  # a shared variable that is no input
                 self._token("constant", "")
                 self.write(v.data)
                 add(v)
-            self._token("variable", str(places[v]))
+            return places[v]
 
         self._token("graph", str(len(inputs)))
         for v in inputs:
             add(v)
         for node in toposort(outputs, blockers=list(inputs)):
-            self._token("node", str(len(node.inputs)))
             ops.append(node.op)
-            self.write(node.op)
-            for v in node.inputs:
-                read(v)
+            given = [place(v) for v in node.inputs]
+            self._token("node", f"{self._key_of(node.op)} {given} {len(node.outputs)}")
             for v in node.outputs:
                 add(v)
-        self._token("outputs", str(len(outputs)))
-        for v in outputs:
-            read(v)
+        self._token("outputs", str([place(v) for v in outputs]))
         return variables, ops
 
     def _key_of(self, value: Any) -> str:
         """Of an object, wherever it stands: it does not count whether two equal ones are one."""
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
-            content = _Content(self._keys)
+            content = _Content(self)
             content._write_object(value)
             self._keys[id(value)] = value, content.key
         key = self._keys[id(value)][1]
         if key is None:
             raise NotKnown  # it holds itself
         return key
+
+    def _key_of_type(self, value: Any) -> str:
+        """Of a type: tensors have theirs each, and few different ones."""
+        if type(value) is not TensorType:
+            return self._key_of(value)
+        if value not in self._types:
+            self._types[value] = self._key_of(value)
+        return self._types[value]
 
     def _write_object(self, value: Any) -> None:
         if isinstance(value, AbstractFunctionGraph):
