@@ -157,7 +157,8 @@ class Derivative(CompiledBodies):
         outs = [*body.outputs, *found]
         types = [v.type for v in self.make_node(*inputs).outputs]
         outs = replaced(outs, dict(zip([*body.inputs, *seeds], inputs, strict=True)))
-        return [t.filter_variable(v) for t, v in zip(types, outs, strict=True)]
+        # PyTensor's gradient by a float32 that is compared with an int64 is a float64.
+        return [t.filter_variable(_cast(v, t)) for t, v in zip(types, outs, strict=True)]
 
     @cached_property
     def expansion(self) -> FrozenFunctionGraph:
@@ -215,6 +216,12 @@ class Derivative(CompiledBodies):
 
 def _seed(y: Any, g: Any) -> Any:
     return y.type.filter_variable(g.astype(y.type.dtype)) if is_float(y) else y.zeros_like()
+
+
+def _cast(v: Any, declared: Any) -> Any:
+    """``v``, a tensor, in the dtype that is declared."""
+    both = isinstance(declared, TensorType) and isinstance(v.type, TensorType)
+    return v.astype(declared.dtype) if both and v.type.dtype != declared.dtype else v
 
 
 def _joined(of: Sequence[Any]) -> Any:

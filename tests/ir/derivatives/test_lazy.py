@@ -171,3 +171,12 @@ def test_equal_functions_make_equal_ops():
     one, other = (grad(lambda v: pt.exp(v).sum(), lazy=True)(x).owner.op for _ in range(2))
     assert one == other and hash(one) == hash(other)
     assert one != one.with_wrt([]) and str(one).startswith("Grad{")
+
+
+def test_a_derivative_has_the_dtype_of_its_variable():
+    """PyTensor's of a float32 that is compared with an int64 is a float64."""
+    a, n = pt.fscalar("a"), pt.lscalar("n")
+    out = pt.where(a < n, a * 2, 0)
+    f = loopax.jaxify([a, n], out, backend="numba")
+    for slopes in (grad(f)(np.float32(1), 2), loopax.jaxify([a, n], grad(out, a))(1.0, 2)):
+        assert slopes == 2.0 and slopes.dtype == "float32"
