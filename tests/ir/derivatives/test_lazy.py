@@ -178,5 +178,5 @@ def test_a_derivative_has_the_dtype_of_its_variable():
     a, n = pt.fscalar("a"), pt.lscalar("n")
     out = pt.where(a < n, a * 2, 0)
     f = loopax.jaxify([a, n], out, backend="numba")
-    for slopes in (grad(f)(np.float32(1), 2), loopax.jaxify([a, n], grad(out, a))(1.0, 2)):
-        assert slopes == 2.0 and slopes.dtype == "float32"
+    slope = grad(f)(np.float32(1), 2)
+    assert slope == 2.0 and slope.dtype == "float32"
