@@ -14,10 +14,11 @@ import numpy as np
 from pytensor.typed_list import Append
 
 from loopax.ir import Scan
+from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.literals import dtype_name, joined
-from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small
+from loopax.numba_backend.emit.values import Array, Dim, Opaque, Rows, Small
 from loopax.numba_backend.rules.lists import copied
 
 
@@ -53,17 +54,49 @@ def names(states: Sequence[Any]) -> list[str]:
     ]
 
 
-def keeps_shape(emit: Emitter, state: Any, following: Any) -> bool:
-    """Whether a state keeps its shape, as far as one can tell; what cannot be told is checked."""
+def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool | None]:
+    """For each axis of state ``k`` of a loop of ``values`` whether its length stays the same.
+
+    None where that can only be told when the loop runs.
+    """
+    inputs = op.fgraph.inputs[1:]
+
+    def outside(variable: Any) -> DimExpr | None:
+        if not isinstance(variable, Length) or variable.of not in inputs:
+            return None
+        return _length(emit, values[inputs.index(variable.of)].shape[variable.axis])
+
+    shape = () if isinstance(values[k], Rows | Opaque) else values[k].shape
+    return [
+        body_dims(op).keeps_its_start(k, axis, _length(emit, n), outside)
+        for axis, n in enumerate(shape)
+    ]
+
+
+def _length(emit: Emitter, n: Dim) -> DimExpr:
+    n = emit.scopes.canonical(n)
+    return DimExpr(offset=n) if isinstance(n, int) else DimExpr.variable(n)
+
+
+def of_the_same_shape(
+    emit: Emitter, state: Any, following: Any, kept: Sequence[bool | None]
+) -> Any:
+    """``following``, which has the shape of ``state`` from here on: checked where that is not known."""
     if isinstance(state, Rows | Opaque):
-        return True
-    for n, m in zip(following.shape, state.shape, strict=True):
+        return following
+    for n, m, known in zip(following.shape, state.shape, kept, strict=True):
         if emit.scopes.same(n, m):
             continue
-        if not emit.keeps_shapes or isinstance(n, int) and isinstance(m, int):
-            return False
-        emit.equate("keeps", *((n, m) if isinstance(n, str) else (m, n)))
-    return True
+        if isinstance(n, int) and isinstance(m, int):
+            if not known:
+                emit.check(f"keeps({n}, {m})")
+            return state  # something has raised by now
+        pair = (n, m) if isinstance(n, str) else (m, n)
+        if known:
+            emit.scopes.unify(*pair)
+        else:
+            emit.equate("keeps", *pair)
+    return following
 
 
 def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:

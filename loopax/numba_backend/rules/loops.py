@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply
@@ -16,38 +15,31 @@ from loopax.numba_backend.emit.literals import as_dim
 from loopax.numba_backend.emit.schedule import chains
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
 from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
-from loopax.numba_backend.rules.loop_states import keeps_shape, names, started, step
+from loopax.numba_backend.rules.loop_states import (
+    keeps,
+    names,
+    of_the_same_shape,
+    started,
+    step,
+)
 
 
 @rule(Loop)
 def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     assert not site.op.n_seqs and not site.op.n_ys, "scan_to_loop comes before"
-    # A state has the shape that it starts with, until the body has shown that it changes it.
-    steady = set(range(site.op.n_states))
-    while True:
-        mark = site.emit.mark()
-        outs, changed = _emitted(site, n_steps, values, steady)
-        if not changed:
-            return outs
-        steady -= changed
-        site.emit.reset(mark)
-
-
-def _emitted(
-    site: Site, n_steps: Value, values: Sequence[Value], steady: set[int]
-) -> tuple[Any, set[int]]:
-    """The outputs, and which of the ``steady`` states change their shape, so that these are wrong."""
     emit, op = site.emit, site.op
     body, n = op.fgraph, op.n_states
     writes, snapshots = _writes(op)
     variables = op.args.states
+    kept = [keeps(emit, op, values, k) for k in range(n)]
+    # For each of these there is one room, or one local for each element, from step to step.
+    taken_to = (True, None) if emit.keeps_shapes else (True,)
+    steady = {k for k in range(n) if k in writes or all(known in taken_to for known in kept[k])}
     states: list[Any] = [
-        started(site, k, value, k in steady or k in writes, k in writes)
-        for k, value in enumerate(values[:n])
+        started(site, k, value, k in steady, k in writes) for k, value in enumerate(values[:n])
     ]
     count, bound = emit.source.fresh("i"), as_dim(emit.scalar(n_steps))
     ended = _ended(site)
-    kept = steady | {*writes}
     consts = [shared(emit.apart(v)) for v in values[n:]]
     with emit.frame(f"for {count} in range({bound}):", f"{bound} > 0"):
         changing = [*names(states), count]
@@ -58,7 +50,7 @@ def _emitted(
             last = bound - 1 if isinstance(bound, int) else emit.number(f"{bound} - 1")
             index = emit.temp(f"{last} - {count}", "k")
         inner = [
-            emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
+            emit.array(s.name, v) if isinstance(s, Array) and k not in steady else s
             for k, (s, v) in enumerate(zip(states, variables, strict=True))
         ]
         for state, late in zip(inner, chains(op), strict=True):
@@ -69,26 +61,26 @@ def _emitted(
         # raise is scheduled worse (HMM with 4 states: 1.30 to 1.06 of hand-written).
         counted = {op.args.i: bound}
         following = emit.run(body, given, [*writes.values()], snapshots, counted=counted)
-        changed = {k for k in steady if not keeps_shape(emit, states[k], following[k])}
-        if not changed:
-            stop = emit.temp(emit.scalar(following[n])) if op.stops else None
-            step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
-            if n_done := ended.get("n_done"):
-                emit.line(f"{n_done} = {count} + 1")
-            if stop is not None:
-                with emit.block(f"if {stop}:"):
-                    if stopped := ended.get("stopped"):
-                        emit.line(f"{stopped} = True")
-                    emit.line("break")
+        for k in sorted(steady - writes.keys()):
+            following[k] = of_the_same_shape(emit, states[k], following[k], kept[k])
+        stop = emit.temp(emit.scalar(following[n])) if op.stops else None
+        step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
+        if n_done := ended.get("n_done"):
+            emit.line(f"{n_done} = {count} + 1")
+        if stop is not None:
+            with emit.block(f"if {stop}:"):
+                if stopped := ended.get("stopped"):
+                    emit.line(f"{stopped} = True")
+                emit.line("break")
     emit.scopes.define(names(states))
     outs = [
-        emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
+        emit.array(s.name, v) if isinstance(s, Array) and k not in steady else s
         for k, (s, v) in enumerate(zip(states, variables, strict=True))
     ]
     if op.stops:
         outs.append(small(ended.get("n_done", "0"), "int64"))
         outs.append(small(ended.get("stopped", "False"), "bool"))
-    return tuple(outs), changed
+    return tuple(outs)
 
 
 def _ended(site: Site) -> dict[str, str]:
