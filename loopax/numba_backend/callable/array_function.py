@@ -15,7 +15,7 @@ from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.expressions import dtype_name
 from loopax.numba_backend.emit.source import Source, compiled, tuple_of
 from loopax.numba_backend.emit.values import Opaque
 from loopax.numba_backend.runtime.compiling import waited_for

@@ -24,6 +24,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
+from loopax.numba_backend.emit.expressions import Expr, call, element
 from loopax.numba_backend.emit.opaque import native, numba_type
 
 
@@ -45,15 +46,15 @@ def _leaf(element: Any, x: Any) -> Any:
     return native(element, x)
 
 
-def nested(name: str, declared: Any) -> str:
-    """The list that the argument ``name`` stands for, as source; with `FUNCTIONS` in its globals."""
-    depth, element = 0, declared.ttype
-    while isinstance(element, TypedListType):
-        depth, element = depth + 1, element.ttype
-    text = f"list_of({name}[0])"
+def nested(name: Expr, declared: Any) -> Expr:
+    """The list that the argument ``name`` stands for; with `FUNCTIONS` in its globals."""
+    depth, item = 0, declared.ttype
+    while isinstance(item, TypedListType):
+        depth, item = depth + 1, item.ttype
+    found = call("list_of", element(name, [0]))
     for k in reversed(range(depth)):
-        text = f"grouped({text}, {name}[{k + 1}])"
-    return text
+        found = call("grouped", found, element(name, [k + 1]))
+    return found
 
 
 @numba_njit

@@ -12,16 +12,22 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.expressions import (
+    Dim,
+    Expr,
+    Index,
+    converted,
+    element,
+    expr,
+    literal,
+)
 from loopax.numba_backend.emit.leaf import converts_scalar, leaf
-from loopax.numba_backend.emit.literals import dtype_name, joined, literal
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import FOLDS, VECTORIZED, cast, emit_scalar
 from loopax.numba_backend.emit.schedule import cycles, folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
 from loopax.numba_backend.emit.values import (
     Array,
-    Dim,
-    Index,
     Position,
     Small,
     Value,
@@ -34,8 +40,8 @@ from loopax.numba_backend.emit.values import (
 def scalar(site: Site, *values: Value) -> Any:
     if not converts_scalar(site.op, site.node):
         return object_mode(site, *values)
-    names = [site.emit.scalar(v) for v in values]
-    outs = emit_scalar(site.emit, site.op, names, site.node)
+    operands = [site.emit.scalar(v) for v in values]
+    outs = emit_scalar(site.emit, site.op, operands, site.node)
     return tuple(small(o, v.type.dtype) for o, v in zip(outs, site.node.outputs, strict=True))
 
 
@@ -52,24 +58,24 @@ def elemwise(site: Site, *values: Value) -> Any:
     if is_fill(site.op):
         return _filled(site, shape, values[1], stretched[1])
 
-    def operand(k: int, at: Any) -> str:
+    def operand(k: int, at: Any) -> Expr:
         if isinstance(at, Position):
             at = [0] * len(shape) if all(stretched[k]) else at
         else:
             at = [0 if one else i for i, one in zip(at, stretched[k], strict=True)]
         return emit.read(given[k], at)
 
-    def outputs(at: Any) -> list[str]:
-        names = [operand(k, at) for k in range(len(given))]
-        return emit_scalar(emit, site.op.scalar_op, names, node)
+    def outputs(at: Any) -> list[Expr]:
+        operands = [operand(k, at) for k in range(len(given))]
+        return emit_scalar(emit, site.op.scalar_op, operands, node)
 
-    def chosen(at: Any) -> str:
+    def chosen(at: Any) -> Expr:
         """The one branch of a switch that is needed."""
         condition, name = operand(0, at), emit.local("t")
-        for k, head in ((1, f"if {condition}:"), (2, "else:")):
-            with emit.block(head):
+        for k, scope in enumerate(emit.branches(condition), start=1):
+            with emit.inside(scope):
                 found = cast(operand(k, at), node.inputs[k].type.dtype, site.out.type.dtype)
-                emit.line(f"{name} = {found}")
+                emit.set(name, found)
         return name
 
     if emit.is_small(shape):
@@ -79,8 +85,8 @@ def elemwise(site: Site, *values: Value) -> Any:
         ]
         found = [np.empty(shape, dtype=object) for _ in node.outputs]
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            for elements, name in zip(found, outputs(at), strict=True):
-                elements[at] = name
+            for elements, out in zip(found, outputs(at), strict=True):
+                elements[at] = out
         pairs = zip(found, node.outputs, strict=True)
         return tuple(Small(elements, v.type.dtype) for elements, v in pairs)
     given = [emit.indexable(v) for v in values]
@@ -88,7 +94,7 @@ def elemwise(site: Site, *values: Value) -> Any:
         dtype, costs = site.out.type.dtype, [_cost(v) for v in given]
         branches = isinstance(site.op.scalar_op, ps.Switch) and dtype in ("float32", "float64")
         lazy = branches and _is_worth_a_branch(costs[1:])
-        element = chosen if lazy else lambda at: outputs(at)[0]
+        one = chosen if lazy else lambda at: outputs(at)[0]
         functions = not lazy and (
             type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, given))
         )
@@ -103,7 +109,7 @@ def elemwise(site: Site, *values: Value) -> Any:
             Virtual(
                 shape,
                 dtype,
-                element,
+                one,
                 cheap=False,
                 cost=cost,
                 reads_at_positions=reads_at_positions,
@@ -114,8 +120,8 @@ def elemwise(site: Site, *values: Value) -> Any:
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
     with emit.loops(shape) as indices:
         for at in indices:  # type: ignore[assignment]
-            for array, name in zip(arrays, outputs(at), strict=True):
-                emit.line(f"{array}[{joined(at)}] = {name}")
+            for array, out in zip(arrays, outputs(at), strict=True):
+                emit.store(array, at, out)
     return tuple(
         Array(a, shape, v.type.dtype, fresh=True) for a, v in zip(arrays, node.outputs, strict=True)
     )
@@ -157,9 +163,9 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
     """``value`` in another shape: of what gave the shape nothing is read."""
     emit, dtype = site.emit, site.out.type.dtype
 
-    def element(at: Any) -> str:
-        name = emit.read(value, [0 if one else i for i, one in zip(at, stretched, strict=True)])
-        return emit_scalar(emit, site.op.scalar_op, ["", name], site.node)[0]
+    def one(at: Any) -> Expr:
+        found = emit.read(value, [0 if s else i for i, s in zip(at, stretched, strict=True)])
+        return emit_scalar(emit, site.op.scalar_op, [found, found], site.node)[0]
 
     if emit.is_small(shape):
         value = emit.in_locals(
@@ -167,13 +173,13 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
         )
         elements = np.empty(shape, dtype=object)
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            elements[at] = element(at)
+            elements[at] = one(at)
         return Small(elements, dtype)
     if all(stretched):
-        name = element([0] * len(shape))
-        return Virtual(shape, dtype, lambda at: name, element=name)
+        all_of_it = one([0] * len(shape))
+        return Virtual(shape, dtype, lambda at: all_of_it, element=all_of_it)
     value = emit.indexable(value)
-    return site.result(Virtual(shape, dtype, element, cheap=False))
+    return site.result(Virtual(shape, dtype, one, cheap=False))
 
 
 def _not_stretched(node: Apply, position: int) -> bool:
@@ -220,56 +226,55 @@ def reduce(site: Site, x: Value) -> Any:
     kept = [k for k in range(len(x.shape)) if k not in axes]
     if isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
         for k in axes:
-            emit.line(f"not_empty({x.shape[k]})")
+            emit.do("not_empty", x.shape[k])
 
-    element = x.element if isinstance(x, Virtual) and isinstance(op.scalar_op, ps.Add) else None
+    constant = x.element if isinstance(x, Virtual) and isinstance(op.scalar_op, ps.Add) else None
 
-    def add(name: str, term: str) -> None:
-        term = term if x.dtype == acc else f"{dtype_name(acc)}({term})"
-        emit.line(f"{name} = {expression.format(name, term)}")
+    def add(total: Expr, term: Expr) -> None:
+        emit.set(total, expr(expression, total, term if x.dtype == acc else converted(term, acc)))
 
-    def total(at: list[Index]) -> str:
+    def total(at: list[Index]) -> Expr:
         """One element of the result, by loops over the axes that go."""
-        if element is not None:
-            return _cast(emit, _times(emit, element, [x.shape[k] for k in axes], acc), acc, out)
-        name = emit.temp(start, "sum")
+        if constant is not None:
+            return _cast(emit, _times(emit, constant, [x.shape[k] for k in axes], acc), acc, out)
+        so_far = emit.temp(start, "sum")
         with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
             for inner in indices:
-                add(name, emit.read(x, _woven(at, kept, inner)))
-        return _cast(emit, name, acc, out)
+                add(so_far, emit.read(x, _woven(at, kept, inner)))
+        return _cast(emit, so_far, acc, out)
 
     shape = tuple(x.shape[k] for k in kept)
     if not emit.is_small(shape):
         x = emit.indexable(x)
-        if element is not None or not _is_faster_by_rows(x.shape, kept):
+        if constant is not None or not _is_faster_by_rows(x.shape, kept):
             return site.result(Virtual(shape, out, total, cheap=False))
         so_far = emit.empty(shape, acc, "sums")
         with emit.loops(shape) as indices:
             for at in indices:
-                emit.line(f"{so_far}[{joined(at)}] = {start}")
+                emit.store(so_far, at, start)
         with emit.loops(x.shape) as indices:
             for at in indices:
-                add(f"{so_far}[{joined([at[k] for k in kept])}]", emit.read(x, at))
+                add(element(so_far, [at[k] for k in kept]), emit.read(x, at))
         sums = Array(so_far, shape, acc, fresh=True, compact=True)
         if acc == out:
             return sums
         return Virtual(shape, out, lambda at: _cast(emit, emit.read(sums, at), acc, out))
     elements = np.empty(shape, dtype=object)
-    if element is not None:
+    if constant is not None:
         elements[...] = total([])
         return Small(elements, out)
-    symbol = FOLDS.get(type(op.scalar_op))
-    if symbol is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
+    join = FOLDS.get(type(op.scalar_op))
+    if join is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
         given = emit.in_locals(x).elements
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
             inner = np.ndindex(*[x.shape[k] for k in sorted(axes)])  # type: ignore[arg-type]
             found = [given[tuple(_woven(list(at), kept, list(i)))] for i in inner]
             terms = [cast(t, x.dtype, acc) for t in found]
-            name = emit.temp(folded(emit, terms, symbol) if terms else start, "sum")
+            whole = emit.temp(folded(emit, terms, join) if terms else start, "sum")
             when = max((ready(emit, t) for t in terms), default=-1)
             if when >= 0:
-                emit.ready[name] = when + 4 * len(terms).bit_length()
-            elements[at] = _cast(emit, name, acc, out)
+                emit.ready[whole] = when + 4 * len(terms).bit_length()
+            elements[at] = _cast(emit, whole, acc, out)
         return Small(elements, out)
     for at in np.ndindex(*shape):  # type: ignore[arg-type]
         elements[at] = emit.temp(start, "sum")
@@ -305,7 +310,8 @@ def _is_faster_by_rows(shape: Sequence[Dim], kept: Sequence[int]) -> bool:
     return not few
 
 
-def _fold(kind: type, dtype: str, acc: str) -> tuple[str, str] | None:
+def _fold(kind: type, dtype: str, acc: str) -> tuple[str, Expr] | None:
+    """What joins two terms, and what the sum of none is."""
     if dtype == "bool":
         found = _BOOL_FOLDS.get(kind)
         if found is None and kind in (ps.Add, ps.Mul) and acc == "int64":
@@ -319,20 +325,20 @@ def _fold(kind: type, dtype: str, acc: str) -> tuple[str, str] | None:
     expression, start = found
     if acc in ("float32", "float64"):
         expression = _IN_ANY_ORDER.get(kind, expression)
-    text = literal(np.asarray(start, dtype=acc))
-    return expression, text if acc in ("float64", "bool") else f"{dtype_name(acc)}({text})"
+    return expression, literal(start, acc)
 
 
-def _times(emit: Emitter, element: str, lengths: list[Dim], dtype: str) -> str:
-    """The sum of as many times ``element`` as there are indices; of none it is 0, also for an inf."""
-    n, cast_to = emit.product(lengths), dtype_name(dtype)
-    several = f"{cast_to}({cast_to}({element}) * {cast_to}({n}))"
-    always = isinstance(n, int) and n > 0
-    return emit.temp(several if always else f"{several} if {n} > 0 else {cast_to}(0)", "sum")
+def _times(emit: Emitter, term: Expr, lengths: list[Dim], dtype: str) -> Expr:
+    """The sum of as many times ``term`` as there are indices; of none it is 0, also for an inf."""
+    n = emit.product(lengths)
+    several = converted(converted(term, dtype) * converted(n, dtype), dtype)
+    if not isinstance(n, int) or n <= 0:
+        several = expr("{} if {} > 0 else {}", several, n, literal(0, dtype))
+    return emit.temp(several, "sum")
 
 
-def _cast(emit: Emitter, name: str, given: str, wanted: str) -> str:
-    return name if given == wanted else emit.temp(f"{dtype_name(wanted)}({name})")
+def _cast(emit: Emitter, x: Expr, given: str, wanted: str) -> Expr:
+    return x if given == wanted else emit.temp(converted(x, wanted))
 
 
 def _woven(at: list[Index], kept: list[int], inner: list[Index]) -> list[Index]:

@@ -11,13 +11,20 @@ from pytensor.scalar import Add
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.expressions import (
+    Dim,
+    Expr,
+    Index,
+    as_dim,
+    call,
+    converted,
+    element,
+    expr,
+)
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
 from loopax.numba_backend.emit.values import (
     Array,
-    Dim,
-    Index,
     Small,
     Value,
     Virtual,
@@ -37,11 +44,9 @@ class Entry:
     def position(self, emit: Emitter, k: Index) -> Index:
         if self.count is None or k == 0:
             return self.first
-        if self.step == 1:
-            return k if self.first == 0 else emit.number(f"{self.first} + {k}")
         if self.step == -1:
-            return emit.number(f"{self.first} - {k}")
-        return emit.number(f"{self.first} + {k} * {self.step}")
+            return emit.number(self.first - k)
+        return emit.number(self.first + k * self.step)
 
 
 @rule(Subtensor)
@@ -55,7 +60,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     x = emit.indexable(x)
     entries = _entries(site, x, values)
 
-    def at(index: Sequence[Index]) -> str:
+    def at(index: Sequence[Index]) -> Expr:
         return emit.read(x, _positions(emit, entries, index))
 
     shape = tuple(e.count for e in entries if e.count is not None)
@@ -71,7 +76,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         if [e.count is None for e in entries] == sorted(
             (e.count is None for e in entries), reverse=True
         ):
-            view = f"{x.name}[{joined([e.first for e in entries if e.count is None])}]"
+            view = element(x.name, [e.first for e in entries if e.count is None])
     declared = site.out.type.shape
     known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
     value = Virtual(known, x.dtype, at, view=view, **traits(x))
@@ -95,21 +100,21 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
         y = emit.dense(y)
     target = target_of(site, x)
-    sign = "=" if site.op.set_instead_of_inc else "+="
+    operator = "=" if site.op.set_instead_of_inc else "+="
     skipped = len(shape) - len(y.shape)
     with emit.loops(shape) as indices:
         for index in indices:
-            from_ = [stretched(emit, index[k], steps[k]) for k in range(skipped, len(shape))]
+            from_ = [emit.number(index[k] * steps[k]) for k in range(skipped, len(shape))]
             term = emit.read(y, from_)
             term = cast(term, y.dtype, x.dtype)
-            emit.line(f"{target}[{joined(_positions(emit, entries, index))}] {sign} {term}")
+            emit.store(target, _positions(emit, entries, index), term, operator)
     return Array(target, x.shape, x.dtype, fresh=True)
 
 
 READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 
-def target_of(site: Site, x: Value) -> str:
+def target_of(site: Site, x: Value) -> Expr:
     """What is written into: ``x`` itself where nobody else can see it, a copy otherwise."""
     in_place = site.in_place or _only_use(site)
     own = isinstance(x, Array) and x.fresh and in_place
@@ -160,14 +165,8 @@ def strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
         is_spread = spread[k] and m != 1
         found[k + skipped] = 0 if is_spread else 1
         if n != m and not is_spread:
-            site.emit.line(f"agree({n}, {m})")
+            site.emit.do("agree", n, m)
     return found
-
-
-def stretched(emit: Emitter, i: Index, stride: Dim) -> Index:
-    if stride == 1 or i == 0:
-        return i
-    return 0 if stride == 0 else emit.number(f"{i} * {stride}")
 
 
 # -- indices ---------------------------------------------------------------------------------------
@@ -183,7 +182,8 @@ def read_entry(emit: Emitter, entry: Any) -> Any:
         return entry
     known = as_dim(emit.scalar(entry))
     # An unsigned integer of 64 bits and a length would make a float.
-    return f"np.int64({known})" if isinstance(known, str) and entry.dtype == "uint64" else known
+    is_wide = isinstance(known, Expr) and entry.dtype == "uint64"
+    return converted(known, "int64") if is_wide else known
 
 
 def _static_index(site: Site, values: Sequence[Value]) -> Any:
@@ -192,7 +192,7 @@ def _static_index(site: Site, values: Sequence[Value]) -> Any:
     for entry in _index(site, values):
         parts = [entry.start, entry.stop, entry.step] if isinstance(entry, slice) else [entry]
         numbers = [read_entry(site.emit, p) for p in parts]
-        if any(isinstance(n, str) for n in numbers):
+        if any(isinstance(n, Expr) for n in numbers):
             return None
         found.append(slice(*numbers) if isinstance(entry, slice) else numbers[0])
     return tuple(found)
@@ -217,10 +217,10 @@ def _integer(emit: Emitter, entry: Any, n: Dim) -> Entry:
     k = read_entry(emit, entry)
     if isinstance(k, int) and isinstance(n, int):
         if not -n <= k < n:
-            emit.line('raise IndexError("index is out of bounds")')
+            emit.fail("IndexError", "index is out of bounds")
             return Entry(0, 1, None)
         return Entry(k % n, 1, None)
-    return Entry(emit.position(str(k), n), 1, None)
+    return Entry(emit.position(k, n), 1, None)
 
 
 def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
@@ -232,19 +232,18 @@ def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
         positions = range(n)[slice(start, stop, step)]  # type: ignore[arg-type]
         return Entry(positions.start, step, len(positions))
     if step == -1 and start is None and stop is None:
-        return Entry(emit.number(f"{n} - 1"), -1, n)
-    if isinstance(step, str):
-        forward = f"{step} > 0"
-        start = f"(0 if {forward} else {n} - 1)" if start is None else start
-        stop = f"({n} if {forward} else -{n} - 1)" if stop is None else stop
+        return Entry(emit.number(n - 1), -1, n)
+    if isinstance(step, Expr):
+        start = expr("0 if {} > 0 else {}", step, n - 1) if start is None else start
+        stop = expr("{} if {} > 0 else {}", n, step, -1 - n) if stop is None else stop
         function = "slice_bounds"
     elif step > 0:
         start, stop = 0 if start is None else start, n if stop is None else stop
         function = "slice_forward"
     else:
-        start = f"{n} - 1" if start is None else start
-        stop = f"-{n} - 1" if stop is None else stop
+        start = n - 1 if start is None else start
+        stop = -1 - n if stop is None else stop
         function = "slice_backward"
-    may_raise = isinstance(step, str)  # it may be zero
-    both = emit.number(f"{function}({start}, {stop}, {step}, {n})", may_raise=may_raise)
-    return Entry(emit.number(f"{both}[0]"), step, emit.number(f"{both}[1]", "n"))
+    may_raise = isinstance(step, Expr)  # it may be zero
+    both = emit.number(call(function, start, stop, step, n), may_raise=may_raise)
+    return Entry(emit.number(element(both, [0])), step, emit.number(element(both, [1]), "n"))

@@ -17,8 +17,8 @@ from loopax.ir import Scan
 from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
-from loopax.numba_backend.emit.literals import dtype_name, joined
-from loopax.numba_backend.emit.values import Array, Dim, Opaque, Rows, Small
+from loopax.numba_backend.emit.expressions import Dim, Expr, converted
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small
 from loopax.numba_backend.rules.lists import copied
 
 
@@ -40,7 +40,7 @@ def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
     return Array(emit.temp(own.name, "a"), own.shape, own.dtype)
 
 
-def names(states: Sequence[Any]) -> list[str]:
+def names(states: Sequence[Any]) -> list[Expr]:
     return [
         name
         for s in states
@@ -89,9 +89,9 @@ def of_the_same_shape(
             continue
         if isinstance(n, int) and isinstance(m, int):
             if not known:
-                emit.check(f"keeps({n}, {m})")
+                emit.check("keeps", n, m)
             return state  # something has raised by now
-        pair = (n, m) if isinstance(n, str) else (m, n)
+        pair = (n, m) if isinstance(n, Expr) else (m, n)
         if known:
             emit.scopes.unify(*pair)
         else:
@@ -101,10 +101,10 @@ def of_the_same_shape(
 
 def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
     """The states become those that follow, all at once."""
-    names: list[str] = []
-    expressions: list[str] = []
+    names: list[Expr] = []
+    expressions: list[Expr] = []
     arrays: list[tuple[Array, Any]] = []
-    seen: list[str] = []  # lists and generators that a state has become
+    seen: list[Expr] = []  # lists and generators that a state has become
     for state, value in pairs:
         if isinstance(state, Small):
             names += list(state.elements.flat)
@@ -124,18 +124,18 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
     moved, later = _exchanged(emit, arrays)
     changing = emit.scopes.changing  # another state by the time that it is written
     written = [
-        (f"{state.name}[{joined(at)}]", emit.temp(name) if name in changing else name)
-        for state, elements in later
-        for at, name in each(elements)
+        (state.name, at, emit.temp(found) if found in changing else found)
+        for state, value in later
+        for at, found in np.ndenumerate(value.elements)
     ]
     emit.assign([*names, *moved], [*expressions, *moved.values()])
-    for place, name in written:
-        emit.line(f"{place} = {name}")
+    for name, at, found in written:
+        emit.store(name, at, found)
 
 
 def _exchanged(
     emit: Emitter, arrays: Sequence[tuple[Array, Any]]
-) -> tuple[dict[str, str], list[tuple[Array, Small]]]:
+) -> tuple[dict[Expr, Expr], list[tuple[Array, Small]]]:
     """Whose memory each array gets, and what is then to be written into a state element by element.
 
     The names change places among the same rooms: where a state was, the next step writes what follows.
@@ -144,16 +144,16 @@ def _exchanged(
     for state, value in arrays:
         shape = tuple(map(emit.scopes.canonical, state.shape))
         kinds.setdefault((shape, state.dtype), []).append((state, value))
-    becomes: dict[str, str] = {}
+    becomes: dict[Expr, Expr] = {}
     for group in kinds.values():
         becomes |= _permuted(emit, group)
     return becomes, [(s, value) for s, value in arrays if isinstance(value, Small)]
 
 
-def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[str, str]:
+def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[Expr, Expr]:
     """`_exchanged`, for arrays of one shape."""
     held = [state.name for state, _ in arrays]
-    becomes: dict[str, str] = {}
+    becomes: dict[Expr, Expr] = {}
     for state, value in arrays:
         if isinstance(value, Small):
             continue
@@ -182,11 +182,6 @@ def _keeps_rows(op: Scan, k: int) -> bool:
 def _locals(emit: Emitter, value: Small) -> Small:
     """A local for each element, of the dtype that it keeps: a literal's type would be another."""
     elements = value.elements.copy()
-    for at, name in each(value):
-        typed = name if value.dtype == "bool" else f"{dtype_name(value.dtype)}({name})"
-        elements[at] = emit.temp(typed, "s")
+    for at, x in np.ndenumerate(value.elements):
+        elements[at] = emit.temp(x if value.dtype == "bool" else converted(x, value.dtype), "s")
     return Small(elements, value.dtype)
-
-
-def each(value: Small) -> Any:
-    return ((at, value.elements[at]) for at in np.ndindex(*value.elements.shape))
