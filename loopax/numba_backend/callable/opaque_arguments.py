@@ -12,19 +12,12 @@ from typing import Any
 import numpy as np
 from numba import types
 from numba.core import cgutils
-from numba.extending import (
-    NativeValue,
-    intrinsic,
-    models,
-    register_model,
-    typeof_impl,
-    unbox,
-)
+from numba.extending import NativeValue, intrinsic, models, register_model, typeof_impl, unbox
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
-from loopax.numba_backend.emit.expressions import Expr, call, element
+from loopax.numba_backend.emit.expressions import Expr, call
 from loopax.numba_backend.emit.opaque import native, numba_type
 
 
@@ -51,9 +44,9 @@ def nested(name: Expr, declared: Any) -> Expr:
     depth, item = 0, declared.ttype
     while isinstance(item, TypedListType):
         depth, item = depth + 1, item.ttype
-    found = call("list_of", element(name, [0]))
+    found = call("list_of", name[0])
     for k in reversed(range(depth)):
-        found = call("grouped", found, element(name, [k + 1]))
+        found = call("grouped", found, name[k + 1])
     return found
 
 

@@ -22,16 +22,13 @@ from loopax.numba_backend import rules
 from loopax.numba_backend.callable.entry import entry
 from loopax.numba_backend.callable.opaque_arguments import FUNCTIONS, nested
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.expressions import Expr, call, converted, local, tuple_of
+from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
 from loopax.numba_backend.emit.opaque import as_list, changeable, constant, copied, is_opaque
 from loopax.numba_backend.emit.outlining import outline
+from loopax.numba_backend.emit.program_length import largest_in_locals
 from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
 from loopax.numba_backend.emit.variants import Sizes, Variants
-
-# Small arrays are written out, element by element, up to so many elements, as long as the program
-# stays this short: a line costs about 2 ms to compile.
-_SIZES, _LINES = (64, 25, 9, 1), 1000
 
 _DTYPES = {"bool", "float32", "float64"} | {
     f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -202,19 +199,8 @@ def emitted(
 ) -> Emitter:
     """The function of ``graph``; ``lists`` says how an argument holds a list."""
     assert rules
-    for largest in _SIZES:
-        emit = _emit(graph, sizes, keeps_shapes, lists, largest)
-        outline(emit)
-        if len(emit.source.body.lines()) < _LINES:
-            break
-    return emit
-
-
-def _emit(
-    graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool, lists: ListArgument, largest: int
-) -> Emitter:
     names = [local(f"x{k}") for k in range(len(graph.inputs))]
-    emit = Emitter(Function("program", names), largest, keeps_shapes)
+    emit = Emitter(Function("program", names), largest_in_locals(graph, sizes), keeps_shapes)
     given: list[Any] = []
     for k, (name, v) in enumerate(zip(names, graph.inputs, strict=True)):
         if isinstance(v.type, TypedListType):
@@ -225,10 +211,11 @@ def _emit(
             known = {axis: n for (i, axis), n in sizes.items() if i == k}
             given.append(emit.held(emit.argument(k, name, v, known), v))
         else:  # a Python number is a float64 or an int64
-            typed = call("bool", name) if v.type.dtype == "bool" else converted(name, v.type.dtype)
+            typed = call("bool", name) if v.type.dtype == "bool" else name.astype(v.type.dtype)
             given.append(small(emit.temp(typed, "v"), v.type.dtype))
     outs = emit.run(graph, given)
     emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
+    outline(emit)
     return emit
 
 

@@ -26,15 +26,7 @@ from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.statements import Function
 from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
-from loopax.numba_backend.emit.values import (
-    Array,
-    Opaque,
-    Rows,
-    Small,
-    Value,
-    Virtual,
-    shared,
-)
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, Virtual, shared
 
 DEEPEST = 40  # so many may be computed from one another where they are read: Python calls as deep
 

@@ -1,11 +1,11 @@
 """Expressions of Python, which know the locals that they read, and their number where they are one.
 
-    element(a, [i, 0])                ->  a[i, 0]             reads a and i
-    call("index", k, n + 1)           ->  index(k, n + 1)     reads k and n
-    expr("{} if {} else {}", x, c, y) ->  x if c else y       reads x, c and y
-    literal(np.float32(0.5))          ->  np.float32(0.5)     is 0.5
+    a[i, 0]                            ->  a[i, 0]             reads a and i
+    call("index", k, n + 1)            ->  index(k, n + 1)     reads k and n
+    expr("{} if {} else {}", x, c, y)  ->  x if c else y       reads x, c and y
+    literal(np.float32(0.5))           ->  np.float32(0.5)     is 0.5
 
-Integers are joined by Python's own operators, numbers that are known now among them.
+Python's own operators join integers, those that are known now among them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,33 @@ class Expr:
     def __format__(self, spec: str) -> str:
         raise TypeError("an f-string would forget which locals an expression reads: use `expr`")
 
-    # -- arithmetic on integers ------------------------------------------------------------------
+    # -- of an array or object -------------------------------------------------------------------
+
+    def __getitem__(self, at: Index | Sequence[Index]) -> Expr:
+        """``a[i, j]``; the index of a 0-d array is the empty tuple."""
+        index = [at] if isinstance(at, int | Expr) else at
+        text = ", ".join(map(text_of, index)) or "()"
+        return Expr(f"{as_operand(self)}[{text}]", names_of((self, *index)))
+
+    __iter__ = None  # or Python would ask for a[0], a[1] and so on
+
+    @property
+    def T(self) -> Expr:
+        return Expr(f"{as_operand(self)}.T", self.names)
+
+    def length(self, axis: int) -> Expr:
+        """``a.shape[axis]``"""
+        return Expr(f"{as_operand(self)}.shape[{axis}]", self.names)
+
+    def method(self, name: str, *operands: Any) -> Expr:
+        """``a.name(x, y)``"""
+        return Expr(call(f"{as_operand(self)}.{name}", *operands).text, names_of((self, *operands)))
+
+    # -- of a number -----------------------------------------------------------------------------
+
+    def astype(self, dtype: str) -> Expr:
+        """``np.float32(x)``"""
+        return call(dtype_name(dtype), self)
 
     def __add__(self, other: Dim) -> Expr:
         return self if other == 0 else _infix(self, "+", other, _SUM)
@@ -104,7 +130,11 @@ def text_of(x: Any) -> str:
 
 def names_of(operands: Iterable[Any]) -> tuple[str, ...]:
     """The locals that expressions read."""
-    return tuple(name for x in operands if isinstance(x, Expr) for name in x.names)
+    names: tuple[str, ...] = ()
+    for x in operands:
+        if isinstance(x, Expr):
+            names += x.names
+    return names
 
 
 # -- what expressions are made of --------------------------------------------------------------------
@@ -131,27 +161,6 @@ def as_operand(x: Any) -> str:
 def call(function: str, *operands: Any) -> Expr:
     """``function(a, b)``."""
     return Expr(f"{function}({', '.join(map(text_of, operands))})", names_of(operands))
-
-
-def method(x: Expr, name: str, *operands: Any) -> Expr:
-    """``x.name(a, b)``."""
-    return Expr(call(f"{as_operand(x)}.{name}", *operands).text, names_of((x, *operands)))
-
-
-def element(array: Expr, at: Sequence[Index]) -> Expr:
-    """``array[i, j]``; the index of a 0-d array is the empty tuple."""
-    index = ", ".join(map(text_of, at)) or "()"
-    return Expr(f"{array.text}[{index}]", names_of((array, *at)))
-
-
-def length(array: Expr, axis: int) -> Expr:
-    """``array.shape[axis]``."""
-    return Expr(f"{array.text}.shape[{axis}]", array.names)
-
-
-def transposed(array: Expr) -> Expr:
-    """``array.T``."""
-    return Expr(f"{array.text}.T", array.names)
 
 
 def tuple_of(parts: Sequence[Any]) -> Expr:
@@ -192,11 +201,6 @@ def literal(x: Any, dtype: str | None = None) -> Expr:
     if name in ("bool", "int64", "float64"):  # -1.0 ** x is not (-1.0) ** x
         return Expr(text, value=x.item(), rank=_ANY if text.startswith("-") else _ATOM)
     return Expr(f"np.{name}({text})", value=x.item())
-
-
-def converted(x: Any, dtype: str) -> Expr:
-    """``x`` as a number of a dtype: ``np.float32(x)``."""
-    return call(dtype_name(dtype), x)
 
 
 def as_element(n: Dim) -> Expr:

@@ -26,7 +26,7 @@ from loopax.ir.errors import describe
 from loopax.ir.evaluation.evaluate import apply
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
-from loopax.numba_backend.emit.expressions import Expr, call, element
+from loopax.numba_backend.emit.expressions import Expr, call
 
 
 def object_mode(site: Site, *values: Any) -> Any:
@@ -43,9 +43,9 @@ def object_mode(site: Site, *values: Any) -> Any:
     for k, v in enumerate(node.outputs):
         if isinstance(v.type, TypedListType):
             take = emit.bind(_taken(v.type.ttype, number, k), "take")
-            results.append(_list(emit, element(out, [k]), take, v.type.ttype))
+            results.append(_list(emit, out[k], take, v.type.ttype))
         else:
-            results.append(opaque.result(emit, element(out, [k]), v, fresh=True))
+            results.append(opaque.result(emit, out[k], v, fresh=True))
     return tuple(results)
 
 

@@ -24,7 +24,7 @@ from pytensor.tensor.type_other import NoneTypeT, SliceType
 from pytensor.typed_list import TypedListType
 from scipy.sparse import csc_matrix, csr_matrix
 
-from loopax.numba_backend.emit.expressions import Expr, call, expr, length, local, method
+from loopax.numba_backend.emit.expressions import Expr, call, expr, local
 from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.values import Opaque, Rows, small
@@ -108,7 +108,7 @@ def constant(emit: Storage, v: Constant) -> Opaque:
 
 
 def append(emit: Storage, rows: Opaque, item: Expr) -> None:
-    emit.add(Do(method(rows.name, "append", item)))
+    emit.add(Do(rows.name.method("append", item)))
 
 
 def _made(generator: Any) -> Any:
@@ -166,7 +166,7 @@ def as_element(emit: Storage, value: Any, element: Any) -> Expr:
         return as_list(emit, value).name
     if element.ndim == 0:
         return call("np.array", emit.scalar(value))
-    return method(emit.dense(value).name, "copy")  # it may serve the next step again
+    return emit.dense(value).name.method("copy")  # it may serve the next step again
 
 
 def result(emit: Storage, found: Expr, v: Any, fresh: bool = False) -> Any:
@@ -185,7 +185,7 @@ def check_declared(emit: Storage, array: Expr, v: Any, message: str) -> None:
     """Whether ``array`` has the lengths that the type of ``v`` declares: what reads it relies on that."""
     for k, n in enumerate(v.type.shape):
         if n is not None:
-            with emit.when(expr("{} != {}", length(array, k), n)):
+            with emit.when(expr("{} != {}", array.length(k), n)):
                 emit.fail("ValueError", message)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from loopax.numba_backend.emit.emitter import Emitter, Site
 from loopax.numba_backend.emit.expressions import call, local, tuple_of
 from loopax.numba_backend.emit.scopes import Scope
-from loopax.numba_backend.emit.statements import Assign, Function, Region, Return, assigned
+from loopax.numba_backend.emit.statements import Assign, Function, Region, Return
 from loopax.numba_backend.emit.values import Small
 
 Rule = Callable[..., Any]
@@ -80,7 +80,10 @@ def _function(one: Candidate, name: str) -> str:
 
 
 def _call(one: Candidate, name: str) -> Assign:
-    emit, own = one.site.emit, {*assigned(one.region.body)}
+    given = [x for v in one.values for x in v.elements.flat]
     results = [x for v in one.results for x in v.elements.flat]
-    targets = tuple(x if x in own else emit.local("t") for x in results)
-    return Assign(targets, call(name, *(x for v in one.values for x in v.elements.flat)))
+    is_own = [x.is_name and x not in given for x in results]
+    targets = [
+        x if own else one.site.emit.local("t") for x, own in zip(results, is_own, strict=True)
+    ]
+    return Assign(tuple(targets), call(name, *given))

@@ -34,9 +34,7 @@ from loopax.numba_backend.emit.expressions import (
     FALSE,
     Expr,
     call,
-    converted,
     dtype_name,
-    element,
     expr,
     joined,
     literal,
@@ -207,7 +205,7 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> 
         if when >= 0:
             emit.ready[name] = when + cycles(op)
         return [name]
-    return [emit.temp(converted(found, outs[0]))]
+    return [emit.temp(found.astype(outs[0]))]
 
 
 def has_expression(op: Any, node: Any) -> bool:
@@ -224,7 +222,7 @@ def cast(x: Expr, given: str, wanted: str) -> Expr:
         return x
     if wanted == "bool":
         return expr("{} != 0", x)
-    found = converted(x, wanted)
+    found = x.astype(wanted)
     return found if x.value is None else Expr(found.text, value=x.value)
 
 
@@ -261,7 +259,7 @@ def _expression(
         return call(VECTORIZED[kind], *operands)
     if in_elements and out == "float32" and kind in VECTORIZED.keys() - _FAST_OF_SINGLES:
         # What float64 makes of it, which is right to the last place of float32.
-        return converted(call(VECTORIZED[kind], *(cast(x, out, "float64") for x in operands)), out)
+        return call(VECTORIZED[kind], *(cast(x, out, "float64") for x in operands)).astype(out)
     if kind is ps.Pow:
         return expr("{0} ** {1}" if out in _REAL else "int_power({0}, {1})", *operands)
     if kind is _ANGLE:
@@ -315,9 +313,9 @@ def _by_pytensor(
     emit.is_cacheable &= key is not None
     found = call(function, *operands)
     if len(outs) == 1:
-        return [emit.temp(converted(found, outs[0]))]
+        return [emit.temp(found.astype(outs[0]))]
     both = emit.temp(found)
-    return [emit.temp(converted(element(both, [k]), dtype)) for k, dtype in enumerate(outs)]
+    return [emit.temp(both[k].astype(dtype)) for k, dtype in enumerate(outs)]
 
 
 def _composite(emit: Emitter, op: Any, operands: Sequence[Expr]) -> list[Expr]:

@@ -19,27 +19,19 @@ from loopax.numba_backend.emit.statements import Block
 class Scope:
     """A block that is written to, and what has been found out in it, which holds until it ends.
 
-    ``chosen``: it is a branch, which need not run where what is around it does.
+    ``chosen``: it is a branch, which need not run where what is around it does. Of a loop, ``before`` is
+    the place in front of it; ``index`` is that of a loop over an axis, ``checks`` the place that is reached
+    if a loop over steps takes one.
     """
 
     block: Block
     chosen: bool = False
+    before: Block = field(default_factory=Block)
+    index: Expr | None = None
+    checks: Block = field(default_factory=Block)
     known: dict[Any, Expr] = field(default_factory=dict)  # expression -> local
     checked: set[Expr] = field(default_factory=set)  # calls that have not raised
     equal: dict[Expr, Dim] = field(default_factory=dict)  # length -> another one that it is
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A loop over steps that is open.
-
-    ``before`` is the place in front of it, ``checks`` one that is only reached where it takes a step,
-    ``outer`` the position of the scope that it is in.
-    """
-
-    before: Block
-    checks: Block
-    outer: int
 
 
 class Scopes:
@@ -47,7 +39,7 @@ class Scopes:
 
     def __init__(self, body: Block) -> None:
         self.open = [Scope(body)]
-        self.frames: list[Frame] = []
+        self.frames: list[int] = []  # the positions of their scopes
         self.looped: set[Expr] = set()  # lengths of what a step loops over or keeps
         self.changing: set[Dim] = set()  # locals that are assigned more than once
         self.bounded: dict[Expr, Dim] = {}  # indices that are at least 0 and less than a length
@@ -70,7 +62,7 @@ class Scopes:
     def define(self, names: Iterable[Expr], level: int | None = None) -> None:
         """``names`` are assigned inside of so many frames; all that are open, if nothing is said."""
         level = self.depth if level is None else level
-        open_ = self.frames[level].outer + 1 if level < self.depth else len(self.open)
+        open_ = self.frames[level] if level < self.depth else len(self.open)
         for name in names:
             self._levels[name.text], self._depths[name.text] = level, open_
 
@@ -80,18 +72,22 @@ class Scopes:
 
     def level(self, *parts: Any) -> int:
         """Inside of how many frames something has to be computed that reads these."""
-        return max((self._levels.get(name, 0) for name in names_of(parts)), default=0)
+        return max([self._levels.get(name, 0) for name in names_of(parts)], default=0)
 
-    def surely_reached_by(self, expression: Expr) -> Frame | None:
+    def frame(self, level: int) -> tuple[Scope, Scope]:
+        """The scope around a loop over steps, and its own."""
+        position = self.frames[level]
+        return self.open[position - 1], self.open[position]
+
+    def surely_reached_by(self, expression: Expr) -> Scope | None:
         """The innermost loop, where each step computes ``expression`` here and none changes it.
 
         Not a loop further out: it may take a step where the innermost one takes none.
         """
         if self.level(expression) >= self.depth:
             return None
-        frame = self.frames[-1]
-        inside = self.open[frame.outer + 2 :]
-        return None if any(scope.chosen for scope in inside) else frame
+        loop, *inside = self.open[self.frames[-1] :]
+        return None if any(scope.chosen for scope in inside) else loop
 
     def known(self, expression: Any) -> Expr | None:
         """The local that holds ``expression``."""
@@ -118,9 +114,9 @@ class Scopes:
         a, b = list(a), list(b)
         return len(a) == len(b) and all(map(self.same, a, b))
 
-    def unify(self, n: Expr, first: Dim, scope: int = -1) -> None:
+    def unify(self, n: Expr, first: Dim, scope: Scope | None = None) -> None:
         """``n`` is ``first``, from now on in the innermost scope, or in one further out."""
-        self.open[scope].equal[n] = first
+        (scope or self.innermost).equal[n] = first
         self._links.append((n, first))
 
     def in_steps(self) -> set[Expr]:

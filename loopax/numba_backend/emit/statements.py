@@ -9,7 +9,7 @@ empty is not printed. A loop runs from 0 on, up to ``count``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -118,23 +118,10 @@ def _indented(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
 
 
-def assigned(block: Block) -> Iterator[Expr]:
-    """What the statements of ``block`` assign to, those in branches and loops among them."""
-    for statement in block.statements:
-        if isinstance(statement, Assign):
-            yield from statement.targets
-        elif isinstance(statement, Block):
-            yield from assigned(statement)
-        elif isinstance(statement, If):
-            yield from assigned(statement.body)
-            yield from assigned(statement.orelse)
-        elif isinstance(statement, For | Region):
-            yield from assigned(statement.body)
-
-
 class Function:
     """A function of native code.
 
+    >>> from loopax.numba_backend.emit.expressions import expr, local
     >>> x = local("x")
     >>> double = Function("double", [x])
     >>> double.body.add(If(expr("{} > 0", x), Block([Assign((x,), 2 * x)])))

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    Index,
-    call,
-    dtype_name,
-    element,
-    length,
-    tuple_of,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, call, dtype_name, tuple_of
 from loopax.numba_backend.emit.statements import Assign, Block, Function
 from loopax.numba_backend.emit.values import (
     Array,
@@ -28,22 +18,12 @@ from loopax.numba_backend.emit.values import (
     Small,
     Value,
     Virtual,
+    is_small,
     is_static,
 )
 from loopax.numba_backend.emit.writer import Writer
 
-
-@dataclass(frozen=True)
-class Counted:
-    """An open loop over an axis: its index, the place in front of it, the position of its scope."""
-
-    index: Expr
-    before: Block
-    scope: int
-
-
 _SHORT = 64  # up to so many elements of a row, rows are not looped over
-LONGEST = 8  # an axis of more elements is looped over
 
 
 class Storage(Writer):
@@ -60,21 +40,15 @@ class Storage(Writer):
     def __init__(self, source: Function, largest: int) -> None:
         super().__init__(source)
         self.largest = largest
-        self.nest: list[Counted] = []  # of loops over axes, those that are open
-        self.axes: dict[
-            Expr, tuple[int, int]
-        ] = {}  # of a length: the argument and axis that has it
+        self.axes: dict[Expr, tuple[int, int]] = {}  # lengths: the argument and axis that has it
 
     def constant_value(self, v: Any) -> Any:
         """A constant of any type; None and slices are themselves."""
         raise NotImplementedError
 
     def is_small(self, shape: Sequence[Dim]) -> bool:
-        return (
-            is_static(shape)
-            and max(shape, default=0) <= LONGEST  # type: ignore[type-var]
-            and np.prod(shape, dtype=int) <= self.largest
-        )
+        """Whether an array of this shape is held in locals."""
+        return is_small(shape, self.largest)
 
     @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[list[list[Index]]]:
@@ -97,11 +71,8 @@ class Storage(Writer):
         """A loop over an axis of length ``n``; its index."""
         index = self.local("i")
         self._count(n)
-        before = self.place()
-        with self.repeated(index, n):
-            self.nest.append(Counted(index, before, len(self.scopes.open) - 1))
+        with self.repeated(index, n, before=self.place(), index=index):
             yield index
-            self.nest.pop()
 
     @contextmanager
     def loop_over_positions(self, shape: Sequence[Dim]) -> Iterator[Position]:
@@ -137,23 +108,24 @@ class Storage(Writer):
     @property
     def is_in_elements(self) -> bool:
         """Whether what is written now runs for each element of a loop over axes, in no branch or step."""
-        return bool(self.nest) and self.nest[-1].scope == len(self.scopes.open) - 1
+        return self.scopes.innermost.index is not None
 
-    def loop_over_others(self, at: Sequence[Index]) -> Counted | None:
-        """The outermost of the innermost loops, one inside of the other, over other indices than ``at``."""
-        known = {loop.index for loop in self.nest}
+    def loop_over_others(self, at: Sequence[Index]) -> int | None:
+        """The outermost of the innermost loops, one inside of the other, over other indices than ``at``.
+
+        As the position of its scope.
+        """
+        scopes, found = self.scopes.open, None
+        known = {scope.index for scope in scopes}
         if not all(isinstance(i, int) or i in known for i in at):
             return None  # an index that has been computed may follow from any
-        found = None
-        for loop, scope in zip(
-            reversed(self.nest), range(len(self.scopes.open) - 1, 0, -1), strict=False
-        ):
-            if loop.scope != scope or loop.index in at:
+        for k, scope in reversed([*enumerate(scopes)]):
+            if scope.index is None or scope.index in at:
                 break
-            found = loop
+            found = k
         return found
 
-    def before_loop(self, loop: Counted, value: Expr, at: Sequence[Index], hint: str) -> Expr:
+    def before_loop(self, loop: int, value: Expr, at: Sequence[Index], hint: str) -> Expr:
         """A local that holds ``value``, of memory at ``at``, written in front of ``loop``.
 
         It is written once in another loop over ``at``, where no loop over axes writes to what it reads; but
@@ -162,9 +134,9 @@ class Storage(Writer):
         if known := self.scopes.known(value):
             return known
         name = self.local(hint)
-        loop.before.add(Assign((name,), value))
+        self.scopes.open[loop].before.add(Assign((name,), value))
         if not is_static(at):
-            self.scopes.open[loop.scope - 1].known[value] = name
+            self.scopes.open[loop - 1].known[value] = name
         return name
 
     def read(self, value: Value, at: At) -> Expr:
@@ -172,11 +144,11 @@ class Storage(Writer):
         if isinstance(value, Virtual):
             return value.at(at)
         if isinstance(at, Position):
-            return self.temp(element(self._in_line(value), [at.index]))
+            return self.temp(self._in_line(value)[at.index])
         if isinstance(value, Array):
-            here = element(value.name, at)
+            here = value.name[at]
             # LLVM would read it at each step: it cannot know that another array is written to.
-            if not self.scopes.frames and (loop := self.loop_over_others(at)):
+            if not self.scopes.frames and (loop := self.loop_over_others(at)) is not None:
                 return self.before_loop(loop, here, at, "t")
             return self.temp(here)
         if value.elements.size == 1:
@@ -190,12 +162,12 @@ class Storage(Writer):
 
         Anew for each loop: what is a state's may be another array behind a step.
         """
-        view, loop = call("in_line", value.name), self.nest[-1]
-        known = self.scopes.open[loop.scope].known
-        if view not in known:
-            known[view] = self.local("line")
-            loop.before.add(Assign((known[view],), view))
-        return known[view]
+        view = call("in_line", value.name)
+        loop = next(scope for scope in reversed(self.scopes.open) if scope.index is not None)
+        if view not in loop.known:
+            loop.known[view] = self.local("line")
+            loop.before.add(Assign((loop.known[view],), view))
+        return loop.known[view]
 
     def scalar(self, value: Value) -> Expr:
         """The one element of a scalar."""
@@ -233,12 +205,11 @@ class Storage(Writer):
         key = (value.dtype, value.elements.shape, *value.elements.flat)
         name = self.scopes.known(key)
         if name is None:
-            frame = self.scopes.frames[level]
-            name = self.room(value.shape, value.dtype, frame.before)
+            around, loop = self.scopes.frame(level)
+            around.known[key] = name = self.room(value.shape, value.dtype, loop.before)
             self.scopes.define([name], level)
-            self.scopes.open[frame.outer].known[key] = name
-            for at in np.ndindex(*value.elements.shape):
-                frame.before.add(Assign((element(name, at),), value.elements[at]))
+            for at, x in np.ndenumerate(value.elements):
+                loop.before.add(Assign((name[at],), x))
         return Array(name, value.shape, value.dtype, compact=True)
 
     def fresh(self, value: Value, reuse: bool = True) -> Array:
@@ -253,17 +224,17 @@ class Storage(Writer):
             return
         if isinstance(value, Small):
             for at in np.ndindex(*value.elements.shape):
-                self.store(name, at, value.elements[at])
+                self.set(name[at], value.elements[at])
             return
         if self.is_worth_coalescing(value):
             whole = Array(name, value.shape, value.dtype, compact=True)
             with self.loop_over_positions(value.shape) as position:
                 found = self.read(value, position)
-                self.store(self._in_line(whole), [position.index], found)
+                self.set(self._in_line(whole)[position.index], found)
             return
         with self.loops(value.shape) as outer:
             for at in outer:
-                self.store(name, at, self.read(value, at))
+                self.set(name[at], self.read(value, at))
 
     def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> Expr:
         """Room for an array, in C order. In a loop it is one for all steps, if its shape is."""
@@ -273,7 +244,7 @@ class Storage(Writer):
         level = self.scopes.level(*shape)
         if not reuse or level >= self.scopes.depth:
             return self.temp(new_array(shape, dtype), hint)
-        name = self.room(shape, dtype, self.scopes.frames[level].before, hint)
+        name = self.room(shape, dtype, self.scopes.frame(level)[1].before, hint)
         self.scopes.define([name], level)
         self.scopes.rooms.add(name)
         return name
@@ -314,7 +285,7 @@ class Storage(Writer):
     def array(self, name: Expr, variable: Any, fresh: bool = False) -> Array:
         """The `Array` of a local, its dimensions those that the type of ``variable`` gives."""
         shape = tuple(
-            self.number(length(name, k), "n") if n is None else n
+            self.number(name.length(k), "n") if n is None else n
             for k, n in enumerate(variable.type.shape)
         )
         self.scopes.lengths.update(n for n in shape if isinstance(n, Expr))
@@ -325,7 +296,7 @@ class Storage(Writer):
         shape = list(variable.type.shape)
         for axis, n in enumerate(shape):
             if n is None:
-                n = known.get(axis) or self.number(length(name, axis), "n")
+                n = known.get(axis) or self.number(name.length(axis), "n")
                 if isinstance(n, Expr):
                     self.axes[n] = (k, axis)
                     self.scopes.lengths.add(n)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -139,5 +140,13 @@ def shared(value: Any) -> Any:
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
-def is_static(shape: Sequence[Dim]) -> bool:
+def is_static(shape: Sequence[Any]) -> bool:
     return all(isinstance(n, int) for n in shape)
+
+
+LONGEST = 8  # an axis of more elements is looped over
+
+
+def is_small(shape: Sequence[Any], largest: int) -> bool:
+    """Whether an array of this shape is held in locals, where ``largest`` elements may be."""
+    return is_static(shape) and max(shape, default=0) <= LONGEST and prod(shape) <= largest

@@ -8,18 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    Index,
-    as_dim,
-    call,
-    converted,
-    element,
-    expr,
-    local,
-)
-from loopax.numba_backend.emit.scopes import Frame, Scope, Scopes
+from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, call, expr, local
+from loopax.numba_backend.emit.scopes import Scope, Scopes
 from loopax.numba_backend.emit.statements import (
     Assign,
     Block,
@@ -59,13 +49,9 @@ class Writer:
         self.add(block)
         return block
 
-    def set(self, target: Expr, value: Any) -> None:
-        """``target = value``"""
-        self.add(Assign((target,), value))
-
-    def store(self, array: Expr, at: Sequence[Index], value: Any, operator: str = "=") -> None:
-        """``array[at] = value``"""
-        self.add(Assign((element(array, at),), value, operator))
+    def set(self, target: Expr, value: Any, operator: str = "=") -> None:
+        """``target = value``, of a local or of an element of an array."""
+        self.add(Assign((target,), value, operator))
 
     def do(self, function: str, *operands: Any) -> None:
         """A call for what it does."""
@@ -77,8 +63,8 @@ class Writer:
     def assign(self, targets: Sequence[Expr], values: Sequence[Expr]) -> None:
         """Simultaneous assignment."""
         pairs = [(n, v) for n, v in zip(targets, values, strict=True) if n != v]
-        later = [(n, self.temp(v) if v in {n for n, _ in pairs} else v) for n, v in pairs]
-        for name, value in later:
+        changed = {n for n, _ in pairs}
+        for name, value in [(n, self.temp(v) if v in changed else v) for n, v in pairs]:
             self.set(name, value)
 
     # -- blocks ----------------------------------------------------------------------------------
@@ -103,11 +89,11 @@ class Writer:
             yield
 
     @contextmanager
-    def repeated(self, index: Expr, n: Dim) -> Iterator[None]:
-        """What is written is done ``n`` times, and counted by ``index``."""
-        loop = For(index, n)
+    def repeated(self, count: Expr, n: Dim, **known: Any) -> Iterator[None]:
+        """What is written is done ``n`` times; ``known`` is said of its `Scope`."""
+        loop = For(count, n)
         self.add(loop)
-        with self.inside(Scope(loop.body)):
+        with self.inside(Scope(loop.body, **known)):
             yield
 
     @contextmanager
@@ -115,8 +101,8 @@ class Writer:
         """A loop of ``bound`` steps, counted by ``count``."""
         before, steps = self.place(), If(expr("{} > 0", bound))
         self.add(steps)
-        self.scopes.frames.append(Frame(before, steps.body, len(self.scopes.open) - 1))
-        with self.repeated(count, bound):
+        self.scopes.frames.append(len(self.scopes.open))
+        with self.repeated(count, bound, before=before, checks=steps.body):
             yield
         self.scopes.frames.pop()
 
@@ -148,10 +134,10 @@ class Writer:
         if level >= scopes.depth:
             scopes.innermost.known[value] = name = self.temp(value, hint)
             return name
-        frame, name = scopes.frames[level], local(self.source.fresh(hint))
-        frame.before.add(Assign((name,), value))
+        (around, loop), name = scopes.frame(level), local(self.source.fresh(hint))
+        loop.before.add(Assign((name,), value))
         scopes.define([name], level)
-        scopes.open[frame.outer].known[value] = name
+        around.known[value] = name
         return name
 
     def bind(self, thing: Any, hint: str, key: str | None = None) -> str:
@@ -172,14 +158,10 @@ class Writer:
         scopes, checked = self.scopes, call(function, *operands)
         if scopes.is_checked(checked):
             return
-        frame = scopes.surely_reached_by(checked)
-        block = scopes.innermost.block if frame is None else frame.checks
+        loop = scopes.surely_reached_by(checked)
+        block = scopes.innermost.block if loop is None else loop.checks
         block.add(Do(checked))
-        scopes.open[self._where(frame)].checked.add(checked)
-
-    def _where(self, frame: Frame | None) -> int:
-        """The scope in which a check in front of a loop, if any, has been made."""
-        return -1 if frame is None else frame.outer + 1
+        (loop or scopes.innermost).checked.add(checked)
 
     def agree(self, *dims: Dim) -> Dim:
         """The length that all ``dims`` are, checked where that is not known now."""
@@ -194,8 +176,7 @@ class Writer:
     def equate(self, function: str, n: Expr, m: Dim) -> None:
         """``function`` raises where two lengths differ: from here on they are one."""
         self.check(function, n, m)
-        frame = self.scopes.surely_reached_by(call(function, n, m))
-        self.scopes.unify(n, m, self._where(frame))
+        self.scopes.unify(n, m, self.scopes.surely_reached_by(call(function, n, m)))
 
     def are_equal(self, *numbers: Expr) -> None:
         """Behind a check that says so: numbers, of which one may be a length, are equal in this block."""
@@ -212,7 +193,7 @@ class Writer:
                 self.fail("ValueError", "negative dimensions are not allowed")
             return max(n, 0)
         if n in self.scopes.changing:
-            n = self.number(converted(n, "int64"), "n")
+            n = self.number(n.astype("int64"), "n")
         if n not in self.scopes.lengths:
             self.check("size", n)
         return n

@@ -10,15 +10,7 @@ from pytensor.tensor.math import Argmax
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Expr,
-    Index,
-    converted,
-    expr,
-    joined,
-    literal,
-    tuple_of,
-)
+from loopax.numba_backend.emit.expressions import Expr, Index, expr, joined, literal, tuple_of
 from loopax.numba_backend.emit.statements import Assign
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Value, Virtual, shared
@@ -38,8 +30,8 @@ def cumulated(site: Site, x: Value) -> Any:
             with emit.repeated(k := emit.local("i"), x.shape[axis]):
                 where = [*at[:axis], k, *at[axis:]]
                 new = joined([total, emit.read(x, where)], symbol)
-                emit.set(total, new if is_bool else converted(new, dtype))
-                emit.store(name, where, total)
+                emit.set(total, new if is_bool else new.astype(dtype))
+                emit.set(name[where], total)
     return Array(name, x.shape, dtype, fresh=True, compact=True)
 
 

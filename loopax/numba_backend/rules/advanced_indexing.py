@@ -21,26 +21,12 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    Index,
-    as_dim,
-    call,
-    converted,
-    element,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static
-from loopax.numba_backend.rules.indexing import (
-    Entry,
-    read_entry,
-    slice_entry,
-    strides,
-    target_of,
-)
+from loopax.numba_backend.rules.indexing import Entry, read_entry, slice_entry, written
 
 
 @dataclass(frozen=True)
@@ -60,10 +46,11 @@ class Gather:
         where = [emit.number(i * s) for i, s in zip(own, self.strides, strict=True)]
         if self.in_range:
             return emit.read(self.integers, where)
-        if isinstance(self.integers, Array) and (loop := emit.loop_over_others(where)):
+        loop = emit.loop_over_others(where) if isinstance(self.integers, Array) else None
+        if loop is not None:
             # One check for a row, whose elements are then read or written by vector code.
-            k = emit.before_loop(loop, element(self.integers.name, where), where, "t")
-            k = k if self.integers.dtype == "int64" else converted(k, "int64")
+            k = emit.before_loop(loop, self.integers.name[where], where, "t")
+            k = k if self.integers.dtype == "int64" else k.astype("int64")
             return emit.before_loop(loop, call("index", k, self.length), where, "k")
         return _position(emit, emit.read(self.integers, where), self.integers.dtype, self.length)
 
@@ -127,18 +114,7 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     if len(y.shape) > len(shape):
         return leaf(site, x, y, *values)
     y = y if emit.is_small(shape) else emit.for_scalar_code(y)
-    steps = strides(site, y, shape)
-    if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
-        y = emit.dense(y)
-    target = target_of(site, x)
-    operator = "=" if op.set_instead_of_inc else "+="
-    skipped = len(shape) - len(y.shape)
-    with emit.loops(shape) as indices:
-        for at in indices:
-            from_ = [emit.number(at[k] * steps[k]) for k in range(skipped, len(shape))]
-            term = cast(emit.read(y, from_), y.dtype, x.dtype)
-            emit.store(target, chosen.positions(emit, at), term, operator)
-    return Array(target, x.shape, x.dtype, fresh=True)
+    return written(site, x, y, shape, lambda index: chosen.positions(emit, index))
 
 
 READS_ONCE[AdvancedIncSubtensor] = READS_ONCE[AdvancedIncSubtensor1] = lambda node, position: (
@@ -270,7 +246,7 @@ def _position(emit: Emitter, k: Expr, dtype: str, n: Dim) -> Index:
             return 0
         return known % n
     # Unsigned integers of 64 bits would turn the sum with a length into a float.
-    k = k if dtype == "int64" or isinstance(known, int) else converted(k, "int64")
+    k = k if dtype == "int64" or isinstance(known, int) else k.astype("int64")
     return emit.number(call("index", k, n), may_raise=True)
 
 
@@ -288,6 +264,6 @@ def _true_positions(emit: Emitter, mask: Value) -> tuple[Array, ...]:
         for at in indices:
             with emit.when(cast(emit.read(mask, at), mask.dtype, "bool")):
                 for name, i in zip(names, at, strict=True):
-                    emit.store(name, [k], i)
+                    emit.set(name[k], i)
                 emit.set(k, k + 1)
     return tuple(Array(name, (count,), "int64", fresh=True) for name in names)

@@ -151,7 +151,7 @@ class _Place:
         value = value if emit.is_small(value.shape) else emit.indexable(value)
         with emit.loops(value.shape) as indices:
             for rest in indices:
-                emit.store(self.name, [*at, *rest], emit.read(value, rest))
+                emit.set(self.name[*at, *rest], emit.read(value, rest))
 
     def array(self) -> Array:
         shape = (*self.batch, *(self.core if self.known else self.rows))

@@ -9,18 +9,7 @@ from pytensor.tensor.basic import ARange, ExtractDiag, Eye
 from pytensor.tensor.extra_ops import Repeat
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    Index,
-    as_dim,
-    as_element,
-    call,
-    converted,
-    element,
-    expr,
-    length,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_element, call, expr
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
@@ -38,7 +27,7 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
     static = site.out.type.shape[0]
     if kinds <= _INTEGERS:
         first, end, stride = (
-            n if isinstance(n, int) else converted(n, "int64") for n in map(as_dim, (low, high, by))
+            n if isinstance(n, int) else n.astype("int64") for n in map(as_dim, (low, high, by))
         )
         n: Dim | None = static
         if n is None:  # a step may be zero
@@ -49,7 +38,7 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
             k = first + index[0] * stride
             if dtype == "int64":
                 return as_element(emit.number(k))
-            return emit.temp(converted(k, dtype))
+            return emit.temp(k.astype(dtype))
 
         return Virtual((n,), dtype, at)
     if dtype != "float64" or not kinds <= _INTEGERS | {"float32", "float64"}:
@@ -116,11 +105,11 @@ def repeat(site: Site, x: Value, counts: Value) -> Any:
     emit, axis = site.emit, site.op.axis
     x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
     places = emit.temp(call("repeated", emit.dense(counts).name, x.shape[axis]), "places")
-    n = emit.temp(length(places, 0), "n")
+    n = emit.temp(places.length(0), "n")
     declared = site.out.type.shape[axis]
 
     def at(index: Sequence[Index]) -> Expr:
-        k = emit.number(element(places, [index[axis]]))
+        k = emit.number(places[index[axis]])
         return emit.read(x, [*index[:axis], k, *index[axis + 1 :]])
 
     shape = (*x.shape[:axis], n if declared is None else declared, *x.shape[axis + 1 :])

@@ -12,28 +12,13 @@ from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    Index,
-    converted,
-    element,
-    expr,
-    literal,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import converts_scalar, leaf
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import FOLDS, VECTORIZED, cast, emit_scalar
 from loopax.numba_backend.emit.schedule import cycles, folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
-from loopax.numba_backend.emit.values import (
-    Array,
-    Position,
-    Small,
-    Value,
-    Virtual,
-    small,
-)
+from loopax.numba_backend.emit.values import Array, Position, Small, Value, Virtual, small
 
 
 @rule(ScalarOp)
@@ -121,7 +106,7 @@ def elemwise(site: Site, *values: Value) -> Any:
     with emit.loops(shape) as indices:
         for at in indices:  # type: ignore[assignment]
             for array, out in zip(arrays, outputs(at), strict=True):
-                emit.store(array, at, out)
+                emit.set(array[at], out)
     return tuple(
         Array(a, shape, v.type.dtype, fresh=True) for a, v in zip(arrays, node.outputs, strict=True)
     )
@@ -231,7 +216,7 @@ def reduce(site: Site, x: Value) -> Any:
     constant = x.element if isinstance(x, Virtual) and isinstance(op.scalar_op, ps.Add) else None
 
     def add(total: Expr, term: Expr) -> None:
-        emit.set(total, expr(expression, total, term if x.dtype == acc else converted(term, acc)))
+        emit.set(total, expr(expression, total, term if x.dtype == acc else term.astype(acc)))
 
     def total(at: list[Index]) -> Expr:
         """One element of the result, by loops over the axes that go."""
@@ -251,10 +236,10 @@ def reduce(site: Site, x: Value) -> Any:
         so_far = emit.empty(shape, acc, "sums")
         with emit.loops(shape) as indices:
             for at in indices:
-                emit.store(so_far, at, start)
+                emit.set(so_far[at], start)
         with emit.loops(x.shape) as indices:
             for at in indices:
-                add(element(so_far, [at[k] for k in kept]), emit.read(x, at))
+                add(so_far[[at[k] for k in kept]], emit.read(x, at))
         sums = Array(so_far, shape, acc, fresh=True, compact=True)
         if acc == out:
             return sums
@@ -331,14 +316,14 @@ def _fold(kind: type, dtype: str, acc: str) -> tuple[str, Expr] | None:
 def _times(emit: Emitter, term: Expr, lengths: list[Dim], dtype: str) -> Expr:
     """The sum of as many times ``term`` as there are indices; of none it is 0, also for an inf."""
     n = emit.product(lengths)
-    several = converted(converted(term, dtype) * converted(n, dtype), dtype)
+    several = (term.astype(dtype) * as_element(n).astype(dtype)).astype(dtype)
     if not isinstance(n, int) or n <= 0:
         several = expr("{} if {} > 0 else {}", several, n, literal(0, dtype))
     return emit.temp(several, "sum")
 
 
 def _cast(emit: Emitter, x: Expr, given: str, wanted: str) -> Expr:
-    return x if given == wanted else emit.temp(converted(x, wanted))
+    return x if given == wanted else emit.temp(x.astype(wanted))
 
 
 def _woven(at: list[Index], kept: list[int], inner: list[Index]) -> list[Index]:

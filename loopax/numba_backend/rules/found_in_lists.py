@@ -15,7 +15,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import Count, Index, Remove, TypedListType
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import Expr, call, converted, expr, method
+from loopax.numba_backend.emit.expressions import Expr, call, expr
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.opaque import as_argument, as_list
 from loopax.numba_backend.emit.statements import Do
@@ -89,7 +89,7 @@ def index(site: Site, rows: Any, row: Any) -> Any:
     k = _found(site, as_list(site.emit, rows), row, position)
     with site.emit.when(expr("{} < 0", k)):
         site.emit.fail("ValueError", "A value that was looked for is not in the list")
-    return small(site.emit.temp(converted(k, "int64")), "int64")
+    return small(site.emit.temp(k.astype("int64")), "int64")
 
 
 @rule(Count)
@@ -97,7 +97,7 @@ def count(site: Site, rows: Any, row: Any) -> Value:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
     k = _found(site, as_list(site.emit, rows), row, occurrences)
-    return small(site.emit.temp(converted(k, "int64")), "int64")
+    return small(site.emit.temp(k.astype("int64")), "int64")
 
 
 @rule(Remove)
@@ -108,7 +108,7 @@ def remove(site: Site, rows: Any, row: Any) -> Any:
     emit = site.emit
     rows = as_list(emit, rows)
     k = _found(site, rows, row, position)
-    made = emit.temp(method(rows.name, "copy"), "list")
+    made = emit.temp(rows.name.method("copy"), "list")
     with emit.when(expr("{} >= 0", k)):
-        emit.add(Do(method(made, "pop", k)))
+        emit.add(Do(made.method("pop", k)))
     return Opaque(made, fresh=True)

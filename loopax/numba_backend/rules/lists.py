@@ -17,19 +17,7 @@ from pytensor.typed_list import Append, Extend, GetItem, Insert, Length, MakeLis
 
 from loopax.ir import Stack, Unstack
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    as_dim,
-    call,
-    converted,
-    element,
-    expr,
-    length,
-    list_of,
-    method,
-    tuple_of,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, call, expr, list_of, tuple_of
 from loopax.numba_backend.emit.opaque import as_argument, as_element, as_list, check_declared
 from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.storage import new_array
@@ -41,7 +29,7 @@ from loopax.numba_backend.emit.values import Array, Opaque, Rows, Value, Virtual
 
 def copied(emit: Emitter, rows: Rows) -> Rows:
     """A trace of its own, that may be appended to."""
-    name = emit.temp(method(rows.name, "copy"), "rows")
+    name = emit.temp(rows.name.method("copy"), "rows")
     return Rows(name, emit.temp(rows.count, "n"), rows.ndim, rows.dtype)
 
 
@@ -50,7 +38,7 @@ def append(site: Site, rows: Rows | Opaque, row: Any) -> Rows | Opaque:
     emit = site.emit
     if isinstance(rows, Opaque):
         made = _changeable(site, rows)
-        emit.add(Do(method(made.name, "append", _item(site, row))))
+        emit.add(Do(made.name.method("append", _item(site, row))))
         return made
     if not site.in_place:
         rows = copied(emit, rows)
@@ -58,20 +46,20 @@ def append(site: Site, rows: Rows | Opaque, row: Any) -> Rows | Opaque:
     first, later = emit.branches(expr("{} == 0", count))
     with emit.inside(first):
         emit.set(name, new_array([4, *row.shape], rows.dtype))
-    with emit.inside(later), emit.when(expr("{} == {}", count, length(name, 0))):
+    with emit.inside(later), emit.when(expr("{} == {}", count, name.length(0))):
         emit.set(name, call("grown", name))
     _check_rows(emit, name, row.shape, "The rows of a trace differ in shape: pad them to one")
     row = row if emit.is_small(row.shape) else emit.indexable(row)
     with emit.loops(row.shape) as indices:
         for at in indices:
-            emit.store(name, [count, *at], emit.read(row, at))
+            emit.set(name[count, *at], emit.read(row, at))
     emit.set(count, count + 1)
     return rows
 
 
 def _check_rows(emit: Emitter, rows: Expr, shape: Sequence[Dim], message: str) -> None:
     for k, n in enumerate(shape):
-        with emit.when(expr("{} != {}", length(rows, k + 1), n)):
+        with emit.when(expr("{} != {}", rows.length(k + 1), n)):
             emit.fail("ValueError", message)
 
 
@@ -85,7 +73,7 @@ def stack(site: Site, rows: Rows | Opaque, *dims: Value) -> Array:
     message = "A row of a list does not have the shape that is expected"
     if isinstance(rows, Opaque):
         return _stacked(site, rows, shape, message)
-    name = emit.temp(element(rows.name, [expr(": {}", rows.count)]), "a")
+    name = emit.temp(rows.name[expr(":{}", rows.count)], "a")
     with emit.when(expr("{} == 0", rows.count)):
         emit.set(name, new_array([0, *shape], rows.dtype))
     _check_rows(emit, name, shape, message)
@@ -97,11 +85,11 @@ def _stacked(site: Site, rows: Opaque, shape: list[Dim], message: str) -> Array:
     n = emit.temp(call("len", rows.name), "n")
     name = emit.temp(new_array([n, *shape], dtype), "a")
     with emit.repeated(i := emit.local("i"), n):
-        row = element(rows.name, [i])
+        row = rows.name[i]
         if shape:
             with emit.when(expr("{}.shape != {}", row, tuple_of(shape))):
                 emit.fail("ValueError", message)
-        emit.store(name, [i], row if shape else method(row, "item"))
+        emit.set(name[i], row if shape else row.method("item"))
     return Array(name, (n, *shape), dtype)
 
 
@@ -109,7 +97,7 @@ def _stacked(site: Site, rows: Opaque, shape: list[Dim], message: str) -> Array:
 def unstack(site: Site, x: Value) -> Rows:
     emit = site.emit
     n = emit.temp(x.shape[0], "n")
-    rows = emit.temp(method(emit.dense(x).name, "copy"), "rows")
+    rows = emit.temp(emit.dense(x).name.method("copy"), "rows")
     return Rows(rows, n, len(x.shape) - 1, x.dtype)
 
 
@@ -121,7 +109,7 @@ def reverse(site: Site, rows: Rows | Opaque) -> Rows | Opaque:
     emit = site.emit
     if isinstance(rows, Opaque):
         made = _changeable(site, rows)
-        emit.add(Do(method(made.name, "reverse")))
+        emit.add(Do(made.name.method("reverse")))
         return made
     name = emit.temp(expr("{}[:{}][::-1].copy()", rows.name, rows.count), "rows")
     return Rows(name, emit.temp(rows.count, "n"), rows.ndim, rows.dtype)
@@ -130,7 +118,7 @@ def reverse(site: Site, rows: Rows | Opaque) -> Rows | Opaque:
 @rule(Length)
 def list_length(site: Site, rows: Rows | Opaque) -> Value:
     count = call("len", rows.name) if isinstance(rows, Opaque) else rows.count
-    return small(site.emit.temp(converted(count, "int64")), "int64")
+    return small(site.emit.temp(count.astype("int64")), "int64")
 
 
 @rule(GetItem)
@@ -138,18 +126,18 @@ def item(site: Site, rows: Rows | Opaque, i: Any) -> Any:
     emit = site.emit
     if not isinstance(i, Value):
         part = as_argument(emit, i, site.node.inputs[1])
-        return Opaque(emit.temp(element(as_list(emit, rows).name, [part]), "list"), fresh=True)
+        return Opaque(emit.temp(as_list(emit, rows).name[part], "list"), fresh=True)
     if isinstance(rows, Opaque):
         k = emit.temp(call("index", emit.scalar(i), call("len", rows.name)), "k")
-        return _row(site, element(rows.name, [k]))
+        return _row(site, rows.name[k])
     k = emit.temp(call("index", emit.scalar(i), rows.count), "k")
     shape = tuple(
-        emit.temp(length(rows.name, axis + 1), "n") if n is None else n
+        emit.temp(rows.name.length(axis + 1), "n") if n is None else n
         for axis, n in enumerate(site.out.type.shape)
     )
     # The list may grow into another buffer before this is read.
     name = emit.temp(rows.name, "a")
-    return Virtual(shape, rows.dtype, lambda at: emit.temp(element(name, [k, *at])))
+    return Virtual(shape, rows.dtype, lambda at: emit.temp(name[k, *at]))
 
 
 def _row(site: Site, row: Expr) -> Any:
@@ -158,7 +146,7 @@ def _row(site: Site, row: Expr) -> Any:
     if not isinstance(declared, DenseTensorType):
         return Opaque(emit.temp(row, "held"))
     if not declared.ndim:
-        return small(emit.temp(method(row, "item")), declared.dtype)
+        return small(emit.temp(row.method("item")), declared.dtype)
     array = emit.temp(row, "a")
     check_declared(emit, array, site.out, "A row of a list has another shape than declared")
     return emit.array(array, site.out)
@@ -171,7 +159,7 @@ def _changeable(site: Site, rows: Opaque) -> Opaque:
     """A list that may be appended to; it has the same rows."""
     if rows.fresh and len(site.uses[site.node.inputs[0]]) == 1:
         return rows
-    return Opaque(site.emit.temp(method(rows.name, "copy"), "list"), fresh=True)
+    return Opaque(site.emit.temp(rows.name.method("copy"), "list"), fresh=True)
 
 
 def _item(site: Site, value: Any) -> Expr:
@@ -187,7 +175,7 @@ def make_list(site: Site, *values: Any) -> Opaque:
 @rule(Extend)
 def extend(site: Site, rows: Rows | Opaque, more: Rows | Opaque) -> Opaque:
     made = _changeable(site, as_list(site.emit, rows))
-    site.emit.add(Do(method(made.name, "extend", as_list(site.emit, more).name)))
+    site.emit.add(Do(made.name.method("extend", as_list(site.emit, more).name)))
     return made
 
 
@@ -195,5 +183,5 @@ def extend(site: Site, rows: Rows | Opaque, more: Rows | Opaque) -> Opaque:
 def insert(site: Site, rows: Rows | Opaque, i: Value, row: Any) -> Opaque:
     emit = site.emit
     made = _changeable(site, as_list(emit, rows))
-    emit.add(Do(method(made.name, "insert", emit.scalar(i), _item(site, row))))
+    emit.add(Do(made.name.method("insert", emit.scalar(i), _item(site, row))))
     return made

@@ -17,7 +17,7 @@ from loopax.ir import Scan
 from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
-from loopax.numba_backend.emit.expressions import Dim, Expr, converted
+from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small
 from loopax.numba_backend.rules.lists import copied
 
@@ -59,18 +59,14 @@ def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool |
 
     None where that can only be told when the loop runs.
     """
-    inputs = op.fgraph.inputs[1:]
-
-    def outside(variable: Any) -> DimExpr | None:
-        if not isinstance(variable, Length) or variable.of not in inputs:
-            return None
-        return _length(emit, values[inputs.index(variable.of)].shape[variable.axis])
-
-    shape = () if isinstance(values[k], Rows | Opaque) else values[k].shape
-    return [
-        body_dims(op).keeps_its_start(k, axis, _length(emit, n), outside)
-        for axis, n in enumerate(shape)
-    ]
+    known = {
+        Length(v, axis): _length(emit, n)
+        for v, value in zip(op.fgraph.inputs[1:], values, strict=True)
+        for axis, n in enumerate(getattr(value, "shape", ()))
+    }
+    starts = [_length(emit, n) for n in getattr(values[k], "shape", ())]
+    dims = body_dims(op)
+    return [dims.keeps_its_start(k, axis, n, known.get) for axis, n in enumerate(starts)]
 
 
 def _length(emit: Emitter, n: Dim) -> DimExpr:
@@ -130,7 +126,7 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
     ]
     emit.assign([*names, *moved], [*expressions, *moved.values()])
     for name, at, found in written:
-        emit.store(name, at, found)
+        emit.set(name[at], found)
 
 
 def _exchanged(
@@ -183,5 +179,5 @@ def _locals(emit: Emitter, value: Small) -> Small:
     """A local for each element, of the dtype that it keeps: a literal's type would be another."""
     elements = value.elements.copy()
     for at, x in np.ndenumerate(value.elements):
-        elements[at] = emit.temp(x if value.dtype == "bool" else converted(x, value.dtype), "s")
+        elements[at] = emit.temp(x if value.dtype == "bool" else x.astype(value.dtype), "s")
     return Small(elements, value.dtype)

@@ -17,13 +17,7 @@ from loopax.numba_backend.emit.schedule import chains
 from loopax.numba_backend.emit.statements import Break
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
 from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
-from loopax.numba_backend.rules.loop_states import (
-    keeps,
-    names,
-    of_the_same_shape,
-    started,
-    step,
-)
+from loopax.numba_backend.rules.loop_states import keeps, names, of_the_same_shape, started, step
 
 
 @rule(Loop)

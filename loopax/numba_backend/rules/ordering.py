@@ -8,7 +8,7 @@ from pytensor.tensor.extra_ops import SearchsortedOp
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import Expr, as_dim, call, converted, element
+from loopax.numba_backend.emit.expressions import Expr, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Value, Virtual
@@ -31,13 +31,13 @@ def sort(site: Site, x: Value, *rest: Value) -> Any:
         for at in indices:
             with emit.loops([n]) as positions:
                 for (k,) in positions:
-                    emit.store(values, [k], emit.read(x, [*at[:axis], k, *at[axis:]]))
+                    emit.set(values[k], emit.read(x, [*at[:axis], k, *at[axis:]]))
             emit.do("sort_order", values, order, room)
             with emit.loops([n]) as positions:
                 for (k,) in positions:
-                    here = element(order, [k])
-                    here = here if isinstance(site.op, ArgSortOp) else element(values, [here])
-                    emit.store(name, [*at[:axis], k, *at[axis:]], here)
+                    here = order[k]
+                    here = here if isinstance(site.op, ArgSortOp) else values[here]
+                    emit.set(name[*at[:axis], k, *at[axis:]], here)
     return Array(name, x.shape, dtype, fresh=True, compact=True)
 
 
@@ -55,6 +55,6 @@ def searchsorted(site: Site, values: Value, x: Value, *sorter: Any) -> Any:
 
     def at(index: Any) -> Expr:
         place = call("place_of", emit.read(x, index), inside, right)
-        return emit.temp(place if dtype == "int64" else converted(place, dtype))
+        return emit.temp(place if dtype == "int64" else place.astype(dtype))
 
     return site.result(Virtual(x.shape, dtype, at, cheap=False))

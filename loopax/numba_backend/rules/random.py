@@ -18,19 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.op import RandomVariable
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    Index,
-    as_dim,
-    call,
-    converted,
-    dtype_name,
-    element,
-    expr,
-    length,
-    method,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, dtype_name, expr
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.opaque import result
 from loopax.numba_backend.emit.values import Array, Opaque, Value, small
@@ -116,7 +104,7 @@ class _Draw:
                 for i, s in zip(place[len(place) - len(steps) :], steps, strict=True)
             ]
             if n:
-                args.append(element(p.name, index) if index else p.name)  # type: ignore[union-attr]
+                args.append(p.name[index] if index else p.name)  # type: ignore[union-attr]
             else:
                 args.append(emit.read(p, index))
         for condition in conditions(self.op):
@@ -168,11 +156,11 @@ def _numbers(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
     emit, dtype = site.emit, site.node.outputs[1].type.dtype
     strides = one.strides(shape)
     if not shape:
-        return small(emit.temp(converted(one.at([], strides), dtype)), dtype)
+        return small(emit.temp(one.at([], strides).astype(dtype)), dtype)
     name = emit.empty(shape, dtype)
     with emit.loops(shape) as places:
         for place in places:
-            emit.store(name, place, one.at(place, strides))
+            emit.set(name[place], one.at(place, strides))
     return Array(name, tuple(shape), dtype, fresh=True)
 
 
@@ -181,17 +169,17 @@ def _arrays(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
     emit, out = site.emit, site.node.outputs[1]
     dtype, strides = out.type.dtype, one.strides(shape)
     if not shape:
-        return result(emit, method(one.at([], strides), "astype", dtype_name(dtype)), out)
+        return result(emit, one.at([], strides).method("astype", dtype_name(dtype)), out)
     rows = _row_shape(site, one)
     name = emit.empty([*shape, *rows], dtype)
     with emit.loops(shape) as places:
         for place in places:
             row = emit.temp(one.at(place, strides), "row")
             for k, n in enumerate(rows):
-                emit.do("agree", length(row, k), n)
+                emit.do("agree", row.length(k), n)
             with emit.loops(rows) as indices:
                 for at in indices:
-                    emit.store(name, [*place, *at], element(row, at))
+                    emit.set(name[*place, *at], row[at])
     return Array(name, (*shape, *rows), dtype, fresh=True)
 
 

@@ -14,16 +14,9 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, converted
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import (
-    Array,
-    Small,
-    Value,
-    Virtual,
-    is_static,
-    traits,
-)
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
 
 
 @rule(Reshape)
@@ -54,7 +47,7 @@ def _completed(emit: Emitter, wanted: list[Dim], total: Dim) -> list[Dim]:
             left = emit.temp(call("left_over", total, rest), "n")
             return [left if n == -1 else n for n in wanted]
     # Any of the lengths may turn out to be -1.
-    whole = emit.temp(prod(converted(n, "int64") for n in wanted), "n")
+    whole = emit.temp(prod(call("np.int64", n) for n in wanted), "n")
     return [emit.temp(call("length_of", n, total, whole), "n") for n in wanted]
 
 
@@ -78,7 +71,7 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
                 before, middle, after = split(at, len(old))
                 position = _raveled(emit, middle, old)
                 there = [position if n != 1 else 0 for n in new]
-                emit.store(name, [*before, *there, *after], emit.read(x, at))
+                emit.set(name[*before, *there, *after], emit.read(x, at))
         return Array(name, tuple(shape), x.dtype, fresh=True, compact=True)
 
     def at(index: Sequence[Index]) -> Expr:

@@ -37,5 +37,5 @@ def _copied(site: Site, rows: Value, length: Dim, kept: Dim, first: Dim, to: Dim
     with emit.loops((kept, *rows.shape[1:])) as indices:
         for i, *rest in indices:
             source, target = emit.number(first + i), emit.number(to + i)
-            emit.store(name, [target, *rest], emit.read(rows, [source, *rest]))
+            emit.set(name[target, *rest], emit.read(rows, [source, *rest]))
     return Array(name, shape, rows.dtype, fresh=True)

@@ -20,16 +20,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    as_dim,
-    as_element,
-    call,
-    expr,
-    literal,
-    transposed,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, as_element, call, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import (
@@ -134,7 +125,7 @@ def dimshuffle(site: Site, x: Value) -> Any:
         return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
 
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
-    view = transposed(base) if turned and base is not None else None
+    view = base.T if turned and base is not None else None
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
     if kept_axes != sorted(kept_axes):
         flat = None
@@ -218,7 +209,7 @@ def join(site: Site, *values: Any) -> Any:
         with emit.loops(v.shape) as indices:
             for i in indices:
                 k = emit.number(start + i[axis])
-                emit.store(name, [*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
+                emit.set(name[*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
         start = start + v.shape[axis]
         start = start if isinstance(start, int) else emit.number(call("offset", start))
     return Array(name, tuple(shape), dtype, fresh=True)

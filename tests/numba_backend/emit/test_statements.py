@@ -2,7 +2,7 @@
 
 from textwrap import dedent
 
-from loopax.numba_backend.emit.expressions import call, element, expr, local, tuple_of
+from loopax.numba_backend.emit.expressions import call, expr, local, tuple_of
 from loopax.numba_backend.emit.statements import (
     Assign,
     Block,
@@ -14,7 +14,6 @@ from loopax.numba_backend.emit.statements import (
     Raise,
     Region,
     Return,
-    assigned,
 )
 
 a, i, n, x, y = map(local, ("a", "i", "n", "x", "y"))
@@ -30,7 +29,7 @@ def text(lines):
 
 def test_a_function():
     f = Function("f", [a, n])
-    f.body.add(For(i, n, Block([Assign((element(a, [i]),), n, "+=")])))
+    f.body.add(For(i, n, Block([Assign((a[i],), n, "+=")])))
     f.body.add(Return(tuple_of([a])))
     assert str(f) == text("""
         def f(a, n):
@@ -79,11 +78,6 @@ def test_a_region_is_its_statements_or_a_call():
     assert printed(region) == "x = n\ny = x"
     region.call = Assign((x, y), call("f", n))
     assert printed(region) == "x, y = f(n)"
-
-
-def test_what_is_assigned():
-    block = Block([Assign((x,), n), If(x, Block([Assign((y,), n)])), For(i, n, Block([Region()]))])
-    assert [*assigned(block)] == [x, y]
 
 
 def test_names_are_new():

@@ -13,17 +13,7 @@ from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    Dim,
-    Expr,
-    call,
-    converted,
-    element,
-    expr,
-    joined,
-    length,
-    literal,
-)
+from loopax.numba_backend.emit.expressions import Dim, Expr, call, expr, joined, literal
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, small
@@ -60,7 +50,7 @@ def lu_factor(site: Site, a: Value) -> Any:
     n = square(emit, a)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
         found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
-        typed = [emit.temp(converted(p, "int32")) for p in pivots]
+        typed = [emit.temp(p.astype("int32")) for p in pivots]
         return Small(out.nan_unless(emit, good, found, dtype), dtype), small(typed, "int32")
     array, name = emit.fresh(a), room_for_pivots(emit, n)
     nan_unless(emit, call("lu_factor", array.name, name), array)
@@ -121,13 +111,13 @@ def qr(site: Site, a: Value) -> Any:
     m, n = a.shape
     whole = emit.empty([m, n], rows.dtype)
     emit.set(_corner(whole), 0)
-    emit.set(_corner(whole, length(rows.name, 0)), rows.name)
+    emit.set(_corner(whole, rows.name.length(0)), rows.name)
     return Array(whole, (m, n), rows.dtype, fresh=True), *outs[1:]
 
 
 def _corner(array: Expr, *lengths: Dim) -> Expr:
     """So many elements along the first axes of ``array``, all along the others."""
-    return element(array, [expr(":{}", n) for n in lengths] or [Expr(":")])
+    return array[[expr(":{}", n) for n in lengths] or [Expr(":")]]
 
 
 # -- determinants -----------------------------------------------------------------------------------
@@ -161,7 +151,7 @@ def slogdet(site: Site, a: Value) -> Any:
         ]
         return tuple(small(emit.temp(e), dtype) for e in both)
     found = emit.temp(call("log_determinant", emit.fresh(a).name, room_for_pivots(emit, n)))
-    return tuple(small(emit.temp(element(found, [k])), dtype) for k in range(2))
+    return tuple(small(emit.temp(found[k]), dtype) for k in range(2))
 
 
 def _pivots_and_sign(emit: Emitter, a: Value, n: Dim, dtype: str) -> tuple[list[Expr], Expr, Expr]:

@@ -8,7 +8,7 @@ import numpy as np
 from pytensor.tensor.math import Dot
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Expr, Index, call, converted, literal, transposed
+from loopax.numba_backend.emit.expressions import Expr, Index, call, literal
 from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
@@ -53,7 +53,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
         with emit.loops([n]) as indices:
             for (k,) in indices:
                 p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
-                term = converted(p * q, dtype)
+                term = (p * q).astype(dtype)
                 emit.set(total, call("plus", total, term) if is_float else total + term)
         return total
 
@@ -119,7 +119,7 @@ def _transposed(emit: Emitter, v: Value) -> Value:
     if isinstance(v, Small):
         return Small(v.elements.T, v.dtype)
     has_view = isinstance(v, Array) or v.view is not None
-    view = transposed(emit.contiguous(v)) if has_view else None
+    view = emit.contiguous(v).T if has_view else None
     return Virtual(
         v.shape[::-1], v.dtype, lambda at: emit.read(v, at[::-1]), _is_cheap(v), view=view
     )
@@ -131,4 +131,4 @@ def _is_cheap(v: Value) -> bool:
 
 def _cast(emit: Emitter, x: Expr, a: Value, b: Value, dtype: str) -> Expr:
     plain = a.dtype == b.dtype == dtype and dtype in ("float64", "float32")
-    return emit.temp(x if plain else converted(x, dtype))
+    return emit.temp(x if plain else x.astype(dtype))

@@ -13,16 +13,7 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import (
-    TRUE,
-    Dim,
-    Expr,
-    Index,
-    call,
-    element,
-    expr,
-    literal,
-)
+from loopax.numba_backend.emit.expressions import TRUE, Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
@@ -67,7 +58,7 @@ def _eliminated(
     b = b if emit.is_small([n, m]) else emit.indexable(b)
     with emit.loops([n, m]) as indices:
         for i, j in indices:
-            emit.store(w, [i, emit.number(n + j)], emit.read(b, [i, j]))
+            emit.set(w[i, emit.number(n + j)], emit.read(b, [i, j]))
     if triangle is not None:
         emit.do("mirror", w, n, triangle)
     good = emit.temp(call("solve", w, n), "regular")
@@ -80,13 +71,13 @@ def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> Expr:
     a = a if emit.is_small([n, n]) else emit.indexable(a)
     with emit.loops([n, n]) as indices:
         for i, j in indices:
-            emit.store(w, [i, j], emit.read(a, [i, j]))
+            emit.set(w[i, j], emit.read(a, [i, j]))
     return w
 
 
 def _behind(emit: Emitter, w: Expr, n: Dim, m: Dim, dtype: str) -> Virtual:
     """The last ``m`` columns of ``w``, the first ``n`` being what they were solved with."""
-    return Virtual((n, m), dtype, lambda at: emit.temp(element(w, [at[0], emit.number(n + at[1])])))
+    return Virtual((n, m), dtype, lambda at: emit.temp(w[at[0], emit.number(n + at[1])]))
 
 
 def columns(emit: Emitter, b: Value) -> Value:
