@@ -38,7 +38,7 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
             k = first + index[0] * stride
             if dtype == "int64":
                 return as_element(emit.number(k))
-            return emit.temp(k.astype(dtype))
+            return emit.temp(as_element(k).astype(dtype))
 
         return Virtual((n,), dtype, at)
     if dtype != "float64" or not kinds <= _INTEGERS | {"float32", "float64"}:
