@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.scalar.basic import Composite, ScalarOp
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -26,6 +26,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.ir import Cond, Scan
+from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.numba_backend.emit.outlining import is_worth_it
 from loopax.numba_backend.emit.uses import uses_of
@@ -102,7 +103,7 @@ class _Count:
             held = outs if isinstance(op, Cond) else outs[: op.n_states]
             inner = self.of_graph(op.fgraph, ins[1:] if isinstance(op, Cond) else ins)
             return inner + 2 * sum(map(self.width, held)) + _LOOP
-        if hasattr(op, "fgraph") and not isinstance(op, ScalarOp):
+        if isinstance(op, InnerGraphOp | OpFromGraph):
             return self.of_graph(op.fgraph, ins)
         in_locals = all(is_small(s, self.largest) for s in (*ins, *outs))
         if isinstance(op, (*_NAMES, *_NUMBERS)) or (in_locals and isinstance(op, _MOVES)):
@@ -113,7 +114,7 @@ class _Count:
         if isinstance(op, CAReduce):
             return own if in_locals else 2 * read[0] + _LOOP
         widest = max(map(self.width, [*ins, *outs]))
-        if in_locals and len(ins[0]) == 2:  # linear algebra
+        if in_locals and ins and len(ins[0]) == 2:  # linear algebra
             lines = own if isinstance(op, Dot) else widest * _lines_of_elimination(op, ins[0][-1])
             self.alike[op, *map(tuple, ins)].append(lines)
             return lines
@@ -151,8 +152,7 @@ def _shapes(graph: AbstractFunctionGraph, given: Sequence[Lengths]) -> Callable[
 
     def shape_of(v: Any) -> Lengths:
         if v not in known:
-            declared = np.shape(v.data) if isinstance(v, Constant) else _declared(v)
-            known[v] = [length(v, k) if n is None else n for k, n in enumerate(declared)]
+            known[v] = [length(v, k) if n is None else n for k, n in enumerate(_declared(v))]
         return known[v]
 
     return shape_of

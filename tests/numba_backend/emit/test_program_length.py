@@ -1,8 +1,12 @@
 """How long a program is expected to be, beside how long it is: nothing here is compiled."""
 
+import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.typed_list import TypedListType, length
 
 from benchmarks.native import PROGRAMS
 from loopax import jaxify, value_and_grad
@@ -97,3 +101,10 @@ def test_a_program_is_written_once(monkeypatch):
     (either,) = Cond.from_branches([s], [s[:2]], [s[1:] + 1]).bind(c, [s0])
     emit = emitted(lowered([T, s0, c], [P, state, either]), {}, True)
     assert made == [emit] and [f.name for f in emit.functions] == ["dot0"]
+
+
+def test_what_has_no_shape_counts_as_well():
+    ragged = TypedListType(pt.dvector).make_constant([np.zeros(1), np.zeros(2)])
+    nothing = AllocEmpty("float64")()
+    graph = FunctionGraph([], [length(ragged), nothing], clone=False)
+    assert 0 < estimated_lines(graph, {}, 64) < 20
