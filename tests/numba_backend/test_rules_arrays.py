@@ -46,6 +46,7 @@ def indexed(A, C, v, k):
         pt.arange(0.0, k + 3.0, 0.3),
         pt.arange(5, k, -2),
         pt.arange(k + 5, dtype="int8"),
+        pt.specify_shape(pt.arange(0, 6, 2, dtype="int8"), (3,)) * 2,
         pt.repeat(v, 3),
         pt.repeat(A, pt.arange(3) + k, axis=0),
         pt.tile(A, 2),

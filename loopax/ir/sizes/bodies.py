@@ -13,6 +13,8 @@ only a loop of one step could end, and no backend with structured loops would ta
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -23,8 +25,8 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.ir import Scan
 from loopax.ir.sizes.analysis import Dims
-from loopax.ir.sizes.dim_expr import DimExpr, Length
-from loopax.ir.sizes.rules import length_rule
+from loopax.ir.sizes.dim_expr import DimExpr, EqualDims, Length
+from loopax.ir.sizes.rules import agreement_rule, length_rule
 
 
 class BodyDims:
@@ -32,7 +34,7 @@ class BodyDims:
 
     def __init__(self, op: Scan) -> None:
         self.dims = Dims()
-        self._args, self._outs = op.args, op.outs
+        self._graph, self._args, self._outs = op.fgraph, op.args, op.outs
         self._keeps: dict[tuple[int, int], bool | None] = {}
 
     def keeps(self, k: int, axis: int) -> bool | None:
@@ -45,6 +47,33 @@ class BodyDims:
         if key not in self._keeps:
             self._keeps[key] = self._verdict(self._args.states[k], self._outs.states[k], axis)
         return self._keeps[key]
+
+    def keeps_its_start(
+        self, k: int, axis: int, start: DimExpr, outside: Callable[[Any], DimExpr | None]
+    ) -> bool | None:
+        """Whether state ``k``, which is ``start`` long along ``axis``, stays so, or a step raises.
+
+        Parameters
+        ----------
+        outside
+            What is known outside of the loop of a length of an input of the body, a state at its start.
+
+        Returns
+        -------
+        None where that cannot be told.
+        """
+        if self.keeps(k, axis):
+            return True
+        equal = EqualDims((a.replaced(outside), b.replaced(outside)) for a, b in self._agreements)
+        after = self.dims.length(self._outs.states[k], axis).replaced(outside)
+        growth = equal.canonical(after) - equal.canonical(start)
+        return None if growth.constant is None else growth.constant == 0
+
+    @cached_property
+    def _agreements(self) -> list[tuple[DimExpr, DimExpr]]:
+        """What is equal, or a step raises."""
+        nodes = self._graph.toposort()
+        return [pair for node in nodes for pair in agreement_rule(node.op, self.dims, node)]
 
     def _verdict(self, state: Any, following: Any, axis: int) -> bool | None:
         own = self.dims.length(state, axis)

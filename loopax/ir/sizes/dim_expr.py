@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,6 +54,12 @@ class Clipped(NamedTuple):
     a: DimExpr
     b: DimExpr
 
+    def replaced(self, known: Callable[[Any], DimExpr | None]) -> DimExpr:
+        a, b = self.a.replaced(known), self.b.replaced(known)
+        if a.constant is None or b.constant is None:
+            return DimExpr.variable(Clipped(self.largest, a, b))
+        return DimExpr(offset=(max if self.largest else min)(a.constant, b.constant))
+
 
 @dataclass(frozen=True)
 class DimExpr:
@@ -91,6 +97,17 @@ class DimExpr:
             found += [*v.a.roots(), *v.b.roots()] if isinstance(v, Clipped) else [v]
         return found
 
+    def replaced(self, known: Callable[[Any], DimExpr | None]) -> DimExpr:
+        """With what ``known`` says in the place of dimension variables, in `Clipped` ones too."""
+        found = DimExpr(offset=self.offset)
+        for v, k in self.terms:
+            if isinstance(v, Clipped):
+                own: DimExpr | None = v.replaced(known)
+            else:
+                own = known(v)
+            found = found + (DimExpr.variable(v) if own is None else own) * k
+        return found
+
     def __add__(self, other: DimExpr | int) -> DimExpr:
         if isinstance(other, int):
             return DimExpr(self.terms, self.offset + other)
@@ -114,6 +131,25 @@ class DimExpr:
         if isinstance(other, DimExpr) and self.terms == other.terms:
             return DimExpr(offset=self.offset - other.offset)
         return self + -other
+
+
+class EqualDims:
+    """Expressions of which pairs are equal, and those that follow from it."""
+
+    def __init__(self, pairs: Iterable[tuple[DimExpr, DimExpr]]) -> None:
+        self._is: dict[Any, DimExpr] = {}  # of dimension variables
+        for a, b in pairs:
+            a, b = self.canonical(a), self.canonical(b)
+            if a.only_variable is None:
+                a, b = b, a
+            if a.only_variable is not None and a.only_variable not in b.roots():
+                self._is[a.only_variable] = b
+
+    def canonical(self, expr: DimExpr) -> DimExpr:
+        """One expression for all that are equal to ``expr``, a number if it is one."""
+        while (found := expr.replaced(self._is.get)) != expr:
+            expr = found
+        return expr
 
 
 def total(expressions: Iterable[DimExpr]) -> DimExpr:

@@ -32,6 +32,12 @@ def length_inputs(op: Any, node: Any) -> Sequence[Any]:
 
 
 @singledispatch
+def agreement_rule(op: Any, dims: Any, node: Any) -> Sequence[tuple[DimExpr, DimExpr]]:
+    """Pairs of expressions that are equal, or ``node`` raises."""
+    return ()
+
+
+@singledispatch
 def value_rule(op: Any, dims: Any, node: Any) -> DimExpr | None:
     """The integer scalar that ``node`` makes; None where nobody can tell."""
     return None

@@ -18,7 +18,7 @@ from loopax.ir.rows import FitRows, KeepRows
 from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
-from loopax.ir.sizes.rules import length_inputs, length_rule
+from loopax.ir.sizes.rules import agreement_rule, length_inputs, length_rule
 from loopax.ir.sizes.scalars import element
 from loopax.ir.sizes.slices import window_of
 
@@ -33,6 +33,22 @@ def _elementwise(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr |
     lengths = [dims.length(v, axis) for v in node.inputs if v.type.shape[axis] != 1]
     constant = [n for n in lengths if n.constant is not None]
     return next(iter([*constant, *lengths]), None)
+
+
+@agreement_rule.register(Elemwise)
+def _not_broadcast(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+    pairs: list[tuple[DimExpr, DimExpr]] = []
+    for axis in range(node.outputs[0].type.ndim):
+        lengths = [dims.length(v, axis) for v in node.inputs if v.type.shape[axis] != 1]
+        pairs += [(lengths[0], n) for n in lengths[1:]]
+    return pairs
+
+
+@agreement_rule.register(SpecifyShape)
+def _specified(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+    x, *lengths = node.inputs
+    given = [(k, n) for k, n in enumerate(lengths) if hasattr(n.type, "dtype")]
+    return [(dims.length(x, k), dims.value(n)) for k, n in given]
 
 
 @length_rule.register(DimShuffle)
@@ -62,6 +78,12 @@ def _product(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | Non
     if axis == 0 and a.type.ndim == 2:
         return dims.length(a, 0)
     return dims.length(b, b.type.ndim - 1) if x.type.ndim else None
+
+
+@agreement_rule.register(Dot)
+def _summed_over(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+    a, b = node.inputs
+    return [(dims.length(a, a.type.ndim - 1), dims.length(b, 0))]
 
 
 # -- lengths that are given --------------------------------------------------------------------------
@@ -105,6 +127,19 @@ def _read(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
             window = window_of(dims, read.array, entry, k)
             return None if window is None else window.count
     return dims.length(read.array, at)
+
+
+@agreement_rule.register(IncSubtensor)
+def _written(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
+    array, y = node.inputs[:2]
+    index = access_of(node).index
+    axes = [k for k in range(array.type.ndim) if k >= len(index) or isinstance(index[k], slice)]
+    own = axes[len(axes) - y.type.ndim :]
+    return [
+        (dims.length(y, at), dims.length(array, k))
+        for at, k in enumerate(own)
+        if y.type.shape[at] != 1 and (k >= len(index) or index[k] == slice(None))
+    ]
 
 
 @length_inputs.register(Subtensor | IncSubtensor)

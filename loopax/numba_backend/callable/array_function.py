@@ -17,7 +17,7 @@ from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.compiling.pipeline import EmittedCode, njit_inner
 from loopax.numba_backend.compiling.waited_for import waited_for
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.expressions import dtype_name
 from loopax.numba_backend.emit.source import Source, compiled, tuple_of
 from loopax.numba_backend.emit.values import Opaque
 

@@ -12,18 +12,12 @@ from typing import Any
 import numpy as np
 from numba import types
 from numba.core import cgutils
-from numba.extending import (
-    NativeValue,
-    intrinsic,
-    models,
-    register_model,
-    typeof_impl,
-    unbox,
-)
+from numba.extending import NativeValue, intrinsic, models, register_model, typeof_impl, unbox
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
+from loopax.numba_backend.emit.expressions import Expr, call
 from loopax.numba_backend.emit.opaque import native, numba_type
 
 
@@ -45,15 +39,15 @@ def _leaf(element: Any, x: Any) -> Any:
     return native(element, x)
 
 
-def nested(name: str, declared: Any) -> str:
-    """The list that the argument ``name`` stands for, as source; with `FUNCTIONS` in its globals."""
-    depth, element = 0, declared.ttype
-    while isinstance(element, TypedListType):
-        depth, element = depth + 1, element.ttype
-    text = f"list_of({name}[0])"
+def nested(name: Expr, declared: Any) -> Expr:
+    """The list that the argument ``name`` stands for; with `FUNCTIONS` in its globals."""
+    depth, item = 0, declared.ttype
+    while isinstance(item, TypedListType):
+        depth, item = depth + 1, item.ttype
+    found = call("list_of", name[0])
     for k in reversed(range(depth)):
-        text = f"grouped({text}, {name}[{k + 1}])"
-    return text
+        found = call("grouped", found, name[k + 1])
+    return found
 
 
 @numba_njit

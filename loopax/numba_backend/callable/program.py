@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from pytensor.graph.basic import Constant
@@ -23,15 +22,13 @@ from loopax.numba_backend import rules
 from loopax.numba_backend.callable.entry import entry
 from loopax.numba_backend.callable.opaque_arguments import FUNCTIONS, nested
 from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
 from loopax.numba_backend.emit.opaque import as_list, changeable, constant, copied, is_opaque
-from loopax.numba_backend.emit.outlining import worth_it
-from loopax.numba_backend.emit.source import Source, tuple_of
+from loopax.numba_backend.emit.outlining import outline
+from loopax.numba_backend.emit.program_length import largest_in_locals
+from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
 from loopax.numba_backend.emit.variants import Sizes, Variants
-
-# Small arrays are written out, element by element, up to so many elements, as long as the program
-# stays this short: a line costs about 2 ms to compile.
-_SIZES, _LINES = (64, 25, 9, 1), 1000
 
 _DTYPES = {"bool", "float32", "float64"} | {
     f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -39,7 +36,7 @@ _DTYPES = {"bool", "float32", "float64"} | {
 _DTYPES |= {"complex64", "complex128"}
 
 
-ListArgument = Callable[[Emitter, str, Any], Opaque]
+ListArgument = Callable[[Emitter, Expr, Any], Opaque]
 
 
 class NativeProgram:
@@ -191,7 +188,7 @@ def _is_text(v: Constant) -> bool:
     return not hasattr(v.type, "dtype")
 
 
-def _unpacked(emit: Emitter, name: str, v: Any) -> Opaque:
+def _unpacked(emit: Emitter, name: Expr, v: Any) -> Opaque:
     """The list that an argument of the program holds: see `opaque_arguments`."""
     emit.namespace.update(FUNCTIONS)
     return Opaque(emit.temp(nested(name, v.type), "list"))
@@ -202,32 +199,10 @@ def emitted(
 ) -> Emitter:
     """The function of ``graph``; ``lists`` says how an argument holds a list."""
     assert rules
-    write = partial(_emit, graph, sizes, keeps_shapes, lists)
-    for largest in _SIZES:
-        emit = write(largest)
-        if functions := worth_it(emit.tally):
-            emit = write(largest, functions)
-        if len(emit.source.lines) <= _LINES:
-            break
-    return emit
-
-
-def _names(graph: FunctionGraph) -> list[str]:
-    return [f"x{k}" for k in range(len(graph.inputs))]
-
-
-def _emit(
-    graph: FunctionGraph,
-    sizes: Sizes,
-    keeps_shapes: bool,
-    lists: ListArgument,
-    largest: int,
-    functions: Any = (),
-) -> Emitter:
-    emit = Emitter(Source("program", _names(graph)), largest, keeps_shapes)
-    emit.worth_it.update(functions)
+    names = [local(f"x{k}") for k in range(len(graph.inputs))]
+    emit = Emitter(Function("program", names), largest_in_locals(graph, sizes), keeps_shapes)
     given: list[Any] = []
-    for k, (name, v) in enumerate(zip(_names(graph), graph.inputs, strict=True)):
+    for k, (name, v) in enumerate(zip(names, graph.inputs, strict=True)):
         if isinstance(v.type, TypedListType):
             given.append(lists(emit, name, v))
         elif is_opaque(v.type):
@@ -236,17 +211,18 @@ def _emit(
             known = {axis: n for (i, axis), n in sizes.items() if i == k}
             given.append(emit.held(emit.argument(k, name, v, known), v))
         else:  # a Python number is a float64 or an int64
-            cast = "bool" if v.type.dtype == "bool" else f"np.{v.type.dtype}"
-            given.append(small(emit.temp(f"{cast}({name})", "v"), v.type.dtype))
+            typed = call("bool", name) if v.type.dtype == "bool" else name.astype(v.type.dtype)
+            given.append(small(emit.temp(typed, "v"), v.type.dtype))
     outs = emit.run(graph, given)
-    emit.line(f"return {tuple_of(_returned(emit, outs, graph.outputs))}")
+    emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
+    outline(emit)
     return emit
 
 
-def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> list[str]:
+def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> list[Expr]:
     """Arrays that nothing else holds: a caller may write to what it gets."""
-    names: list[str] = []
-    seen: list[str] = []  # lists and generators
+    names: list[Expr] = []
+    seen: list[Expr] = []  # lists and generators
     for out, v in zip(outs, variables, strict=True):
         if isinstance(out, Small) and v.type.ndim == 0:
             names.append(emit.scalar(out))
@@ -261,7 +237,7 @@ def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> l
     return names
 
 
-def _own(emit: Emitter, out: Any, v: Any, seen: list[str]) -> str:
+def _own(emit: Emitter, out: Any, v: Any, seen: list[Expr]) -> Expr:
     if not isinstance(out, Opaque):
         return constant(emit, v).name
     # The rows of a list may be in another list as well, or those that the caller gave.

@@ -21,20 +21,12 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.trace import TraceType
 from loopax.numba_backend.emit import opaque
-from loopax.numba_backend.emit.literals import literal
-from loopax.numba_backend.emit.source import Source, compiled
+from loopax.numba_backend.emit.expressions import Dim, Expr, literal, local
+from loopax.numba_backend.emit.source import compiled
+from loopax.numba_backend.emit.statements import Function
 from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
-from loopax.numba_backend.emit.values import (
-    Array,
-    Dim,
-    Opaque,
-    Rows,
-    Small,
-    Value,
-    Virtual,
-    shared,
-)
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, Virtual, shared
 
 DEEPEST = 40  # so many may be computed from one another where they are read: Python calls as deep
 
@@ -116,7 +108,7 @@ class Emitter(Storage):
     Parameters
     ----------
     source
-        Where the lines go.
+        The function, without statements yet.
     largest
         How many elements an array of static shape may have to be held in locals, one for each.
     keeps_shapes
@@ -124,28 +116,16 @@ class Emitter(Storage):
         program checks it, and raises `StateChangesShape` otherwise.
     """
 
-    def __init__(self, source: Source, largest: int, keeps_shapes: bool = True) -> None:
+    def __init__(self, source: Function, largest: int, keeps_shapes: bool = True) -> None:
         super().__init__(source, largest)
         self.keeps_shapes = keeps_shapes
-        self.equal: dict[
-            str, tuple[str, str]
-        ] = {}  # flags: the numbers that are equal if they hold
-        self.ready: dict[str, float] = {}  # when a local of a step is there: see schedule.py
-        self.outlined: dict[Any, Any] = {}  # the functions that have been made, see outlining.py
-        self.worth_it: set[Any] = set()  # what is to be one
-        self.tally: dict[Any, list[int]] = {}  # lines of what could be one
-        self.functions: list[Source] = []  # those that the program calls
+        # Flags: the numbers that are equal if they hold.
+        self.equal: dict[Expr, tuple[Expr, Expr]] = {}
+        self.ready: dict[Expr, float] = {}  # when a local of a step is there: see schedule.py
+        self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
+        self.functions: list[Function] = []  # those that the program calls
         self.by_python: list[str] = []  # ops that nothing native is known for
         self.is_cacheable = True  # of the functions of PyTensor that it calls all are
-
-    def mark(self) -> Any:
-        return super().mark(), {key: len(lines) for key, lines in self.tally.items()}
-
-    def reset(self, mark: Any) -> None:
-        inner, counts = mark
-        super().reset(inner)
-        for key, lines in self.tally.items():
-            del lines[counts.get(key, 0) :]
 
     def define(self, inner: Emitter) -> None:
         """Make the function that ``inner`` has written a global of this one."""
@@ -173,12 +153,12 @@ class Emitter(Storage):
 
     def constant_array(self, data: np.ndarray) -> Array:
         """An array that is a global of the function."""
-        name = self.bind(np.ascontiguousarray(data), "const")
+        name = local(self.bind(np.ascontiguousarray(data), "const"))
         return Array(name, data.shape, str(data.dtype), compact=True)
 
     def constant_data(self, value: Value) -> np.ndarray | None:
         """What is in the array ``value``, where that is known now."""
-        data = self.namespace.get(value.name) if isinstance(value, Array) else None
+        data = self.namespace.get(value.name.text) if isinstance(value, Array) else None
         return data if isinstance(data, np.ndarray) else None
 
     def constant_value(self, v: Any) -> Any:
@@ -192,7 +172,7 @@ class Emitter(Storage):
         """An empty trace, which a loop is about to fill."""
         row = v.type.ttype
         name = self.empty([0] * (row.ndim + 1), row.dtype, "rows")
-        return Rows(name, self.temp("0", "n"), row.ndim, row.dtype)
+        return Rows(name, self.temp(0, "n"), row.ndim, row.dtype)
 
     def run(
         self,

@@ -17,6 +17,7 @@ from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.expressions import call
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import has_expression
 from loopax.numba_backend.emit.values import Opaque
@@ -73,10 +74,10 @@ def leaf(site: Site, *values: Any) -> Any:
         name = opaque.as_argument(emit, value, v)
         is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
         # A copy of its own: an array of ours may serve the next step of a loop again.
-        args.append(emit.temp(f"{name}.copy()", "a") if k in destroyed and is_array else name)
-    out = emit.temp(f"{function}({', '.join(args)})", "out")
+        args.append(emit.temp(name.method("copy"), "a") if k in destroyed and is_array else name)
+    out = emit.temp(call(function, *args), "out")
     many = len(node.outputs) > 1
     return tuple(
-        opaque.result(emit, f"{out}[{k}]" if many else out, v, fresh=k not in node.op.view_map)
+        opaque.result(emit, out[k] if many else out, v, k not in node.op.view_map)
         for k, v in enumerate(node.outputs)
     )

@@ -26,6 +26,7 @@ from loopax.ir.errors import describe
 from loopax.ir.evaluation.evaluate import apply
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
+from loopax.numba_backend.emit.expressions import Expr, call
 
 
 def object_mode(site: Site, *values: Any) -> Any:
@@ -36,15 +37,15 @@ def object_mode(site: Site, *values: Any) -> Any:
     _RUNNING[number] = python
     emit.bind(python, "python")  # it lives as long as the program
     pairs = zip(values, node.inputs, strict=True)
-    args = ", ".join(opaque.as_argument(emit, x, v) for x, v in pairs)
-    out = emit.temp(f"{emit.bind(_performed(node, number), 'perform')}({args})", "out")
+    args = [opaque.as_argument(emit, x, v) for x, v in pairs]
+    out = emit.temp(call(emit.bind(_performed(node, number), "perform"), *args), "out")
     results = []
     for k, v in enumerate(node.outputs):
         if isinstance(v.type, TypedListType):
             take = emit.bind(_taken(v.type.ttype, number, k), "take")
-            results.append(_list(emit, f"{out}[{k}]", take, v.type.ttype))
+            results.append(_list(emit, out[k], take, v.type.ttype))
         else:
-            results.append(opaque.result(emit, f"{out}[{k}]", v, fresh=True))
+            results.append(opaque.result(emit, out[k], v, fresh=True))
     return tuple(results)
 
 
@@ -54,12 +55,11 @@ def described(node: Apply) -> str:
     )
 
 
-def _list(emit: Emitter, length: str, take: str, element: Any) -> Any:
+def _list(emit: Emitter, length: Expr, take: str, item: Any) -> Any:
     """A list one by one: Numba keeps what it knows of a Python list that it has unboxed."""
-    made = opaque.no_elements(emit, element)
-    i = emit.source.fresh("i")
-    with emit.block(f"for {i} in range({length}):"):
-        emit.line(f"{made.name}.append({take}({i}))")
+    made = opaque.no_elements(emit, item)
+    with emit.repeated(i := emit.local("i"), length):
+        opaque.append(emit, made, call(take, i))
     return made
 
 

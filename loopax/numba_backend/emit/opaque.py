@@ -24,6 +24,8 @@ from pytensor.tensor.type_other import NoneTypeT, SliceType
 from pytensor.typed_list import TypedListType
 from scipy.sparse import csc_matrix, csr_matrix
 
+from loopax.numba_backend.emit.expressions import Expr, call, expr, local
+from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.values import Opaque, Rows, small
 
@@ -70,16 +72,18 @@ def native(declared: Any, x: Any) -> Any:
 def copied(emit: Storage, value: Opaque) -> Opaque:
     """A copy that nobody else sees, of what is inside of a list as well."""
     function = emit.bind(numba_deepcopy, "deepcopy")
-    return Opaque(emit.temp(f"{function}({value.name})", "own"), fresh=True)
+    return Opaque(emit.temp(call(function, value.name), "own"), fresh=True)
 
 
-def changeable(emit: Storage, value: Opaque, taken: list[str]) -> Opaque:
+def changeable(emit: Storage, value: Opaque, taken: list[Expr]) -> Opaque:
     """``value`` where it is fresh and not among ``taken``, to which it is added; a copy otherwise."""
     if not value.fresh or value.name in taken:
         value = copied(emit, value)
     taken.append(value.name)
     return value
 
+
+NONE = Expr("None")
 
 # -- constants, arguments, elements ----------------------------------------------------------------
 
@@ -88,21 +92,23 @@ def constant(emit: Storage, v: Constant) -> Opaque:
     """A constant of an opaque type, as an expression, or as a local made at each call."""
     data = v.data
     if data is None:
-        return Opaque("None")
+        return Opaque(NONE)
     if isinstance(v.type, SliceType):
         parts = (data.start, data.stop, data.step)
-        return Opaque(f"slice({', '.join('None' if x is None else str(int(x)) for x in parts)})")
+        return Opaque(call("slice", *(None if x is None else int(x) for x in parts)))
     if isinstance(v.type, RandomGeneratorType):
-        made = emit.bind(_made(data), "made")
-        return Opaque(emit.temp(f"{made}()", "rng"), fresh=True)
+        return Opaque(emit.temp(call(emit.bind(_made(data), "made")), "rng"), fresh=True)
     if isinstance(v.type, TypedListType):
-        element: Any = v.type.ttype
-        made = no_elements(emit, element)
+        item: Any = v.type.ttype
+        made = no_elements(emit, item)
         for x in data:
-            given = emit.constant_value(element.make_constant(x))
-            emit.line(f"{made.name}.append({as_element(emit, given, element)})")
+            append(emit, made, as_element(emit, emit.constant_value(item.make_constant(x)), item))
         return made
-    return Opaque(emit.bind(data, "const"))
+    return Opaque(local(emit.bind(data, "const")))
+
+
+def append(emit: Storage, rows: Opaque, item: Expr) -> None:
+    emit.add(Do(rows.name.method("append", item)))
 
 
 def _made(generator: Any) -> Any:
@@ -120,7 +126,7 @@ def _made(generator: Any) -> Any:
 
 def no_elements(emit: Storage, element: Any) -> Opaque:
     """An empty list of elements of a type."""
-    return Opaque(emit.temp(f"{emit.bind(_empty_list(element), 'no_elements')}()", "list"), True)
+    return Opaque(emit.temp(call(emit.bind(_empty_list(element), "no_elements")), "list"), True)
 
 
 def _empty_list(element: Any) -> Any:
@@ -139,7 +145,7 @@ def _empty_list(element: Any) -> Any:
     return empty
 
 
-def as_argument(emit: Storage, value: Any, v: Any) -> str:
+def as_argument(emit: Storage, value: Any, v: Any) -> Expr:
     """``value`` as PyTensor's own conversions take it: a tensor as an array, 0-d ones too."""
     if isinstance(value, Opaque):
         return value.name
@@ -148,36 +154,39 @@ def as_argument(emit: Storage, value: Any, v: Any) -> str:
     if isinstance(v.type, ScalarType):
         return emit.scalar(value)
     if isinstance(v.type, DenseTensorType):
-        return f"np.array({emit.scalar(value)})" if v.type.ndim == 0 else emit.dense(value).name
+        return emit.dense(value).name if v.type.ndim else call("np.array", emit.scalar(value))
     return constant(emit, v).name
 
 
-def as_element(emit: Storage, value: Any, element: Any) -> str:
+def as_element(emit: Storage, value: Any, element: Any) -> Expr:
     """``value`` as it is put into a list: a copy, an array in C order."""
     if isinstance(value, Opaque):
         return copied(emit, value).name
     if isinstance(value, Rows):
         return as_list(emit, value).name
     if element.ndim == 0:
-        return f"np.array({emit.scalar(value)})"
-    return f"{emit.dense(value).name}.copy()"  # the array itself may serve the next step again
+        return call("np.array", emit.scalar(value))
+    return emit.dense(value).name.method("copy")  # it may serve the next step again
 
 
-def result(emit: Storage, name: str, v: Any, fresh: bool = False) -> Any:
-    """The value of ``v``, that an op of another's making has left in ``name``."""
+def result(emit: Storage, found: Expr, v: Any, fresh: bool = False) -> Any:
+    """The value of ``v``, that an op of another's making has left in ``found``."""
     if not isinstance(v.type, DenseTensorType | ScalarType):
         # The arrays of a sparse matrix may be those of another, or of the program's inputs.
-        return Opaque(emit.temp(name, "held"), fresh and not isinstance(v.type, SparseTensorType))
+        return Opaque(emit.temp(found, "held"), fresh and not isinstance(v.type, SparseTensorType))
     if v.type.ndim == 0:
-        return small(emit.temp(f"as_scalar({name})"), v.type.dtype)
-    array = emit.temp(name, "a")
-    for k, n in enumerate(v.type.shape):
-        if n is not None:  # what reads it relies on that
-            with emit.block(f"if {array}.shape[{k}] != {n}:"):
-                emit.line(
-                    'raise ValueError("An op returned an array of another shape than declared")'
-                )
+        return small(emit.temp(call("as_scalar", found)), v.type.dtype)
+    array = emit.temp(found, "a")
+    check_declared(emit, array, v, "An op returned an array of another shape than declared")
     return emit.array(array, v)
+
+
+def check_declared(emit: Storage, array: Expr, v: Any, message: str) -> None:
+    """Whether ``array`` has the lengths that the type of ``v`` declares: what reads it relies on that."""
+    for k, n in enumerate(v.type.shape):
+        if n is not None:
+            with emit.when(expr("{} != {}", array.length(k), n)):
+                emit.fail("ValueError", message)
 
 
 # -- lists -----------------------------------------------------------------------------------------
@@ -188,7 +197,7 @@ def as_list(emit: Storage, rows: Rows | Opaque) -> Opaque:
     if isinstance(rows, Opaque):
         return rows
     function = emit.bind(_row_copies if rows.ndim else _number_copies, "as_list")
-    return Opaque(emit.temp(f"{function}({rows.name}, {rows.count})", "list"), fresh=True)
+    return Opaque(emit.temp(call(function, rows.name, rows.count), "list"), fresh=True)
 
 
 @numba_njit

@@ -8,8 +8,9 @@ called: it runs as fast, but takes some ten milliseconds to compile.
 
 from __future__ import annotations
 
-import re
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,16 @@ from pytensor.scalar.math import (
 )
 
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.literals import dtype_name, literal
+from loopax.numba_backend.emit.expressions import (
+    FALSE,
+    Expr,
+    call,
+    dtype_name,
+    expr,
+    joined,
+    literal,
+    local,
+)
 from loopax.numba_backend.emit.schedule import cycles, folded, ready
 from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
 
@@ -103,8 +113,6 @@ if HAS_FUSED:
     }
 _FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # in the C library: 4 ns, as many as these take of float64
 _NUMBERS = {
-    ps.Add: "{all: + }",
-    ps.Mul: "{all: * }",
     ps.Sub: "{0} - {1}",
     ps.Neg: "-{0}",
     ps.Sqr: "{0} * {0}",
@@ -131,13 +139,12 @@ _SIGNED = {
     ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
 }
 _UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large one for a negative one
+_BOOL_FOLDS = {ps.Add: " | ", ps.Mul: " & "}
 _BOOLS = {
     ps.AND: "{0} & {1}",
     ps.OR: "{0} | {1}",
     ps.XOR: "{0} != {1}",
     ps.Invert: "not {0}",
-    ps.Add: "{all: | }",
-    ps.Mul: "{all: & }",
     ps.ScalarMaximum: "{0} | {1}",
     ps.ScalarMinimum: "{0} & {1}",
     ps.Real: "{0}",
@@ -165,13 +172,13 @@ _REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
 _PLAIN = _REAL | _INTEGERS | {"bool"}
-FOLDS = {ps.Add: " + ", ps.Mul: " * "}
+FOLDS = {ps.Add: operator.add, ps.Mul: operator.mul}
 # What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
 _NATURAL = _REAL | {"int64"}
 
 
-def emit_scalar(emit: Emitter, op: Any, operands: Sequence[str], node: Any) -> list[str]:
-    """Write the outputs of a scalar op, in the dtypes of ``node`` (scalar or tensor); their names."""
+def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> list[Expr]:
+    """Write the outputs of a scalar op, in the dtypes of ``node`` (scalar or tensor); their locals."""
     dtypes = [v.type.dtype for v in node.inputs]
     outs = [v.type.dtype for v in node.outputs]
     if isinstance(op, ps.Composite):
@@ -184,47 +191,48 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[str], node: Any) -> l
         return [_cast(emit, operands[0], dtypes[0], outs[0])]
     if type(op) in FOLDS and len(operands) > 2 and outs[0] in _REAL:
         typed = [cast(x, d, outs[0]) for x, d in zip(operands, dtypes, strict=True)]
-        expression: str | None = folded(emit, typed, FOLDS[type(op)])
+        found: Expr | None = folded(emit, typed, FOLDS[type(op)])
     else:
         in_elements = emit.is_in_elements
-        expression = (
-            _expression(op, operands, dtypes, outs[0], in_elements) if len(outs) == 1 else None
-        )
-    if expression is None:
+        found = _expression(op, operands, dtypes, outs[0], in_elements) if len(outs) == 1 else None
+    if found is None:
         return _by_pytensor(emit, op, operands, dtypes, outs)
     if outs[0] in _NATURAL or outs[0] == "bool":
-        name = emit.temp(expression)
+        name = emit.temp(found)
         if type(op) is ps.EQ and dtypes == ["int64", "int64"]:
             emit.equal[name] = (operands[0], operands[1])
         when = max((ready(emit, x) for x in operands), default=-1)
         if when >= 0:
             emit.ready[name] = when + cycles(op)
         return [name]
-    return [emit.temp(f"{dtype_name(outs[0])}({expression})")]
+    return [emit.temp(found.astype(outs[0]))]
 
 
 def has_expression(op: Any, node: Any) -> bool:
     """Whether a scalar op is written as an expression on the dtypes of ``node``."""
-    operands = [f"x{k}" for k in range(len(node.inputs))]
+    operands = [local(f"x{k}") for k in range(len(node.inputs))]
     dtypes = [v.type.dtype for v in node.inputs]
     out = node.outputs[0].type.dtype
     return len(node.outputs) == 1 and _expression(op, operands, dtypes, out) is not None
 
 
-def cast(operand: str, given: str, wanted: str) -> str:
-    """``operand``, of the dtype ``given``, as an expression of the dtype ``wanted``."""
+def cast(x: Expr, given: str, wanted: str) -> Expr:
+    """``x``, of the dtype ``given``, as an expression of the dtype ``wanted``."""
     if given == wanted:
-        return operand
-    return f"({operand} != 0)" if wanted == "bool" else f"{dtype_name(wanted)}({operand})"
+        return x
+    if wanted == "bool":
+        return expr("{} != 0", x)
+    found = x.astype(wanted)
+    return found if x.value is None else Expr(found.text, value=x.value)
 
 
-def _cast(emit: Emitter, operand: str, given: str, wanted: str) -> str:
-    return operand if given == wanted else emit.temp(cast(operand, given, wanted))
+def _cast(emit: Emitter, x: Expr, given: str, wanted: str) -> Expr:
+    return x if given == wanted else emit.temp(cast(x, given, wanted))
 
 
 def _expression(
-    op: Any, operands: Sequence[str], dtypes: Sequence[str], out: str, in_elements: bool = False
-) -> str | None:
+    op: Any, operands: Sequence[Expr], dtypes: Sequence[str], out: str, in_elements: bool = False
+) -> Expr | None:
     """The op as an expression of the dtype ``out``, before it is cut to its size."""
     kind, kinds = type(op), set(dtypes)
     if not {*kinds, out} <= _PLAIN:
@@ -232,36 +240,36 @@ def _expression(
     if kind in _COMPARISONS and kinds != {"bool"}:
         if "uint64" in kinds and not kinds.isdisjoint(_SIGNED_INTEGERS):
             return _exact_comparison(kind, operands, dtypes)
-        return _filled(
-            _COMPARISONS[kind],
-            [
-                cast(x, d, "int64") if d == "bool" else x
-                for x, d in zip(operands, dtypes, strict=True)
-            ],
+        pairs = zip(operands, dtypes, strict=True)
+        return expr(
+            _COMPARISONS[kind], *(cast(x, d, "int64") if d == "bool" else x for x, d in pairs)
         )
     if kind in _TESTS:
-        return _filled(_TESTS[kind], operands) if kinds <= _REAL else "False"
+        return expr(_TESTS[kind], *operands) if kinds <= _REAL else FALSE
     if kind is ps.Switch:
         # Both are there already; the condition may be any number.
         one, other = (cast(x, d, out) for x, d in zip(operands[1:], dtypes[1:], strict=True))
-        return f"{one} if {operands[0]} else {other}"
+        return expr("{} if {} else {}", one, operands[0], other)
     if kind in _COMPARISONS:
-        return _filled(_BOOLS[kind], operands) if kind in _BOOLS else None
+        return expr(_BOOLS[kind], *operands) if kind in _BOOLS else None
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
     if kind is ps.Pow and (product := _product_for_power(*operands, out)):
         return product
     if in_elements and out == "float64" and kind in VECTORIZED:
-        return f"{VECTORIZED[kind]}({', '.join(operands)})"
+        return call(VECTORIZED[kind], *operands)
     if in_elements and out == "float32" and kind in VECTORIZED.keys() - _FAST_OF_SINGLES:
         # What float64 makes of it, which is right to the last place of float32.
-        wide = [cast(x, out, "float64") for x in operands]
-        return f"{dtype_name(out)}({VECTORIZED[kind]}({', '.join(wide)}))"
+        return call(VECTORIZED[kind], *(cast(x, out, "float64") for x in operands)).astype(out)
     if kind is ps.Pow:
-        return _filled("{0} ** {1}" if out in _REAL else "int_power({0}, {1})", operands)
+        return expr("{0} ** {1}" if out in _REAL else "int_power({0}, {1})", *operands)
     if kind is _ANGLE:
         if out not in _REAL or kinds & _REAL:
             return None
-        return _filled(f"{{T}}({np.pi}) if {{0}} < 0 else {{T}}(0)", operands, out)
+        return expr("{1} if {0} < 0 else {2}", *operands, literal(np.pi, out), literal(0, out))
+    if kind in FOLDS:
+        return (
+            joined(operands, _BOOL_FOLDS[kind]) if out == "bool" else reduce(FOLDS[kind], operands)
+        )
     if out == "bool":
         table = _BOOLS
     elif out in _REAL:
@@ -273,60 +281,47 @@ def _expression(
     return _filled(table[kind], operands, out) if kind in table else None
 
 
-def _exact_comparison(kind: type, operands: Sequence[str], dtypes: Sequence[str]) -> str:
+def _exact_comparison(kind: type, operands: Sequence[Expr], dtypes: Sequence[str]) -> Expr:
     """By value, as NumPy compares uint64 with signed integers."""
     signed = 0 if dtypes[1] == "uint64" else 1
     below = (_NEGATIVE_FIRST if signed == 0 else _NEGATIVE_LAST)[kind]
     both = [cast(x, d, "uint64") for x, d in zip(operands, dtypes, strict=True)]
-    return f"{below} if {operands[signed]} < 0 else {_filled(_COMPARISONS[kind], both)}"
+    return expr("{} if {} < 0 else {}", below, operands[signed], expr(_COMPARISONS[kind], *both))
 
 
-class _Joined:
-    """All operands: ``{all: + }`` is their sum."""
-
-    def __init__(self, operands: Sequence[str]) -> None:
-        self.operands = operands
-
-    def __format__(self, between: str) -> str:
-        return between.join(self.operands)
+def _filled(template: str, operands: Sequence[Expr], out: str) -> Expr:
+    """``template`` with the operands, and for ``{T}`` what makes a number of the dtype ``out``."""
+    return expr(template.replace("{T}", "" if out == "float64" else dtype_name(out)), *operands)
 
 
-def _filled(template: str, operands: Sequence[str], out: str = "float64") -> str:
-    typed = "" if out == "float64" else dtype_name(out)  # (1.0) is a float64
-    return template.format(*operands, all=_Joined(operands), T=typed)
-
-
-_INTEGRAL = re.compile(r"(?:np\.\w+|\()*(-?\d+)(?:\.0)?\)*")
-
-
-def _product_for_power(base: str, exponent: str, out: str) -> str | None:
+def _product_for_power(base: Expr, exponent: Expr, out: str) -> Expr | None:
     """Small integral powers as products, which are what a compiler makes of them too."""
-    found = _INTEGRAL.fullmatch(exponent)
-    n = int(found[1]) if found else 0
-    if not 1 <= abs(n) <= 4 or (n < 0 and out not in _REAL):
+    n = exponent.value
+    if n not in (1, 2, 3, 4, -1, -2, -3, -4) or (n < 0 and out not in _REAL):
         return None
-    product = " * ".join([base] * abs(n)) if n != 4 else f"({base} * {base}) * ({base} * {base})"
-    return product if n > 0 else f"{'' if out == 'float64' else dtype_name(out)}(1.0) / ({product})"
+    square = base * base
+    product = (base, square, square * base, square * square)[int(abs(n)) - 1]
+    return product if n > 0 else expr("{} / {}", literal(1, out), product)
 
 
 def _by_pytensor(
-    emit: Emitter, op: Any, operands: Sequence[str], dtypes: Sequence[str], outs: Sequence[str]
-) -> list[str]:
+    emit: Emitter, op: Any, operands: Sequence[Expr], dtypes: Sequence[str], outs: Sequence[str]
+) -> list[Expr]:
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
     native, key = numba_funcify_and_cache_key(op, node=node)
     function = emit.bind(native, "scalar", key)
     emit.is_cacheable &= key is not None
-    call = f"{function}({', '.join(operands)})"
+    found = call(function, *operands)
     if len(outs) == 1:
-        return [emit.temp(f"{dtype_name(outs[0])}({call})")]
-    both = emit.temp(call)
-    return [emit.temp(f"{dtype_name(dtype)}({both}[{k}])") for k, dtype in enumerate(outs)]
+        return [emit.temp(found.astype(outs[0]))]
+    both = emit.temp(found)
+    return [emit.temp(both[k].astype(dtype)) for k, dtype in enumerate(outs)]
 
 
-def _composite(emit: Emitter, op: Any, operands: Sequence[str]) -> list[str]:
-    env: dict[Any, str] = dict(zip(op.fgraph.inputs, operands, strict=True))
+def _composite(emit: Emitter, op: Any, operands: Sequence[Expr]) -> list[Expr]:
+    env: dict[Any, Expr] = dict(zip(op.fgraph.inputs, operands, strict=True))
 
-    def read(v: Any) -> str:
+    def read(v: Any) -> Expr:
         if isinstance(v, Constant):
             return literal(np.asarray(v.data, dtype=v.type.dtype))
         return env[v]

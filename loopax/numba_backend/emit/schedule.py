@@ -12,7 +12,8 @@ there as early as it can be: for "the later of two, and a little more" this is G
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import add
 from typing import Any
 
 import pytensor.scalar as ps
@@ -22,6 +23,9 @@ from pytensor.tensor.subtensor import Subtensor
 
 from loopax.ir import Scan
 from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.expressions import Expr
+
+Join = Callable[[Expr, Expr], Expr]
 
 # Cycles until the result is there, roughly, of what is not a function of the mathematical library.
 _CYCLES: dict[type, int] = {
@@ -49,37 +53,33 @@ def cycles(op: Any) -> int:
     return 2 if isinstance(op, ps.LogicalComparison) else _CYCLES.get(type(op), _FUNCTION)
 
 
-def ready(emit: Emitter, name: str) -> float:
+def ready(emit: Emitter, name: Expr) -> float:
     """When a value is there, in cycles of a step; -1 for what no step changes."""
     if emit.scopes.level(name) < emit.scopes.depth:
         return -1
     return emit.ready.get(name, 0)
 
 
-def folded(emit: Emitter, operands: Sequence[str], symbol: str) -> str:
-    """``operands``, joined by `` + `` or `` * ``, the earliest ones innermost."""
-    return _folded([(ready(emit, x), k, x) for k, x in enumerate(operands)], symbol)
+def folded(emit: Emitter, operands: Sequence[Expr], join: Join) -> Expr:
+    """``operands``, all added or multiplied, the earliest ones innermost."""
+    return _folded([(ready(emit, x), k, x) for k, x in enumerate(operands)], join)
 
 
-def of_products(emit: Emitter, pairs: Sequence[tuple[str, str]]) -> str:
+def sum_of_products(emit: Emitter, pairs: Sequence[tuple[Expr, Expr]]) -> Expr:
     """The sum of ``a * b`` for each of ``pairs``, in the order in which these are there."""
     heap = []
     for k, (a, b) in enumerate(pairs):
         when = max(ready(emit, a), ready(emit, b))
-        heap.append((when + 4 if when >= 0 else when, k, f"{a} * {b}"))
-    return _folded(heap, " + ")
+        heap.append((when + 4 if when >= 0 else when, k, a * b))
+    return _folded(heap, add)
 
 
-def _folded(heap: list[tuple[float, int, str]], symbol: str) -> str:
+def _folded(heap: list[tuple[float, int, Expr]], join: Join) -> Expr:
     heapq.heapify(heap)
     while len(heap) > 1:
         _, _, a = heapq.heappop(heap)
         later, k, b = heapq.heappop(heap)
-        outermost = not heap
-        text = f"{a}{symbol}{b}"
-        heapq.heappush(
-            heap, (later + (4 if later >= 0 else 0), k, text if outermost else f"({text})")
-        )
+        heapq.heappush(heap, (later + (4 if later >= 0 else 0), k, join(a, b)))
     return heap[0][2]
 
 

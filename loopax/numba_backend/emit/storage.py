@@ -2,105 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.emit.literals import dtype_name, joined
-from loopax.numba_backend.emit.source import Slot, Source, tuple_of
+from loopax.numba_backend.emit.axes import Axes
+from loopax.numba_backend.emit.expressions import Dim, Expr, call, dtype_name, tuple_of
+from loopax.numba_backend.emit.statements import Assign, Block
 from loopax.numba_backend.emit.values import (
     Array,
     At,
-    Dim,
-    Index,
     Position,
     Small,
     Value,
     Virtual,
     is_static,
 )
-from loopax.numba_backend.emit.writer import Writer
-
-
-@dataclass(frozen=True)
-class Counted:
-    """An open loop over an axis: its index, the place in front of it, the position of its block."""
-
-    index: str
-    before: Slot
-    block: int
-
 
 _SHORT = 64  # up to so many elements of a row, rows are not looped over
-LONGEST = 8  # an axis of more elements is looped over
 
 
-class Storage(Writer):
-    """A writer that knows where values are.
-
-    Parameters
-    ----------
-    source
-        Where the lines go.
-    largest
-        How many elements an array of static shape may have to be held in locals, one for each.
-    """
-
-    def __init__(self, source: Source, largest: int) -> None:
-        super().__init__(source)
-        self.largest = largest
-        self.nest: list[Counted] = []  # of loops over axes, those that are open
-        self.axes: dict[str, tuple[int, int]] = {}  # of a length: the argument and axis that has it
+class Storage(Axes):
+    """A writer that knows where values are."""
 
     def constant_value(self, v: Any) -> Any:
         """A constant of any type; None and slices are themselves."""
         raise NotImplementedError
-
-    def is_small(self, shape: Sequence[Dim]) -> bool:
-        return (
-            is_static(shape)
-            and max(shape, default=0) <= LONGEST  # type: ignore[type-var]
-            and np.prod(shape, dtype=int) <= self.largest
-        )
-
-    @contextmanager
-    def loops(self, shape: Sequence[Dim]) -> Iterator[list[list[Index]]]:
-        """Nested loops over ``shape``; the indices to write for inside of them.
-
-        Trailing axes that are small and static are not looped over: there is an index for each.
-        """
-        inner = len(shape)
-        while inner and self.is_small(shape[inner - 1 :]):
-            inner -= 1
-        tails = list(np.ndindex(*shape[inner:]))  # type: ignore[arg-type]
-        with ExitStack() as stack:
-            head: list[Index] = []
-            for n in shape[:inner]:
-                head.append(0 if n == 1 else self.source.fresh("i"))
-                if n != 1:
-                    self.scopes.define([str(head[-1])])
-                    self._count(n)
-                    before = self.source.slot()
-                    stack.enter_context(self.block(f"for {head[-1]} in range({n}):"))
-                    loop = Counted(str(head[-1]), before, len(self.scopes.blocks) - 1)
-                    self.nest.append(loop)
-                    stack.callback(self.nest.pop)
-            yield [[*head, *tail] for tail in tails]
-
-    @contextmanager
-    def loop_over_positions(self, shape: Sequence[Dim]) -> Iterator[Position]:
-        """One loop over all elements of arrays of this shape that lie in memory in C order."""
-        index, n = self.source.fresh("i"), self.product(shape)
-        self.scopes.define([index])
-        self._count(n)
-        before = self.source.slot()
-        with self.block(f"for {index} in range({n}):"):
-            self.nest.append(Counted(index, before, len(self.scopes.blocks) - 1))
-            yield Position(index)
-            self.nest.pop()
 
     def reads_at_positions(self, value: Value) -> bool:
         """Whether an element of ``value`` can be read at a `Position`."""
@@ -120,80 +48,46 @@ class Storage(Writer):
         last = shape[-1]
         return isinstance(last, int) and 1 < last <= _SHORT
 
-    def product(self, shape: Sequence[Dim]) -> Dim:
-        """The number of elements of an array."""
-        known = int(np.prod([n for n in shape if isinstance(n, int)], dtype=int))
-        names = [n for n in shape if isinstance(n, str)]
-        if not names or known == 0:
-            return known
-        return self.number(" * ".join(names + [str(known)] * (known != 1)), "n")
-
-    @property
-    def is_in_elements(self) -> bool:
-        """Whether what is written now runs for each element of a loop over axes, in no branch or step."""
-        return bool(self.nest) and self.nest[-1].block == len(self.scopes.blocks) - 1
-
-    def loop_over_others(self, at: Sequence[Index]) -> Counted | None:
-        """The outermost of the innermost loops, one inside of the other, over other indices than ``at``."""
-        known = {loop.index for loop in self.nest}
-        if not all(isinstance(i, int) or i in known for i in at):
-            return None  # an index that has been computed may follow from any
-        found = None
-        for loop, block in zip(
-            reversed(self.nest), range(len(self.scopes.blocks) - 1, 0, -1), strict=False
-        ):
-            if loop.block != block or loop.index in at:
-                break
-            found = loop
-        return found
-
-    def before_loop(self, loop: Counted, expression: str, at: Sequence[Index], hint: str) -> str:
-        """A local that holds ``expression``, of memory at ``at``, written in front of ``loop``.
-
-        It is written once in another loop over ``at``, where no loop over axes writes to what it reads; but
-        behind that, somebody may.
-        """
-        if known := self.scopes.known(expression):
-            return known
-        name = self.local(hint)
-        loop.before.line(f"{name} = {expression}")
-        if not is_static(at):
-            self.scopes.blocks[loop.block - 1].known[expression] = name
-        return name
-
-    def read(self, value: Value, at: At) -> str:
-        """The element at an index, as a name or a literal."""
+    def read(self, value: Value, at: At) -> Expr:
+        """The element at an index, as a local or a literal."""
         if isinstance(value, Virtual):
             return value.at(at)
         if isinstance(at, Position):
-            return self.temp(f"{self._in_line(value)}[{at.index}]")
+            return self.temp(self._in_line(value)[at.index])
         if isinstance(value, Array):
-            element = f"{value.name}[{joined(at)}]"
+            here = value.name[at]
             # LLVM would read it at each step: it cannot know that another array is written to.
-            if not self.scopes.frames and (loop := self.loop_over_others(at)):
-                return self.before_loop(loop, element, at, "t")
-            return self.temp(element)
+            if not self.scopes.frames and (loop := self.loop_over_others(at)) is not None:
+                return self.before_loop(loop, here, at, "t")
+            return self.temp(here)
         if value.elements.size == 1:
             return value.elements.item()
         if not is_static(at):  # a rule that reads many asks for `indexable` before its loop
             return self.read(self.dense(value), at)
         return value.elements[tuple(at)]
 
-    def _in_line(self, value: Any) -> str:
+    def _in_line(self, value: Any) -> Expr:
         """The array ``value`` with one axis: a view, made in front of the innermost loop.
 
         Anew for each loop: what is a state's may be another array behind a step.
         """
-        expression, loop = f"in_line({value.name})", self.nest[-1]
-        known = self.scopes.blocks[loop.block].known
-        if expression not in known:
-            known[expression] = self.local("line")
-            loop.before.line(f"{known[expression]} = {expression}")
-        return known[expression]
+        view = call("in_line", value.name)
+        loop = next(scope for scope in reversed(self.scopes.open) if scope.index is not None)
+        if view not in loop.known:
+            loop.known[view] = self.local("line")
+            loop.before.add(Assign((loop.known[view],), view))
+        return loop.known[view]
 
-    def scalar(self, value: Value) -> str:
+    def scalar(self, value: Value) -> Expr:
         """The one element of a scalar."""
         return self.read(value, [0] * len(value.shape))
+
+    def new_locals(self, shape: Sequence[Any], dtype: str, hint: str) -> Small:
+        """A new local for each element of an array."""
+        elements = np.empty(shape, dtype=object)
+        for at in np.ndindex(*shape):
+            elements[at] = self.local(hint)
+        return Small(elements, dtype)
 
     def in_locals(self, value: Value, shape: Any = None) -> Small:
         """``value``, of static shape, with each element in a local."""
@@ -210,23 +104,21 @@ class Storage(Writer):
         if isinstance(value, Array):
             return value
         if isinstance(value, Small):
-            level = max(map(self.scopes.level, value.elements.flat), default=0)
+            level = self.scopes.level(*value.elements.flat)
             if level < self.scopes.depth:
                 return self._table(value, level)
         return self.fresh(value)
 
     def _table(self, value: Small, level: int) -> Array:
         """Locals that no step changes, in memory, where a step is to find them by their index."""
-        # With the shape: the lists of (0,) and (0, 2) are equal.
-        key = f"{value.dtype} {value.elements.shape} of {value.elements.tolist()}"
+        key = (value.dtype, value.elements.shape, *value.elements.flat)
         name = self.scopes.known(key)
         if name is None:
-            frame = self.scopes.frames[level]
-            name = self.room(value.shape, value.dtype, frame.before)
+            around, loop = self.scopes.frame(level)
+            around.known[key] = name = self.room(value.shape, value.dtype, loop.before)
             self.scopes.define([name], level)
-            self.scopes.blocks[frame.block].known[key] = name
-            for at in np.ndindex(*value.elements.shape):
-                frame.before.line(f"{name}[{joined(at)}] = {value.elements[at]}")
+            for at, x in np.ndenumerate(value.elements):
+                loop.before.add(Assign((name[at],), x))
         return Array(name, value.shape, value.dtype, compact=True)
 
     def fresh(self, value: Value, reuse: bool = True) -> Array:
@@ -235,53 +127,47 @@ class Storage(Writer):
         self.copy(value, name)
         return Array(name, value.shape, value.dtype, fresh=True, compact=True)
 
-    def copy(self, value: Value, name: str) -> None:
+    def copy(self, value: Value, name: Expr) -> None:
         """Write the elements of ``value`` into the array ``name``."""
         if isinstance(value, Virtual) and value.empty:
             return
         if isinstance(value, Small):
             for at in np.ndindex(*value.elements.shape):
-                self.line(f"{name}[{joined(at)}] = {value.elements[at]}")
+                self.set(name[at], value.elements[at])
             return
         if self.is_worth_coalescing(value):
             whole = Array(name, value.shape, value.dtype, compact=True)
             with self.loop_over_positions(value.shape) as position:
-                element = self.read(value, position)
-                self.line(f"{self._in_line(whole)}[{position.index}] = {element}")
+                found = self.read(value, position)
+                self.set(self._in_line(whole)[position.index], found)
             return
         with self.loops(value.shape) as outer:
             for at in outer:
-                self.line(f"{name}[{joined(at)}] = {self.read(value, at)}")
+                self.set(name[at], self.read(value, at))
 
-    def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> str:
+    def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> Expr:
         """Room for an array, in C order. In a loop it is one for all steps, if its shape is."""
         shape = [self.scopes.canonical(n) for n in shape]
         for n in shape:
-            self._count(n)
-        level = max((self.scopes.level(n) for n in shape), default=0)
+            self.note_length(n)
+        level = self.scopes.level(*shape)
         if not reuse or level >= self.scopes.depth:
-            dims = tuple_of([str(n) for n in shape])
-            return self.temp(f"np.empty({dims}, {dtype_name(dtype)})", hint)
-        name = self.room(shape, dtype, self.scopes.frames[level].before, hint)
+            return self.temp(new_array(shape, dtype), hint)
+        name = self.room(shape, dtype, self.scopes.frame(level)[1].before, hint)
         self.scopes.define([name], level)
         self.scopes.rooms.add(name)
         return name
 
-    def room(self, shape: Sequence[Dim], dtype: str, slot: Slot, hint: str = "a") -> str:
+    def room(self, shape: Sequence[Dim], dtype: str, place: Block, hint: str = "a") -> Expr:
         """An array that is made at another place, which may come before the check of a length."""
         name = self.local(hint)
-        dims = tuple_of([str(n) if isinstance(n, int) else f"max({n}, 0)" for n in shape])
-        slot.line(f"{name} = np.empty({dims}, {dtype_name(dtype)})")
+        lengths = [n if isinstance(n, int) else call("max", n, 0) for n in shape]
+        place.add(Assign((name,), new_array(lengths, dtype)))
         return name
 
     def is_room(self, array: Array) -> bool:
         """Whether the memory of ``array`` has been there before the innermost loop, for each step."""
         return array.name in self.scopes.rooms
-
-    def _count(self, n: Dim) -> None:
-        """A step loops over ``n``: worth knowing, where it is small."""
-        if self.scopes.frames and isinstance(n, str):
-            self.scopes.looped.add(n)
 
     def indexable(self, value: Value) -> Value:
         """``value``, such that an index that is not static can be read."""
@@ -300,31 +186,36 @@ class Storage(Writer):
         slow = isinstance(value, Virtual) and value.has_functions
         return self.dense(value) if slow else value
 
-    def array(self, name: str, variable: Any, fresh: bool = False) -> Array:
+    def array(self, name: Expr, variable: Any, fresh: bool = False) -> Array:
         """The `Array` of a local, its dimensions those that the type of ``variable`` gives."""
-        shape = [
-            self.number(f"{name}.shape[{k}]", "n") if n is None else n
+        shape = tuple(
+            self.number(name.length(k), "n") if n is None else n
             for k, n in enumerate(variable.type.shape)
-        ]
-        self.scopes.lengths.update(n for n in shape if isinstance(n, str))
-        return Array(name, tuple(shape), variable.type.dtype, fresh)
+        )
+        self.scopes.lengths.update(n for n in shape if isinstance(n, Expr))
+        return Array(name, shape, variable.type.dtype, fresh)
 
-    def argument(self, k: int, name: str, variable: Any, known: dict[int, int]) -> Array:
+    def argument(self, k: int, name: Expr, variable: Any, known: dict[int, int]) -> Array:
         """The same for argument ``k``, of which the lengths of some axes are known."""
         shape = list(variable.type.shape)
         for axis, n in enumerate(shape):
             if n is None:
-                n = known.get(axis) or self.number(f"{name}.shape[{axis}]", "n")
-                if isinstance(n, str):
+                n = known.get(axis) or self.number(name.length(axis), "n")
+                if isinstance(n, Expr):
                     self.axes[n] = (k, axis)
                     self.scopes.lengths.add(n)
                 shape[axis] = n
         return Array(name, tuple(shape), variable.type.dtype, compact=True)
 
-    def contiguous(self, value: Value) -> str:
+    def contiguous(self, value: Value) -> Expr:
         """``value`` in memory, row by row or column by column, as products take it."""
         if isinstance(value, Virtual) and value.view is not None:
             return self.number(value.view, "a")
         if isinstance(value, Array) and not value.compact:
-            return self.number(f"np.ascontiguousarray({value.name})", "a")
+            return self.number(call("np.ascontiguousarray", value.name), "a")
         return self.dense(value).name
+
+
+def new_array(shape: Sequence[Dim], dtype: str) -> Expr:
+    """An array that nobody has written to."""
+    return call("np.empty", tuple_of(shape), dtype_name(dtype))

@@ -1,7 +1,7 @@
 """What a variable is in the emitted program: `Small`, `Array` or `Virtual` if it is a tensor.
 
 The three have a ``shape``, whose dimensions are integers where they are known when the source is
-written and names (of int64 locals) where they are not, and a ``dtype``. A trace of tensors is `Rows`.
+written and locals (of int64) where they are not, and a ``dtype``. A trace of tensors is `Rows`.
 All else (random generators, sparse matrices, lists, slices) is `Opaque`, as Numba holds it.
 """
 
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 
-Dim = int | str
-Index = int | str
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 
 
 @dataclass(frozen=True)
 class Position:
     """The index of an element in C order: one loop over all elements in the place of one for each axis."""
 
-    index: str
+    index: Expr
 
 
 At = Sequence[Index] | Position
@@ -31,7 +31,7 @@ At = Sequence[Index] | Position
 class Small:
     """A scalar, or a small array of static shape: one local (or literal) for each element.
 
-    ``elements`` is an array of names, so that NumPy itself transposes, slices and joins them while
+    ``elements`` is an array of expressions, so that NumPy itself transposes, slices and joins them while
     the source is written, and nothing of that is left in the program.
     """
 
@@ -51,7 +51,7 @@ class Array:
     and be returned as it is. ``compact`` says that Numba knows it to be in C order.
     """
 
-    name: str
+    name: Expr
     shape: tuple[Dim, ...]
     dtype: str
     fresh: bool = False
@@ -75,12 +75,12 @@ class Virtual:
 
     shape: tuple[Dim, ...]
     dtype: str
-    at: Callable[[Any], str] = field(repr=False)
+    at: Callable[[Any], Expr] = field(repr=False)
     cheap: bool = True
     empty: bool = False
-    view: str | None = None
+    view: Expr | None = None
     flat: Array | None = None
-    element: str | None = None
+    element: Expr | None = None
     light: bool = False
     cost: float | None = None
     reads_at_positions: bool = False
@@ -95,8 +95,8 @@ class Rows:
     Both are locals. The buffer has no shape until the first row decides it.
     """
 
-    name: str
-    count: str
+    name: Expr
+    count: Expr
     ndim: int
     dtype: str
 
@@ -110,7 +110,7 @@ class Opaque:
     it is changed itself, and a copy otherwise (`Site.owned`).
     """
 
-    name: str
+    name: Expr
     fresh: bool = False
 
 
@@ -129,7 +129,7 @@ def traits(value: Value) -> dict[str, bool]:
 
 
 def small(elements: Any, dtype: str) -> Small:
-    """`Small` of a list of names or of one name."""
+    """`Small` of a list of expressions or of one."""
     array = np.empty(np.shape(elements), dtype=object)
     array[...] = elements
     return Small(array, dtype)
@@ -140,5 +140,13 @@ def shared(value: Any) -> Any:
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
-def is_static(shape: Sequence[Dim]) -> bool:
+def is_static(shape: Sequence[Any]) -> bool:
     return all(isinstance(n, int) for n in shape)
+
+
+LONGEST = 8  # an axis of more elements is looped over
+
+
+def is_small(shape: Sequence[Any], largest: int) -> bool:
+    """Whether an array of this shape is held in locals, where ``largest`` elements may be."""
+    return is_static(shape) and max(shape, default=0) <= LONGEST and prod(shape) <= largest

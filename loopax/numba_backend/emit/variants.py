@@ -16,7 +16,7 @@ from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.compiling.exact_types import exact
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.source import compiled
-from loopax.numba_backend.emit.storage import LONGEST
+from loopax.numba_backend.emit.values import LONGEST
 
 Axis = tuple[int, int]  # input, axis
 Sizes = dict[Axis, int]

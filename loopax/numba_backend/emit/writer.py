@@ -1,4 +1,4 @@
-"""Lines of a native function, and what is known where each is written: names, lengths, checks."""
+"""Statements of a native function, and what is known where each is written: names, lengths, checks."""
 
 from __future__ import annotations
 
@@ -8,10 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.emit.literals import as_dim
-from loopax.numba_backend.emit.scopes import Block, Frame, Scopes
-from loopax.numba_backend.emit.source import Source
-from loopax.numba_backend.emit.values import Dim
+from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, call, expr, local
+from loopax.numba_backend.emit.scopes import Scope, Scopes
+from loopax.numba_backend.emit.statements import (
+    Assign,
+    Block,
+    Do,
+    For,
+    Function,
+    If,
+    Raise,
+    Statement,
+)
 from loopax.numba_backend.runtime.checks import FUNCTIONS
 
 
@@ -21,73 +29,115 @@ class Writer:
     Parameters
     ----------
     source
-        Where the lines go.
+        The function, without statements yet.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Function) -> None:
         self.source = source
         self.namespace: dict[str, Any] = {"np": np, **FUNCTIONS}
         self.keys: dict[str, str] = {}  # of globals, for the cache on disk
-        self.scopes = Scopes()
+        self.scopes = Scopes(source.body)
 
-    def mark(self) -> Any:
-        return self.source.mark(), self.scopes.mark()
+    # -- statements ------------------------------------------------------------------------------
 
-    def reset(self, mark: Any) -> None:
-        """Take back what was emitted since ``mark``, which was made in the same block."""
-        source, scopes = mark
-        self.source.reset(source)
-        self.scopes.reset(scopes)
+    def add(self, statement: Statement) -> None:
+        self.scopes.innermost.block.add(statement)
 
-    def line(self, text: str) -> None:
-        self.source.line(text)
+    def place(self) -> Block:
+        """A place here for statements that are known later."""
+        block = Block()
+        self.add(block)
+        return block
+
+    def set(self, target: Expr, value: Any, operator: str = "=") -> None:
+        """``target = value``, of a local or of an element of an array."""
+        self.add(Assign((target,), value, operator))
+
+    def do(self, function: str, *operands: Any) -> None:
+        """A call for what it does."""
+        self.add(Do(call(function, *operands)))
+
+    def fail(self, error: str, message: str) -> None:
+        self.add(Raise(error, message))
+
+    def assign(self, targets: Sequence[Expr], values: Sequence[Expr]) -> None:
+        """Simultaneous assignment."""
+        pairs = [(n, v) for n, v in zip(targets, values, strict=True) if n != v]
+        changed = {n for n, _ in pairs}
+        for name, value in [(n, self.temp(v) if v in changed else v) for n, v in pairs]:
+            self.set(name, value)
+
+    # -- blocks ----------------------------------------------------------------------------------
 
     @contextmanager
-    def block(self, head: str) -> Iterator[None]:
-        self.scopes.blocks.append(Block(chosen=head.startswith(("if ", "else"))))
-        with self.source.block(head):
+    def inside(self, scope: Scope) -> Iterator[None]:
+        """What is written goes into ``scope``, behind what is there."""
+        self.scopes.open.append(scope)
+        yield
+        self.scopes.open.pop()
+
+    def branches(self, condition: Expr) -> tuple[Scope, Scope]:
+        """An ``if``: what is written where ``condition`` holds, and where it does not."""
+        statement = If(condition)
+        self.add(statement)
+        return Scope(statement.body, chosen=True), Scope(statement.orelse, chosen=True)
+
+    @contextmanager
+    def when(self, condition: Expr) -> Iterator[None]:
+        """What is written is done where ``condition`` holds."""
+        with self.inside(self.branches(condition)[0]):
             yield
-        self.scopes.blocks.pop()
 
     @contextmanager
-    def frame(self, head: str, going: str) -> Iterator[None]:
-        """A loop over steps, which takes at least one if ``going``."""
-        before, checks = self.source.slot(), self.source.slot(f"if {going}:")
-        frame = Frame(before, checks, len(self.scopes.blocks) - 1)
-        self.scopes.frames.append(frame)
-        with self.block(head):
+    def repeated(self, count: Expr, n: Dim, **known: Any) -> Iterator[None]:
+        """What is written is done ``n`` times; ``known`` is said of its `Scope`."""
+        loop = For(count, n)
+        self.add(loop)
+        with self.inside(Scope(loop.body, **known)):
+            yield
+
+    @contextmanager
+    def frame(self, count: Expr, bound: Dim) -> Iterator[None]:
+        """A loop of ``bound`` steps, counted by ``count``."""
+        before, steps = self.place(), If(expr("{} > 0", bound))
+        self.add(steps)
+        self.scopes.frames.append(len(self.scopes.open))
+        with self.repeated(count, bound, before=before, checks=steps.body):
             yield
         self.scopes.frames.pop()
 
-    def local(self, hint: str) -> str:
+    # -- names -----------------------------------------------------------------------------------
+
+    def local(self, hint: str) -> Expr:
         """The name of a new local."""
-        name = self.source.fresh(hint)
+        name = local(self.source.fresh(hint))
         self.scopes.define([name])
         return name
 
-    def temp(self, expression: str, hint: str = "t") -> str:
-        """A new local that holds ``expression``."""
+    def temp(self, value: Any, hint: str = "t") -> Expr:
+        """A new local that holds ``value``."""
         name = self.local(hint)
-        self.line(f"{name} = {expression}")
+        self.set(name, value)
         return name
 
-    def number(self, expression: str, hint: str = "k", may_raise: bool = False) -> str:
+    def number(self, value: Dim, hint: str = "k", may_raise: bool = False) -> Any:
         """The same for arithmetic on indices, which is written once in a block, or before a loop.
 
-        What ``may_raise`` stays where it is: a loop need not take a step.
+        What ``may_raise`` stays where it is: a loop need not take a step. What is known is itself.
         """
         scopes = self.scopes
-        if known := scopes.known(expression):  # a check has no name
+        if isinstance(value, int) or value.is_name:
+            return value
+        if known := scopes.known(value):
             return known
-        level = scopes.depth if may_raise else scopes.level(expression)
+        level = scopes.depth if may_raise else scopes.level(value)
         if level >= scopes.depth:
-            name = self.temp(expression, hint)
-            scopes.blocks[-1].known[expression] = name
+            scopes.innermost.known[value] = name = self.temp(value, hint)
             return name
-        frame, name = scopes.frames[level], self.source.fresh(hint)
-        frame.before.line(f"{name} = {expression}")
+        (around, loop), name = scopes.frame(level), local(self.source.fresh(hint))
+        loop.before.add(Assign((name,), value))
         scopes.define([name], level)
-        scopes.blocks[frame.block].known[expression] = name
+        around.known[value] = name
         return name
 
     def bind(self, thing: Any, hint: str, key: str | None = None) -> str:
@@ -98,71 +148,59 @@ class Writer:
             self.keys[name] = key
         return name
 
-    def assign(self, names: Sequence[str], values: Sequence[str]) -> None:
-        """Simultaneous assignment."""
-        pairs = [(n, v) for n, v in zip(names, values, strict=True) if n != v]
-        targets = {n for n, _ in pairs}
-        later = [(n, self.temp(v) if v in targets else v) for n, v in pairs]
-        for name, value in later:
-            self.line(f"{name} = {value}")
+    # -- checks ----------------------------------------------------------------------------------
 
-    def check(self, expression: str) -> bool:
-        """Write a call that raises or does nothing; whether it is in front of the innermost loop.
+    def check(self, function: str, *operands: Any) -> None:
+        """Write a call that raises or does nothing, once.
 
-        What no step changes is asked once, before a loop that takes a step.
+        What no step of the innermost loop changes is asked in front of it, where it takes a step.
         """
-        scopes = self.scopes
-        if scopes.known(expression) is not None:
-            return False
-        frame = scopes.surely_reached_by(expression)
-        if frame is None:
-            self.line(expression)
-            scopes.blocks[-1].known[expression] = ""
-            return False
-        frame.checks.line(expression)
-        scopes.blocks[frame.block + 1].known[expression] = ""
-        return True
+        scopes, checked = self.scopes, call(function, *operands)
+        if scopes.is_checked(checked):
+            return
+        loop = scopes.surely_reached_by(checked)
+        block = scopes.innermost.block if loop is None else loop.checks
+        block.add(Do(checked))
+        (loop or scopes.innermost).checked.add(checked)
 
     def agree(self, *dims: Dim) -> Dim:
         """The length that all ``dims`` are, checked where that is not known now."""
         first, *rest = sorted({self.scopes.canonical(n) for n in dims}, key=self.scopes.order)
         for n in rest:
             if isinstance(n, int):
-                self.line('raise ValueError("Input dimension mismatch: two lengths differ")')
+                self.fail("ValueError", "Input dimension mismatch: two lengths differ")
             else:
                 self.equate("agree", n, first)
         return first
 
-    def equate(self, function: str, n: str, m: Dim) -> None:
+    def equate(self, function: str, n: Expr, m: Dim) -> None:
         """``function`` raises where two lengths differ: from here on they are one."""
-        expression = f"{function}({n}, {m})"
-        self.check(expression)
-        frame = self.scopes.surely_reached_by(expression)
-        self.scopes.unify(n, m, -1 if frame is None else frame.block + 1)
+        self.check(function, n, m)
+        self.scopes.unify(n, m, self.scopes.surely_reached_by(call(function, n, m)))
 
-    def are_equal(self, *numbers: str) -> None:
+    def are_equal(self, *numbers: Expr) -> None:
         """Behind a check that says so: numbers, of which one may be a length, are equal in this block."""
         known = [self.scopes.canonical(as_dim(x)) for x in numbers]
         if len({*known}) == 2 and not {*known} & self.scopes.changing:
             first, n = sorted(known, key=self.scopes.order)
-            if isinstance(n, str):
+            if isinstance(n, Expr):
                 self.scopes.unify(n, first)
 
     def size(self, n: Dim) -> Dim:
         """``n`` as a length, checked not to be negative."""
         if isinstance(n, int):
             if n < 0:
-                self.line('raise ValueError("negative dimensions are not allowed")')
+                self.fail("ValueError", "negative dimensions are not allowed")
             return max(n, 0)
         if n in self.scopes.changing:
-            n = self.number(f"np.int64({n})", "n")
+            n = self.number(n.astype("int64"), "n")
         if n not in self.scopes.lengths:
-            self.check(f"size({n})")
+            self.check("size", n)
         return n
 
-    def position(self, k: str, n: Dim) -> str:
+    def position(self, k: Expr, n: Dim) -> Expr:
         """``k``, an index into an axis of length ``n``, checked where that is not known to be right."""
         bound = self.scopes.bounded.get(k)
         if bound is not None and self.scopes.same(bound, n):
             return k
-        return self.number(f"index({k}, {n})", may_raise=True)
+        return self.number(call("index", k, n), may_raise=True)

@@ -10,32 +10,28 @@ from pytensor.tensor.math import Argmax
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.literals import dtype_name, joined
+from loopax.numba_backend.emit.expressions import Expr, Index, expr, joined, literal, tuple_of
+from loopax.numba_backend.emit.statements import Assign
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Index, Value, Virtual, shared
+from loopax.numba_backend.emit.values import Array, Value, Virtual, shared
 
 
 @rule(CumOp)
 def cumulated(site: Site, x: Value) -> Any:
     emit, axis, dtype = site.emit, site.op.axis, x.dtype
-    template = {("add", False): "{0} + {1}", ("mul", False): "{0} * {1}"} | {
-        ("add", True): "{0} or {1}",
-        ("mul", True): "{0} and {1}",
-    }
-    expression = template[site.op.mode, dtype == "bool"]
+    is_sum, is_bool = site.op.mode == "add", dtype == "bool"
+    symbol = ((" * ", " + "), (" and ", " or "))[is_bool][is_sum]
     name = emit.empty(x.shape, dtype)
     x = emit.for_scalar_code(x)
     others = (*x.shape[:axis], *x.shape[axis + 1 :])
-    start = site.op.mode == "mul"
     with emit.loops(others) as indices:
         for at in indices:
-            first = str(start) if dtype == "bool" else f"{dtype_name(dtype)}({int(start)})"
-            total = emit.temp(first, "total")
-            with emit.block(f"for {(k := emit.local('i'))} in range({x.shape[axis]}):"):
-                where = joined([*at[:axis], k, *at[axis:]])
-                new = expression.format(total, emit.read(x, [*at[:axis], k, *at[axis:]]))
-                emit.line(f"{total} = {new if dtype == 'bool' else f'{dtype_name(dtype)}({new})'}")
-                emit.line(f"{name}[{where}] = {total}")
+            total = emit.temp(literal(not is_sum, dtype), "total")
+            with emit.repeated(k := emit.local("i"), x.shape[axis]):
+                where = [*at[:axis], k, *at[axis:]]
+                new = joined([total, emit.read(x, where)], symbol)
+                emit.set(total, new if is_bool else new.astype(dtype))
+                emit.set(name[where], total)
     return Array(name, x.shape, dtype, fresh=True, compact=True)
 
 
@@ -50,26 +46,26 @@ def argmax(site: Site, x: Value) -> Any:
     axes = list(range(ndim)) if site.op.axis is None else sorted(a % ndim for a in site.op.axis)
     kept = [k for k in range(ndim) if k not in axes]
     lengths = [x.shape[k] for k in axes]
-    emit.check(f"not_empty({emit.product(lengths)})")
+    emit.check("not_empty", emit.product(lengths))
     x = emit.for_scalar_code(x)
     floats = x.dtype in ("float32", "float64")
 
-    def read(at: Sequence[Index], inner: Sequence[Index]) -> str:
+    def read(at: Sequence[Index], inner: Sequence[Index]) -> Expr:
         where: list[Index] = [0] * ndim
         for k, i in zip([*kept, *axes], [*at, *inner], strict=True):
             where[k] = i
         return emit.read(x, where)
 
-    def at(index: Sequence[Index]) -> str:
+    def at(index: Sequence[Index]) -> Expr:
         best = emit.temp(read(index, [0] * len(axes)), "best")
-        found, k = emit.temp("0", "found"), emit.temp("0", "k")
+        found, k = emit.temp(0, "found"), emit.temp(0, "k")
+        is_better = "{1} > {0} or ({1} != {1} and {0} == {0})" if floats else "{1} > {0}"
         with emit.loops(lengths) as indices:
             for inner in indices:
                 term = read(index, inner)
-                nan = f" or ({term} != {term} and {best} == {best})" if floats else ""
-                with emit.block(f"if {term} > {best}{nan}:"):
-                    emit.line(f"{best}, {found} = {term}, {k}")
-                emit.line(f"{k} += 1")
+                with emit.when(expr(is_better, best, term)):
+                    emit.add(Assign((best, found), tuple_of([term, k])))
+                emit.set(k, k + 1)
         return found
 
     return site.result(Virtual(tuple(x.shape[k] for k in kept), "int64", at, cheap=False))

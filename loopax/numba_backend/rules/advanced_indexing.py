@@ -21,19 +21,12 @@ from pytensor.tensor.subtensor import (
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.literals import as_dim, joined
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual, is_static
-from loopax.numba_backend.rules.indexing import (
-    Entry,
-    read_entry,
-    slice_entry,
-    stretched,
-    strides,
-    target_of,
-)
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static
+from loopax.numba_backend.rules.indexing import Entry, read_entry, slice_entry, written
 
 
 @dataclass(frozen=True)
@@ -50,14 +43,15 @@ class Gather:
 
     def position(self, emit: Emitter, at: Sequence[Index]) -> Index:
         own = at[len(at) - len(self.strides) :]
-        where = [stretched(emit, i, s) for i, s in zip(own, self.strides, strict=True)]
+        where = [emit.number(i * s) for i, s in zip(own, self.strides, strict=True)]
         if self.in_range:
             return emit.read(self.integers, where)
-        if isinstance(self.integers, Array) and (loop := emit.loop_over_others(where)):
+        loop = emit.loop_over_others(where) if isinstance(self.integers, Array) else None
+        if loop is not None:
             # One check for a row, whose elements are then read or written by vector code.
-            k = emit.before_loop(loop, f"{self.integers.name}[{joined(where)}]", where, "t")
-            k = k if self.integers.dtype == "int64" else f"np.int64({k})"
-            return emit.before_loop(loop, f"index({k}, {self.length})", where, "k")
+            k = emit.before_loop(loop, self.integers.name[where], where, "t")
+            k = k if self.integers.dtype == "int64" else k.astype("int64")
+            return emit.before_loop(loop, call("index", k, self.length), where, "k")
         return _position(emit, emit.read(self.integers, where), self.integers.dtype, self.length)
 
 
@@ -99,7 +93,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     declared = site.out.type.shape
     shape = tuple(n if d is None else d for n, d in zip(chosen.shape, declared, strict=True))
 
-    def at(where: Sequence[Index]) -> str:
+    def at(where: Sequence[Index]) -> Expr:
         return emit.read(x, chosen.positions(emit, where))
 
     # Rows in memory, at integers in memory: to keep the elements costs more than to find them again.
@@ -120,18 +114,7 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     if len(y.shape) > len(shape):
         return leaf(site, x, y, *values)
     y = y if emit.is_small(shape) else emit.for_scalar_code(y)
-    steps = strides(site, y, shape)
-    if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
-        y = emit.dense(y)
-    target = target_of(site, x)
-    sign = "=" if op.set_instead_of_inc else "+="
-    skipped = len(shape) - len(y.shape)
-    with emit.loops(shape) as indices:
-        for at in indices:
-            from_ = [stretched(emit, at[k], steps[k]) for k in range(skipped, len(shape))]
-            term = cast(emit.read(y, from_), y.dtype, x.dtype)
-            emit.line(f"{target}[{joined(chosen.positions(emit, at))}] {sign} {term}")
-    return Array(target, x.shape, x.dtype, fresh=True)
+    return written(site, x, y, shape, lambda index: chosen.positions(emit, index))
 
 
 READS_ONCE[AdvancedIncSubtensor] = READS_ONCE[AdvancedIncSubtensor1] = lambda node, position: (
@@ -160,7 +143,7 @@ def _static(emit: Emitter, index: Sequence[Any], shape: Sequence[Any]) -> Any:
     for entry, n in zip(index, shape, strict=False):
         if isinstance(entry, slice):
             parts = [read_entry(emit, e) for e in (entry.start, entry.stop, entry.step)]
-            if any(isinstance(p, str) for p in parts):
+            if any(isinstance(p, Expr) for p in parts):
                 return None
             found.append(slice(*parts))
             continue
@@ -180,7 +163,7 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
         if not isinstance(entry, slice) and entry.dtype == "bool":
             for n, m in zip(entry.shape, x.shape[len(entries) :], strict=False):
                 if n != m:
-                    emit.line(f"mask_length({n}, {m})")
+                    emit.do("mask_length", n, m)
             known = _known_mask(emit, entry)
             entries += (
                 _true_positions(emit, entry)
@@ -211,8 +194,9 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
 
 def _known_mask(emit: Emitter, mask: Value) -> np.ndarray | None:
     if isinstance(mask, Small):
-        known = set(mask.elements.flat) <= {"True", "False"}
-        return mask.elements == "True" if known and mask.shape else None
+        values = [e.value for e in mask.elements.flat]
+        known = None not in values and mask.shape
+        return np.array(values, dtype=bool).reshape(mask.shape) if known else None
     return emit.constant_data(mask)
 
 
@@ -232,7 +216,7 @@ def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
     elif low < 0:
         return entry, False
     else:
-        emit.line(f"index({high}, {n})")
+        emit.do("index", high, n)
     return emit.constant_array(data.astype(np.int64, copy=False)), True
 
 
@@ -243,7 +227,7 @@ def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, .
     for dims in zip(*padded, strict=True):
         first, *rest = dict.fromkeys(n for n in dims if n != 1) or {1: None}
         for n in rest:
-            first = emit.temp(f"broadcast_index({first}, {n})", "n")
+            first = emit.temp(call("broadcast_index", first, n), "n")
         found.append(first)
     return tuple(found)
 
@@ -251,36 +235,35 @@ def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, .
 def _step(emit: Emitter, n: Dim, m: Dim) -> Dim:
     if n == m or n == 1:
         return 1 if n == m else 0
-    return emit.number(f"stride({n}, {m})", may_raise=True)
+    return emit.number(call("stride", n, m), may_raise=True)
 
 
-def _position(emit: Emitter, k: str, dtype: str, n: Dim) -> Index:
+def _position(emit: Emitter, k: Expr, dtype: str, n: Dim) -> Index:
     known = as_dim(k)
     if isinstance(known, int) and isinstance(n, int):
         if not -n <= known < n:
-            emit.line('raise IndexError("index is out of bounds")')
+            emit.fail("IndexError", "index is out of bounds")
             return 0
         return known % n
     # Unsigned integers of 64 bits would turn the sum with a length into a float.
-    k = k if dtype == "int64" or isinstance(known, int) else f"np.int64({k})"
-    return emit.number(f"index({k}, {n})", may_raise=True)
+    k = k if dtype == "int64" or isinstance(known, int) else k.astype("int64")
+    return emit.number(call("index", k, n), may_raise=True)
 
 
 def _true_positions(emit: Emitter, mask: Value) -> tuple[Array, ...]:
     """For each axis, where ``mask`` is true."""
     mask = emit.dense(mask)
-    test = "{}" if mask.dtype == "bool" else "{} != 0"
-    count = emit.temp("0", "n")
+    count = emit.temp(0, "n")
     with emit.loops(mask.shape) as indices:
         for at in indices:
-            with emit.block(f"if {test.format(emit.read(mask, at))}:"):
-                emit.line(f"{count} += 1")
+            with emit.when(cast(emit.read(mask, at), mask.dtype, "bool")):
+                emit.set(count, count + 1)
     names = [emit.empty([count], "int64") for _ in mask.shape]
-    k = emit.temp("0", "k")
+    k = emit.temp(0, "k")
     with emit.loops(mask.shape) as indices:
         for at in indices:
-            with emit.block(f"if {test.format(emit.read(mask, at))}:"):
+            with emit.when(cast(emit.read(mask, at), mask.dtype, "bool")):
                 for name, i in zip(names, at, strict=True):
-                    emit.line(f"{name}[{k}] = {i}")
-                emit.line(f"{k} += 1")
+                    emit.set(name[k], i)
+                emit.set(k, k + 1)
     return tuple(Array(name, (count,), "int64", fresh=True) for name in names)

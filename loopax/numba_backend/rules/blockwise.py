@@ -21,10 +21,10 @@ from pytensor.tensor.type import TensorType
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
-from loopax.numba_backend.emit.literals import dtype_name, joined
-from loopax.numba_backend.emit.source import tuple_of
+from loopax.numba_backend.emit.expressions import FALSE, TRUE, Dim, Expr, Index, expr
+from loopax.numba_backend.emit.storage import new_array
 from loopax.numba_backend.emit.uses import uses_of_node
-from loopax.numba_backend.emit.values import Array, Dim, Index, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 
 
 @rule(Blockwise)
@@ -91,11 +91,10 @@ def repeated(
         _Place(emit, v, batch, shape) for v, shape in zip(site.node.outputs, shapes, strict=True)
     ]
     with ExitStack() as stack:
-        at: list[Index] = []
-        for n in batch:
-            at.append(0 if n == 1 else emit.local("i"))
-            if n != 1:
-                stack.enter_context(emit.block(f"for {at[-1]} in range({n}):"))
+        at: list[Index] = [0 if n == 1 else emit.local("i") for n in batch]
+        for i, n in zip(at, batch, strict=True):
+            if isinstance(i, Expr):
+                stack.enter_context(emit.repeated(i, n))
         cores = [
             _element(emit, v, at, declared.type.broadcastable if stretches else ())
             for v, declared in zip(given, site.node.inputs, strict=True)
@@ -132,28 +131,27 @@ class _Place:
             self.name = emit.empty([*batch, *self.core], self.dtype)  # type: ignore[list-item]
         else:
             self.name = emit.local("a")
-            self.rows = [emit.temp("0", "n") for _ in self.core]
+            self.rows = [emit.temp(0, "n") for _ in self.core]
             self._make(self.rows)
-            self.made = emit.temp("False", "made")
+            self.made = emit.temp(FALSE, "made")
 
     def _make(self, core: Sequence[Any]) -> None:
-        dims = tuple_of([str(n) for n in (*self.batch, *core)])
-        self.emit.line(f"{self.name} = np.empty({dims}, {dtype_name(self.dtype)})")
+        self.emit.set(self.name, new_array([*self.batch, *core], self.dtype))
 
     def write(self, at: Sequence[Index], value: Value) -> None:
         emit = self.emit
         if not self.known:
-            with emit.block(f"if not {self.made}:"):
+            with emit.when(expr("not {}", self.made)):
                 self._make(value.shape)
                 for row, n in zip(self.rows, value.shape, strict=True):
-                    emit.line(f"{row} = {n}")
-                emit.line(f"{self.made} = True")
+                    emit.set(row, n)
+                emit.set(self.made, TRUE)
             for row, n in zip(self.rows, value.shape, strict=True):
-                emit.line(f"agree({row}, {n})")
+                emit.do("agree", row, n)
         value = value if emit.is_small(value.shape) else emit.indexable(value)
         with emit.loops(value.shape) as indices:
             for rest in indices:
-                emit.line(f"{self.name}[{joined([*at, *rest])}] = {emit.read(value, rest)}")
+                emit.set(self.name[*at, *rest], emit.read(value, rest))
 
     def array(self) -> Array:
         shape = (*self.batch, *(self.core if self.known else self.rows))

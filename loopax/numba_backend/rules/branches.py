@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from loopax.ir import Call, Cond
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.source import Slot
+from loopax.numba_backend.emit.expressions import Expr
+from loopax.numba_backend.emit.statements import Block
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value
-from loopax.numba_backend.rules.loop_states import each
 
 
 @rule(Call)
@@ -21,76 +22,52 @@ def call(site: Site, *values: Value) -> Any:
 
 @rule(Cond)
 def cond(site: Site, condition: Value, *operands: Value) -> Any:
-    # A result has the shape that it has in the first branch, until the second one shows another.
-    like = set(range(len(site.node.outputs)))
-    asked = site.emit.scalar(condition)
-    while True:
-        mark = site.emit.mark()
-        outs, unlike = _branches(site, asked, operands, like)
-        if not unlike:
-            return outs
-        like -= unlike
-        site.emit.reset(mark)
-
-
-def _branches(
-    site: Site, asked: str, operands: Sequence[Any], like: set[int]
-) -> tuple[Any, set[int]]:
-    """The results, and which of those of ``like`` shapes have different ones after all."""
+    """Both branches; then, at the end of each, what fills the results: now their shapes are known."""
     emit = site.emit
-    ready = emit.source.slot()  # the rooms of arrays, which both branches fill
-    results: list[Any] = []
-    unlike: set[int] = set()
-    for head, branch in zip((f"if {asked}:", "else:"), site.op.branches, strict=True):
-        with emit.block(head):
-            values = emit.run(branch, [site.lent(k + 1, v) for k, v in enumerate(operands)])
-            if not results:
-                results = [_place(emit, value, k in like, ready) for k, value in enumerate(values)]
-            unlike |= {k for k in like if not _same_kind(emit, results[k], values[k])}
-            seen: list[str] = []  # lists and generators that are a result
-            for place, value in zip(results, values, strict=True) if not unlike else ():
-                _fill(emit, place, value, seen)
+    rooms = emit.place()  # arrays that both branches fill
+    scopes = emit.branches(emit.scalar(condition))
+    values, results = [], []
+    for scope, branch in zip(scopes, site.op.branches, strict=True):
+        with emit.inside(scope):
+            values.append(emit.run(branch, [site.lent(k + 1, v) for k, v in enumerate(operands)]))
+            if len(values) == 2:
+                results = [_place(emit, a, b, rooms) for a, b in zip(*values, strict=True)]
+    for scope, found in zip(scopes, values, strict=True):
+        taken: list[Expr] = []  # lists and generators that are a result
+        with emit.inside(scope):
+            for place, value in zip(results, found, strict=True):
+                _fill(emit, place, value, taken)
     return tuple(
         emit.array(r.name, v, fresh=True) if isinstance(r, Array) and None in r.shape else r
         for r, v in zip(results, site.node.outputs, strict=True)
-    ), unlike
+    )
 
 
-def _place(emit: Emitter, value: Any, like: bool, ready: Slot) -> Any:
+def _place(emit: Emitter, one: Any, other: Any, rooms: Block) -> Any:
     """What both branches assign: locals, a room, or the name of an array of any shape."""
-    if isinstance(value, Rows) and like:
-        return Rows(emit.local("rows"), emit.local("n"), value.ndim, value.dtype)
-    if isinstance(value, Rows | Opaque):
+    if isinstance(one, Rows) and isinstance(other, Rows):
+        return Rows(emit.local("rows"), emit.local("n"), one.ndim, one.dtype)
+    if isinstance(one, Rows | Opaque):
         return Opaque(emit.local("held"), fresh=True)
-    if isinstance(value, Small) and like:
-        elements = value.elements.copy()
-        for at, _ in each(value):
-            elements[at] = emit.local("y")
-        return Small(elements, value.dtype)
-    if like and emit.scopes.outside(value.shape):
-        return Array(emit.room(value.shape, value.dtype, ready), value.shape, value.dtype, True)
-    return Array(emit.local("a"), (None,) * len(value.shape), value.dtype)
+    is_one_shape = emit.scopes.same_shape(one.shape, other.shape)
+    if is_one_shape and isinstance(one, Small):
+        return emit.new_locals(one.shape, one.dtype, "y")
+    if is_one_shape and emit.scopes.outside(one.shape):
+        return Array(emit.room(one.shape, one.dtype, rooms), one.shape, one.dtype, fresh=True)
+    return Array(emit.local("a"), (None,) * len(one.shape), one.dtype)  # type: ignore[arg-type]
 
 
-def _same_kind(emit: Emitter, place: Any, value: Any) -> bool:
-    if isinstance(place, Rows):
-        return isinstance(value, Rows)
-    if isinstance(place, Opaque) or None in place.shape:
-        return True
-    return emit.scopes.same_shape(place.shape, value.shape)
-
-
-def _fill(emit: Emitter, place: Any, value: Any, seen: list[str]) -> None:
+def _fill(emit: Emitter, place: Any, value: Any, taken: list[Expr]) -> None:
     if isinstance(place, Opaque):
-        own = opaque.changeable(emit, opaque.as_list(emit, value), seen)
-        emit.line(f"{place.name} = {own.name}")
+        emit.set(place.name, opaque.changeable(emit, opaque.as_list(emit, value), taken).name)
     elif isinstance(place, Rows):
-        emit.line(f"{place.name} = {value.name}")
-        emit.line(f"{place.count} = {value.count}")
+        emit.set(place.name, value.name)
+        emit.set(place.count, value.count)
     elif isinstance(place, Small):
-        for at, name in each(place):
-            emit.line(f"{name} = {emit.in_locals(value, place.shape).elements[at]}")
+        given = emit.in_locals(value, place.shape).elements
+        for at in np.ndindex(*place.shape):
+            emit.set(place.elements[at], given[at])
     elif None in place.shape:
-        emit.line(f"{place.name} = {emit.fresh(value, reuse=False).name}")
+        emit.set(place.name, emit.fresh(value, reuse=False).name)
     else:
         emit.copy(value, place.name)

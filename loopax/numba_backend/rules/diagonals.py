@@ -9,11 +9,11 @@ from pytensor.tensor.basic import ARange, ExtractDiag, Eye
 from pytensor.tensor.extra_ops import Repeat
 
 from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_element, call, expr
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.literals import as_dim, dtype_name
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Dim, Index, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Small, Value, Virtual
 
 _INTEGERS = {"int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"}
 
@@ -26,16 +26,19 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
     kinds = {v.dtype for v in (start, stop, step)}
     static = site.out.type.shape[0]
     if kinds <= _INTEGERS:
-        parts = [as_dim(e) for e in (low, high, by)]
-        names = [str(p) if isinstance(p, int) else f"np.int64({p})" for p in parts]
+        first, end, stride = (
+            n if isinstance(n, int) else n.astype("int64") for n in map(as_dim, (low, high, by))
+        )
         n: Dim | None = static
         if n is None:  # a step may be zero
-            may_raise = not isinstance(parts[2], int) or not parts[2]
-            n = emit.number(f"len(range({', '.join(names)}))", "n", may_raise)
+            may_raise = not isinstance(stride, int) or not stride
+            n = emit.number(call("len", call("range", first, end, stride)), "n", may_raise)
 
-        def at(index: Sequence[Index]) -> str:
-            k = f"{names[0]} + {index[0]} * {names[2]}"
-            return emit.number(k) if dtype == "int64" else emit.temp(f"{dtype_name(dtype)}({k})")
+        def at(index: Sequence[Index]) -> Expr:
+            k = first + index[0] * stride
+            if dtype == "int64":
+                return as_element(emit.number(k))
+            return emit.temp(as_element(k).astype(dtype))
 
         return Virtual((n,), dtype, at)
     if dtype != "float64" or not kinds <= _INTEGERS | {"float32", "float64"}:
@@ -44,10 +47,10 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
         emit.temp(cast(e, v.dtype, dtype))
         for e, v in zip((low, high, by), (start, stop, step), strict=True)
     )
-    n = emit.temp(f"range_length({low}, {high}, {by})", "n") if static is None else static
+    n = emit.temp(call("range_length", low, high, by), "n") if static is None else static
     # NumPy takes the distance of the first two, which is not quite the step.
-    distance = emit.temp(f"({low} + {by}) - {low}")
-    return Virtual((n,), dtype, lambda index: emit.temp(f"{low} + {index[0]} * {distance}"))
+    distance = emit.temp(low + by - low)
+    return Virtual((n,), dtype, lambda index: emit.temp(low + as_element(index[0]) * distance))
 
 
 @rule(Eye)
@@ -58,8 +61,8 @@ def eye(site: Site, n: Value, m: Value, k: Value) -> Any:
     dims = [emit.size(w) if d is None else d for w, d in zip(lengths, declared, strict=True)]
     shift = as_dim(emit.scalar(k))
 
-    def at(index: Sequence[Index]) -> str:
-        return emit.temp(cast(f"({index[0]} + {shift} == {index[1]})", "bool", dtype))
+    def at(index: Sequence[Index]) -> Expr:
+        return emit.temp(cast(expr("{} == {}", index[0] + shift, index[1]), "bool", dtype))
 
     return Virtual(tuple(dims), dtype, at)
 
@@ -79,17 +82,15 @@ def extract_diagonal(site: Site, x: Value) -> Any:
         elif emit.scopes.same(n, m) and op.offset == 0:
             declared = n
         else:
-            declared = emit.number(f"max(min({n} - {down}, {m} - {right}), 0)", "n")
+            declared = emit.number(call("max", call("min", n - down, m - right), 0), "n")
     others = [k for k in range(len(x.shape)) if k not in (first, second)]
 
-    def at(index: Sequence[Index]) -> str:
+    def at(index: Sequence[Index]) -> Expr:
         where: list[Index] = [0] * len(x.shape)
         for k, i in zip(others, index, strict=False):
             where[k] = i
-        i = index[-1]
         for axis, shift in ((first, down), (second, right)):
-            known = isinstance(i, int)
-            where[axis] = i + shift if known else emit.number(f"{i} + {shift}") if shift else i
+            where[axis] = emit.number(index[-1] + shift)
         return emit.read(x, where)
 
     shape = (*(x.shape[k] for k in others), declared)
@@ -103,12 +104,12 @@ READS_ONCE[ExtractDiag] = lambda node, position: True
 def repeat(site: Site, x: Value, counts: Value) -> Any:
     emit, axis = site.emit, site.op.axis
     x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
-    places = emit.temp(f"repeated({emit.dense(counts).name}, {x.shape[axis]})", "places")
-    n = emit.temp(f"{places}.shape[0]", "n")
+    places = emit.temp(call("repeated", emit.dense(counts).name, x.shape[axis]), "places")
+    n = emit.temp(places.length(0), "n")
     declared = site.out.type.shape[axis]
 
-    def at(index: Sequence[Index]) -> str:
-        k = emit.number(f"{places}[{index[axis]}]")
+    def at(index: Sequence[Index]) -> Expr:
+        k = emit.number(places[index[axis]])
         return emit.read(x, [*index[:axis], k, *index[axis + 1 :]])
 
     shape = (*x.shape[:axis], n if declared is None else declared, *x.shape[axis + 1 :])

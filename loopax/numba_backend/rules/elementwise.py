@@ -1,4 +1,4 @@
-"""Elementwise ops, and reductions: the loops that everything elementwise is written into."""
+"""Elementwise ops: what an element is, for the loop of whoever reads it."""
 
 from __future__ import annotations
 
@@ -9,33 +9,24 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import Elemwise
 
-from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.leaf import converts_scalar, leaf
-from loopax.numba_backend.emit.literals import dtype_name, joined, literal
+from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.expressions import Dim, Expr
+from loopax.numba_backend.emit.leaf import converts_scalar
 from loopax.numba_backend.emit.object_mode import object_mode
-from loopax.numba_backend.emit.scalars import FOLDS, VECTORIZED, cast, emit_scalar
-from loopax.numba_backend.emit.schedule import cycles, folded, ready
+from loopax.numba_backend.emit.scalars import VECTORIZED, cast, emit_scalar
+from loopax.numba_backend.emit.schedule import cycles
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
-from loopax.numba_backend.emit.values import (
-    Array,
-    Dim,
-    Index,
-    Position,
-    Small,
-    Value,
-    Virtual,
-    small,
-)
+from loopax.numba_backend.emit.values import Array, Position, Small, Value, Virtual, small
 
 
 @rule(ScalarOp)
 def scalar(site: Site, *values: Value) -> Any:
     if not converts_scalar(site.op, site.node):
         return object_mode(site, *values)
-    names = [site.emit.scalar(v) for v in values]
-    outs = emit_scalar(site.emit, site.op, names, site.node)
+    operands = [site.emit.scalar(v) for v in values]
+    outs = emit_scalar(site.emit, site.op, operands, site.node)
     return tuple(small(o, v.type.dtype) for o, v in zip(outs, site.node.outputs, strict=True))
 
 
@@ -52,24 +43,24 @@ def elemwise(site: Site, *values: Value) -> Any:
     if is_fill(site.op):
         return _filled(site, shape, values[1], stretched[1])
 
-    def operand(k: int, at: Any) -> str:
+    def operand(k: int, at: Any) -> Expr:
         if isinstance(at, Position):
             at = [0] * len(shape) if all(stretched[k]) else at
         else:
             at = [0 if one else i for i, one in zip(at, stretched[k], strict=True)]
         return emit.read(given[k], at)
 
-    def outputs(at: Any) -> list[str]:
-        names = [operand(k, at) for k in range(len(given))]
-        return emit_scalar(emit, site.op.scalar_op, names, node)
+    def outputs(at: Any) -> list[Expr]:
+        operands = [operand(k, at) for k in range(len(given))]
+        return emit_scalar(emit, site.op.scalar_op, operands, node)
 
-    def chosen(at: Any) -> str:
+    def chosen(at: Any) -> Expr:
         """The one branch of a switch that is needed."""
         condition, name = operand(0, at), emit.local("t")
-        for k, head in ((1, f"if {condition}:"), (2, "else:")):
-            with emit.block(head):
+        for k, scope in enumerate(emit.branches(condition), start=1):
+            with emit.inside(scope):
                 found = cast(operand(k, at), node.inputs[k].type.dtype, site.out.type.dtype)
-                emit.line(f"{name} = {found}")
+                emit.set(name, found)
         return name
 
     if emit.is_small(shape):
@@ -79,8 +70,8 @@ def elemwise(site: Site, *values: Value) -> Any:
         ]
         found = [np.empty(shape, dtype=object) for _ in node.outputs]
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            for elements, name in zip(found, outputs(at), strict=True):
-                elements[at] = name
+            for elements, out in zip(found, outputs(at), strict=True):
+                elements[at] = out
         pairs = zip(found, node.outputs, strict=True)
         return tuple(Small(elements, v.type.dtype) for elements, v in pairs)
     given = [emit.indexable(v) for v in values]
@@ -88,7 +79,7 @@ def elemwise(site: Site, *values: Value) -> Any:
         dtype, costs = site.out.type.dtype, [_cost(v) for v in given]
         branches = isinstance(site.op.scalar_op, ps.Switch) and dtype in ("float32", "float64")
         lazy = branches and _is_worth_a_branch(costs[1:])
-        element = chosen if lazy else lambda at: outputs(at)[0]
+        one = chosen if lazy else lambda at: outputs(at)[0]
         functions = not lazy and (
             type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, given))
         )
@@ -103,7 +94,7 @@ def elemwise(site: Site, *values: Value) -> Any:
             Virtual(
                 shape,
                 dtype,
-                element,
+                one,
                 cheap=False,
                 cost=cost,
                 reads_at_positions=reads_at_positions,
@@ -114,8 +105,8 @@ def elemwise(site: Site, *values: Value) -> Any:
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
     with emit.loops(shape) as indices:
         for at in indices:  # type: ignore[assignment]
-            for array, name in zip(arrays, outputs(at), strict=True):
-                emit.line(f"{array}[{joined(at)}] = {name}")
+            for array, out in zip(arrays, outputs(at), strict=True):
+                emit.set(array[at], out)
     return tuple(
         Array(a, shape, v.type.dtype, fresh=True) for a, v in zip(arrays, node.outputs, strict=True)
     )
@@ -157,9 +148,9 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
     """``value`` in another shape: of what gave the shape nothing is read."""
     emit, dtype = site.emit, site.out.type.dtype
 
-    def element(at: Any) -> str:
-        name = emit.read(value, [0 if one else i for i, one in zip(at, stretched, strict=True)])
-        return emit_scalar(emit, site.op.scalar_op, ["", name], site.node)[0]
+    def one(at: Any) -> Expr:
+        found = emit.read(value, [0 if s else i for i, s in zip(at, stretched, strict=True)])
+        return emit_scalar(emit, site.op.scalar_op, [found, found], site.node)[0]
 
     if emit.is_small(shape):
         value = emit.in_locals(
@@ -167,13 +158,13 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
         )
         elements = np.empty(shape, dtype=object)
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            elements[at] = element(at)
+            elements[at] = one(at)
         return Small(elements, dtype)
     if all(stretched):
-        name = element([0] * len(shape))
-        return Virtual(shape, dtype, lambda at: name, element=name)
+        all_of_it = one([0] * len(shape))
+        return Virtual(shape, dtype, lambda at: all_of_it, element=all_of_it)
     value = emit.indexable(value)
-    return site.result(Virtual(shape, dtype, element, cheap=False))
+    return site.result(Virtual(shape, dtype, one, cheap=False))
 
 
 def _not_stretched(node: Apply, position: int) -> bool:
@@ -181,161 +172,3 @@ def _not_stretched(node: Apply, position: int) -> bool:
 
 
 READS_ONCE[Elemwise] = _not_stretched
-
-# -- reductions ------------------------------------------------------------------------------------
-
-# What combines two terms, and what the empty reduction gives; None where it is an error.
-_FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
-    ps.Add: ("{0} + {1}", 0),
-    ps.Mul: ("{0} * {1}", 1),
-    ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
-    ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
-}
-_IN_ANY_ORDER = {  # of floats
-    ps.Add: "plus({0}, {1})",
-    ps.Mul: "times({0}, {1})",
-    ps.ScalarMaximum: "maximum({0}, {1})",
-    ps.ScalarMinimum: "minimum({0}, {1})",
-}
-# PyTensor's conversion begins the extremes of bools at infinity, which is true: `min` is False whatever it
-# is of, `max` True (3.0.7 and 3.3.7).
-# `&` is vector code, `and` a branch.
-_BOOL_FOLDS: dict[type, tuple[str, Any]] = {
-    ps.AND: ("{0} & {1}", True),
-    ps.OR: ("{0} | {1}", False),
-    ps.ScalarMinimum: ("{0} & {1}", True),
-    ps.ScalarMaximum: ("{0} | {1}", False),
-}
-
-
-@rule(CAReduce)
-def reduce(site: Site, x: Value) -> Any:
-    emit, op = site.emit, site.op
-    out, acc = site.out.type.dtype, getattr(op, "acc_dtype", None) or site.out.type.dtype
-    fold = _fold(type(op.scalar_op), x.dtype, acc)
-    if fold is None:
-        return leaf(site, x)
-    expression, start = fold
-    axes = set(range(len(x.shape)) if op.axis is None else op.axis)
-    kept = [k for k in range(len(x.shape)) if k not in axes]
-    if isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
-        for k in axes:
-            emit.line(f"not_empty({x.shape[k]})")
-
-    element = x.element if isinstance(x, Virtual) and isinstance(op.scalar_op, ps.Add) else None
-
-    def add(name: str, term: str) -> None:
-        term = term if x.dtype == acc else f"{dtype_name(acc)}({term})"
-        emit.line(f"{name} = {expression.format(name, term)}")
-
-    def total(at: list[Index]) -> str:
-        """One element of the result, by loops over the axes that go."""
-        if element is not None:
-            return _cast(emit, _times(emit, element, [x.shape[k] for k in axes], acc), acc, out)
-        name = emit.temp(start, "sum")
-        with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
-            for inner in indices:
-                add(name, emit.read(x, _woven(at, kept, inner)))
-        return _cast(emit, name, acc, out)
-
-    shape = tuple(x.shape[k] for k in kept)
-    if not emit.is_small(shape):
-        x = emit.indexable(x)
-        if element is not None or not _is_faster_by_rows(x.shape, kept):
-            return site.result(Virtual(shape, out, total, cheap=False))
-        so_far = emit.empty(shape, acc, "sums")
-        with emit.loops(shape) as indices:
-            for at in indices:
-                emit.line(f"{so_far}[{joined(at)}] = {start}")
-        with emit.loops(x.shape) as indices:
-            for at in indices:
-                add(f"{so_far}[{joined([at[k] for k in kept])}]", emit.read(x, at))
-        sums = Array(so_far, shape, acc, fresh=True, compact=True)
-        if acc == out:
-            return sums
-        return Virtual(shape, out, lambda at: _cast(emit, emit.read(sums, at), acc, out))
-    elements = np.empty(shape, dtype=object)
-    if element is not None:
-        elements[...] = total([])
-        return Small(elements, out)
-    symbol = FOLDS.get(type(op.scalar_op))
-    if symbol is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
-        given = emit.in_locals(x).elements
-        for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            inner = np.ndindex(*[x.shape[k] for k in sorted(axes)])  # type: ignore[arg-type]
-            found = [given[tuple(_woven(list(at), kept, list(i)))] for i in inner]
-            terms = [cast(t, x.dtype, acc) for t in found]
-            name = emit.temp(folded(emit, terms, symbol) if terms else start, "sum")
-            when = max((ready(emit, t) for t in terms), default=-1)
-            if when >= 0:
-                emit.ready[name] = when + 4 * len(terms).bit_length()
-            elements[at] = _cast(emit, name, acc, out)
-        return Small(elements, out)
-    for at in np.ndindex(*shape):  # type: ignore[arg-type]
-        elements[at] = emit.temp(start, "sum")
-    if not kept and emit.is_worth_coalescing(x):
-        with emit.loop_over_positions(x.shape) as position:
-            add(elements[()], emit.read(x, position))
-        elements[()] = _cast(emit, elements[()], acc, out)
-        return Small(elements, out)
-    # One pass over x, however many sums it goes into.
-    with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
-        for inner in indices:
-            for at in np.ndindex(*shape):  # type: ignore[arg-type]
-                add(elements[at], emit.read(x, _woven(list(at), kept, inner)))
-    for at in np.ndindex(*shape):  # type: ignore[arg-type]
-        elements[at] = _cast(emit, elements[at], acc, out)
-    return Small(elements, out)
-
-
-READS_ONCE[CAReduce] = lambda node, position: True
-
-
-def _is_faster_by_rows(shape: Sequence[Dim], kept: Sequence[int]) -> bool:
-    """Whether to go through an array in the order in which it lies in memory, with one sum for each column.
-
-    A sum down each column, one after the other, reads with a stride, which is no vector code and of a large
-    array a cache line an element: of 300 x 12 it takes 4 times as long, of 1000 x 1000 10 times. A few rows
-    are written out by LLVM, and need no memory for sums.
-    """
-    reduced = [n for k, n in enumerate(shape) if k not in kept]
-    if not kept or kept[-1] != len(shape) - 1:
-        return False
-    few = all(isinstance(n, int) for n in reduced) and np.prod(reduced, dtype=int) <= 4  # type: ignore[arg-type]
-    return not few
-
-
-def _fold(kind: type, dtype: str, acc: str) -> tuple[str, str] | None:
-    if dtype == "bool":
-        found = _BOOL_FOLDS.get(kind)
-        if found is None and kind in (ps.Add, ps.Mul) and acc == "int64":
-            found = _FLOAT_FOLDS[kind]
-    elif dtype in ("float32", "float64") or kind in (ps.Add, ps.Mul):
-        found = _FLOAT_FOLDS.get(kind) if acc in ("float32", "float64", "int64") else None
-    else:
-        found = None
-    if found is None:
-        return None
-    expression, start = found
-    if acc in ("float32", "float64"):
-        expression = _IN_ANY_ORDER.get(kind, expression)
-    text = literal(np.asarray(start, dtype=acc))
-    return expression, text if acc in ("float64", "bool") else f"{dtype_name(acc)}({text})"
-
-
-def _times(emit: Emitter, element: str, lengths: list[Dim], dtype: str) -> str:
-    """The sum of as many times ``element`` as there are indices; of none it is 0, also for an inf."""
-    n, cast_to = emit.product(lengths), dtype_name(dtype)
-    several = f"{cast_to}({cast_to}({element}) * {cast_to}({n}))"
-    always = isinstance(n, int) and n > 0
-    return emit.temp(several if always else f"{several} if {n} > 0 else {cast_to}(0)", "sum")
-
-
-def _cast(emit: Emitter, name: str, given: str, wanted: str) -> str:
-    return name if given == wanted else emit.temp(f"{dtype_name(wanted)}({name})")
-
-
-def _woven(at: list[Index], kept: list[int], inner: list[Index]) -> list[Index]:
-    """The index of the whole, from the part that is kept and the part that is summed over."""
-    outer, rest = iter(at), iter(inner)
-    return [next(outer) if k in kept else next(rest) for k in range(len(at) + len(inner))]

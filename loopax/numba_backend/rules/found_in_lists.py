@@ -15,8 +15,10 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import Count, Index, Remove, TypedListType
 
 from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.expressions import Expr, call, expr
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.opaque import as_argument, as_list
+from loopax.numba_backend.emit.statements import Do
 from loopax.numba_backend.emit.values import Opaque, Value, small
 
 
@@ -74,10 +76,10 @@ def _comparable(declared: Any) -> bool:
     return isinstance(declared, DenseTensorType)
 
 
-def _found(site: Site, rows: Any, row: Any, function: Any) -> str:
+def _found(site: Site, rows: Any, row: Any, function: Any) -> Expr:
     emit = site.emit
     name = emit.bind(function, function.__name__)
-    return emit.temp(f"{name}({rows.name}, {as_argument(emit, row, site.node.inputs[1])})", "k")
+    return emit.temp(call(name, rows.name, as_argument(emit, row, site.node.inputs[1])), "k")
 
 
 @rule(Index)
@@ -85,9 +87,9 @@ def index(site: Site, rows: Any, row: Any) -> Any:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
     k = _found(site, as_list(site.emit, rows), row, position)
-    with site.emit.block(f"if {k} < 0:"):
-        site.emit.line('raise ValueError("A value that was looked for is not in the list")')
-    return small(site.emit.temp(f"np.int64({k})"), "int64")
+    with site.emit.when(expr("{} < 0", k)):
+        site.emit.fail("ValueError", "A value that was looked for is not in the list")
+    return small(site.emit.temp(k.astype("int64")), "int64")
 
 
 @rule(Count)
@@ -95,7 +97,7 @@ def count(site: Site, rows: Any, row: Any) -> Value:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
     k = _found(site, as_list(site.emit, rows), row, occurrences)
-    return small(site.emit.temp(f"np.int64({k})"), "int64")
+    return small(site.emit.temp(k.astype("int64")), "int64")
 
 
 @rule(Remove)
@@ -106,7 +108,7 @@ def remove(site: Site, rows: Any, row: Any) -> Any:
     emit = site.emit
     rows = as_list(emit, rows)
     k = _found(site, rows, row, position)
-    made = emit.temp(f"{rows.name}.copy()", "list")
-    with emit.block(f"if {k} >= 0:"):
-        emit.line(f"{made}.pop({k})")
+    made = emit.temp(rows.name.method("copy"), "list")
+    with emit.when(expr("{} >= 0", k)):
+        emit.add(Do(made.method("pop", k)))
     return Opaque(made, fresh=True)

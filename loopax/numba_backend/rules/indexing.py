@@ -7,23 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pytensor.scalar import Add
+import pytensor.scalar as ps
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr
 from loopax.numba_backend.emit.scalars import cast, emit_scalar
 from loopax.numba_backend.emit.uses import READS_ONCE, reads_only_shape
-from loopax.numba_backend.emit.values import (
-    Array,
-    Dim,
-    Index,
-    Small,
-    Value,
-    Virtual,
-    is_static,
-    traits,
-)
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
 
 
 @dataclass(frozen=True)
@@ -37,11 +28,9 @@ class Entry:
     def position(self, emit: Emitter, k: Index) -> Index:
         if self.count is None or k == 0:
             return self.first
-        if self.step == 1:
-            return k if self.first == 0 else emit.number(f"{self.first} + {k}")
         if self.step == -1:
-            return emit.number(f"{self.first} - {k}")
-        return emit.number(f"{self.first} + {k} * {self.step}")
+            return emit.number(self.first - k)
+        return emit.number(self.first + k * self.step)
 
 
 @rule(Subtensor)
@@ -55,7 +44,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     x = emit.indexable(x)
     entries = _entries(site, x, values)
 
-    def at(index: Sequence[Index]) -> str:
+    def at(index: Sequence[Index]) -> Expr:
         return emit.read(x, _positions(emit, entries, index))
 
     shape = tuple(e.count for e in entries if e.count is not None)
@@ -71,7 +60,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         if [e.count is None for e in entries] == sorted(
             (e.count is None for e in entries), reverse=True
         ):
-            view = f"{x.name}[{joined([e.first for e in entries if e.count is None])}]"
+            view = x.name[[e.first for e in entries if e.count is None]]
     declared = site.out.type.shape
     known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
     value = Virtual(known, x.dtype, at, view=view, **traits(x))
@@ -91,25 +80,29 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     entries = _entries(site, x, values)
     shape = [e.count for e in entries if e.count is not None]
     y = y if emit.is_small(shape) else emit.indexable(y)
-    steps = strides(site, y, shape)
-    if isinstance(y, Virtual) and not y.cheap and 0 in steps.values():
+    return written(site, x, y, shape, lambda index: _positions(emit, entries, index))
+
+
+def written(site: Site, x: Value, y: Value, shape: Sequence[Dim], positions: Any) -> Array:
+    """``x`` with ``y`` at the ``positions`` of each index into an array of this shape, or added there."""
+    emit, skipped = site.emit, len(shape) - len(y.shape)
+    spread = _is_spread(site, y, shape[skipped:])
+    if isinstance(y, Virtual) and not y.cheap and any(spread):
         y = emit.dense(y)
-    target = target_of(site, x)
-    sign = "=" if site.op.set_instead_of_inc else "+="
-    skipped = len(shape) - len(y.shape)
+    target = _target(site, x)
+    operator = "=" if site.op.set_instead_of_inc else "+="
     with emit.loops(shape) as indices:
         for index in indices:
-            from_ = [stretched(emit, index[k], steps[k]) for k in range(skipped, len(shape))]
-            term = emit.read(y, from_)
-            term = cast(term, y.dtype, x.dtype)
-            emit.line(f"{target}[{joined(_positions(emit, entries, index))}] {sign} {term}")
+            own = [0 if one else i for i, one in zip(index[skipped:], spread, strict=True)]
+            term = cast(emit.read(y, own), y.dtype, x.dtype)
+            emit.set(target[positions(index)], term, operator)
     return Array(target, x.shape, x.dtype, fresh=True)
 
 
 READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 
-def target_of(site: Site, x: Value) -> str:
+def _target(site: Site, x: Value) -> Expr:
     """What is written into: ``x`` itself where nobody else can see it, a copy otherwise."""
     in_place = site.in_place or _only_use(site)
     own = isinstance(x, Array) and x.fresh and in_place
@@ -125,49 +118,28 @@ def _only_use(site: Site) -> bool:
 
 
 def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
-    emit = site.emit
     elements = x.elements.copy()
     room = np.shape(elements[index])
-    if 0 not in strides(site, y, room).values() and y.shape != room[len(room) - len(y.shape) :]:
+    own = room[len(room) - len(y.shape) :]
+    if not any(_is_spread(site, y, own)) and y.shape != own:
         return x  # an error by now
     new = np.broadcast_to(y.elements, room).copy()
     if not site.op.set_instead_of_inc:
         old = np.asarray(elements[index], dtype=object)
-        scalar = Add()
-        typed = _ScalarNode(x.dtype)
+        node = ps.add.make_node(*(ps.get_scalar_type(x.dtype)() for _ in range(2)))
         for at in np.ndindex(*new.shape):
-            (new[at],) = emit_scalar(emit, scalar, [old[at], new[at]], typed)
+            (new[at],) = emit_scalar(site.emit, ps.add, [old[at], new[at]], node)
     elements[index] = new if new.ndim else new[()]
     return Small(elements, x.dtype)
 
 
-class _ScalarNode:
-    """Stands for a scalar Add of one dtype, which is all that `emit_scalar` asks of a node."""
-
-    def __init__(self, dtype: str) -> None:
-        from pytensor.scalar import get_scalar_type
-
-        v = get_scalar_type(dtype)()
-        self.inputs, self.outputs = [v, v], [v]
-
-
-def strides(site: Site, y: Value, shape: Sequence[Any]) -> dict[int, Dim]:
-    """How each axis that is written reads ``y``: 1, or 0 where its type says that it is broadcast."""
-    skipped = len(shape) - len(y.shape)
-    found: dict[int, Dim] = {}
-    spread = site.node.inputs[1].type.broadcastable
-    for k, (n, m) in enumerate(zip(y.shape, shape[skipped:], strict=True)):
-        is_spread = spread[k] and m != 1
-        found[k + skipped] = 0 if is_spread else 1
-        if n != m and not is_spread:
-            site.emit.line(f"agree({n}, {m})")
-    return found
-
-
-def stretched(emit: Emitter, i: Index, stride: Dim) -> Index:
-    if stride == 1 or i == 0:
-        return i
-    return 0 if stride == 0 else emit.number(f"{i} * {stride}")
+def _is_spread(site: Site, y: Value, shape: Sequence[Dim]) -> list[bool]:
+    """Of each axis of ``y``, written to one as long as ``shape`` says, whether its type broadcasts it."""
+    axes = [*zip(site.node.inputs[1].type.broadcastable, y.shape, shape, strict=True)]
+    for one, n, m in axes:
+        if n != m and not one:
+            site.emit.do("agree", n, m)
+    return [one and m != 1 for one, _, m in axes]
 
 
 # -- indices ---------------------------------------------------------------------------------------
@@ -183,7 +155,8 @@ def read_entry(emit: Emitter, entry: Any) -> Any:
         return entry
     known = as_dim(emit.scalar(entry))
     # An unsigned integer of 64 bits and a length would make a float.
-    return f"np.int64({known})" if isinstance(known, str) and entry.dtype == "uint64" else known
+    is_wide = isinstance(known, Expr) and entry.dtype == "uint64"
+    return known.astype("int64") if is_wide else known
 
 
 def _static_index(site: Site, values: Sequence[Value]) -> Any:
@@ -192,7 +165,7 @@ def _static_index(site: Site, values: Sequence[Value]) -> Any:
     for entry in _index(site, values):
         parts = [entry.start, entry.stop, entry.step] if isinstance(entry, slice) else [entry]
         numbers = [read_entry(site.emit, p) for p in parts]
-        if any(isinstance(n, str) for n in numbers):
+        if any(isinstance(n, Expr) for n in numbers):
             return None
         found.append(slice(*numbers) if isinstance(entry, slice) else numbers[0])
     return tuple(found)
@@ -217,10 +190,10 @@ def _integer(emit: Emitter, entry: Any, n: Dim) -> Entry:
     k = read_entry(emit, entry)
     if isinstance(k, int) and isinstance(n, int):
         if not -n <= k < n:
-            emit.line('raise IndexError("index is out of bounds")')
+            emit.fail("IndexError", "index is out of bounds")
             return Entry(0, 1, None)
         return Entry(k % n, 1, None)
-    return Entry(emit.position(str(k), n), 1, None)
+    return Entry(emit.position(k, n), 1, None)
 
 
 def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
@@ -232,19 +205,18 @@ def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
         positions = range(n)[slice(start, stop, step)]  # type: ignore[arg-type]
         return Entry(positions.start, step, len(positions))
     if step == -1 and start is None and stop is None:
-        return Entry(emit.number(f"{n} - 1"), -1, n)
-    if isinstance(step, str):
-        forward = f"{step} > 0"
-        start = f"(0 if {forward} else {n} - 1)" if start is None else start
-        stop = f"({n} if {forward} else -{n} - 1)" if stop is None else stop
+        return Entry(emit.number(n - 1), -1, n)
+    if isinstance(step, Expr):
+        start = expr("0 if {} > 0 else {}", step, n - 1) if start is None else start
+        stop = expr("{} if {} > 0 else {}", n, step, -1 - n) if stop is None else stop
         function = "slice_bounds"
     elif step > 0:
         start, stop = 0 if start is None else start, n if stop is None else stop
         function = "slice_forward"
     else:
-        start = f"{n} - 1" if start is None else start
-        stop = f"-{n} - 1" if stop is None else stop
+        start = n - 1 if start is None else start
+        stop = -1 - n if stop is None else stop
         function = "slice_backward"
-    may_raise = isinstance(step, str)  # it may be zero
-    both = emit.number(f"{function}({start}, {stop}, {step}, {n})", may_raise=may_raise)
-    return Entry(emit.number(f"{both}[0]"), step, emit.number(f"{both}[1]", "n"))
+    may_raise = isinstance(step, Expr)  # it may be zero
+    both = emit.number(call(function, start, stop, step, n), may_raise=may_raise)
+    return Entry(emit.number(both[0]), step, emit.number(both[1], "n"))

@@ -9,6 +9,7 @@ lists may have it; whoever takes a row out of a list copies it before a change.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from pytensor.tensor.type import DenseTensorType
@@ -16,20 +17,20 @@ from pytensor.typed_list import Append, Extend, GetItem, Insert, Length, MakeLis
 
 from loopax.ir import Stack, Unstack
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.literals import as_dim, dtype_name, joined
-from loopax.numba_backend.emit.opaque import as_argument, as_element, as_list
-from loopax.numba_backend.emit.source import tuple_of
+from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, call, expr, list_of, tuple_of
+from loopax.numba_backend.emit.opaque import as_argument, as_element, as_list, check_declared
+from loopax.numba_backend.emit.statements import Do
+from loopax.numba_backend.emit.storage import new_array
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Dim, Opaque, Rows, Value, Virtual, small
+from loopax.numba_backend.emit.values import Array, Opaque, Rows, Value, Virtual, small
 
 # -- traces ----------------------------------------------------------------------------------------
 
 
 def copied(emit: Emitter, rows: Rows) -> Rows:
     """A trace of its own, that may be appended to."""
-    return Rows(
-        emit.temp(f"{rows.name}.copy()", "rows"), emit.temp(rows.count, "n"), rows.ndim, rows.dtype
-    )
+    name = emit.temp(rows.name.method("copy"), "rows")
+    return Rows(name, emit.temp(rows.count, "n"), rows.ndim, rows.dtype)
 
 
 @rule(Append)
@@ -37,25 +38,29 @@ def append(site: Site, rows: Rows | Opaque, row: Any) -> Rows | Opaque:
     emit = site.emit
     if isinstance(rows, Opaque):
         made = _changeable(site, rows)
-        emit.line(f"{made.name}.append({_element(site, row)})")
+        emit.add(Do(made.name.method("append", _item(site, row))))
         return made
     if not site.in_place:
         rows = copied(emit, rows)
     name, count = rows.name, rows.count
-    shape = tuple_of(["4", *map(str, row.shape)])
-    with emit.block(f"if {count} == 0:"):
-        emit.line(f"{name} = np.empty({shape}, {dtype_name(rows.dtype)})")
-    with emit.block(f"elif {count} == {name}.shape[0]:"):
-        emit.line(f"{name} = grown({name})")
-    for k, n in enumerate(row.shape):
-        with emit.block(f"if {name}.shape[{k + 1}] != {n}:"):
-            emit.line('raise ValueError("The rows of a trace differ in shape: pad them to one")')
+    first, later = emit.branches(expr("{} == 0", count))
+    with emit.inside(first):
+        emit.set(name, new_array([4, *row.shape], rows.dtype))
+    with emit.inside(later), emit.when(expr("{} == {}", count, name.length(0))):
+        emit.set(name, call("grown", name))
+    _check_rows(emit, name, row.shape, "The rows of a trace differ in shape: pad them to one")
     row = row if emit.is_small(row.shape) else emit.indexable(row)
     with emit.loops(row.shape) as indices:
         for at in indices:
-            emit.line(f"{name}[{joined([count, *at])}] = {emit.read(row, at)}")
-    emit.line(f"{count} += 1")
+            emit.set(name[count, *at], emit.read(row, at))
+    emit.set(count, count + 1)
     return rows
+
+
+def _check_rows(emit: Emitter, rows: Expr, shape: Sequence[Dim], message: str) -> None:
+    for k, n in enumerate(shape):
+        with emit.when(expr("{} != {}", rows.length(k + 1), n)):
+            emit.fail("ValueError", message)
 
 
 READS_ONCE[Append] = lambda node, position: True
@@ -65,38 +70,35 @@ READS_ONCE[Append] = lambda node, position: True
 def stack(site: Site, rows: Rows | Opaque, *dims: Value) -> Array:
     emit = site.emit
     shape: list[Dim] = [as_dim(emit.scalar(n)) for n in dims]
-    message = 'raise ValueError("A row of a list does not have the shape that is expected")'
+    message = "A row of a list does not have the shape that is expected"
     if isinstance(rows, Opaque):
         return _stacked(site, rows, shape, message)
-    name = emit.temp(f"{rows.name}[: {rows.count}]", "a")
-    with emit.block(f"if {rows.count} == 0:"):
-        emit.line(
-            f"{name} = np.empty({tuple_of(['0', *map(str, shape)])}, {dtype_name(rows.dtype)})"
-        )
-    for k, n in enumerate(shape):
-        with emit.block(f"if {name}.shape[{k + 1}] != {n}:"):
-            emit.line(message)
+    name = emit.temp(rows.name[expr(":{}", rows.count)], "a")
+    with emit.when(expr("{} == 0", rows.count)):
+        emit.set(name, new_array([0, *shape], rows.dtype))
+    _check_rows(emit, name, shape, message)
     return Array(name, (emit.temp(rows.count, "n"), *shape), rows.dtype)
 
 
 def _stacked(site: Site, rows: Opaque, shape: list[Dim], message: str) -> Array:
     emit, dtype = site.emit, site.out.type.dtype
-    n = emit.temp(f"len({rows.name})", "n")
-    name = emit.temp(f"np.empty({tuple_of([n, *map(str, shape)])}, {dtype_name(dtype)})", "a")
-    i = emit.source.fresh("i")
-    with emit.block(f"for {i} in range({n}):"):
+    n = emit.temp(call("len", rows.name), "n")
+    name = emit.temp(new_array([n, *shape], dtype), "a")
+    with emit.repeated(i := emit.local("i"), n):
+        row = rows.name[i]
         if shape:
-            with emit.block(f"if {rows.name}[{i}].shape != {tuple_of(list(map(str, shape)))}:"):
-                emit.line(message)
-        emit.line(f"{name}[{i}] = {rows.name}[{i}]" + ("" if shape else ".item()"))
+            with emit.when(expr("{}.shape != {}", row, tuple_of(shape))):
+                emit.fail("ValueError", message)
+        emit.set(name[i], row if shape else row.method("item"))
     return Array(name, (n, *shape), dtype)
 
 
 @rule(Unstack)
 def unstack(site: Site, x: Value) -> Rows:
     emit = site.emit
-    n = emit.temp(str(x.shape[0]), "n")
-    return Rows(emit.temp(f"{emit.dense(x).name}.copy()", "rows"), n, len(x.shape) - 1, x.dtype)
+    n = emit.temp(x.shape[0], "n")
+    rows = emit.temp(emit.dense(x).name.method("copy"), "rows")
+    return Rows(rows, n, len(x.shape) - 1, x.dtype)
 
 
 # -- both ------------------------------------------------------------------------------------------
@@ -107,16 +109,16 @@ def reverse(site: Site, rows: Rows | Opaque) -> Rows | Opaque:
     emit = site.emit
     if isinstance(rows, Opaque):
         made = _changeable(site, rows)
-        emit.line(f"{made.name}.reverse()")
+        emit.add(Do(made.name.method("reverse")))
         return made
-    name = emit.temp(f"{rows.name}[:{rows.count}][::-1].copy()", "rows")
+    name = emit.temp(expr("{}[:{}][::-1].copy()", rows.name, rows.count), "rows")
     return Rows(name, emit.temp(rows.count, "n"), rows.ndim, rows.dtype)
 
 
 @rule(Length)
-def length(site: Site, rows: Rows | Opaque) -> Value:
-    count = f"len({rows.name})" if isinstance(rows, Opaque) else rows.count
-    return small(site.emit.temp(f"np.int64({count})"), "int64")
+def list_length(site: Site, rows: Rows | Opaque) -> Value:
+    count = call("len", rows.name) if isinstance(rows, Opaque) else rows.count
+    return small(site.emit.temp(count.astype("int64")), "int64")
 
 
 @rule(GetItem)
@@ -124,32 +126,29 @@ def item(site: Site, rows: Rows | Opaque, i: Any) -> Any:
     emit = site.emit
     if not isinstance(i, Value):
         part = as_argument(emit, i, site.node.inputs[1])
-        return Opaque(emit.temp(f"{as_list(emit, rows).name}[{part}]", "list"), fresh=True)
+        return Opaque(emit.temp(as_list(emit, rows).name[part], "list"), fresh=True)
     if isinstance(rows, Opaque):
-        k = emit.temp(f"index({emit.scalar(i)}, len({rows.name}))", "k")
-        return _row(site, f"{rows.name}[{k}]")
-    k = emit.temp(f"index({emit.scalar(i)}, {rows.count})", "k")
+        k = emit.temp(call("index", emit.scalar(i), call("len", rows.name)), "k")
+        return _row(site, rows.name[k])
+    k = emit.temp(call("index", emit.scalar(i), rows.count), "k")
     shape = tuple(
-        emit.temp(f"{rows.name}.shape[{axis + 1}]", "n") if n is None else n
+        emit.temp(rows.name.length(axis + 1), "n") if n is None else n
         for axis, n in enumerate(site.out.type.shape)
     )
     # The list may grow into another buffer before this is read.
     name = emit.temp(rows.name, "a")
-    return Virtual(shape, rows.dtype, lambda at: emit.temp(f"{name}[{joined([k, *at])}]"))
+    return Virtual(shape, rows.dtype, lambda at: emit.temp(name[k, *at]))
 
 
-def _row(site: Site, name: str) -> Any:
+def _row(site: Site, row: Expr) -> Any:
     """A row of a list, which the list keeps."""
     emit, declared = site.emit, site.out.type
     if not isinstance(declared, DenseTensorType):
-        return Opaque(emit.temp(name, "held"))
+        return Opaque(emit.temp(row, "held"))
     if not declared.ndim:
-        return small(emit.temp(f"{name}.item()"), declared.dtype)
-    array = emit.temp(name, "a")
-    for k, n in enumerate(declared.shape):
-        if n is not None:
-            with emit.block(f"if {array}.shape[{k}] != {n}:"):
-                emit.line('raise ValueError("A row of a list has another shape than declared")')
+        return small(emit.temp(row.method("item")), declared.dtype)
+    array = emit.temp(row, "a")
+    check_declared(emit, array, site.out, "A row of a list has another shape than declared")
     return emit.array(array, site.out)
 
 
@@ -160,24 +159,23 @@ def _changeable(site: Site, rows: Opaque) -> Opaque:
     """A list that may be appended to; it has the same rows."""
     if rows.fresh and len(site.uses[site.node.inputs[0]]) == 1:
         return rows
-    return Opaque(site.emit.temp(f"{rows.name}.copy()", "list"), fresh=True)
+    return Opaque(site.emit.temp(rows.name.method("copy"), "list"), fresh=True)
 
 
-def _element(site: Site, value: Any) -> str:
+def _item(site: Site, value: Any) -> Expr:
     return as_element(site.emit, value, site.node.inputs[0].type.ttype)
 
 
 @rule(MakeList)
 def make_list(site: Site, *values: Any) -> Opaque:
-    emit, element = site.emit, site.out.type.ttype
-    rows = [as_element(emit, value, element) for value in values]
-    return Opaque(emit.temp(f"[{', '.join(rows)}]", "list"), fresh=True)
+    rows = [as_element(site.emit, value, site.out.type.ttype) for value in values]
+    return Opaque(site.emit.temp(list_of(rows), "list"), fresh=True)
 
 
 @rule(Extend)
 def extend(site: Site, rows: Rows | Opaque, more: Rows | Opaque) -> Opaque:
     made = _changeable(site, as_list(site.emit, rows))
-    site.emit.line(f"{made.name}.extend({as_list(site.emit, more).name})")
+    site.emit.add(Do(made.name.method("extend", as_list(site.emit, more).name)))
     return made
 
 
@@ -185,5 +183,5 @@ def extend(site: Site, rows: Rows | Opaque, more: Rows | Opaque) -> Opaque:
 def insert(site: Site, rows: Rows | Opaque, i: Value, row: Any) -> Opaque:
     emit = site.emit
     made = _changeable(site, as_list(emit, rows))
-    emit.line(f"{made.name}.insert({emit.scalar(i)}, {_element(site, row)})")
+    emit.add(Do(made.name.method("insert", emit.scalar(i), _item(site, row))))
     return made

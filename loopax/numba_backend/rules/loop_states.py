@@ -14,9 +14,10 @@ import numpy as np
 from pytensor.typed_list import Append
 
 from loopax.ir import Scan
+from loopax.ir.sizes import DimExpr, Length, body_dims
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Emitter, Site
-from loopax.numba_backend.emit.literals import dtype_name, joined
+from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small
 from loopax.numba_backend.rules.lists import copied
 
@@ -39,7 +40,7 @@ def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
     return Array(emit.temp(own.name, "a"), own.shape, own.dtype)
 
 
-def names(states: Sequence[Any]) -> list[str]:
+def names(states: Sequence[Any]) -> list[Expr]:
     return [
         name
         for s in states
@@ -53,25 +54,53 @@ def names(states: Sequence[Any]) -> list[str]:
     ]
 
 
-def keeps_shape(emit: Emitter, state: Any, following: Any) -> bool:
-    """Whether a state keeps its shape, as far as one can tell; what cannot be told is checked."""
+def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool | None]:
+    """For each axis of state ``k`` of a loop of ``values`` whether its length stays the same.
+
+    None where that can only be told when the loop runs.
+    """
+    known = {
+        Length(v, axis): _length(emit, n)
+        for v, value in zip(op.fgraph.inputs[1:], values, strict=True)
+        for axis, n in enumerate(getattr(value, "shape", ()))
+    }
+    starts = [_length(emit, n) for n in getattr(values[k], "shape", ())]
+    dims = body_dims(op)
+    return [dims.keeps_its_start(k, axis, n, known.get) for axis, n in enumerate(starts)]
+
+
+def _length(emit: Emitter, n: Dim) -> DimExpr:
+    n = emit.scopes.canonical(n)
+    return DimExpr(offset=n) if isinstance(n, int) else DimExpr.variable(n)
+
+
+def of_the_same_shape(
+    emit: Emitter, state: Any, following: Any, kept: Sequence[bool | None]
+) -> Any:
+    """``following``, which has the shape of ``state`` from here on: checked where that is not known."""
     if isinstance(state, Rows | Opaque):
-        return True
-    for n, m in zip(following.shape, state.shape, strict=True):
+        return following
+    for n, m, known in zip(following.shape, state.shape, kept, strict=True):
         if emit.scopes.same(n, m):
             continue
-        if not emit.keeps_shapes or isinstance(n, int) and isinstance(m, int):
-            return False
-        emit.equate("keeps", *((n, m) if isinstance(n, str) else (m, n)))
-    return True
+        if isinstance(n, int) and isinstance(m, int):
+            if not known:
+                emit.check("keeps", n, m)
+            return state  # something has raised by now
+        pair = (n, m) if isinstance(n, Expr) else (m, n)
+        if known:
+            emit.scopes.unify(*pair)
+        else:
+            emit.equate("keeps", *pair)
+    return following
 
 
 def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
     """The states become those that follow, all at once."""
-    names: list[str] = []
-    expressions: list[str] = []
+    names: list[Expr] = []
+    expressions: list[Expr] = []
     arrays: list[tuple[Array, Any]] = []
-    seen: list[str] = []  # lists and generators that a state has become
+    seen: list[Expr] = []  # lists and generators that a state has become
     for state, value in pairs:
         if isinstance(state, Small):
             names += list(state.elements.flat)
@@ -91,18 +120,18 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
     moved, later = _exchanged(emit, arrays)
     changing = emit.scopes.changing  # another state by the time that it is written
     written = [
-        (f"{state.name}[{joined(at)}]", emit.temp(name) if name in changing else name)
-        for state, elements in later
-        for at, name in each(elements)
+        (state.name, at, emit.temp(found) if found in changing else found)
+        for state, value in later
+        for at, found in np.ndenumerate(value.elements)
     ]
     emit.assign([*names, *moved], [*expressions, *moved.values()])
-    for place, name in written:
-        emit.line(f"{place} = {name}")
+    for name, at, found in written:
+        emit.set(name[at], found)
 
 
 def _exchanged(
     emit: Emitter, arrays: Sequence[tuple[Array, Any]]
-) -> tuple[dict[str, str], list[tuple[Array, Small]]]:
+) -> tuple[dict[Expr, Expr], list[tuple[Array, Small]]]:
     """Whose memory each array gets, and what is then to be written into a state element by element.
 
     The names change places among the same rooms: where a state was, the next step writes what follows.
@@ -111,16 +140,16 @@ def _exchanged(
     for state, value in arrays:
         shape = tuple(map(emit.scopes.canonical, state.shape))
         kinds.setdefault((shape, state.dtype), []).append((state, value))
-    becomes: dict[str, str] = {}
+    becomes: dict[Expr, Expr] = {}
     for group in kinds.values():
         becomes |= _permuted(emit, group)
     return becomes, [(s, value) for s, value in arrays if isinstance(value, Small)]
 
 
-def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[str, str]:
+def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[Expr, Expr]:
     """`_exchanged`, for arrays of one shape."""
     held = [state.name for state, _ in arrays]
-    becomes: dict[str, str] = {}
+    becomes: dict[Expr, Expr] = {}
     for state, value in arrays:
         if isinstance(value, Small):
             continue
@@ -149,11 +178,6 @@ def _keeps_rows(op: Scan, k: int) -> bool:
 def _locals(emit: Emitter, value: Small) -> Small:
     """A local for each element, of the dtype that it keeps: a literal's type would be another."""
     elements = value.elements.copy()
-    for at, name in each(value):
-        typed = name if value.dtype == "bool" else f"{dtype_name(value.dtype)}({name})"
-        elements[at] = emit.temp(typed, "s")
+    for at, x in np.ndenumerate(value.elements):
+        elements[at] = emit.temp(x if value.dtype == "bool" else x.astype(value.dtype), "s")
     return Small(elements, value.dtype)
-
-
-def each(value: Small) -> Any:
-    return ((at, value.elements[at]) for at in np.ndindex(*value.elements.shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply
@@ -11,56 +11,39 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list import Append
 
 from loopax.ir import Loop
-from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.literals import as_dim
+from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.expressions import FALSE, TRUE, Expr, as_dim, literal
 from loopax.numba_backend.emit.schedule import chains
+from loopax.numba_backend.emit.statements import Break
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
 from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
-from loopax.numba_backend.rules.loop_states import keeps_shape, names, started, step
+from loopax.numba_backend.rules.loop_states import keeps, names, of_the_same_shape, started, step
 
 
 @rule(Loop)
 def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     assert not site.op.n_seqs and not site.op.n_ys, "scan_to_loop comes before"
-    # A state has the shape that it starts with, until the body has shown that it changes it.
-    steady = set(range(site.op.n_states))
-    while True:
-        mark = site.emit.mark()
-        outs, changed = _emitted(site, n_steps, values, steady)
-        if not changed:
-            return outs
-        steady -= changed
-        site.emit.reset(mark)
-
-
-def _emitted(
-    site: Site, n_steps: Value, values: Sequence[Value], steady: set[int]
-) -> tuple[Any, set[int]]:
-    """The outputs, and which of the ``steady`` states change their shape, so that these are wrong."""
     emit, op = site.emit, site.op
     body, n = op.fgraph, op.n_states
     writes, snapshots = _writes(op)
-    variables = op.args.states
+    kept = [keeps(emit, op, values, k) for k in range(n)]
+    # For each of these there is one room, or one local for each element, from step to step.
+    taken_to = (True, None) if emit.keeps_shapes else (True,)
+    steady = {k for k in range(n) if k in writes or all(known in taken_to for known in kept[k])}
     states: list[Any] = [
-        started(site, k, value, k in steady or k in writes, k in writes)
-        for k, value in enumerate(values[:n])
+        started(site, k, value, k in steady, k in writes) for k, value in enumerate(values[:n])
     ]
-    count, bound = emit.source.fresh("i"), as_dim(emit.scalar(n_steps))
-    ended = _ended(site)
-    kept = steady | {*writes}
+    count, bound = emit.local("i"), as_dim(emit.scalar(n_steps))
+    n_done, stopped = _ended(site)
     consts = [shared(emit.apart(v)) for v in values[n:]]
-    with emit.frame(f"for {count} in range({bound}):", f"{bound} > 0"):
+    with emit.frame(count, bound):
         changing = [*names(states), count]
         emit.scopes.define(changing)
         emit.scopes.changing.update(changing)
         index = count
         if op.options.reverse and uses_of(body)[op.args.i]:
-            last = bound - 1 if isinstance(bound, int) else emit.number(f"{bound} - 1")
-            index = emit.temp(f"{last} - {count}", "k")
-        inner = [
-            emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
-            for k, (s, v) in enumerate(zip(states, variables, strict=True))
-        ]
+            index = emit.temp(emit.number(bound - 1) - count, "k")
+        inner = _of_any_shape(emit, op, states, steady)
         for state, late in zip(inner, chains(op), strict=True):
             if isinstance(state, Small):
                 emit.ready.update(dict.fromkeys(state.elements.flat, late))
@@ -69,34 +52,44 @@ def _emitted(
         # raise is scheduled worse (HMM with 4 states: 1.30 to 1.06 of hand-written).
         counted = {op.args.i: bound}
         following = emit.run(body, given, [*writes.values()], snapshots, counted=counted)
-        changed = {k for k in steady if not keeps_shape(emit, states[k], following[k])}
-        if not changed:
-            stop = emit.temp(emit.scalar(following[n])) if op.stops else None
-            step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
-            if n_done := ended.get("n_done"):
-                emit.line(f"{n_done} = {count} + 1")
-            if stop is not None:
-                with emit.block(f"if {stop}:"):
-                    if stopped := ended.get("stopped"):
-                        emit.line(f"{stopped} = True")
-                    emit.line("break")
+        for k in sorted(steady - writes.keys()):
+            following[k] = of_the_same_shape(emit, states[k], following[k], kept[k])
+        stop = emit.temp(emit.scalar(following[n])) if op.stops else None
+        step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
+        if n_done is not None:
+            emit.set(n_done, count + 1)
+        if stop is not None:
+            with emit.when(stop):
+                if stopped is not None:
+                    emit.set(stopped, TRUE)
+                emit.add(Break())
     emit.scopes.define(names(states))
-    outs = [
-        emit.array(s.name, v) if isinstance(s, Array) and k not in kept else s
-        for k, (s, v) in enumerate(zip(states, variables, strict=True))
-    ]
+    outs = _of_any_shape(emit, op, states, steady)
     if op.stops:
-        outs.append(small(ended.get("n_done", "0"), "int64"))
-        outs.append(small(ended.get("stopped", "False"), "bool"))
-    return tuple(outs), changed
+        outs.append(small(literal(0, "int64") if n_done is None else n_done, "int64"))
+        outs.append(small(FALSE if stopped is None else stopped, "bool"))
+    return tuple(outs)
 
 
-def _ended(site: Site) -> dict[str, str]:
+def _of_any_shape(
+    emit: Emitter, op: Loop, states: Sequence[Any], steady: Collection[int]
+) -> list[Any]:
+    """The states, where each array that is not ``steady`` has the shape that it has by now."""
+    return [
+        emit.array(s.name, v) if isinstance(s, Array) and k not in steady else s
+        for k, (s, v) in enumerate(zip(states, op.args.states, strict=True))
+    ]
+
+
+def _ended(site: Site) -> tuple[Expr | None, Expr | None]:
     """The locals for how many steps were taken and whether the body stopped them, where it is asked."""
     if not site.op.stops:
-        return {}
-    starts = zip(("n_done", "stopped"), ("0", "False"), site.node.outputs[-2:], strict=True)
-    return {name: site.emit.temp(start, name) for name, start, v in starts if site.uses[v]}
+        return None, None
+    starts = ((literal(0, "int64"), "n_done"), (FALSE, "stopped"))
+    return tuple(  # type: ignore[return-value]
+        site.emit.temp(start, hint) if site.uses[v] else None
+        for (start, hint), v in zip(starts, site.node.outputs[-2:], strict=True)
+    )
 
 
 def _writes(op: Loop) -> tuple[dict[int, Apply], set[Apply]]:

@@ -8,8 +8,8 @@ from pytensor.tensor.extra_ops import SearchsortedOp
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
 from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.expressions import Expr, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.literals import as_dim, joined
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Value, Virtual
 
@@ -31,14 +31,13 @@ def sort(site: Site, x: Value, *rest: Value) -> Any:
         for at in indices:
             with emit.loops([n]) as positions:
                 for (k,) in positions:
-                    element = emit.read(x, [*at[:axis], k, *at[axis:]])
-                    emit.line(f"{values}[{k}] = {element}")
-            emit.line(f"sort_order({values}, {order}, {room})")
+                    emit.set(values[k], emit.read(x, [*at[:axis], k, *at[axis:]]))
+            emit.do("sort_order", values, order, room)
             with emit.loops([n]) as positions:
                 for (k,) in positions:
-                    here = f"{order}[{k}]"
-                    here = here if isinstance(site.op, ArgSortOp) else f"{values}[{here}]"
-                    emit.line(f"{name}[{joined([*at[:axis], k, *at[axis:]])}] = {here}")
+                    here = order[k]
+                    here = here if isinstance(site.op, ArgSortOp) else values[here]
+                    emit.set(name[*at[:axis], k, *at[axis:]], here)
     return Array(name, x.shape, dtype, fresh=True, compact=True)
 
 
@@ -54,8 +53,8 @@ def searchsorted(site: Site, values: Value, x: Value, *sorter: Any) -> Any:
     right = site.op.side == "right"
     x = emit.indexable(x)
 
-    def at(index: Any) -> str:
-        call = f"place_of({emit.read(x, index)}, {inside}, {right})"
-        return emit.temp(call if dtype == "int64" else f"np.{dtype}({call})")
+    def at(index: Any) -> Expr:
+        place = call("place_of", emit.read(x, index), inside, right)
+        return emit.temp(place if dtype == "int64" else place.astype(dtype))
 
     return site.result(Virtual(x.shape, dtype, at, cheap=False))

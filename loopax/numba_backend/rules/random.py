@@ -18,10 +18,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.op import RandomVariable
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.literals import as_dim, dtype_name, joined
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, dtype_name, expr
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.opaque import result
-from loopax.numba_backend.emit.values import Array, Dim, Index, Opaque, Value, small
+from loopax.numba_backend.emit.values import Array, Opaque, Value, small
 from loopax.numba_backend.runtime.samplers import conditions, sampler
 
 
@@ -46,7 +46,7 @@ def draw(site: Site, rng: Opaque, size: Any, *params: Value) -> Any:
 class _Draw:
     """The call for one draw: what is read of each parameter at a place in the batch."""
 
-    def __init__(self, site: Site, function: str, rng: str, params: Sequence[Value]) -> None:
+    def __init__(self, site: Site, function: str, rng: Expr, params: Sequence[Value]) -> None:
         self.emit, self.function, self.rng = site.emit, function, rng
         self.op, self.core = site.op, site.op.ndims_params
         self.params = [
@@ -68,13 +68,12 @@ class _Draw:
         for p, names in zip(self.params, self.op.inputs_sig, strict=True):
             for n, name in zip(p.shape[len(p.shape) - len(names) :], names, strict=True):
                 if lengths.setdefault(name, n) != n:
-                    self.emit.line(f"agree({lengths[name]}, {n})")
+                    self.emit.do("agree", lengths[name], n)
 
     def _contiguous(self, value: Value) -> Value:
         array = self.emit.dense(value)
-        return Array(
-            self.emit.temp(f"np.ascontiguousarray({array.name})", "a"), array.shape, array.dtype
-        )
+        name = self.emit.temp(call("np.ascontiguousarray", array.name), "a")
+        return Array(name, array.shape, array.dtype)
 
     def batches(self) -> list[tuple[Dim, ...]]:
         return [p.shape[: len(p.shape) - n] for p, n in zip(self.params, self.core, strict=True)]
@@ -93,42 +92,37 @@ class _Draw:
         if m == n:
             return 1
         if not spread:
-            self.emit.line(f"agree({m}, {n})")
+            self.emit.do("agree", m, n)
         return 0 if spread else 1
 
-    def at(self, place: Sequence[Index], strides: Sequence[Sequence[Index]]) -> str:
+    def at(self, place: Sequence[Index], strides: Sequence[Sequence[Index]]) -> Expr:
         """The call, behind checks of the parameters."""
-        emit, args = self.emit, []
+        emit, args = self.emit, list[Expr]()
         for p, n, steps in zip(self.params, self.core, strides, strict=True):
             index = [
-                _stepped(emit, i, s)
+                emit.number(i * s)
                 for i, s in zip(place[len(place) - len(steps) :], steps, strict=True)
             ]
             if n:
-                args.append(f"{p.name}[{joined(index)}]" if index else p.name)  # type: ignore[union-attr]
+                args.append(p.name[index] if index else p.name)  # type: ignore[union-attr]
             else:
                 args.append(emit.read(p, index))
         for condition in conditions(self.op):
-            if _is_so(condition.format(*args)):
+            holds = expr(condition, *args)
+            if _is_so(holds):
                 continue
-            with emit.block(f"if not ({condition.format(*args)}):"):
+            with emit.when(expr("not {}", holds)):
                 message = f"A parameter of {self.op.name} is out of range: {condition}"
-                emit.line(f"raise ValueError({message!r})")
-        return f"{self.function}({', '.join([self.rng, *args])})"
+                emit.fail("ValueError", message)
+        return call(self.function, self.rng, *args)
 
 
-def _is_so(condition: str) -> bool:
-    """Whether a condition on literals holds; False where there are names in it."""
+def _is_so(condition: Expr) -> bool:
+    """Whether a condition on literals holds; False where there are locals in it."""
     try:
-        return bool(eval(condition, {"np": np}))
+        return bool(eval(condition.text, {"np": np}))
     except NameError:
         return False
-
-
-def _stepped(emit: Emitter, i: Index, step: Index) -> Index:
-    if step in (0, 1):
-        return i if step else 0
-    return emit.number(f"{i} * {step}")
 
 
 # -- many ------------------------------------------------------------------------------------------
@@ -139,7 +133,8 @@ def _sized(emit: Emitter, size: Value) -> list[Dim]:
     assert isinstance(n, int), size  # as many as the draw has axes
     found = [as_dim(emit.read(size, [k])) for k in range(n)]
     return [
-        n if isinstance(n, int) else emit.number(f"size({n})", "n", may_raise=True) for n in found
+        n if isinstance(n, int) else emit.number(call("size", n), "n", may_raise=True)
+        for n in found
     ]
 
 
@@ -153,7 +148,7 @@ def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:
             if shape[k] is None:
                 shape[k] = n
             elif n != shape[k]:
-                emit.line(f"agree({shape[k]}, {n})")
+                emit.do("agree", shape[k], n)
     return [1 if n is None else n for n in shape]
 
 
@@ -161,11 +156,11 @@ def _numbers(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
     emit, dtype = site.emit, site.node.outputs[1].type.dtype
     strides = one.strides(shape)
     if not shape:
-        return small(emit.temp(f"{dtype_name(dtype)}({one.at([], strides)})"), dtype)
+        return small(emit.temp(one.at([], strides).astype(dtype)), dtype)
     name = emit.empty(shape, dtype)
     with emit.loops(shape) as places:
         for place in places:
-            emit.line(f"{name}[{joined(place)}] = {one.at(place, strides)}")
+            emit.set(name[place], one.at(place, strides))
     return Array(name, tuple(shape), dtype, fresh=True)
 
 
@@ -174,17 +169,17 @@ def _arrays(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
     emit, out = site.emit, site.node.outputs[1]
     dtype, strides = out.type.dtype, one.strides(shape)
     if not shape:
-        return result(emit, f"{one.at([], strides)}.astype({dtype_name(dtype)})", out)
+        return result(emit, one.at([], strides).method("astype", dtype_name(dtype)), out)
     rows = _row_shape(site, one)
     name = emit.empty([*shape, *rows], dtype)
     with emit.loops(shape) as places:
         for place in places:
             row = emit.temp(one.at(place, strides), "row")
             for k, n in enumerate(rows):
-                emit.line(f"agree({row}.shape[{k}], {n})")
+                emit.do("agree", row.length(k), n)
             with emit.loops(rows) as indices:
                 for at in indices:
-                    emit.line(f"{name}[{joined([*place, *at])}] = {row}[{joined(at)}]")
+                    emit.set(name[*place, *at], row[at])
     return Array(name, (*shape, *rows), dtype, fresh=True)
 
 

@@ -7,24 +7,16 @@ sides have in common: where they were one axis before, nothing is copied and not
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.literals import as_dim, joined
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import (
-    Array,
-    Dim,
-    Index,
-    Small,
-    Value,
-    Virtual,
-    is_static,
-    traits,
-)
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
 
 
 @rule(Reshape)
@@ -43,20 +35,20 @@ def _completed(emit: Emitter, wanted: list[Dim], total: Dim) -> list[Dim]:
         assert isinstance(rest, int)
         found: list[Dim] = [total // max(rest, 1) if n == -1 else n for n in wanted]
         if emit.product(found) != total or wanted.count(-1) > 1 or (rest == 0 and -1 in wanted):
-            emit.line('raise ValueError("cannot reshape array: its size is another one")')
+            emit.fail("ValueError", "cannot reshape array: its size is another one")
         return found
     if all(n != -1 for n in wanted if isinstance(n, int)) and is_static(wanted):
-        emit.check(f"same_size({total}, {emit.product(wanted)})")
+        emit.check("same_size", total, emit.product(wanted))
         return wanted
-    if wanted.count(-1) == 1 and all(not isinstance(n, str) or n != "-1" for n in wanted):
+    if wanted.count(-1) == 1:
         known = [n for n in wanted if n != -1]
         if is_static(known):
             rest = emit.product(known)
-            left = emit.temp(f"left_over({total}, {rest})", "n")
+            left = emit.temp(call("left_over", total, rest), "n")
             return [left if n == -1 else n for n in wanted]
     # Any of the lengths may turn out to be -1.
-    whole = emit.temp(" * ".join(f"np.int64({n})" for n in wanted), "n")
-    return [emit.temp(f"length_of({n}, {total}, {whole})", "n") for n in wanted]
+    whole = emit.temp(prod(call("np.int64", n) for n in wanted), "n")
+    return [emit.temp(call("length_of", n, total, whole), "n") for n in wanted]
 
 
 def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
@@ -79,10 +71,10 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
                 before, middle, after = split(at, len(old))
                 position = _raveled(emit, middle, old)
                 there = [position if n != 1 else 0 for n in new]
-                emit.line(f"{name}[{joined([*before, *there, *after])}] = {emit.read(x, at)}")
+                emit.set(name[*before, *there, *after], emit.read(x, at))
         return Array(name, tuple(shape), x.dtype, fresh=True, compact=True)
 
-    def at(index: Sequence[Index]) -> str:
+    def at(index: Sequence[Index]) -> Expr:
         before, middle, after = split(index, len(new))
         position = _raveled(emit, middle, new)
         return emit.read(x, [*before, *_unraveled(emit, position, old), *after])
@@ -111,14 +103,8 @@ def _raveled(emit: Emitter, at: Sequence[Index], dims: Sequence[Dim]) -> Index:
     """The position of an index in C order."""
     position: Index = 0
     for i, n in zip(at, dims, strict=True):
-        if n == 1:
-            continue
-        if position == 0:
-            position = i
-        elif isinstance(position, int) and isinstance(n, int) and isinstance(i, int):
-            position = position * n + i
-        else:
-            position = emit.number(f"({position}) * {n} + {i}")
+        if n != 1:
+            position = emit.number(i if position == 0 else position * n + i)
     return position
 
 
@@ -130,11 +116,9 @@ def _unraveled(emit: Emitter, position: Index, dims: Sequence[Dim]) -> list[Inde
         n = dims[k]
         if k == axes[0]:
             found[k] = position
-        elif isinstance(position, int) and isinstance(n, int):
-            position, found[k] = divmod(position, n)
         else:
-            found[k] = emit.number(f"{position} % {n}")
-            position = emit.number(f"{position} // {n}")
+            found[k] = emit.number(position % n)
+            position = emit.number(position // n)
     return found
 
 

@@ -20,12 +20,11 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.expressions import Dim, Expr, as_dim, as_element, call, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.literals import as_dim, joined, literal
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import (
     Array,
-    Dim,
     Small,
     Value,
     Virtual,
@@ -36,18 +35,14 @@ from loopax.numba_backend.emit.values import (
 )
 
 
-def _names(dims: Any) -> list[str]:
-    return [str(n) for n in dims]
-
-
 @rule(Shape)
 def shape(site: Site, x: Value) -> Any:
-    return small(_names(x.shape), "int64")
+    return small([as_element(n) for n in x.shape], "int64")
 
 
 @rule(Shape_i)
 def shape_i(site: Site, x: Value) -> Any:
-    return small(str(x.shape[site.op.i]), "int64")
+    return small(as_element(x.shape[site.op.i]), "int64")
 
 
 @rule(ScalarFromTensor, TensorFromScalar)
@@ -75,9 +70,9 @@ def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
     for n, given in zip(x.shape, dims, strict=True):
         wanted = n if given is None else as_dim(emit.scalar(given))
         if isinstance(wanted, int) and isinstance(n, int) and wanted != n:
-            emit.line('raise AssertionError("SpecifyShape: a length is not the one specified")')
+            emit.fail("AssertionError", "SpecifyShape: a length is not the one specified")
         elif not emit.scopes.same(wanted, n):
-            name, other = (n, wanted) if isinstance(n, str) else (wanted, n)
+            name, other = (n, wanted) if isinstance(n, Expr) else (wanted, n)
             emit.equate("specified", name, other)
         found.append(wanted if isinstance(wanted, int) else n)
     if isinstance(x, Small):
@@ -92,8 +87,8 @@ def check_and_raise(site: Site, x: Value, *conditions: Value) -> Any:
     emit = site.emit
     for condition in conditions:
         error, holds = emit.bind(site.op.exc_type, "Error"), emit.scalar(condition)
-        with emit.block(f"if not {holds}:"):
-            emit.line(f"raise {error}({site.op.msg!r})")
+        with emit.when(expr("not {}", holds)):
+            emit.fail(error, site.op.msg)
         emit.are_equal(*emit.equal.get(holds, ()))
     return same(site, x)
 
@@ -125,12 +120,12 @@ def dimshuffle(site: Site, x: Value) -> Any:
     if turned and isinstance(x, Array):
         base = site.emit.contiguous(x)
 
-    def at(index: Any) -> str:
+    def at(index: Any) -> Expr:
         where = dict(zip(order, index, strict=True))
         return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
 
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
-    view = f"{base}.T" if turned and base is not None else None
+    view = base.T if turned and base is not None else None
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
     if kept_axes != sorted(kept_axes):
         flat = None
@@ -166,7 +161,7 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
     # Read more than once each: there must be nothing left to compute.
     x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
 
-    def at(index: Any) -> str:
+    def at(index: Any) -> Expr:
         return emit.read(
             x, [0 if one else i for i, one in zip(index[skipped:], stretched, strict=True)]
         )
@@ -177,7 +172,7 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
 @rule(AllocEmpty)
 def alloc_empty(site: Site, *dims: Value) -> Any:
     dtype = site.op.dtype
-    zero = literal(np.zeros((), dtype))  # reading what nobody wrote must not differ from run to run
+    zero = literal(0, dtype)  # reading what nobody wrote must not differ from run to run
     return Virtual(_dims(site.emit, dims), dtype, lambda at: zero, empty=True)
 
 
@@ -197,7 +192,7 @@ def join(site: Site, *values: Any) -> Any:
     dtype = site.out.type.dtype
     if any(v.dtype != dtype for v in values):
         return leaf(
-            site, *([small(str(axis), "int64")] * ("axis" not in site.op.__props__)), *values
+            site, *([small(as_element(axis), "int64")] * ("axis" not in site.op.__props__)), *values
         )
     if all(isinstance(v, Small) for v in values):
         whole = np.concatenate([v.elements for v in values], axis)
@@ -206,23 +201,17 @@ def join(site: Site, *values: Any) -> Any:
     shape: list[Dim] = []
     for k in range(site.out.type.ndim):
         sizes = [v.shape[k] for v in values]
-        if k != axis:
-            shape.append(emit.agree(*sizes))
-        elif is_static(sizes):
-            shape.append(sum(sizes))
-        else:
-            shape.append(emit.number(" + ".join(map(str, sizes)), "n"))
+        shape.append(emit.agree(*sizes) if k != axis else emit.number(sum(sizes), "n"))
     # Written out, one part after the other: a question at each element that is read costs more.
     name = emit.empty(shape, dtype)
     start: Dim = 0
     for v in values:
         with emit.loops(v.shape) as indices:
             for i in indices:
-                k = i[axis] if start == 0 else emit.number(f"{start} + {i[axis]}")
-                emit.line(f"{name}[{joined([*i[:axis], k, *i[axis + 1 :]])}] = {emit.read(v, i)}")
-        here = v.shape[axis]
-        both = isinstance(start, int) and isinstance(here, int)
-        start = start + here if both else emit.number(f"offset({start} + {here})")  # type: ignore[operator]
+                k = emit.number(start + i[axis])
+                emit.set(name[*i[:axis], k, *i[axis + 1 :]], emit.read(v, i))
+        start = start + v.shape[axis]
+        start = start if isinstance(start, int) else emit.number(call("offset", start))
     return Array(name, tuple(shape), dtype, fresh=True)
 
 
@@ -239,19 +228,19 @@ def split(site: Site, x: Value, *rest: Any) -> Any:
     if not isinstance(axis, int) or not (isinstance(sizes, Small) or known is not None):
         return leaf(site, x, *rest)
     lengths = [as_dim(e) for e in sizes.elements] if known is None else known.tolist()
-    total = emit.number(" + ".join(map(str, lengths)))
-    with emit.block(f"if {total} != {x.shape[axis]}:"):
-        emit.line('raise ValueError("Split sizes do not sum to the length of the axis")')
+    total = emit.number(sum(lengths))
+    if not emit.scopes.same(total, x.shape[axis]):
+        with emit.when(expr("{} != {}", total, x.shape[axis])):
+            emit.fail("ValueError", "Split sizes do not sum to the length of the axis")
     x = x if isinstance(x, Small) and is_static(lengths) else emit.dense(x)
     parts, start = [], 0
     starts: list[Dim] = []
     for n in lengths:
         starts.append(start)
-        both = isinstance(start, int) and isinstance(n, int)
-        start = start + n if both else emit.number(f"{start} + {n}")  # type: ignore[operator]
+        start = emit.number(start + n)
     for first, n, v in zip(starts, lengths, site.node.outputs, strict=True):
         static = v.type.shape[axis]
-        count = n if isinstance(n, int) else emit.number(f"size({n})", "n", may_raise=True)
+        count = n if isinstance(n, int) else emit.number(call("size", n), "n", may_raise=True)
         parts.append(_part(emit, x, axis, first, count if static is None else static))
     return tuple(parts)
 
@@ -262,8 +251,8 @@ def _part(emit: Emitter, x: Value, axis: int, first: Dim, count: Dim) -> Value:
         index = (slice(None),) * axis + (slice(first, first + count),)
         return Small(x.elements[index], x.dtype)
 
-    def at(index: Any) -> str:
-        k = index[axis] if first == 0 else emit.number(f"{first} + {index[axis]}")
+    def at(index: Any) -> Expr:
+        k = emit.number(first + index[axis])
         return emit.read(x, [*index[:axis], k, *index[axis + 1 :]])
 
     return Virtual((*x.shape[:axis], count, *x.shape[axis + 1 :]), x.dtype, at)

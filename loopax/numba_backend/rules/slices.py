@@ -7,11 +7,12 @@ from typing import Any
 from pytensor.tensor.type_other import MakeSlice
 
 from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.expressions import call
 from loopax.numba_backend.emit.values import Opaque, Value
 
 
 @rule(MakeSlice)
 def make_slice(site: Site, *parts: Any) -> Opaque:
     emit = site.emit
-    names = [emit.scalar(part) if isinstance(part, Value) else "None" for part in parts]
-    return Opaque(emit.temp(f"slice({', '.join(names)})", "slice"))
+    bounds = [emit.scalar(part) if isinstance(part, Value) else None for part in parts]
+    return Opaque(emit.temp(call("slice", *bounds), "slice"))

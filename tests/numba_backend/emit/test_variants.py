@@ -104,6 +104,29 @@ def test_a_state_that_grows_from_step_to_step(sized):
             np.testing.assert_allclose(a, b, rtol=1e-12, strict=True)
 
 
+def state_of(step):
+    """The source of a loop over the rows of a matrix, whose state is a vector."""
+    rows, s0 = pt.dmatrix("rows"), pt.dvector("s0")
+    states = pytensor.scan(step, sequences=[rows], outputs_info=[s0], return_updates=False)
+    return as_python(lowered([rows, s0], [states[-1]])).source
+
+
+def test_what_the_graph_says_of_shapes_is_not_asked_when_the_program_runs():
+    keeps = state_of(lambda row, s: pt.tanh(s) + row)
+    assert "keeps(" not in keeps and keeps.count("np.empty") == 2, "two rooms that change places"
+    unknown = state_of(lambda row, s: row * s.sum())
+    assert "keeps(" in unknown and unknown.count("np.empty") == 2
+
+
+def test_a_state_that_gets_longer_has_no_room_for_all_steps():
+    s, s0, n = pt.dvector("s"), pt.dvector("s0"), pt.lscalar("n")
+    longer = pt.concatenate([s, [1.0]])
+    scan = Scan.from_body(BodyArgs(i, [], [s], []), BodyOuts([longer], []))
+    graph = lowered([n, s0], scan.bind(ScanArgs(n, [], [s0], [])))
+    assert "keeps(" not in as_python(graph).source
+    np.testing.assert_array_equal(interpreted(graph)(np.array(2), np.zeros(1))[0], [0.0, 1.0, 1.0])
+
+
 def test_functions_for_states_that_keep_their_shapes_are_not_used_again():
     found = as_python(growing())
     sizes = (2,) * len(found.axes)

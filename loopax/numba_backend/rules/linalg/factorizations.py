@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor, PivotToPermutations
@@ -12,10 +13,10 @@ from pytensor.tensor.linalg.decomposition.qr import QR
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.expressions import Dim, Expr, call, expr, joined, literal
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.literals import dtype_name
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Dim, Small, Value, small
+from loopax.numba_backend.emit.values import Array, Small, Value, small
 from loopax.numba_backend.rules.linalg import written_out as out
 from loopax.numba_backend.rules.linalg.matrices import (
     by_size,
@@ -38,7 +39,7 @@ def cholesky(site: Site, a: Value) -> Any:
         found = out.nan_unless(emit, definite, found, dtype)
         return Small(found if lower else found.T, dtype)
     array = emit.fresh(a)
-    nan_unless(emit, f"cholesky({array.name}, {lower})", array)
+    nan_unless(emit, call("cholesky", array.name, lower), array)
     return array
 
 
@@ -49,10 +50,10 @@ def lu_factor(site: Site, a: Value) -> Any:
     n = square(emit, a)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
         found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
-        typed = [emit.temp(f"np.int32({p})") for p in pivots]
+        typed = [emit.temp(p.astype("int32")) for p in pivots]
         return Small(out.nan_unless(emit, good, found, dtype), dtype), small(typed, "int32")
     array, name = emit.fresh(a), room_for_pivots(emit, n)
-    nan_unless(emit, f"lu_factor({array.name}, {name})", array)
+    nan_unless(emit, call("lu_factor", array.name, name), array)
     return array, Array(name, (n,), "int32", fresh=True)
 
 
@@ -61,10 +62,10 @@ def pivot_to_permutations(site: Site, pivots: Value) -> Any:
     emit = site.emit
     given = emit.dense(pivots).name
     order = emit.empty(pivots.shape, "int64")
-    emit.line(f"permutation({given}, {order})")
+    emit.do("permutation", given, order)
     if not site.op.inverse:
         back = emit.empty(pivots.shape, "int64")
-        emit.line(f"invert_order({order}, {back})")
+        emit.do("invert_order", order, back)
         order = back
     return Array(order, pivots.shape, "int64", fresh=True)
 
@@ -80,10 +81,10 @@ def lu(site: Site, a: Value) -> Any:
     m, n = a.shape
     if m == n:
         return leaf(site, a)
-    least, most = (emit.temp(f"{which}({m}, {n})") for which in ("min", "max"))
+    least, most = (emit.temp(call(which, m, n)) for which in ("min", "max"))
     padded = emit.empty([most, most], a.dtype)
-    emit.line(f"{padded}[:] = 0")
-    emit.line(f"{padded}[:{m}, :{n}] = {emit.dense(a).name}")
+    emit.set(_corner(padded), 0)
+    emit.set(_corner(padded, m, n), emit.dense(a).name)
     outs = leaf(site, Array(padded, (most, most), a.dtype, fresh=True))
     shapes: list[tuple[Dim, ...]] = [(m, least), (least, n)]
     if not op.permute_l:
@@ -91,8 +92,7 @@ def lu(site: Site, a: Value) -> Any:
     corners = []
     for out_, shape in zip(outs, shapes, strict=True):
         name = emit.empty(shape, out_.dtype)
-        corner = ", ".join(f":{k}" for k in shape)
-        emit.line(f"{name}[:] = {emit.dense(out_).name}[{corner}]")
+        emit.set(_corner(name), _corner(emit.dense(out_).name, *shape))
         corners.append(Array(name, shape, out_.dtype, fresh=True))
     return tuple(corners)
 
@@ -110,9 +110,14 @@ def qr(site: Site, a: Value) -> Any:
     rows = emit.dense(outs[0])
     m, n = a.shape
     whole = emit.empty([m, n], rows.dtype)
-    emit.line(f"{whole}[:] = 0")
-    emit.line(f"{whole}[:{rows.name}.shape[0]] = {rows.name}")
+    emit.set(_corner(whole), 0)
+    emit.set(_corner(whole, rows.name.length(0)), rows.name)
     return Array(whole, (m, n), rows.dtype, fresh=True), *outs[1:]
+
+
+def _corner(array: Expr, *lengths: Dim) -> Expr:
+    """So many elements along the first axes of ``array``, all along the others."""
+    return array[[expr(":{}", n) for n in lengths] or [Expr(":")]]
 
 
 # -- determinants -----------------------------------------------------------------------------------
@@ -125,10 +130,10 @@ def det(site: Site, a: Value) -> Any:
     n, a = square(emit, a), typed(emit, a, dtype)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
-        product = " * ".join([sign, *pivots])
-        return small(emit.temp(f"{product} if {regular} else {dtype_name(dtype)}(0.0)"), dtype)
-    call = f"determinant({emit.fresh(a).name}, {room_for_pivots(emit, n)})"
-    return small(emit.temp(call), dtype)
+        product = joined([sign, *pivots], " * ")
+        return small(emit.temp(_where(regular, product, literal(0, dtype))), dtype)
+    found = call("determinant", emit.fresh(a).name, room_for_pivots(emit, n))
+    return small(emit.temp(found), dtype)
 
 
 @rule(SLogDet)
@@ -138,24 +143,27 @@ def slogdet(site: Site, a: Value) -> Any:
     n, a = square(emit, a), typed(emit, a, dtype)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
-        t = dtype_name(dtype)
-        signs = [f"({t}(-1.0) if {p} < 0 else {t}(1.0))" for p in pivots]
-        logs = " + ".join(f"np.log(abs({p}))" for p in pivots) or f"{t}(0.0)"
+        signs = [_where(expr("{} < 0", p), literal(-1, dtype), literal(1, dtype)) for p in pivots]
+        logs = [call("np.log", call("abs", p)) for p in pivots]
         both = [
-            f"{' * '.join([sign, *signs])} if {regular} else {t}(0.0)",
-            f"{logs} if {regular} else {t}(-np.inf)",
+            _where(regular, joined([sign, *signs], " * "), literal(0, dtype)),
+            _where(regular, joined(logs or [literal(0, dtype)], " + "), literal(-np.inf, dtype)),
         ]
         return tuple(small(emit.temp(e), dtype) for e in both)
-    call = emit.temp(f"log_determinant({emit.fresh(a).name}, {room_for_pivots(emit, n)})")
-    return tuple(small(emit.temp(f"{call}[{k}]"), dtype) for k in range(2))
+    found = emit.temp(call("log_determinant", emit.fresh(a).name, room_for_pivots(emit, n)))
+    return tuple(small(emit.temp(found[k]), dtype) for k in range(2))
 
 
-def _pivots_and_sign(emit: Emitter, a: Value, n: Dim, dtype: str) -> tuple[list[str], str, str]:
+def _pivots_and_sign(emit: Emitter, a: Value, n: Dim, dtype: str) -> tuple[list[Expr], Expr, Expr]:
     """The pivots, the sign of the row exchanges, and whether no pivot is zero."""
     found, exchanges, regular = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
-    t = dtype_name(dtype)
-    signs = [f"({t}(1.0) if {p} == {k} else {t}(-1.0))" for k, p in enumerate(exchanges[:-1])]
-    return list(found.diagonal()), emit.temp(" * ".join(signs) or f"{t}(1.0)"), regular
+    one, minus = literal(1, dtype), literal(-1, dtype)
+    signs = [_where(expr("{} == {}", p, k), one, minus) for k, p in enumerate(exchanges[:-1])]
+    return list(found.diagonal()), emit.temp(joined(signs or [one], " * ")), regular
+
+
+def _where(condition: Expr, one: Expr, other: Expr) -> Expr:
+    return expr("{1} if {0} else {2}", condition, one, other)
 
 
 for _op in (Cholesky, LUFactor, Det, SLogDet):

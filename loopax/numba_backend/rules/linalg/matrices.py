@@ -10,10 +10,11 @@ from __future__ import annotations
 from typing import Any
 
 from loopax.numba_backend.emit.emitter import Emitter, Site
+from loopax.numba_backend.emit.expressions import Dim, Expr, expr
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.scalars import cast
-from loopax.numba_backend.emit.values import Array, Dim, Small, Value, Virtual, small
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, small
 
 _REAL = ("float32", "float64")
 
@@ -23,10 +24,10 @@ def square(emit: Emitter, a: Value) -> Dim:
     n, m = a.shape
     if isinstance(n, int) and isinstance(m, int):
         if n != m:
-            emit.line(f"square({n}, {m})")
+            emit.do("square", n, m)
         return min(n, m)
     if not emit.scopes.same(n, m):
-        name, other = (n, m) if isinstance(n, str) else (m, n)
+        name, other = (n, m) if isinstance(n, Expr) else (m, n)
         emit.equate("square", name, other)
     return n if isinstance(n, int) else m
 
@@ -45,12 +46,12 @@ def written_out(emit: Emitter, n: Dim, largest: int, *shapes: Any) -> bool:
     return isinstance(n, int) and n <= largest and all(emit.is_small(s) for s in shapes)
 
 
-def nan_unless(emit: Emitter, good: str, array: Array) -> None:
-    with emit.block(f"if not {good}:"):
-        emit.line(f"{array.name}[...] = np.nan")
+def nan_unless(emit: Emitter, good: Expr, array: Array) -> None:
+    with emit.when(expr("not {}", good)):
+        emit.set(expr("{}[...]", array.name), Expr("np.nan"))
 
 
-def room_for_pivots(emit: Emitter, n: Dim) -> str:
+def room_for_pivots(emit: Emitter, n: Dim) -> Expr:
     return emit.empty([n], "int32", "pivots")
 
 
@@ -76,28 +77,28 @@ def by_size(function: Any) -> Any:
             return leaf(site, *values)
         given = [emit.dense(v) for v in values]
         n = given[0].shape[0]
-        with emit.block(f"if {n} <= {_LARGEST}:"):
-            found = function(site, *given)
-            found = found if isinstance(found, tuple) else (found,)
-            places = [_place(emit, v) for v in found]
-        with emit.block("else:"):
-            other = leaf(site, *given)
-            for place, v in zip(
-                places, other if isinstance(other, tuple) else (other,), strict=True
-            ):
+        small_one, large_one = emit.branches(expr("{} <= {}", n, _LARGEST))
+        with emit.inside(small_one):
+            places = [_place(emit, v) for v in _as_tuple(function(site, *given))]
+        with emit.inside(large_one):
+            for place, v in zip(places, _as_tuple(leaf(site, *given)), strict=True):
                 _place(emit, v, place)
         return tuple(places)
 
     return chosen
 
 
+def _as_tuple(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
 def _place(emit: Emitter, value: Value, place: Any = None) -> Any:
     """A local that holds ``value``, the one of ``place`` where there is one already."""
     if not value.shape:
         name = emit.local("y") if place is None else emit.scalar(place)
-        emit.line(f"{name} = {emit.scalar(value)}")
+        emit.set(name, emit.scalar(value))
         return small(name, value.dtype)
     name = emit.local("a") if place is None else place.name
-    emit.line(f"{name} = {emit.fresh(value).name}")
+    emit.set(name, emit.fresh(value).name)
     emit.scopes.rooms.add(name)  # it may be the memory of each step
     return Array(name, value.shape, value.dtype, compact=True)

@@ -8,10 +8,10 @@ import numpy as np
 from pytensor.tensor.math import Dot
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.expressions import Expr, Index, call, literal
 from loopax.numba_backend.emit.outlining import outlined
-from loopax.numba_backend.emit.schedule import of_products, ready
-from loopax.numba_backend.emit.values import Array, Index, Small, Value, Virtual
+from loopax.numba_backend.emit.schedule import ready, sum_of_products
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 
 _LARGEST = 8  # from this size on, BLAS is faster than a product that is written out
 
@@ -35,7 +35,7 @@ def dot(site: Site, a: Value, b: Value) -> Any:
     floats = a.dtype == b.dtype == dtype and dtype in ("float32", "float64")
     if floats and len(a.shape) == len(b.shape) == 2 and 1 not in shape:
         room = emit.empty(shape, dtype)
-        emit.line(f"matmul({emit.contiguous(a)}, {emit.contiguous(b)}, {room})")
+        emit.do("matmul", emit.contiguous(a), emit.contiguous(b), room)
         return Array(room, shape, dtype, fresh=True, compact=True)
     vectors = [v for v, k in ((a, -2), (b, -1)) if len(v.shape) == 1 or v.shape[k] == 1]
     if floats and len(vectors) == 1:
@@ -46,17 +46,15 @@ def dot(site: Site, a: Value, b: Value) -> Any:
 
     is_float = dtype in ("float32", "float64")
 
-    def at(index: Any) -> str:
+    def at(index: Any) -> Expr:
         rows: list[Index] = list(index[: len(a.shape) - 1])
         columns: list[Index] = list(index[len(a.shape) - 1 :])
-        total = emit.temp(f"{dtype_name(dtype)}(0)", "sum")
+        total = emit.temp(literal(0, dtype), "sum")
         with emit.loops([n]) as indices:
             for (k,) in indices:
                 p, q = emit.read(a, [*rows, k]), emit.read(b, [k, *columns])
-                term = f"{dtype_name(dtype)}({p} * {q})"
-                emit.line(
-                    f"{total} = {f'plus({total}, {term})' if is_float else f'{total} + {term}'}"
-                )
+                term = (p * q).astype(dtype)
+                emit.set(total, call("plus", total, term) if is_float else total + term)
         return total
 
     return site.result(Virtual(shape, dtype, at, cheap=False))
@@ -69,7 +67,9 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
     for at in np.ndindex(*elements.shape):
         row, column = x[at[: x.ndim - 1]], y[(slice(None), *at[x.ndim - 1 :])]
         pairs = list(zip(row, column, strict=True))
-        elements[at] = _cast(emit, of_products(emit, pairs) if pairs else "0.0", a, b, dtype)
+        elements[at] = _cast(
+            emit, sum_of_products(emit, pairs) if pairs else literal(0, dtype), a, b, dtype
+        )
         when = max((ready(emit, x) for pair in pairs for x in pair), default=-1)
         if when >= 0:
             emit.ready[elements[at]] = when + 4 + 4 * len(pairs).bit_length()
@@ -82,9 +82,9 @@ def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
     rows = len(a.shape) - 1
     a, b = (emit.indexable(v if _is_cheap(v) else emit.dense(v)) for v in (a, b))
 
-    def at(index: Any) -> str:
+    def at(index: Any) -> Expr:
         p, q = emit.read(a, [*index[:rows], 0]), emit.read(b, [0, *index[rows:]])
-        return _cast(emit, f"{p} * {q}", a, b, dtype)
+        return _cast(emit, p * q, a, b, dtype)
 
     return site.result(Virtual(tuple(shape), dtype, at, cheap=False))
 
@@ -97,7 +97,7 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -
         vector = _line(emit, vector, 0 if right else 1)
     m = matrix.shape[0]
     room = emit.empty([m], dtype)
-    emit.line(f"matvec({emit.contiguous(matrix)}, {emit.contiguous(vector)}, {room})")
+    emit.do("matvec", emit.contiguous(matrix), emit.contiguous(vector), room)
     if len(shape) == 1:
         return Array(room, tuple(shape), dtype, fresh=True, compact=True)
     return Virtual(
@@ -118,7 +118,8 @@ def _line(emit: Emitter, v: Value, axis: int) -> Value:
 def _transposed(emit: Emitter, v: Value) -> Value:
     if isinstance(v, Small):
         return Small(v.elements.T, v.dtype)
-    view = f"{emit.contiguous(v)}.T" if isinstance(v, Array) or v.view is not None else None
+    has_view = isinstance(v, Array) or v.view is not None
+    view = emit.contiguous(v).T if has_view else None
     return Virtual(
         v.shape[::-1], v.dtype, lambda at: emit.read(v, at[::-1]), _is_cheap(v), view=view
     )
@@ -128,6 +129,6 @@ def _is_cheap(v: Value) -> bool:
     return not isinstance(v, Virtual) or v.cheap
 
 
-def _cast(emit: Emitter, expression: str, a: Value, b: Value, dtype: str) -> str:
+def _cast(emit: Emitter, x: Expr, a: Value, b: Value, dtype: str) -> Expr:
     plain = a.dtype == b.dtype == dtype and dtype in ("float64", "float32")
-    return emit.temp(expression if plain else f"{dtype_name(dtype)}({expression})")
+    return emit.temp(x if plain else x.astype(dtype))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,10 +13,10 @@ from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
+from loopax.numba_backend.emit.expressions import TRUE, Dim, Expr, Index, call, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
-from loopax.numba_backend.emit.literals import dtype_name
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Dim, Small, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 from loopax.numba_backend.rules.linalg import written_out as out
 from loopax.numba_backend.rules.linalg.matrices import by_size, square, typed, written_out
 
@@ -28,18 +29,17 @@ def inverse(site: Site, a: Value) -> Any:
 
     if not written_out(emit, n, out.EXCHANGED, (n, n)):
         w = _augmented(emit, a, n, n, dtype)
-        emit.line(f"inverse({w}, {n})")
+        emit.do("inverse", w, n)
         return _behind(emit, w, n, n, dtype)
-    unit = np.array(
-        [[f"{dtype_name(dtype)}({i == j})" for j in range(n)] for i in range(n)], object
-    )
-    found, good = _solved(emit, a, n, Small(unit.reshape((n, n)), dtype), dtype)
-    with emit.block(f"if not {good}:"):
-        emit.line('raise np.linalg.LinAlgError("Singular matrix")')
+    unit = np.full((n, n), literal(0, dtype), dtype=object)
+    np.fill_diagonal(unit, literal(1, dtype))
+    found, good = _solved(emit, a, n, Small(unit, dtype), dtype)
+    with emit.when(expr("not {}", good)):
+        emit.fail("np.linalg.LinAlgError", "Singular matrix")
     return found
 
 
-def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, str]:
+def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, Expr]:
     """The solution for the columns of ``b``, and whether ``a`` is regular."""
     if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
         found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
@@ -51,38 +51,33 @@ def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any,
 
 def _eliminated(
     emit: Emitter, a: Value, n: Dim, b: Value, dtype: str, triangle: bool | None = None
-) -> tuple[Any, str]:
+) -> tuple[Any, Expr]:
     """The same in memory; of a symmetric ``a`` only the lower ``triangle`` (or the upper) is read."""
     m = b.shape[1]
     w = _augmented(emit, a, n, m, dtype)
     b = b if emit.is_small([n, m]) else emit.indexable(b)
     with emit.loops([n, m]) as indices:
         for i, j in indices:
-            emit.line(f"{w}[{i}, {_after(emit, n, j)}] = {emit.read(b, [i, j])}")
+            emit.set(w[i, emit.number(n + j)], emit.read(b, [i, j]))
     if triangle is not None:
-        emit.line(f"mirror({w}, {n}, {triangle})")
-    good = emit.temp(f"solve({w}, {n})", "regular")
+        emit.do("mirror", w, n, triangle)
+    good = emit.temp(call("solve", w, n), "regular")
     return _behind(emit, w, n, m, dtype), good
 
 
-def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> str:
+def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> Expr:
     """A matrix that begins with ``a`` and has room for ``m`` columns behind it."""
-    w = emit.empty([n, _after(emit, n, m)], dtype)
+    w = emit.empty([n, emit.number(n + m)], dtype)
     a = a if emit.is_small([n, n]) else emit.indexable(a)
     with emit.loops([n, n]) as indices:
         for i, j in indices:
-            emit.line(f"{w}[{i}, {j}] = {emit.read(a, [i, j])}")
+            emit.set(w[i, j], emit.read(a, [i, j]))
     return w
 
 
-def _behind(emit: Emitter, w: str, n: Dim, m: Dim, dtype: str) -> Virtual:
+def _behind(emit: Emitter, w: Expr, n: Dim, m: Dim, dtype: str) -> Virtual:
     """The last ``m`` columns of ``w``, the first ``n`` being what they were solved with."""
-    return Virtual((n, m), dtype, lambda at: emit.temp(f"{w}[{at[0]}, {_after(emit, n, at[1])}]"))
-
-
-def _after(emit: Emitter, n: Dim, j: Any) -> Any:
-    both = isinstance(n, int) and isinstance(j, int)
-    return n + j if both else emit.number(f"{n} + {j}")
+    return Virtual((n, m), dtype, lambda at: emit.temp(w[at[0], emit.number(n + at[1])]))
 
 
 def columns(emit: Emitter, b: Value) -> Value:
@@ -107,31 +102,29 @@ def _prepared(site: Site, a: Value, b: Value) -> tuple[Dim, Value, Value]:
 def _fitted(b: Value, n: int) -> Value:
     """``b``, whose number of rows has been found to be ``n``."""
     if isinstance(b.shape[0], int) and b.shape[0] != n:  # an error is raised before this is read
-        return Virtual((n, b.shape[1]), b.dtype, lambda at: f"{dtype_name(b.dtype)}(0.0)")
+        return Virtual((n, b.shape[1]), b.dtype, lambda at: literal(0, b.dtype))
     if isinstance(b, Virtual) and b.shape[0] != n:
         return Virtual((n, *b.shape[1:]), b.dtype, b.at, b.cheap)
     return replace(b, shape=(n, *b.shape[1:])) if isinstance(b, Array) else b
 
 
-def _finished(site: Site, x: Any, good: str) -> Value:
+def _finished(site: Site, x: Any, good: Expr) -> Value:
     """The solution, nan all over where there is none; a vector where one was asked for."""
     emit, dtype = site.emit, site.out.type.dtype
     if isinstance(x, Small):
         elements = out.nan_unless(emit, good, x.elements, dtype)
         return Small(elements[:, 0] if site.out.type.ndim == 1 else elements, dtype)
     column = [0] * (2 - site.out.type.ndim)
-    if good == "True":
+    if good == TRUE:
         if not column:
             return x
         return Virtual(x.shape[:1], dtype, lambda at: emit.read(x, [*at, *column]))
-    nan = f"{dtype_name(dtype)}(np.nan)"
-    return site.result(
-        Virtual(
-            x.shape[: site.out.type.ndim],
-            dtype,
-            lambda at: emit.temp(f"{emit.read(x, [*at, *column])} if {good} else {nan}"),
-        )
-    )
+
+    def at(index: Sequence[Index]) -> Expr:
+        found = emit.read(x, [*index, *column])
+        return emit.temp(expr("{} if {} else {}", found, good, literal(np.nan, dtype)))
+
+    return site.result(Virtual(x.shape[: site.out.type.ndim], dtype, at))
 
 
 @rule(Solve)
@@ -165,7 +158,7 @@ def _by_cholesky(site: Site, a: Value, n: Dim, b: Value) -> Value:
         x = out.triangular_solve(emit, factor.T, x, lower=False, unit=False)
         return _finished(site, Small(x, dtype), definite)
     array, x = emit.fresh(a), emit.fresh(b)
-    good = emit.temp(f"cholesky({array.name}, {lower})", "definite")
+    good = emit.temp(call("cholesky", array.name, lower), "definite")
     _two_solves(emit, array, x, lower)
     return _finished(site, x, good)
 
@@ -179,10 +172,10 @@ def solve_triangular(site: Site, a: Value, b: Value) -> Any:
     if written_out(emit, n, out.TRIANGULAR, (n, n), b.shape):
         elements = emit.in_locals(a, (n, n)).elements
         x = out.triangular_solve(emit, elements, emit.in_locals(b).elements, op.lower, unit)
-        return _finished(site, Small(x, dtype), "True" if unit else out.regular(elements))
+        return _finished(site, Small(x, dtype), TRUE if unit else out.regular(elements))
     x, factor = emit.fresh(b), emit.dense(a)
-    call = f"triangular_solve({factor.name}, {x.name}, {op.lower}, {unit})"
-    return _finished(site, x, emit.temp(call, "regular"))
+    good = call("triangular_solve", factor.name, x.name, op.lower, unit)
+    return _finished(site, x, emit.temp(good, "regular"))
 
 
 @rule(CholeskySolve)
@@ -195,20 +188,20 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
         factor = factor if lower else factor.T
         x = out.triangular_solve(emit, factor, emit.in_locals(b).elements, True, unit=False)
         x = out.triangular_solve(emit, factor.T, x, False, unit=False)
-        return _finished(site, Small(x, dtype), "True")
+        return _finished(site, Small(x, dtype), TRUE)
     x, array = emit.fresh(b), emit.dense(c)
     _two_solves(emit, array, x, lower)
-    return _finished(site, x, "True")
+    return _finished(site, x, TRUE)
 
 
 def _two_solves(emit: Emitter, factor: Array, x: Array, lower: bool) -> None:
     """``x`` becomes the solution with the matrix that ``factor`` is the Cholesky factor of."""
     calls = [
-        f"triangular_solve({factor.name}, {x.name}, {lower}, False)",
-        f"transposed_solve({factor.name}, {x.name}, {lower})",
+        ("triangular_solve", factor.name, x.name, lower, False),
+        ("transposed_solve", factor.name, x.name, lower),
     ]
-    for call in calls if lower else reversed(calls):
-        emit.line(call)
+    for one in calls if lower else reversed(calls):
+        emit.do(*one)
 
 
 READS_ONCE[MatrixInverse] = READS_ONCE[Solve] = lambda node, position: True

@@ -1,6 +1,6 @@
 """Linear algebra of very small matrices, written out: each element is a local, nothing is called.
 
-The matrices are arrays of names (see `Small`). The steps are those of `runtime.linalg`.
+The matrices are arrays of expressions (see `Small`). The steps are those of `runtime.linalg`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.literals import dtype_name
+from loopax.numba_backend.emit.expressions import TRUE, Expr, call, expr, joined, literal, tuple_of
+from loopax.numba_backend.emit.statements import Assign
 
 EXCHANGED = 4  # the largest matrix whose row exchanges are written out
 TRIANGULAR = 4  # the largest triangular one
@@ -24,43 +25,46 @@ def _locals(emit: Emitter, elements: np.ndarray) -> np.ndarray:
     return new
 
 
-def _minus(start: str, products: Sequence[tuple[str, str]]) -> str:
-    return " - ".join([start, *(f"{a} * {b}" for a, b in products)])
+def _minus(start: Expr, products: Sequence[tuple[Expr, Expr]]) -> Expr:
+    for a, b in products:
+        start = start - a * b
+    return start
 
 
-def _exchange(emit: Emitter, a: Sequence[str], b: Sequence[str]) -> None:
-    emit.line(f"{', '.join([*a, *b])} = {', '.join([*b, *a])}")
+def _exchange(emit: Emitter, a: Sequence[Expr], b: Sequence[Expr]) -> None:
+    emit.add(Assign((*a, *b), tuple_of([*b, *a])))
 
 
-def _all(conditions: Sequence[str]) -> str:
-    return " and ".join(conditions) or "True"
+def _all(conditions: Sequence[Expr]) -> Expr:
+    return joined(conditions, " and ") if conditions else TRUE
 
 
-def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[str], str]:
+def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[Expr], Expr]:
     """The factors, the row that each row was exchanged with, and whether no pivot is zero."""
     n, a = len(a), _locals(emit, a)
-    pivots = [emit.temp(str(k), "p") for k in range(n)]
+    pivots = [emit.temp(k, "p") for k in range(n)]
     for k in range(n - 1):
-        best = emit.temp(f"abs({a[k, k]})")
+        best = emit.temp(call("abs", a[k, k]))
         for i in range(k + 1, n):
-            with emit.block(f"if abs({a[i, k]}) > {best}:"):
-                emit.line(f"{best}, {pivots[k]} = abs({a[i, k]}), {i}")
+            here = call("abs", a[i, k])
+            with emit.when(expr("{} > {}", here, best)):
+                emit.add(Assign((best, pivots[k]), tuple_of([here, i])))
         for i in range(k + 1, n):
-            with emit.block(f"if {pivots[k]} == {i}:"):
+            with emit.when(expr("{} == {}", pivots[k], i)):
                 _exchange(emit, a[k], a[i])
         for i in range(k + 1, n):
-            emit.line(f"{a[i, k]} = {a[i, k]} / {a[k, k]}")
+            emit.set(a[i, k], expr("{} / {}", a[i, k], a[k, k]))
             for j in range(k + 1, n):
-                emit.line(f"{a[i, j]} = {a[i, j]} - {a[i, k]} * {a[k, j]}")
-    return a, pivots, emit.temp(_all([f"{a[k, k]} != 0" for k in range(n)]), "regular")
+                emit.set(a[i, j], a[i, j] - a[i, k] * a[k, j])
+    return a, pivots, emit.temp(regular(a), "regular")
 
 
-def exchanged(emit: Emitter, b: np.ndarray, pivots: Sequence[str]) -> np.ndarray:
+def exchanged(emit: Emitter, b: np.ndarray, pivots: Sequence[Expr]) -> np.ndarray:
     """The rows of ``b`` after the exchanges of `lu_factor`."""
     b = _locals(emit, b)
     for k, p in enumerate(pivots[:-1]):
         for i in range(k + 1, len(pivots)):
-            with emit.block(f"if {p} == {i}:"):
+            with emit.when(expr("{} == {}", p, i)):
                 _exchange(emit, b[k].ravel(), b[i].ravel())
     return b
 
@@ -75,34 +79,35 @@ def triangular_solve(
         done = range(i) if lower else range(i + 1, n)
         for j in range(b.shape[1]):
             top = _minus(b[i, j], [(a[i, k], x[k, j]) for k in done])
-            x[i, j] = emit.temp(top if unit else f"({top}) / {a[i, i]}")
+            x[i, j] = emit.temp(top if unit else expr("{} / {}", top, a[i, i]))
     return x
 
 
-def cholesky(emit: Emitter, a: np.ndarray, dtype: str) -> tuple[np.ndarray, str]:
+def cholesky(emit: Emitter, a: np.ndarray, dtype: str) -> tuple[np.ndarray, Expr]:
     """The lower factor, from the lower triangle, and whether ``a`` is positive definite."""
     n = len(a)
-    found = np.full((n, n), f"{dtype_name(dtype)}(0.0)", dtype=object)
+    found = np.full((n, n), literal(0, dtype), dtype=object)
     squares = []
     for j in range(n):
         squares.append(emit.temp(_minus(a[j, j], [(found[j, k],) * 2 for k in range(j)])))
-        found[j, j] = emit.temp(f"np.sqrt({squares[-1]})")
+        found[j, j] = emit.temp(call("np.sqrt", squares[-1]))
         for i in range(j + 1, n):
             top = _minus(a[i, j], [(found[i, k], found[j, k]) for k in range(j)])
-            found[i, j] = emit.temp(f"({top}) / {found[j, j]}")
-    return found, emit.temp(_all([f"not {s} <= 0" for s in squares]), "definite")
+            found[i, j] = emit.temp(expr("{} / {}", top, found[j, j]))
+    return found, emit.temp(_all([expr("not {} <= 0", s) for s in squares]), "definite")
 
 
-def nan_unless(emit: Emitter, good: str, x: np.ndarray, dtype: str) -> np.ndarray:
+def nan_unless(emit: Emitter, good: Expr, x: np.ndarray, dtype: str) -> np.ndarray:
     """``x`` in locals of its own, all of them nan where ``good`` is false."""
-    if good == "True" or not x.size:
+    if good == TRUE or not x.size:
         return x
     x = _locals(emit, x)
-    with emit.block(f"if not {good}:"):
-        emit.line(f"{' = '.join(x.flat)} = {dtype_name(dtype)}(np.nan)")
+    with emit.when(expr("not {}", good)):
+        for name in x.flat:
+            emit.set(name, literal(np.nan, dtype))
     return x
 
 
-def regular(a: np.ndarray) -> str:
+def regular(a: np.ndarray) -> Expr:
     """Whether no element of the diagonal is zero."""
-    return f"({_all([f'{a[k, k]} != 0' for k in range(len(a))])})"
+    return _all([expr("{} != 0", x) for x in a.diagonal()])

@@ -1,0 +1,154 @@
+"""Statements of a function, as a tree: what is emitted, and printed at the end.
+
+    Statement = Assign(targets, value) | Do(call) | Raise(error) | Break | Return(values)
+              | If(condition, body, orelse) | For(index, count, body) | Block(statements) | Region(body)
+
+A `Block` is also a place: one that stands before a loop is filled while the loop is emitted. What stays
+empty is not printed. A loop runs from 0 on, up to ``count``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from loopax.numba_backend.emit.expressions import Dim, Expr, text_of
+from loopax.numba_backend.emit.source import function_of
+
+
+@dataclass(frozen=True)
+class Assign:
+    """``targets = value``; with one target, an element of an array as well, also ``+=``."""
+
+    targets: tuple[Expr, ...]
+    value: Expr
+    operator: str = "="
+
+    def lines(self) -> list[str]:
+        return [f"{', '.join(map(text_of, self.targets))} {self.operator} {text_of(self.value)}"]
+
+
+@dataclass(frozen=True)
+class Do:
+    """A call, for what it does: it raises, or writes into an array."""
+
+    call: Expr
+
+    def lines(self) -> list[str]:
+        return [text_of(self.call)]
+
+
+@dataclass(frozen=True)
+class Raise:
+    error: str
+    message: str
+
+    def lines(self) -> list[str]:
+        return [f"raise {self.error}({self.message!r})"]
+
+
+@dataclass(frozen=True)
+class Break:
+    def lines(self) -> list[str]:
+        return ["break"]
+
+
+@dataclass(frozen=True)
+class Return:
+    values: Expr
+
+    def lines(self) -> list[str]:
+        return [f"return {text_of(self.values)}"]
+
+
+@dataclass
+class Block:
+    """Statements one after the other, or none."""
+
+    statements: list[Statement] = field(default_factory=list)
+
+    def add(self, statement: Statement) -> None:
+        self.statements.append(statement)
+
+    def lines(self) -> list[str]:
+        return [line for statement in self.statements for line in statement.lines()]
+
+
+@dataclass
+class If:
+    condition: Expr
+    body: Block = field(default_factory=Block)
+    orelse: Block = field(default_factory=Block)
+
+    def lines(self) -> list[str]:
+        body, orelse = self.body.lines(), self.orelse.lines()
+        if not body and not orelse:
+            return []
+        head = [f"if {text_of(self.condition)}:", *_indented(body or ["pass"])]
+        return [*head, "else:", *_indented(orelse)] if orelse else head
+
+
+@dataclass
+class For:
+    index: Expr
+    count: Dim
+    body: Block = field(default_factory=Block)
+
+    def lines(self) -> list[str]:
+        head = f"for {text_of(self.index)} in range({text_of(self.count)}):"
+        return [head, *_indented(self.body.lines() or ["pass"])]
+
+
+@dataclass
+class Region:
+    """A block that may be a ``call`` of a function with the same results: see `outlining`."""
+
+    body: Block = field(default_factory=Block)
+    call: Assign | None = None
+
+    def lines(self) -> list[str]:
+        return self.body.lines() if self.call is None else self.call.lines()
+
+
+Statement = Assign | Do | Raise | Break | Return | Block | If | For | Region
+
+
+def _indented(lines: list[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+class Function:
+    """A function of native code.
+
+    >>> from loopax.numba_backend.emit.expressions import expr, local
+    >>> x = local("x")
+    >>> double = Function("double", [x])
+    >>> double.body.add(If(expr("{} > 0", x), Block([Assign((x,), 2 * x)])))
+    >>> double.body.add(Return(x))
+    >>> print(double)
+    def double(x):
+        if x > 0:
+            x = 2 * x
+        return x
+    """
+
+    def __init__(self, name: str, args: Sequence[Expr]) -> None:
+        self.name, self.args = name, args
+        self.body = Block()
+        self._args = {*map(text_of, args)}
+        self._taken: dict[str, int] = {}
+
+    def fresh(self, hint: str) -> str:
+        """A name that no earlier call gave."""
+        self._taken[hint] = self._taken.get(hint, -1) + 1
+        name = f"{hint}{self._taken[hint]}"
+        return self.fresh(hint) if name in self._args else name
+
+    def __str__(self) -> str:
+        head = f"def {self.name}({', '.join(map(text_of, self.args))}):"
+        return "\n".join([head, *_indented(self.body.lines())])
+
+    def function(self, namespace: Mapping[str, Any], keys: Mapping[str, str]) -> Any:
+        """It as Python's, with ``namespace`` for its globals; see `function_of`."""
+        return function_of(str(self), self.name, namespace, keys)
