@@ -182,6 +182,7 @@ class Emitter(Storage):
         snapshots: Collection[Apply] = (),
         outputs: Sequence[Variable] | None = None,
         counted: Mapping[Variable, Dim] = MappingProxyType({}),
+        late: Variable | None = None,
     ) -> list[Any]:
         """Emit ``graph``; the values of its outputs, or of others.
 
@@ -193,6 +194,8 @@ class Emitter(Storage):
             Nodes that read what these write to.
         counted
             Variables that are at least 0 and less than the length beside them.
+        late
+            An output: what it alone is computed from comes behind what the others are.
 
         All of this is said for this one graph: bodies that are equal, in part or as a whole, have the same
         nodes and variables.
@@ -216,6 +219,9 @@ class Emitter(Storage):
 
         needed = {v.owner for v in ancestors(outputs)}
         order = [node for node in graph.toposort() if node in needed and node not in writes]
+        if late is not None:
+            early = {v.owner for v in ancestors([v for v in outputs if v is not late])}
+            order.sort(key=lambda node: node not in early)
         deep: dict[Variable, int] = {}  # of how many what is computed where it is read is made
         for node in [*order, *writes]:
             site = Site(self, node, uses, node in writes, node in snapshots)
