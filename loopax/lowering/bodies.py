@@ -39,6 +39,18 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
             graph.replace_all(pairs, reason="map_bodies")
 
 
+def alternate(graph: FunctionGraph, once: Callable[[FunctionGraph], bool], change: Change) -> None:
+    """Run ``once`` on ``graph``, and ``change`` on its bodies, in turn, while ``once`` finds something.
+
+    What a body has lost may leave more to do around it. It has to end: each round leaves something less.
+    """
+    once(graph)
+    while True:
+        map_bodies(graph, change)
+        if not once(graph):
+            return
+
+
 def replace_nodes(
     graph: FunctionGraph,
     is_meant: Callable[[Any], bool],

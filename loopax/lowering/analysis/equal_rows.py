@@ -35,7 +35,7 @@ def row_of(x: Any, dims: Dims) -> Any:
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, Alloc):
         value, _, *shape = x.owner.inputs
-        return _spread(_without_leading(value, x.type.ndim), shape)
+        return _spread(without_leading(value, x.type.ndim), shape)
     if is_elementwise(x.owner, Second):
         like, value = x.owner.inputs
         return _filled(like, value, dims)
@@ -60,8 +60,8 @@ def _is_step(step: Any) -> bool:
     return step is None or (isinstance(step, Constant) and bool(step.data))
 
 
-def _without_leading(value: Any, ndim: int) -> Any:
-    """``value`` for one row, None where it has an axis of its own for the rows."""
+def without_leading(value: Any, ndim: int) -> Any:
+    """``value``, of ``ndim`` axes or less, for one row; None where it has an axis of its own for rows."""
     if value.type.ndim < ndim:
         return value
     if value.type.shape[0] != 1:
@@ -93,7 +93,7 @@ def _spread(value: Any, dims: list[Any]) -> Any:
 
 def _filled(like: Any, value: Any, dims: Dims) -> Any:
     """The row of ``second(like, value)``."""
-    value = _without_leading(value, value.type.ndim)
+    value = without_leading(value, value.type.ndim)
     if value is None or like.type.shape[0] == 1:
         return None
     shape: list[Any] = []

@@ -26,6 +26,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -137,13 +138,8 @@ def _is_worth_it(v: Variable, values: dict[Variable, Any]) -> bool:
 
 def _bytes_behind(v: Variable, values: dict[Variable, Any]) -> int:
     """Those of all constants and inputs that ``v`` follows from."""
-    seen, stack, total = {v}, [v], 0
-    while stack:
-        v = stack.pop()
-        if v.owner is None:
-            total += getattr(v.data if isinstance(v, Constant) else values.get(v), "nbytes", 0)
-        else:
-            new = [u for u in v.owner.inputs if u not in seen]
-            seen.update(new)
-            stack += new
-    return total
+    return sum(
+        getattr(u.data if isinstance(u, Constant) else values.get(u), "nbytes", 0)
+        for u in ancestors([v])
+        if u.owner is None
+    )

@@ -123,19 +123,13 @@ class _Shifted:
 
 def _read_traces(graph: FunctionGraph, node: Apply, found: list[_Found]) -> None:
     loop = OpenLoop.of(node)
-    at = {}
+    at: dict[_Found, Y] = {}
     for f in found:
         state = loop.states[f.k]
         inner = state.next if f.after else state.inner
-        y = next((k for k, y in enumerate(loop.ys) if y.inner is inner), None)
-        if y is None:
-            y = len(loop.ys)
-            loop.ys.append(Y(inner))
-        at[f] = y
-    new: list[Any] = loop.bind()
-    op: Any = node.op
-    traces = new[op.n_states :]
-    old = zip(node.outputs, new, strict=False)
-    replace_outputs(graph, dict(old), "state_traces")
-    pairs = {f.rows: traces[y][::-1] if f.backwards else traces[y] for f, y in at.items()}
+        at[f] = next((y for y in loop.ys if y.inner is inner), None) or Y(inner)
+        if at[f] not in loop.ys:
+            loop.ys.append(at[f])
+    replace_outputs(graph, loop.close(), "state_traces")
+    pairs = {f.rows: y.new[::-1] if f.backwards else y.new for f, y in at.items()}
     replace_outputs(graph, pairs, "state_traces")
