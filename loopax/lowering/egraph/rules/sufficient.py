@@ -12,7 +12,7 @@ each are the sums of ``x``.
 from __future__ import annotations
 
 from loopax.lowering.egraph.language import analysis
-from loopax.lowering.egraph.rules.rule import Rule
+from loopax.lowering.egraph.rules.notation import equations
 
 # Coef, Span, Form: of degree 0, 1, 2 at the most. One: a number, or an array of one entry.
 RELATIONS = """
@@ -157,18 +157,11 @@ PUSHES = RELATIONS + "\n".join(
     for rule in (*_NUMBERS, *_COEF, *_SPAN_FORM, *_FORM, *_SHAPES, *_FEW, *_LIN, *_QUAD)
 )
 
-SUFFICIENT = (
-    Rule("sum of sufficient statistics", '(N1 "sum" x)', '(N1 "sum" (Quad p x))', ("(Form p x)",)),
-    Rule(
-        "product with sufficient statistics",
-        '(N2 "dot" c x)',
-        '(N2 "dot" d (Lin p x))',
-        ("(Across p c d)", "(Span p x)"),
-    ),
-    Rule(
-        "sufficient statistics of groups",
-        "(N2 f b x)",
-        "(N2 g b (Quad p x))",
-        ("(FewerWritten p f g)", "(Form p x)"),
-    ),
+SUFFICIENT = equations(
+    """
+    sum of sufficient statistics: sum(x) -> sum(Quad(p, x)) if Form(p, x)
+    product with sufficient statistics: c @ x -> d @ Lin(p, x) if Across(p, c, d), Span(p, x)
+    sufficient statistics of groups: N2(f, b, x) -> N2(g, b, Quad(p, x))
+        if FewerWritten(p, f, g), Form(p, x)
+    """
 )
