@@ -18,6 +18,7 @@ from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.lock import TRACING
+from loopax.ir.places import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -47,9 +48,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
     def lazy(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten(f(*args, **kwargs))
         at = [k for k, x in enumerate(leaves) if isinstance(x, Variable)]
-        for k, v in zip(at, with_conds([leaves[k] for k in at]), strict=True):
-            leaves[k] = v
-        return tree.build(leaves)
+        return tree.build(with_items(leaves, at, with_conds([leaves[k] for k in at])))
 
     return lazy
 

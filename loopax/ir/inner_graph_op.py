@@ -47,6 +47,16 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     def inner_outputs(self) -> list[Variable]:
         return list(self.fgraph.outputs)
 
+    def _key(self) -> tuple[Any, ...]:
+        """What equal ops of one class have in common."""
+        return (self.fgraph,)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._key()))
+
     def clone(self) -> Op:
         return self  # the inner graph is frozen: there is nothing to copy
 

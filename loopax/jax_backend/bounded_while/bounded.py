@@ -24,6 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from loopax.ir.places import function_at, with_items
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,
@@ -87,14 +88,12 @@ def _tangents(
 
     def along(run: Any) -> Any:
         def pushed(residuals: Any, tangents: Any) -> Any:
-            def of(*some: Any) -> Any:
-                everything = list(residuals[:n])
-                for k, x in zip(varying, some, strict=True):
-                    everything[k] = x
-                states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, everything)))
+            def float_states(*args: Any) -> list[Any]:
+                states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, args)))
                 return [states[k] for k in floats]
 
-            return jax.jvp(of, [residuals[k] for k in varying], tangents)[1]
+            some = function_at(float_states, residuals[:n], varying)
+            return jax.jvp(some, [residuals[k] for k in varying], tangents)[1]
 
         return pushed
 
@@ -113,15 +112,13 @@ def _tangents(
     def back_jvp(args: Any, tangents: Any) -> Any:
         some = [k for k, t in enumerate(tangents) if t is not None and is_float(args[k])]
 
-        def of(*xs: Any) -> Any:
-            every = list(args)
-            for k, x in zip(some, xs, strict=True):
-                every[k] = x
-            start = [jnp.zeros_like(every[k]) for k in varying]
-            pushed = partial(along(by_tree), every)
-            return jax.linear_transpose(pushed, start)(every[n + kept.num_leaves :])[0]
+        def transposed(*args: Any) -> Any:
+            start = [jnp.zeros_like(args[k]) for k in varying]
+            pushed = partial(along(by_tree), args)
+            return jax.linear_transpose(pushed, start)(list(args[n + kept.num_leaves :]))[0]
 
-        dots = jax.jvp(of, [args[k] for k in some], [tangents[k] for k in some])[1]
+        moving = function_at(transposed, args, some)
+        dots = jax.jvp(moving, [args[k] for k in some], [tangents[k] for k in some])[1]
         return pulled_back(args), dots
 
     pulled_back = Function(back, back_jvp)
@@ -132,10 +129,7 @@ def _tangents(
     )
     residuals = [*leaves, *map(jax.lax.stop_gradient, blocks)]
     pushed = linear(residuals, [slopes[k] for k in varying])
-    dots: list[Any] = [None] * len(ended)
-    for k, t in zip(floats, pushed, strict=True):
-        dots[k] = t
-    return dots
+    return with_items([None] * len(ended), floats, pushed)
 
 
 def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from loopax.ir.places import with_items
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps, asked, counted, row
 from loopax.jax_backend.values import in_mesh
@@ -90,14 +91,9 @@ def backward(
         row_leaves, row_tree = jax.tree.flatten(rows)
 
         def of(some: Any, own_rows: Any, consts: Any) -> Any:
-            now, here, all_of = list(states), list(row_leaves), list(leaves)
-            for place, x in zip(floats, some, strict=True):
-                now[place] = x
-            for place, x in zip(own, own_rows, strict=True):
-                here[place - begin] = x
-            for place, x in zip(shared, consts, strict=True):
-                all_of[place] = x
-            consts = jax.tree.unflatten(tree, all_of).consts
+            now = with_items(states, floats, some)
+            here = with_items(row_leaves, [place - begin for place in own], own_rows)
+            consts = jax.tree.unflatten(tree, with_items(leaves, shared, consts)).consts
             rows = jax.tree.unflatten(row_tree, here)
             new, _, _ = steps.step(consts, i, rows, jax.tree.unflatten(state_tree, now))
             new = jax.tree.leaves(new)

@@ -18,6 +18,7 @@ from loopax.ir.bounds import is_unbounded
 from loopax.ir.derivatives.expand import expanded
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.places import with_items
 from loopax.ir.records import UNBOUNDED
 from loopax.jax_backend.control_flow.for_loops import for_loop
 from loopax.jax_backend.control_flow.while_loops import while_loop
@@ -67,10 +68,7 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
         finals, ys, *ended = while_loop(site, args, bound, kept)
     else:
         finals, ys = for_loop(site, args, kept)
-    traces: list[Any] = [None] * op.n_ys
-    for k, y in zip(kept, ys, strict=True):
-        traces[k] = y
-    return (*finals, *traces, *(ended if op.stops else ()))
+    return (*finals, *with_items([None] * op.n_ys, kept, ys), *(ended if op.stops else ()))
 
 
 def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:

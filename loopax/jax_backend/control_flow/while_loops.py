@@ -16,6 +16,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError
 from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.places import with_items
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
@@ -90,10 +91,8 @@ def _steps(
     counter = jax.dtypes.canonicalize_dtype("int64")
 
     def step(consts: Any, i: Any, rows: Any, states: Any) -> Any:
-        everything = list(args.consts)
-        for k, x in zip(traced, consts, strict=True):
-            everything[k] = x
-        states, ys, stop = scan_step(site, everything)(i, rows, states, kept)
+        step = scan_step(site, with_items(args.consts, traced, consts))
+        states, ys, stop = step(i, rows, states, kept)
         return states, ys, jnp.asarray(op.stops and stop, bool)
 
     if asked is not None:
