@@ -16,6 +16,7 @@ from loopax.explanation.drawing import caption
 from loopax.explanation.expected_time import expected_times
 from loopax.ir import Scan
 from loopax.ir.errors import source_line
+from loopax.ir.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
 from loopax.lowering.record import Counts, with_body
 
@@ -114,7 +115,7 @@ def _of_ops(graph: FunctionGraph) -> str:
 
 def _name(node: Apply) -> str:
     """What an op is called, without its options."""
-    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    op = core_of(node.op)
     if isinstance(op, Elemwise):
         scalar = op.scalar_op
         return str(getattr(scalar, "name", None) or type(scalar).__name__.lower()).partition("{")[0]

@@ -69,13 +69,18 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         raise NotImplementedError(type(self).__name__)
 
 
+def core_of(op: Any) -> Any:
+    """What ``op`` applies to one row, if it is a Blockwise; else itself."""
+    return op.core_op if isinstance(op, Blockwise) else op
+
+
 def nodes_within(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> Iterator[Apply]:
     """The nodes between ``inputs`` and ``outputs``, and those of the bodies of their ops, in no order."""
     stack = list(applys_between(list(inputs), outputs))
     while stack:
         node = stack.pop()
         yield node
-        op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        op = core_of(node.op)
         if isinstance(op, InnerGraphOp):
             stack += [inner for body in op.bodies for inner in body.apply_nodes]
         elif isinstance(op, HasInnerGraph):

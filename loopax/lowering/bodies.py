@@ -11,7 +11,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, core_of
 
 Change = Callable[[FunctionGraph], None]
 Where = Callable[[AbstractFunctionGraph], bool]
@@ -74,7 +74,7 @@ def replace_nodes(
 
 def _body_op(op: Any) -> Any:
     """The op of which the body is, None where there is none."""
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(op)
     return core if isinstance(core, HasInnerGraph) else None
 
 

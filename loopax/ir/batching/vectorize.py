@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.batching import (  # noqa: F401  (they register their rules)
@@ -23,7 +22,7 @@ from loopax.ir.batching import (  # noqa: F401  (they register their rules)
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
-from loopax.ir.inner_graph_op import nodes_within
+from loopax.ir.inner_graph_op import core_of, nodes_within
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan import Scan
@@ -75,7 +74,7 @@ def _ends(op: Cond) -> tuple[Sequence[Variable], Sequence[Variable]]:
 
 def _is_dear(node: Apply) -> bool:
     """Whether ``node`` is a loop, linear algebra, a check, or what only its author knows."""
-    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    op = core_of(node.op)
     module = type(op).__module__
     return (
         isinstance(op, Scan | CheckAndRaise)

@@ -23,6 +23,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.ir.inner_graph_op import core_of
+
 _LOCK = RLock()  # what is left must still be there when it is read
 # The inputs that ops ran for last, of those whose gradient reads what they leave.
 _LAST: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
@@ -105,7 +107,7 @@ def _places(node: Apply, forward: Apply) -> list[int] | None:
     read = forward.inputs
     if len(node.inputs) <= len(read) or not all(v in node.inputs for v in read):
         return None
-    shared = _state(_core(node)) & _state(_core(forward))
+    shared = _state(core_of(node.op)) & _state(core_of(forward.op))
     return [node.inputs.index(v) for v in read] if shared else None
 
 
@@ -127,14 +129,9 @@ def _core_node(node: Apply) -> Apply:
     return core
 
 
-def _core(node: Apply) -> Any:
-    op: Any = node.op
-    return op.core_op if isinstance(op, Blockwise) else op
-
-
 def _is_foreign(node: Apply) -> bool:
     """Whether its op is a user's: PyTensor's own keep nothing between two runs, nor do ours."""
-    home = type(_core(node)).__module__.partition(".")[0]
+    home = type(core_of(node.op)).__module__.partition(".")[0]
     return home not in ("pytensor", "loopax")
 
 
@@ -150,7 +147,7 @@ def _state(op: Any) -> set[int]:
 
 def perform(node: Apply, inputs: Sequence[Any], storage: list[list[Any]]) -> None:
     """Run ``node.op.perform``, and note for what where a gradient reads what it leaves."""
-    op, core = node.op, _core(node)
+    op, core = node.op, core_of(node.op)
     if core not in _LAST:
         op.perform(node, inputs, storage)
         return

@@ -40,6 +40,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.ir import Call, Scan
+from loopax.ir.compat import joined_by
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.sizes import length_inputs
 
@@ -171,9 +172,7 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
     if isinstance(op, MakeVector):
         return _array([as_length(v) for v in values])
     if isinstance(op, Join):
-        # 3.0 has the axis as the first input, 3.3 as a property; lengths have one axis.
-        parts = values if hasattr(op, "axis") else rest
-        return np.concatenate([np.asarray(part, dtype=object) for part in parts])
+        return np.concatenate([np.asarray(x, dtype=object) for x in joined_by(op, values)])
     if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, rest)):
         storage: list[list[Any]] = [[None]]
         op.perform(node, list(values), storage)

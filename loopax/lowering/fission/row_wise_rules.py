@@ -8,7 +8,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -19,6 +19,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
+from loopax.ir.compat import axis_of, joined_by
 from loopax.ir.effects import Errors, entries_of, errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.fission.row_wise import (
@@ -244,14 +245,12 @@ def _make_vector(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> R
 
 @row_wise_rule.register(Join)
 def _join(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    skipped = 0 if hasattr(op, "axis") else 1  # 3.0 has the axis as an input
-    if skipped and not isinstance(node.inputs[0], Constant):
+    axis = axis_of(node)
+    if axis is None:
         return None
-    axis = int(node.inputs[0].data) if skipped else int(op.axis)  # type: ignore[attr-defined]
-    axis %= node.outputs[0].type.ndim
 
     def make(inputs: list[Any], n: Any) -> list[Any]:
-        given = zip(inputs[skipped:], varies[skipped:], strict=True)
+        given = zip(joined_by(op, inputs), joined_by(op, varies), strict=True)
         return [pt.join(axis + 1, *(x if f else repeated(x, n) for x, f in given))]
 
     return RowWise(make)

@@ -36,7 +36,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluation.evaluate import apply
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering.bodies import map_bodies
 
 FREE = 16 * 2**20  # bytes of a result that is kept in any case
@@ -86,11 +86,9 @@ def _has_constant_nodes(body: AbstractFunctionGraph) -> bool:
 
 
 def _may_run(node: Apply) -> bool:
-    op: Any = node.op
-    core = op.core_op if isinstance(op, Blockwise) else op
-    if isinstance(core, InnerGraphOp | OpFromGraph | AllocEmpty):
+    if isinstance(core_of(node.op), InnerGraphOp | OpFromGraph | AllocEmpty):
         return False
-    return not effects(op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
+    return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
 def _bytes(node: Apply, given: list[Any]) -> float:

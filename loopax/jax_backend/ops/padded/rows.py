@@ -14,7 +14,9 @@ import numpy as np
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
+from loopax.ir.compat import joined_by
 from loopax.jax_backend.ops.padded.shapes import lengths_of
+from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced, no_number
@@ -138,11 +140,7 @@ def _most_rows(k: slice, bound: int) -> int:
 @trace_rule(Join)
 def join(site: Site, *values: Any) -> Any:
     """Row ``j`` comes from the part it falls in, whose rows lie behind the room of those before."""
-    if hasattr(site.op, "axis"):  # since 3.3 it is no input
-        axis, parts = site.op.axis, values
-    else:
-        axis, *parts = values
-    axis = int(axis) % max(p.ndim if isinstance(p, PaddedArray) else np.ndim(p) for p in parts)
+    axis, parts = axis_of(site), joined_by(site.op, values)
     traces = [p for p in parts if isinstance(p, PaddedArray)]
     if any(p.axis != axis for p in traces):
         if len({p.axis for p in traces}) > 1 or len(traces) < len(parts):
@@ -166,8 +164,7 @@ def join(site: Site, *values: Any) -> Any:
 @trace_rule(Split)
 def split(site: Site, x: Any, *given: Any) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
-    # Since 3.3 the axis is no input.
-    axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % np.ndim(x)
+    axis = axis_of(site)
     parts = lengths_of(site, site.node.inputs[-1])
     if isinstance(x, PaddedArray) and x.axis != axis:
         if any(p.known is None for p in parts):

@@ -15,6 +15,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape
 
 from loopax.ir import FitRows
+from loopax.ir.compat import joined_by
 from loopax.ir.rows import KeepRows
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_range
@@ -130,8 +131,7 @@ def lengths_of(site: Site, v: Any) -> list[_Length]:
         times = np.prod([site.frame.static_value(u, v.owner) for u in inputs[1:]], dtype=int)
         return lengths_of(site, inputs[0]) * int(times)
     if isinstance(op, Join):
-        parts = inputs[0 if hasattr(op, "axis") else 1 :]
-        return [n for p in parts for n in lengths_of(site, p)]
+        return [n for p in joined_by(op, inputs) for n in lengths_of(site, p)]
     if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), PaddedArray):
         found = [_Length(n, n, n) for n in x.data.shape]
         found[x.axis] = _Length(None, x.length, x.bound)
