@@ -102,7 +102,7 @@ def program_of(f: Any) -> Any:
 _KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def kept(f: Any, key: Any, make: Callable[[], Any]) -> Any:
+def made_once(f: Any, key: Any, make: Callable[[], Any]) -> Any:
     """``make()``, made once for ``f`` and a key."""
     made = _KEPT.setdefault(f, {})
     if key not in made:
@@ -129,7 +129,7 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
 
             return known
 
-        return kept(f, (key, shapes), lambda: rebuilt(f, with_lengths))(*args, **kwargs)
+        return made_once(f, (key, shapes), lambda: rebuilt(f, with_lengths))(*args, **kwargs)
 
     sized.__name__ = sized.__qualname__ = f.__name__
     sized.__doc__ = f.__doc__

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loopax.builders import Builder
-from loopax.by_backend import as_function, kept, program_of, with_lazy_branches
+from loopax.by_backend import as_function, made_once, program_of, with_lazy_branches
 from loopax.calling import BackendFunction, TracedFunction
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import derivatives
@@ -59,7 +59,9 @@ def jvp(
     if not isinstance(f, BackendFunction):
         return derivatives.jvp(with_lazy_branches(f), primals, tangents, lazy)
     own = f.backend.transformations.get("jvp")
-    found = own(f, primals, tangents) if own else _along(f, derivatives.jvp, primals, tangents)
+    found = (
+        own(f, primals, tangents) if own else _native_product(f, derivatives.jvp, primals, tangents)
+    )
     value, slope = found
     return value, slope
 
@@ -102,7 +104,9 @@ def hvp(
     if not isinstance(f, BackendFunction):
         return derivatives.hvp(with_lazy_branches(f), primals, tangents, lazy)
     own = f.backend.transformations.get("hvp")
-    return own(f, primals, tangents) if own else _along(f, derivatives.hvp, primals, tangents)
+    return (
+        own(f, primals, tangents) if own else _native_product(f, derivatives.hvp, primals, tangents)
+    )
 
 
 def vjp(
@@ -164,7 +168,7 @@ def _is_float(x: Any) -> bool:
     return all(np.result_type(leaf).kind in "fc" for leaf in flatten(x)[0])
 
 
-def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any) -> Any:
+def _native_product(f: Any, product: Callable[..., Any], primals: Any, tangents: Any) -> Any:
     """A product of ``f``, of native code, along tangents."""
     derivatives.refuse_no_tuples(primals, tangents, product.__name__)
 
@@ -201,7 +205,7 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> 
         with TRACING:
             return Builder(f.backend, f.options)(transformed(program, of_variables, inputs=given))
 
-    return kept(f, (name, tree), make)(*leaves)
+    return made_once(f, (name, tree), make)(*leaves)
 
 
 def _types(kinds: Any, names: Any, arguments: Any, name: str) -> list[tuple[Any, str | None]]:

@@ -50,10 +50,10 @@ def _times(graph: AbstractFunctionGraph, length_of: LengthOf) -> dict[Apply, flo
 
     def number(expr: DimExpr) -> float:
         """The value of ``expr``, 1 at least: what is empty is no reason to look elsewhere."""
-        terms = (k * of(variable) for variable, k in expr.terms)
+        terms = (k * value(variable) for variable, k in expr.terms)
         return max(1.0, expr.offset + sum(terms))
 
-    def of(variable: Any) -> float:
+    def value(variable: Any) -> float:
         if isinstance(variable, Clipped):
             choose = max if variable.largest else min
             return choose(number(variable.a), number(variable.b))

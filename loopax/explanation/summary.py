@@ -51,9 +51,9 @@ def _of_loops(loops: Sequence[Apply]) -> Iterator[str]:
     dims = Dims()
     for k, node in enumerate(loops[:_MOST_LOOPS], 1):
         at = PurePath(source_line(node.outputs[0]).partition(", in ")[0]).name
-        yield f"{k} {_said(node, dims)}{f' ({at})' if at else ''}"
+        yield f"{k} {_loop_in_words(node, dims)}{f' ({at})' if at else ''}"
         for number, inner in _inner(with_body(node.op).fgraph, f"{k}."):  # type: ignore[union-attr]
-            yield f"  {number} {_said(inner, Dims())}"
+            yield f"  {number} {_loop_in_words(inner, Dims())}"
     if len(loops) > _MOST_LOOPS:
         yield f"and {len(loops) - _MOST_LOOPS} more"
     if not loops:
@@ -67,7 +67,7 @@ def _inner(graph: AbstractFunctionGraph, prefix: str) -> Iterator[tuple[str, App
         yield from _inner(with_body(node.op).fgraph, f"{prefix}{k}.")  # type: ignore[union-attr]
 
 
-def _said(node: Apply, dims: Dims) -> str:
+def _loop_in_words(node: Apply, dims: Dims) -> str:
     """A loop with its steps: ``Scan{step}: 2000 steps, 1 sequence, ...``."""
     op: Any = with_body(node.op)
     title, _, rest = caption(op).partition(": ")

@@ -176,7 +176,7 @@ def _step(mean: Any, covariance: Any, y: Any, f: Any, q: Any, h: Any, r: Any) ->
     return _updated(f @ mean, f @ covariance @ f.T + q, y, h, r)
 
 
-def _seen(y: Any) -> tuple[Any, Any]:
+def _observation(y: Any) -> tuple[Any, Any]:
     """Whether there is an observation, and the observation, or zeros."""
     seen = ~pt.all(pt.isnan(y))
     return seen, pt.switch(seen, y, pt.zeros_like(y))
@@ -184,7 +184,7 @@ def _seen(y: Any) -> tuple[Any, Any]:
 
 def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
     """The same from a predicted mean and covariance."""
-    seen, y = _seen(y)
+    seen, y = _observation(y)
     root = cholesky(h @ covariance @ h.T + r)
     whitened = solve_triangular(root, y - h @ mean, lower=True, b_ndim=1)
     gain = solve_triangular(root, h @ covariance, lower=True, b_ndim=2)
@@ -205,7 +205,7 @@ def _element(y: Any, f: Any, q: Any, h: Any, r: Any) -> list[Any]:
 
     And the observation says of ``x`` what ``eta`` and ``J``, its information, do.
     """
-    seen, y = _seen(y)
+    seen, y = _observation(y)
     h = pt.switch(seen, h, pt.zeros_like(h))  # what is not seen says nothing
     root = cholesky(h @ q @ h.T + r)
     gain = solve_triangular(root, h @ q, lower=True, b_ndim=2)

@@ -309,7 +309,7 @@ def run(
         i = INDEX_TYPE(name="i")
         enter(i if last is None else last - i)
         row_dummies = rows.dummies()
-        seen = rows.seen(row_dummies, i)
+        seen = rows.as_indices(row_dummies, i)
         with explained(what):
             result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
@@ -358,7 +358,7 @@ def run(
     rest = iter(made.finals)
     finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
     return Result(
-        tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.over), made.stopped
+        tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.axis_name), made.stopped
     )
 
 

@@ -100,7 +100,7 @@ def _pushed(
         return Pushforward.of(at.roots, at.leaves, at.wrt, outs, tangents, name)
     symbols = [v.type() for v in at.wrt]
     pushed = of_graphs.pushed_forward(at.wrt, outs, symbols)
-    return _of(at, [*outs, *pushed], symbols, tangents)
+    return _at_arguments(at, [*outs, *pushed], symbols, tangents)
 
 
 def hvp(
@@ -141,14 +141,16 @@ def vjp(
         if later:
             made = Pullback.of(at.roots, at.leaves, at.wrt, outs, directions, name)[len(outs) :]
         else:
-            made = _of(at, pulled, symbols, directions)
+            made = _at_arguments(at, pulled, symbols, directions)
         found = iter(at.built(made))
         return tuple(next(found) if k in floats else None for k in range(len(primals)))
 
     return tree.build(at.placed(outs)), pullback
 
 
-def _of(at: Symbols, results: Any, symbols: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def _at_arguments(
+    at: Symbols, results: Any, symbols: Sequence[Any], given: Sequence[Any]
+) -> list[Any]:
     """``results`` at the arguments, with ``given`` for other symbols that they follow from."""
     replace = dict(zip([*at.roots, *symbols], [*at.leaves, *given], strict=True))
     return replaced(results, replace)

@@ -66,7 +66,7 @@ def stacked(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
-def taken(deps: Any, ids: np.ndarray) -> Any:
+def rows_at(deps: Any, ids: np.ndarray) -> Any:
     """The rows ``ids`` of ``deps``; -1 for an element that depends on nothing."""
     flat = np.asarray(ids).ravel()
     if flat.size == deps.shape[0] and np.array_equal(flat, np.arange(flat.size)):

@@ -22,7 +22,7 @@ from loopax.ir.places import with_items
 from loopax.ir.records import UNBOUNDED
 from loopax.jax_backend.control_flow.for_loops import for_loop
 from loopax.jax_backend.control_flow.while_loops import while_loop
-from loopax.jax_backend.parallel.said import say_of_unknown_steps
+from loopax.jax_backend.parallel.remarks import remark_unknown_steps
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import rule
@@ -64,7 +64,7 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
     elif stops:
         if bound is None and kept:
             raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
-        say_of_unknown_steps(site, args)
+        remark_unknown_steps(site, args)
         finals, ys, *ended = while_loop(site, args, bound, kept)
     else:
         finals, ys = for_loop(site, args, kept)

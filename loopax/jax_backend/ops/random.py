@@ -76,7 +76,7 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
     shapes = [
         np.shape(p)[: np.ndim(p) - n] for p, n in zip(parameters, op.ndims_params, strict=True)
     ]
-    draw, given = node.outputs[1], [_given(v) for v in node.inputs[2:]]
+    draw, given = node.outputs[1], [_without_new_axes(v) for v in node.inputs[2:]]
     if size is None:
         try:
             found = np.broadcast_shapes(*shapes)
@@ -116,7 +116,7 @@ def _check_declared(site: Site, shapes: Sequence[Any], batch: Sequence[int]) -> 
                 raise LoopTypeError(undeclared(k, v, site.op))
 
 
-def _given(v: Variable) -> Variable:
+def _without_new_axes(v: Variable) -> Variable:
     """The parameter as it was given, before PyTensor gave all of them one rank."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         if not v.owner.op.is_left_expand_dims:

@@ -73,12 +73,12 @@ def images(jaxpr: Jaxpr, given: Sequence[Value]) -> list[Value]:
 
     for eqn in jaxpr.eqns:
         given = [value(v) for v in eqn.invars]
-        outs = [_said(eqn.primitive.name, given, x) for x in _outputs(eqn, given)]
+        outs = [_with_culprit(eqn.primitive.name, given, x) for x in _outputs(eqn, given)]
         found.update(zip(eqn.outvars, outs, strict=True))
     return [value(v) for v in jaxpr.outvars]
 
 
-def _said(name: str, given: list[Value], x: Value) -> Value:
+def _with_culprit(name: str, given: list[Value], x: Value) -> Value:
     """``x``, which operation ``name`` makes of ``given``, with the operation that it is not affine by."""
     if isinstance(x, Known) or x.affine or x.broken_by:
         return x

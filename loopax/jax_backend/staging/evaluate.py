@@ -29,7 +29,7 @@ from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_range
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.staging.static import fold, is_traced, no_number
-from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, told
+from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
 from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.staging.wrapping import refuse_wrapped
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -122,7 +122,7 @@ def run_frame(
             try:
                 outs = convert(Site(node, used, frame), as_taken(node, values))
             except (Inconclusive, TypeError) as error:
-                if (said := told(error, node)) is error:
+                if (said := explained(error, node)) is error:
                     raise
                 raise said from error
         frame.values.update(zip(node.outputs, outs, strict=True))

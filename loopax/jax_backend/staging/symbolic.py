@@ -9,7 +9,7 @@ it is such an array again as far as lengths go (`fold`): sums, products, extrema
 other op is given it as a traced integer (`traced`), and one that takes a length as it is.
 
 JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something hangs on what
-it cannot decide, `told` says which constraint is missing.
+it cannot decide, `explained` says which constraint is missing.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def span(k: slice, size: Any) -> tuple[Any, Any, int]:
     return start, jax.core.max_dim(stop - start, 0), 1
 
 
-def told(error: Exception, node: Apply) -> Exception:
+def explained(error: Exception, node: Apply) -> Exception:
     """What to say of ``error``, raised by the rule of ``node``, if a symbol is to blame; else itself."""
     if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
         return error

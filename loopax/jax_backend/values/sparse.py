@@ -160,7 +160,7 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
     order = "csc" if sparse_type.format == "csc" else "csr"
     if not (isinstance(x, BCOO) or scipy.sparse.issparse(x)):
         raise LoopTypeError(
-            f"{what} must be {_describe(sparse_type)}, but {_found(x)} was given. Give "
+            f"{what} must be {_describe(sparse_type)}, but {_describe_value(x)} was given. Give "
             f"scipy.sparse.{order}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{order}_from_dense(x)."
         )
@@ -171,7 +171,7 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
         fits = fits and x.n_batch == x.n_dense == 0
     if not fits or not _fits(str(x.dtype), sparse_type.dtype):
         raise LoopTypeError(
-            f"{what} must be {_describe(sparse_type)}, but {_found(x)} was given. Convert it, for "
+            f"{what} must be {_describe(sparse_type)}, but {_describe_value(x)} was given. Convert it, for "
             f"instance with x.astype({sparse_type.dtype!r}), or give the input another type."
         )
     if isinstance(x, BCOO):
@@ -273,7 +273,7 @@ def _describe(sparse_type: Any) -> str:
     return f"a sparse {sparse_type.format} matrix of {sparse_type.dtype}, shape ({shape})"
 
 
-def _found(x: Any) -> str:
+def _describe_value(x: Any) -> str:
     if isinstance(x, BCOO) and x.n_batch + x.n_dense:
         return f"a BCOO with batched or dense dimensions, shape {x.shape}"
     if not hasattr(x, "shape"):

@@ -173,7 +173,7 @@ def _filled(pieces: Pieces, value: Any, ndim: int, lengths: list[DimExpr]) -> An
     if value.type.ndim == ndim - 1 and own == lengths[1:]:
         return value
     if value.type.ndim == ndim and own[1:] == lengths[1:]:
-        return pieces.kept(value, lambda: value.dimshuffle(*range(1, ndim)))
+        return pieces.made_once(value, lambda: value.dimshuffle(*range(1, ndim)))
     return None
 
 

@@ -38,7 +38,7 @@ def keep_in_states(
     ``shapes`` are the `trailing_shapes` of all traces. The loop that takes its place is returned.
     """
     loop = OpenLoop.of(node)
-    kept = {k: _kept(loop, loop.ys[k], found, shapes[k]) for k, found in reads.items()}
+    kept = {k: _states_of_rows(loop, loop.ys[k], found, shapes[k]) for k, found in reads.items()}
     loop.ys = [y for k, y in enumerate(loop.ys) if k not in reads]
     pairs: dict[Any, Any] = loop.close()
     n = loop.n_steps if loop.stop is None else pairs[loop.n_done]
@@ -52,7 +52,7 @@ def keep_in_states(
     return (loop.states or loop.ys)[0].new.owner  # type: ignore[no-any-return]
 
 
-def _kept(loop: OpenLoop, y: Y, found: Reads, shape: Any) -> dict[bool, list[State]]:
+def _states_of_rows(loop: OpenLoop, y: Y, found: Reads, shape: Any) -> dict[bool, list[State]]:
     """The states of the rows at each end, the outermost row first."""
     last_is_back = not loop.options.reverse
     return {

@@ -76,9 +76,9 @@ def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found
             shifted = _Shifted(pieces, made.traces[y], ends[k], n, after != op.options.reverse)
             for v in near:
                 rows = pieces.rows(v)
-                if shifted.are(rows):
+                if shifted.equal(rows):
                     found.append(_Found(v, k, after, False))
-                elif shifted.are(backwards(rows)):
+                elif shifted.equal(backwards(rows)):
                     found.append(_Found(v, k, after, True))
     return found
 
@@ -110,7 +110,7 @@ class _Shifted:
         self._all = (whole, row) if last else (row, whole)
         self._rows = (part, row) if last else (row, part)
 
-    def are(self, rows: Rows) -> bool:
+    def equal(self, rows: Rows) -> bool:
         if rows == self._rows:
             return True
         if len(rows) != 1 or not isinstance(rows[0], Window):

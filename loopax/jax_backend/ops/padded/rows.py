@@ -29,7 +29,7 @@ def subtensor(site: Site, x: Any, *indices: Any) -> Any:
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
         start, step, length = _slice(at.first, x.length)
-        found = x.taken(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
+        found = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
         return PaddedArray(
             jnp.moveaxis(found.data[(slice(None), *at.rest)], 0, at.found), length, at.found
         )
@@ -158,7 +158,7 @@ def join(site: Site, *values: Any) -> Any:
     for p in pieces[:-1]:
         begins, room = begins + p.length, room + p.bound
         order = jnp.where(row >= begins, row - begins + room, order)
-    return PaddedArray(data, data.shape[axis], axis).taken(order, begins + pieces[-1].length)
+    return PaddedArray(data, data.shape[axis], axis).rows_at(order, begins + pieces[-1].length)
 
 
 @trace_rule(Split)
@@ -177,9 +177,9 @@ def split(site: Site, x: Any, *given: Any) -> Any:
     begin, pieces = 0, []
     for p in parts:
         if p.known is not None:
-            pieces.append(x.taken(begin + jnp.arange(p.known), p.known).data)
+            pieces.append(x.rows_at(begin + jnp.arange(p.known), p.known).data)
         else:
             room = x.bound if p.most is None else min(p.most, x.bound)
-            pieces.append(x.taken(begin + jnp.arange(room), p.value))
+            pieces.append(x.rows_at(begin + jnp.arange(room), p.value))
         begin = begin + p.value
     return pieces

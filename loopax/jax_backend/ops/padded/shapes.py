@@ -50,7 +50,7 @@ def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
     flat = PaddedArray(x.data.reshape(-1), count)
     is_open = first.known in (None, -1)
     room = -(-flat.bound // row) if is_open else first.known
-    data = flat.taken(jnp.arange(room * row), count).data.reshape(room, *rest)
+    data = flat.rows_at(jnp.arange(room * row), count).data.reshape(room, *rest)
     data = jnp.where(length * row == count, data, no_number(data.dtype))
     return PaddedArray(data, length) if is_open else data
 
@@ -79,7 +79,7 @@ def _one_after_the_other(
     row, each = jnp.arange(blocks * x.bound), jnp.maximum(x.length, 1)
     legal = (first.value == blocks * x.length) | (first.known == -1)
     flat = PaddedArray(x.data.reshape(-1, *rest), blocks * x.bound)
-    found = flat.taken(row // each * x.bound + row % each, blocks * x.length)
+    found = flat.rows_at(row // each * x.bound + row % each, blocks * x.length)
     return PaddedArray(jnp.where(legal, found.data, no_number(found.dtype)), found.length)
 
 
