@@ -9,8 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps, with_first
-from loopax.frontend.loops.scan import scan
+from loopax.frontend.filters.steps import as_floats, for_all_steps, one_by_one, with_first
 from loopax.ir.associative_scan import AssociativeScan
 
 
@@ -138,16 +137,14 @@ def _symmetric(x: Any) -> Any:
 
 
 def _one_by_one(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
-    rows = [v for v, e in zip(model, each, strict=True) if e]
-
-    def step(carry: Any, row: Any) -> Any:
+    def step(carry: Any, y: Any, *matrices: Any) -> Any:
         mean, covariance, total = carry
-        changing = iter(row[1:])
-        matrices = [next(changing) if e else v for v, e in zip(model, each, strict=True)]
-        mean, covariance, term = _step(mean, covariance, row[0], *matrices)
+        mean, covariance, term = _step(mean, covariance, y, *matrices)
         return (mean, covariance, total + term), (mean, covariance)
 
-    final, (means, covariances) = scan(step, begun, (y, *rows), name="Kalman filter")
+    final, (means, covariances) = one_by_one(
+        step, begun, y, *model, each=[True, *each], name="Kalman filter"
+    )
     mean, covariance, _ = begun
     return KalmanFilter(with_first(mean, means), with_first(covariance, covariances), final[2])
 
