@@ -20,7 +20,7 @@ from loopax.frontend.loops.capture import (
 )
 from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
 from loopax.frontend.loops.lags import Lag, Lagged
-from loopax.frontend.loops.leaves import as_flag, as_variable
+from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
@@ -313,9 +313,7 @@ def run(
         with explained(what):
             result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
-        y_leaves, y_tree = flatten(result.y)
-        y_names = ["y" + name for name in leaf_names(result.y)]
-        ys = [as_variable(y, n) for y, n in zip(y_leaves, y_names, strict=True)]
+        ys, _, y_tree = variables_of(result.y, "y")
         closing = [] if result.stop is None else [result.stop]
         refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
         return Traced(i, row_dummies, seen, carry, ys, y_tree, result.stop)
