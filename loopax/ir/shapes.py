@@ -54,6 +54,11 @@ def trailing_shapes(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
     ]
 
 
+def lengths(x: Any) -> list[Any]:
+    """The lengths of a tensor: numbers where its type has them, else scalars."""
+    return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
+
+
 def symbolic_shape(x: Any) -> Any:
     """The shape of ``x`` as scalars, None of what is no tensor."""
     ndim = getattr(x.type, "ndim", None)

@@ -34,6 +34,7 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan_grammar import ScanGrammar
+from loopax.ir.shapes import lengths
 from loopax.ir.trace import TraceType, stacked
 
 Expansion = Callable[[ScanArgs], ScanOuts]
@@ -201,13 +202,13 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
         BodyOuts(inside.finals, inside.traces),
         scan.options._replace(checkpoint=1, unroll=1),
     )
-    stacks = [pt.reshape(x[:covered], (n_blocks, size, *_trailing(x))) for x in args.sequences]
+    stacks = [pt.reshape(x[:covered], (n_blocks, size, *lengths(x)[1:])) for x in args.sequences]
 
     def blocks(states: Sequence[Any]) -> ScanOuts:
         given = ScanArgs(n_blocks, stacks, states, [*args.consts, size])
         found = outer.split_outputs(outer.bind(given))
         return found._replace(
-            traces=[pt.reshape(t, (covered, *_trailing(t, 2))) for t in found.traces]
+            traces=[pt.reshape(t, (covered, *lengths(t)[2:])) for t in found.traces]
         )
 
     def rest(states: Sequence[Any]) -> ScanOuts:
@@ -237,10 +238,6 @@ def _block_length(every: Any, n: Any) -> Any:
 
 def _known(n: Any) -> int | None:
     return int(n.data) if isinstance(n, Constant) else None
-
-
-def _trailing(x: Any, axes: int = 1) -> list[Any]:
-    return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape) if k >= axes]
 
 
 def _in_tensors(scan: ScanGrammar) -> bool:

@@ -21,6 +21,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.elementwise import is_elementwise
+from loopax.ir.shapes import lengths
 from loopax.ir.sizes import Dims, read_of
 
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
@@ -125,4 +126,4 @@ def filled(value: Any, dims: Sequence[Any]) -> Any:
 
 def repeated(x: Any, n: Any) -> Any:
     """``n`` rows that are all ``x``."""
-    return filled(x, [n, *(x.shape[k] if m is None else m for k, m in enumerate(x.type.shape))])
+    return filled(x, [n, *lengths(x)])
