@@ -20,6 +20,7 @@ from loopax.ir.derivatives.inner_gradients import (
     finished,
     is_connected,
     is_float,
+    pull_back,
     through,
     zeros_for,
 )
@@ -94,7 +95,7 @@ class Call(CompiledBodies):
     ) -> list[Any]:
         """By its own rule, which computes it from values that are there; else that of the body."""
         if self.rule is None:
-            found = through(partial(outputs_at, self.fgraph), inputs, cotangents)
+            found = through(pull_back, partial(outputs_at, self.fgraph), inputs, cotangents)
             return finished(self, inputs, outputs, cotangents, found)
         arrived = [
             g if is_connected(g) else zeros_for(y)

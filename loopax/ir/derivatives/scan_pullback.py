@@ -84,7 +84,11 @@ def pullback(
     """The cotangents of ``inputs``; disconnected where the connection pattern says so."""
     expand = expansion(scan, inputs)
     if expand is not None:
-        found = through(lambda given: expand(scan.split_inputs(given)).flat(), inputs, cotangents)
+
+        def steps(given: Any) -> Any:
+            return expand(scan.split_inputs(given)).flat()
+
+        found = through(pull_back, steps, inputs, cotangents)
     else:
         found = _Backward(scan, inputs, outputs, cotangents).result()
     return finished(scan, inputs, outputs, cotangents, found)

@@ -17,11 +17,11 @@ from loopax.ir.compat import thaw
 from loopax.ir.derivatives.expand import expansion, halves
 from loopax.ir.derivatives.inner_gradients import (
     connections,
-    forward_through,
     is_connected,
     is_float,
     push_forward,
     spread,
+    through,
 )
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.scan_grammar import ScanGrammar
@@ -43,12 +43,15 @@ def _truncated(
 ) -> list[Any]:
     if scan.stops:
         expand: Any = expansion(scan, inputs)
-        return forward_through(
-            lambda given: expand(scan.split_inputs(given)).flat(), inputs, tangents
+        return through(
+            push_forward, lambda given: expand(scan.split_inputs(given)).flat(), inputs, tangents
         )
     found = scan.split_outputs(
-        forward_through(
-            lambda given: halves(scan, scan.split_inputs(given))[1].flat(), inputs, tangents
+        through(
+            push_forward,
+            lambda given: halves(scan, scan.split_inputs(given))[1].flat(),
+            inputs,
+            tangents,
         )
     )
     # The rows of the steps that are cut off do not move. PyTensor's Join would drop those that do.
