@@ -26,7 +26,7 @@ from loopax.ir.errors import describe
 from loopax.ir.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.staging.symbolic import (
     Inconclusive,
     as_length,
@@ -176,7 +176,7 @@ def ravel_multi_index(site: Site, *values: Any) -> Any:
     if not is_traced(inside) and not np.all(inside):
         raise ValueError(f"{describe(site.out)}: an index lies outside of the shape {shape}.")
     flat = jnp.ravel_multi_index(indices, shape, mode="clip", order=site.op.order)
-    return jnp.where(inside, flat, no_number(flat.dtype))
+    return or_no_number(inside, flat)
 
 
 @rule(FitRows)

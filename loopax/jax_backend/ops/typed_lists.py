@@ -31,7 +31,7 @@ from loopax.ir import Stack, Unstack
 from loopax.ir.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
 from loopax.jax_backend.values.lists import StackedList, as_list, as_row, from_rows
 
 
@@ -98,7 +98,7 @@ def choose(site: Site, index: Any, choices: Any) -> Any:
             "pt.choose(..., mode='clip') takes the nearest one."
         )
     chosen = jnp.choose(index, rows, mode="clip")
-    return jnp.where(inside, chosen, no_number(chosen.dtype))
+    return or_no_number(inside, chosen)
 
 
 @rule(Length)

@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor.random.basic as ptr
 
 from loopax.jax_backend.samplers.registry import family, is_distribution, widest_float
-from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.staging.static import or_no_number
 
 
 def _of_range(op: Any) -> tuple[int, ...]:
@@ -98,4 +98,4 @@ def choice(op: Any, key: Any, shape: Any, dtype: Any, a: Any, *rest: Any) -> Any
     if p is None:
         return found
     enough = ((p > 0).sum(-1) >= wanted).reshape(*shape, *[1] * (found.ndim - len(shape)))
-    return jnp.where(enough, found, no_number(found.dtype))
+    return or_no_number(enough, found)

@@ -89,6 +89,10 @@ class PaddedArray:
     def __repr__(self) -> str:
         return f"PaddedArray({self.data!r}, length={self.length!r})"
 
+    def with_data(self, data: Any) -> PaddedArray:
+        """As many rows, along the same axis, of other ``data``."""
+        return PaddedArray(data, self.length, self.axis)
+
     def masked(self, value: Any) -> Any:
         """``data`` with ``value`` behind the end."""
         there = jnp.arange(self.bound) < self.length

@@ -19,7 +19,7 @@ from loopax.jax_backend.ops.padded.shapes import lengths_of
 from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
@@ -35,7 +35,7 @@ def subtensor(site: Site, x: Any, *indices: Any) -> Any:
         )
     k = jnp.where(at.first < 0, at.first + x.length, at.first)
     row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
-    return jnp.where((k >= 0) & (k < x.length), row, no_number(row.dtype))
+    return or_no_number((k >= 0) & (k < x.length), row)
 
 
 @trace_rule(IncSubtensor)
@@ -53,7 +53,7 @@ def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
         k = jnp.where(at.first < 0, at.first + x.length, at.first)
         legal = (k >= 0) & (k < x.length)
         rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
-        x = PaddedArray(jnp.where(legal, x.data, no_number(x.dtype)), x.length)
+        x = PaddedArray(or_no_number(legal, x.data), x.length)
     place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
@@ -149,7 +149,7 @@ def join(site: Site, *values: Any) -> Any:
         data = [p.fitted(bound).data for p in traces]
         equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in traces]))
         joined = jnp.concatenate(data, axis)
-        joined = jnp.where(equal, joined, no_number(joined.dtype))
+        joined = or_no_number(equal, joined)
         return PaddedArray(joined, traces[0].length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
     data = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
@@ -170,10 +170,10 @@ def split(site: Site, x: Any, *given: Any) -> Any:
         if any(p.known is None for p in parts):
             refuse_trace(site)
         ends = np.cumsum([p.known for p in parts])[:-1]
-        return [PaddedArray(d, x.length, x.axis) for d in jnp.split(x.data, ends, axis)]
+        return [x.with_data(d) for d in jnp.split(x.data, ends, axis)]
     x = as_padded(x, axis)
     total = sum(p.value for p in parts)
-    x = PaddedArray(jnp.where(total == x.length, x.data, no_number(x.dtype)), x.length, axis)
+    x = PaddedArray(or_no_number(total == x.length, x.data), x.length, axis)
     begin, pieces = 0, []
     for p in parts:
         if p.known is not None:
