@@ -100,7 +100,7 @@ def _work(node: Apply, values: dict[Variable, Any]) -> float:
     read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))
     core = core_of(op)
     if isinstance(op, Elemwise):
-        return size * (1 if _is_simple(op.scalar_op) else _FUNCTION)
+        return size * (1 if isinstance(op.scalar_op, _SIMPLE) else _FUNCTION)
     if isinstance(core, Dot):
         first = values.get(node.inputs[0], getattr(node.inputs[0], "data", 0))
         return size * max(np.shape(first)[-1:] or (1,)) / 4
@@ -113,7 +113,3 @@ _SIMPLE: tuple[type[ScalarOp], ...] = (
     *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Abs, ps.Cast, ps.Identity, ps.TrueDiv, ps.Second),
     *(ps.LogicalComparison, ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum),
 )
-
-
-def _is_simple(op: ScalarOp) -> bool:
-    return isinstance(op, _SIMPLE)

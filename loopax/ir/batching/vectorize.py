@@ -51,7 +51,11 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
         for x, v, f in zip(inputs[1:], body.inputs, batch.batched[1:], strict=True)
     ]
     cores = [v.type for v in node.outputs]
-    if batch.batched[0] and batch.ndim == 1 and any(map(_is_dear, nodes_within(*_ends(op)))):
+    if (
+        batch.batched[0]
+        and batch.ndim == 1
+        and any(map(_is_dear, nodes_within(body.inputs, body.outputs)))
+    ):
         return _row_by_row(op, batch, condition, operands)
     if batch.batched[0]:
         outs = vectorized(body.outputs, dict(zip(body.inputs, operands, strict=True)))
@@ -66,10 +70,6 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
     ]
     cond = Cond.from_branches([replace[v] for v in body.inputs], outs[:n], outs[n:], op.name)
     return cond.bind(condition, operands)
-
-
-def _ends(op: Cond) -> tuple[Sequence[Variable], Sequence[Variable]]:
-    return op.fgraph.inputs, op.fgraph.outputs
 
 
 def _is_dear(node: Apply) -> bool:

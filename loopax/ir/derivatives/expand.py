@@ -70,7 +70,8 @@ def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
         return lambda args: masked(scan, args)
     if scan.options.truncate_gradient >= 0:
         return lambda args: truncated(scan, args)
-    if scan.options.checkpoint not in (None, 1) and _in_tensors(scan):
+    rows = [*scan.args.rows, *scan.outs.ys]
+    if scan.options.checkpoint not in (None, 1) and all(map(_is_tensor, rows)):
         return lambda args: blocked(scan, args)
     return None
 
@@ -238,10 +239,6 @@ def _block_length(every: Any, n: Any) -> Any:
 
 def _known(n: Any) -> int | None:
     return int(n.data) if isinstance(n, Constant) else None
-
-
-def _in_tensors(scan: ScanGrammar) -> bool:
-    return all(map(_is_tensor, [*scan.args.rows, *scan.outs.ys]))
 
 
 # -- parts of loops ----------------------------------------------------------------------------------

@@ -144,18 +144,14 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
             if np.all(truth):
                 continue
             if not has_nan:
+                given = [np.asarray(p) for p in parameters if not is_traced(p)]
+                shown = [np.array2string(p, threshold=8, separator=", ") for p in given]
                 raise ValueError(
                     f"{describe(draw)} is a draw by {site.op.name}, whose parameters must satisfy "
-                    f"{words}, and these do not: "
-                    + ", ".join(_shown(p) for p in parameters if not is_traced(p))
-                    + ". Give parameters that do."
+                    f"{words}, and these do not: {', '.join(shown)}. Give parameters that do."
                 )
         invalid = ~truth if invalid is None else invalid | ~truth
     return invalid
-
-
-def _shown(p: Any) -> str:
-    return np.array2string(np.asarray(p), threshold=8, separator=", ")
 
 
 def _of_shape(site: Site, found: Any, shape: tuple[int, ...]) -> Any:

@@ -195,14 +195,6 @@ def _elementwise(eqn: Any, given: list[Value]) -> Value:
 # -- shapes ----------------------------------------------------------------------------------------------
 
 
-def _same(eqn: Any, given: list[Value]) -> Value:
-    return _first(given)
-
-
-def _negated(eqn: Any, given: list[Value]) -> Value:
-    return replace(_first(given), unit=False)
-
-
 def _moved(eqn: Any, given: list[Value]) -> Value:
     """What has the elements in other places, or mixes them along some axes."""
     image = _first(given)
@@ -292,8 +284,8 @@ def _conditional(eqn: Any, given: list[Value]) -> list[Value]:
 _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("add", "add_any", "sub"), _sum),
     **dict.fromkeys(("mul", "div"), _scaled),
-    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), _same),
-    "neg": _negated,
+    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), lambda eqn, given: _first(given)),
+    "neg": lambda eqn, given: replace(_first(given), unit=False),
     "convert_element_type": _converted,
     "select_n": _selected,
     **dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze", "transpose"), _moved),

@@ -21,11 +21,9 @@ from loopax.lowering.bodies import replace_nodes
 
 def solve_for_inverses(graph: FunctionGraph) -> None:
     """Replace each inverse in ``graph``, in place."""
-    replace_nodes(graph, _is_inverse, _solution, "solve_for_inverses")
-
-
-def _is_inverse(op: Any) -> bool:
-    return isinstance(core_of(op), MatrixInverse)
+    replace_nodes(
+        graph, lambda op: isinstance(core_of(op), MatrixInverse), _solution, "solve_for_inverses"
+    )
 
 
 def _solution(node: Apply) -> Any:

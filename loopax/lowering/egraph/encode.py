@@ -145,7 +145,7 @@ class Encoded:
 
     def _elementwise(self, node: Apply) -> Term | None:
         op: Any = node.op
-        if is_named(node, self._is_number):
+        if is_named(node, lambda v: self.terms[self.number_of(v)].head == "Lit"):
             name = type(op.scalar_op).__name__
             operands = self._operands(node, name)
             if name in ("Add", "Mul") and len(operands) > 1:
@@ -166,9 +166,6 @@ class Encoded:
         if name == "Switch" and isinstance(condition, Constant) and condition.type.ndim == 1:
             self.switches.append((condition, node.outputs[0], self.add(term)))
         return term
-
-    def _is_number(self, v: Variable) -> bool:
-        return self.terms[self.number_of(v)].head == "Lit"
 
     def _is_array(self, number: int) -> bool:
         """Numbers first, what has one entry next: partial products of few entries."""

@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from operator import itemgetter
 from typing import Any
 
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph, Output
+from pytensor.graph.fg import FunctionGraph, Output
 
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.notes import note
@@ -49,13 +49,9 @@ def require_egglog() -> None:
 
 def egraph(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    map_bodies(graph, egraph, where=_has_nodes)
+    map_bodies(graph, egraph, where=lambda body: len(body.apply_nodes) > 1)
     if len(graph.apply_nodes) > 1:
         take_cheapest(graph)
-
-
-def _has_nodes(body: AbstractFunctionGraph) -> bool:
-    return len(body.apply_nodes) > 1
 
 
 def take_cheapest(

@@ -123,12 +123,9 @@ def _is_its_graph(op: Any) -> bool:
         and not getattr(op, "shared_inputs", ())
         and op.pullback_overrides is None
         and op.pushforward_overrides is None
-        and op._connection_pattern in (None, _connections(op))
+        and op._connection_pattern
+        in (None, io_connection_pattern(op.inner_inputs, op.inner_outputs))
     )
-
-
-def _connections(op: Any) -> Any:
-    return io_connection_pattern(op.inner_inputs, op.inner_outputs)
 
 
 def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variable, Variable]:

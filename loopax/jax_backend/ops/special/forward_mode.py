@@ -65,13 +65,11 @@ def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
             return f(*xs[:k], x, *xs[k + 1 :])
 
         found = jax.jvp(of_one, (xs[k],), (jnp.ones_like(xs[k]),))[1]
-        return jax.tree.map(lambda d: jnp.zeros(d.shape) if _is_no_tangent(d) else d, found)
+        return jax.tree.map(
+            lambda d: jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d, found
+        )
 
     return differentiable(along)
-
-
-def _is_no_tangent(d: Any) -> bool:
-    return bool(d.dtype == jax.dtypes.float0)
 
 
 def _tangent(x: Any, total: Any) -> Any:
