@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
 
@@ -55,10 +57,7 @@ def constant(value: Any) -> Known:
 def union(parts: Sequence[Any]) -> Any:
     """Dependences on all that ``parts`` depend on, row by row; None among them are no dependences."""
     given = [part for part in parts if part is not None]
-    found = given[0] if given else None
-    for part in given[1:]:
-        found = found + part
-    return found
+    return reduce(operator.add, given) if given else None
 
 
 def stacked(parts: Sequence[Any]) -> Any:

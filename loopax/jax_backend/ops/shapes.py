@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -17,7 +18,13 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.extra_ops import FillDiagonalOffset, RavelMultiIndex, Repeat, UnravelIndex
+from pytensor.tensor.extra_ops import (
+    CpuContiguous,
+    FillDiagonalOffset,
+    RavelMultiIndex,
+    Repeat,
+    UnravelIndex,
+)
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
@@ -133,13 +140,8 @@ def make_vector(site: Site, *xs: Any) -> Any:
     return jnp.stack([jnp.asarray(x, dtype=site.out.type.dtype) for x in xs])
 
 
-@rule(TensorFromScalar)
-def tensor_from_scalar(site: Site, x: Any) -> Any:
-    return x
-
-
-@rule(ScalarFromTensor)
-def scalar_from_tensor(site: Site, x: Any) -> Any:
+@rule(TensorFromScalar, ScalarFromTensor, TypeCastingOp, CpuContiguous)
+def as_it_is(site: Site, x: Any) -> Any:
     return x
 
 

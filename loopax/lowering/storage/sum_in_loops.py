@@ -18,7 +18,9 @@ In the literature: reduction fusion.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -152,7 +154,4 @@ def _in_parts(graph: FunctionGraph, node: Apply, join: Any, leaves: Sequence[Any
         new = _added_up(node, cut, part.owner) if _is_trace(part) else None
         terms.append(node.op(cut) if new is None else new)
         start = stop
-    result: Any = terms[0]
-    for term in terms[1:]:
-        result = result + term
-    return out.filter_variable(result)
+    return out.filter_variable(reduce(operator.add, terms))
