@@ -22,7 +22,7 @@ from loopax.ir.batching import (  # noqa: F401  (they register their rules)
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
-from loopax.ir.inner_graph_op import core_of, nodes_within
+from loopax.ir.inner_graph_op import core_of, is_foreign, nodes_within
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan import Scan
@@ -75,12 +75,8 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
 def _is_dear(node: Apply) -> bool:
     """Whether ``node`` is a loop, linear algebra, a check, or what only its author knows."""
     op = core_of(node.op)
-    module = type(op).__module__
-    return (
-        isinstance(op, Scan | CheckAndRaise)
-        or module.startswith("pytensor.tensor.linalg")
-        or not module.startswith(("pytensor.", "loopax."))
-    )
+    is_linalg = type(op).__module__.startswith("pytensor.tensor.linalg")
+    return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(op)
 
 
 def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any]) -> list[Any]:

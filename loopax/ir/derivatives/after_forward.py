@@ -23,7 +23,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.inner_graph_op import core_of, is_foreign
 
 _LOCK = RLock()  # what is left must still be there when it is read
 # The inputs that ops ran for last, of those whose gradient reads what they leave.
@@ -89,9 +89,10 @@ def unwrapped(node: Apply) -> Apply:
 
 def run_after_forward(graph: FunctionGraph, more: Sequence[Apply] = ()) -> None:
     """Wrap the gradients in ``graph`` that share state with an op of it, or of ``more``, in place."""
-    if not any(map(_is_foreign, graph.apply_nodes)):  # most graphs, which need not be sorted
+    # Most graphs have none, and need not be sorted.
+    if not any(is_foreign(core_of(n.op)) for n in graph.apply_nodes):
         return
-    nodes = [n for n in graph.toposort() if _is_foreign(n)]
+    nodes = [n for n in graph.toposort() if is_foreign(core_of(n.op))]
     for node in nodes:
         for other in (*more, *nodes):
             places = _places(node, other)
@@ -127,12 +128,6 @@ def _core_node(node: Apply) -> Apply:
     inputs: Any = node.inputs
     core: Apply = op._create_dummy_core_node(inputs)
     return core
-
-
-def _is_foreign(node: Apply) -> bool:
-    """Whether its op is a user's: PyTensor's own keep nothing between two runs, nor do ours."""
-    home = type(core_of(node.op)).__module__.partition(".")[0]
-    return home not in ("pytensor", "loopax")
 
 
 _NUMBERS = type(None), bool, int, float, complex, str, bytes, tuple, frozenset, np.generic, np.dtype
