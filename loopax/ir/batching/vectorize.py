@@ -46,10 +46,7 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
         for v, f in zip(body.inputs, batch.batched[1:], strict=True)
     }
     condition = inputs[0]
-    operands = [
-        batch.full(x, v.type) if f else x
-        for x, v, f in zip(inputs[1:], body.inputs, batch.batched[1:], strict=True)
-    ]
+    operands = batch.all_full(inputs[1:], body.inputs, batch.batched[1:])
     cores = [v.type for v in node.outputs]
     if (
         batch.batched[0]

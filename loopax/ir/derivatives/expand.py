@@ -31,10 +31,11 @@ from loopax.ir.bounds import is_unbounded, split_bound
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
 from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.places import with_items
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan_grammar import ScanGrammar
-from loopax.ir.shapes import lengths
+from loopax.ir.shapes import lengths, symbolic_shape
 from loopax.ir.trace import TraceType, stacked
 
 Expansion = Callable[[ScanArgs], ScanOuts]
@@ -122,10 +123,9 @@ def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     if last >= 0:  # the same number, of which a backend knows how large it can be
         n_done = taken
     own = args._replace(consts=args.consts[: scan.n_consts])
-    traces: list[Any] = list(_without_derivative(scan, own).traces)
-    for k, trace in zip(kept, found.traces, strict=True):
-        # With ``reverse`` the rows that were made are the last ones.
-        traces[k] = KeepRows(last=scan.options.reverse)(trace, n_done, n_done)
+    # With ``reverse`` the rows that were made are the last ones.
+    made = [KeepRows(last=scan.options.reverse)(trace, n_done, n_done) for trace in found.traces]
+    traces = with_items(_without_derivative(scan, own).traces, kept, made)
     return ScanOuts(finals, traces, n_done, stopped)
 
 
@@ -139,11 +139,7 @@ def _without_derivative(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
     if not ys:
         return []
-    given = [
-        tuple(v.shape[d] for d in range(v.type.ndim)) if _is_tensor(v) else None
-        for v in body.inputs
-    ]
-    shapes = infer_shape(ys, body.inputs, given)
+    shapes = infer_shape(ys, body.inputs, [symbolic_shape(v) for v in body.inputs])
     return [pt.zeros(shape, dtype=y.type.dtype) for y, shape in zip(ys, shapes, strict=True)]
 
 

@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
@@ -85,9 +86,9 @@ def push_forward(
     moving = {v: t for v, t in zip(inputs, tangents, strict=True) if is_connected(t)}
     reached = _reached([*moving], outputs)
     wanted = [k for k, v in enumerate(outputs) if reached[k] and is_float(v)]
-    result: list[Any] = [None for _ in outputs]
+    none: list[Any] = [None for _ in outputs]
     if not wanted:
-        return result
+        return none
     found: Any
     try:
         found = _node_by_node(moving, [outputs[k] for k in wanted])
@@ -95,9 +96,9 @@ def push_forward(
         # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same,
         # TypeError what Elemwise does with a derivative that nobody knows.
         found = _pulled_back_twice(moving, [outputs[k] for k in wanted])
-    for k, t in zip(wanted, found, strict=True):
-        result[k] = _as(outputs[k], t)
-    return result
+    return with_items(
+        none, wanted, [_as(outputs[k], t) for k, t in zip(wanted, found, strict=True)]
+    )
 
 
 def _node_by_node(moving: dict[Any, Any], outputs: Sequence[Any]) -> list[Any]:

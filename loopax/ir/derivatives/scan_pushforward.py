@@ -23,6 +23,7 @@ from loopax.ir.derivatives.inner_gradients import (
     spread,
     through,
 )
+from loopax.ir.places import with_items
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.scan_grammar import ScanGrammar
 
@@ -111,12 +112,8 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
         )
     )
     found = loop.split_outputs(bound)
-    finals: list[Any] = [None] * scan.n_states
-    traces: list[Any] = [None] * scan.n_ys
-    for k, t in zip(moving, found.finals[scan.n_states :], strict=True):
-        finals[k] = t
-    for k, t in zip(from_ys, found.traces[scan.n_ys :], strict=True):
-        traces[k] = t
+    finals = with_items([None] * scan.n_states, moving, found.finals[scan.n_states :])
+    traces = with_items([None] * scan.n_ys, from_ys, found.traces[scan.n_ys :])
     return [*finals, *traces, *([None, None] if scan.stops else [])]
 
 
