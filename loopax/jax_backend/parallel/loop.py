@@ -23,6 +23,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.places import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.parallel.blocks import block_count
 from loopax.jax_backend.parallel.choice import MOST_NUMBERS, is_worth, obstacle
@@ -216,13 +217,7 @@ class _Loop:
 
     def _all_states(self, part: Part, others: Sequence[Any], own: Sequence[Any]) -> list[Any]:
         """The states of a step: the ``own`` ones of a part, and those that it reads."""
-        found = list(self.start)
-        for k, x in [
-            *zip(part.atom.before, others, strict=True),
-            *zip(part.atom.states, own, strict=True),
-        ]:
-            found[k] = x
-        return found
+        return with_items(self.start, [*part.atom.before, *part.atom.states], [*others, *own])
 
     def _rows_of(self, part: Part) -> tuple[Any, Any]:
         """The rows of all steps, of the states that ``part`` reads too."""
