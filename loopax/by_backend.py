@@ -18,6 +18,7 @@ from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.lock import TRACING
+from loopax.ir.places import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -47,9 +48,7 @@ def with_lazy_branches(f: Callable[..., Any]) -> Callable[..., Any]:
     def lazy(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten(f(*args, **kwargs))
         at = [k for k, x in enumerate(leaves) if isinstance(x, Variable)]
-        for k, v in zip(at, with_conds([leaves[k] for k in at]), strict=True):
-            leaves[k] = v
-        return tree.build(leaves)
+        return tree.build(with_items(leaves, at, with_conds([leaves[k] for k in at])))
 
     return lazy
 
@@ -103,7 +102,7 @@ def program_of(f: Any) -> Any:
 _KEPT: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
-def kept(f: Any, key: Any, make: Callable[[], Any]) -> Any:
+def made_once(f: Any, key: Any, make: Callable[[], Any]) -> Any:
     """``make()``, made once for ``f`` and a key."""
     made = _KEPT.setdefault(f, {})
     if key not in made:
@@ -130,7 +129,7 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
 
             return known
 
-        return kept(f, (key, shapes), lambda: rebuilt(f, with_lengths))(*args, **kwargs)
+        return made_once(f, (key, shapes), lambda: rebuilt(f, with_lengths))(*args, **kwargs)
 
     sized.__name__ = sized.__qualname__ = f.__name__
     sized.__doc__ = f.__doc__

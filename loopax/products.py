@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from loopax.builders import Builder
-from loopax.by_backend import as_function, kept, program_of, with_lazy_branches
+from loopax.by_backend import as_function, made_once, program_of, with_lazy_branches
 from loopax.calling import BackendFunction, TracedFunction
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import derivatives
@@ -55,12 +55,7 @@ def jvp(
     >>> value.eval(), slope.eval()
     (array(18.), array(9.))
     """
-    f = as_function(f, "jvp")
-    if not isinstance(f, BackendFunction):
-        return derivatives.jvp(with_lazy_branches(f), primals, tangents, lazy)
-    own = f.backend.transformations.get("jvp")
-    found = own(f, primals, tangents) if own else _along(f, derivatives.jvp, primals, tangents)
-    value, slope = found
+    value, slope = _along(f, derivatives.jvp, primals, tangents, lazy)
     return value, slope
 
 
@@ -98,11 +93,7 @@ def hvp(
     >>> hvp(lambda x: (x**3).sum(), (np.array([1.0, 2.0]),), (np.array([1.0, 0.5]),)).eval()
     array([6., 6.])
     """
-    f = as_function(f, "hvp")
-    if not isinstance(f, BackendFunction):
-        return derivatives.hvp(with_lazy_branches(f), primals, tangents, lazy)
-    own = f.backend.transformations.get("hvp")
-    return own(f, primals, tangents) if own else _along(f, derivatives.hvp, primals, tangents)
+    return _along(f, derivatives.hvp, primals, tangents, lazy)
 
 
 def vjp(
@@ -164,8 +155,15 @@ def _is_float(x: Any) -> bool:
     return all(np.result_type(leaf).kind in "fc" for leaf in flatten(x)[0])
 
 
-def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any) -> Any:
-    """A product of ``f``, of native code, along tangents."""
+def _along(
+    f: Any, product: Callable[..., Any], primals: Any, tangents: Any, lazy: bool | None
+) -> Any:
+    """A product of ``f``, of variables or by its backend, along tangents."""
+    f = as_function(f, product.__name__)
+    if not isinstance(f, BackendFunction):
+        return product(with_lazy_branches(f), primals, tangents, lazy)
+    if own := f.backend.transformations.get(product.__name__):
+        return own(f, primals, tangents)
     derivatives.refuse_no_tuples(primals, tangents, product.__name__)
 
     def of_tangents(g: Callable[..., Any], primals: Any, tangents: Any) -> Any:
@@ -201,7 +199,7 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> 
         with TRACING:
             return Builder(f.backend, f.options)(transformed(program, of_variables, inputs=given))
 
-    return kept(f, (name, tree), make)(*leaves)
+    return made_once(f, (name, tree), make)(*leaves)
 
 
 def _types(kinds: Any, names: Any, arguments: Any, name: str) -> list[tuple[Any, str | None]]:

@@ -235,6 +235,7 @@ ON_DEMAND = {
     "loopax.lowering.egraph.rules.lifting",
     "loopax.lowering.egraph.rules.linalg",
     "loopax.lowering.egraph.rules.exponentials",
+    "loopax.lowering.egraph.rules.notation",
     "loopax.lowering.egraph.rules.rule",
     "loopax.lowering.egraph.rules.sufficient",
     "loopax.lowering.egraph.saturate",

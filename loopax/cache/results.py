@@ -31,10 +31,10 @@ Places = Sequence[int]
 class _Node(NamedTuple):
     op: Any
     inputs: Places
-    outputs: Sequence[tuple[Any, _Said]]  # the type of each
+    outputs: Sequence[tuple[Any, _Label]]  # the type of each
 
 
-class _Said(NamedTuple):
+class _Label(NamedTuple):
     """What is written on a variable."""
 
     name: str | None
@@ -99,9 +99,9 @@ def _dumped(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int,
     roots: list[Any] = []
     nodes: list[_Node] = []
 
-    def said(v: Any) -> _Said:
+    def label_of(v: Any) -> _Label:
         own = [lines[id(line)] for line in getattr(v.tag, "trace", ()) if id(line) in lines]
-        return _Said(v.name, meant_tags(v), own)
+        return _Label(v.name, meant_tags(v), own)
 
     def add_root(v: Any) -> None:
         if v in places:
@@ -110,9 +110,9 @@ def _dumped(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int,
         if v in of_source:
             roots.append(of_source[v])
         elif isinstance(v, Constant):
-            roots.append((type(v), v.type, v.data, said(v)))
+            roots.append((type(v), v.type, v.data, label_of(v)))
         else:
-            roots.append((v.type.make_variable, said(v)))
+            roots.append((v.type.make_variable, label_of(v)))
 
     order = list(toposort(made))
     # Roots first, so that the nodes' own variables have the numbers behind them.
@@ -120,7 +120,7 @@ def _dumped(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int,
         if v.owner is None:
             add_root(v)
     for node in order:
-        outs = [(v.type, said(v)) for v in node.outputs]
+        outs = [(v.type, label_of(v)) for v in node.outputs]
         nodes.append(_Node(node.op, [places[v] for v in node.inputs], outs))
         places.update({v: len(places) + k for k, v in enumerate(node.outputs)})
     buffer = io.BytesIO()
@@ -133,9 +133,9 @@ def _loaded(data: bytes, source: KeyedGraph) -> list[Any]:
     here = {place: line for line, place in _lines(source)}
     variables: list[Any] = []
 
-    def write_on(v: Any, said: _Said) -> Any:
-        vars(v.tag).update(said.tags)
-        if found := [here[line] for line in said.lines if line in here]:
+    def write_on(v: Any, label: _Label) -> Any:
+        vars(v.tag).update(label.tags)
+        if found := [here[line] for line in label.lines if line in here]:
             v.tag.trace = found
         return v
 
@@ -143,11 +143,11 @@ def _loaded(data: bytes, source: KeyedGraph) -> list[Any]:
         if isinstance(root, int):
             variables.append(source.variables[root])
         else:
-            make, *args, said = root
-            variables.append(write_on(make(*args, name=said.name), said))
+            make, *args, label = root
+            variables.append(write_on(make(*args, name=label.name), label))
     for op, inputs, outputs in nodes:
         # `make_variable`: calling the type walks the stack for the user's line.
-        outs = [write_on(t.make_variable(name=said.name), said) for t, said in outputs]
+        outs = [write_on(t.make_variable(name=label.name), label) for t, label in outputs]
         variables += Apply(op, [variables[k] for k in inputs], outs).outputs
     return [variables[k] for k in made]
 

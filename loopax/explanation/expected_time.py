@@ -19,13 +19,13 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.blas import BatchedDot, Dot22, Gemv
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.ir import Cond, Scan
+from loopax.ir.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length
 from loopax.lowering.op_costs import ARRAY, COPY, OTHER, PER_ENTRY, UNKNOWN_LENGTH, WRITE
 from loopax.lowering.record import with_body
@@ -50,10 +50,10 @@ def _times(graph: AbstractFunctionGraph, length_of: LengthOf) -> dict[Apply, flo
 
     def number(expr: DimExpr) -> float:
         """The value of ``expr``, 1 at least: what is empty is no reason to look elsewhere."""
-        terms = (k * of(variable) for variable, k in expr.terms)
+        terms = (k * value(variable) for variable, k in expr.terms)
         return max(1.0, expr.offset + sum(terms))
 
-    def of(variable: Any) -> float:
+    def value(variable: Any) -> float:
         if isinstance(variable, Clipped):
             choose = max if variable.largest else min
             return choose(number(variable.a), number(variable.b))
@@ -103,7 +103,7 @@ def _from(given: dict[Variable, list[float]]) -> LengthOf:
 def _own(node: Apply, shape: Callable[[Any], list[float]]) -> float:
     """Nanoseconds of an op without a body."""
     op: Any = node.op
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(op)
     made = [math.prod(shape(v)) for v in node.outputs]
     entries = max(made, default=1.0)
     if isinstance(op, _READS):

@@ -16,6 +16,7 @@ from loopax.explanation.drawing import caption
 from loopax.explanation.expected_time import expected_times
 from loopax.ir import Scan
 from loopax.ir.errors import source_line
+from loopax.ir.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
 from loopax.lowering.record import Counts, with_body
 
@@ -50,9 +51,9 @@ def _of_loops(loops: Sequence[Apply]) -> Iterator[str]:
     dims = Dims()
     for k, node in enumerate(loops[:_MOST_LOOPS], 1):
         at = PurePath(source_line(node.outputs[0]).partition(", in ")[0]).name
-        yield f"{k} {_said(node, dims)}{f' ({at})' if at else ''}"
+        yield f"{k} {_loop_in_words(node, dims)}{f' ({at})' if at else ''}"
         for number, inner in _inner(with_body(node.op).fgraph, f"{k}."):  # type: ignore[union-attr]
-            yield f"  {number} {_said(inner, Dims())}"
+            yield f"  {number} {_loop_in_words(inner, Dims())}"
     if len(loops) > _MOST_LOOPS:
         yield f"and {len(loops) - _MOST_LOOPS} more"
     if not loops:
@@ -66,7 +67,7 @@ def _inner(graph: AbstractFunctionGraph, prefix: str) -> Iterator[tuple[str, App
         yield from _inner(with_body(node.op).fgraph, f"{prefix}{k}.")  # type: ignore[union-attr]
 
 
-def _said(node: Apply, dims: Dims) -> str:
+def _loop_in_words(node: Apply, dims: Dims) -> str:
     """A loop with its steps: ``Scan{step}: 2000 steps, 1 sequence, ...``."""
     op: Any = with_body(node.op)
     title, _, rest = caption(op).partition(": ")
@@ -114,7 +115,7 @@ def _of_ops(graph: FunctionGraph) -> str:
 
 def _name(node: Apply) -> str:
     """What an op is called, without its options."""
-    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    op = core_of(node.op)
     if isinstance(op, Elemwise):
         scalar = op.scalar_op
         return str(getattr(scalar, "name", None) or type(scalar).__name__.lower()).partition("{")[0]

@@ -101,16 +101,8 @@ class AssociativeScan(Call):
     def with_body(self, body: FrozenFunctionGraph) -> AssociativeScan:
         return AssociativeScan(body, self.combine, self.reverse, self.name)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, AssociativeScan)
-            and self.fgraph == other.fgraph
-            and self.combine == other.combine
-            and self.reverse == other.reverse
-        )
-
-    def __hash__(self) -> int:
-        return hash((AssociativeScan, self.fgraph, self.combine, self.reverse))
+    def _key(self) -> tuple[Any, ...]:
+        return self.fgraph, self.combine, self.reverse
 
     def __str__(self) -> str:
         return f"AssociativeScan{{{self.name}}}"

@@ -20,6 +20,7 @@ from loopax.ir.derivatives.inner_gradients import (
     finished,
     is_connected,
     is_float,
+    pull_back,
     through,
     zeros_for,
 )
@@ -27,7 +28,7 @@ from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.inner_graph_op import Step
-from loopax.ir.replace import replaced
+from loopax.ir.replace import outputs_at, replaced
 
 
 class Call(CompiledBodies):
@@ -56,11 +57,8 @@ class Call(CompiledBodies):
     def with_body(self, body: FrozenFunctionGraph) -> Call:
         return Call(body, self.rule, self.name)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Call) and self.fgraph == other.fgraph and self.rule == other.rule
-
-    def __hash__(self) -> int:
-        return hash((Call, self.fgraph, self.rule))
+    def _key(self) -> tuple[Any, ...]:
+        return self.fgraph, self.rule
 
     def __str__(self) -> str:
         return f"Call{{{self.name}}}"
@@ -97,21 +95,15 @@ class Call(CompiledBodies):
     ) -> list[Any]:
         """By its own rule, which computes it from values that are there; else that of the body."""
         if self.rule is None:
-            found = through(self._inlined, inputs, cotangents)
+            found = through(pull_back, partial(outputs_at, self.fgraph), inputs, cotangents)
             return finished(self, inputs, outputs, cotangents, found)
-        rule = thaw(self.rule.graph)
         arrived = [
             g if is_connected(g) else zeros_for(y)
             for y, g in zip(outputs, cotangents, strict=True)
             if is_float(y)
         ]
-        given = [*inputs, *outputs, *arrived]
-        pulled = iter(replaced(rule.outputs, dict(zip(rule.inputs, given, strict=True))))
+        pulled = iter(outputs_at(self.rule.graph, [*inputs, *outputs, *arrived]))
         found = [next(pulled) if is_float(x) else None for x in inputs]
         for k, undefined in self.rule.unknown.items():
             found[k] = undefined
         return finished(self, inputs, outputs, cotangents, found)
-
-    def _inlined(self, inputs: Sequence[Any]) -> list[Any]:
-        body = thaw(self.fgraph)
-        return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))

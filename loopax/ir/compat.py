@@ -12,7 +12,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
-from pytensor.tensor.basic import Join
+from pytensor.tensor.basic import Join, Split
 
 __all__ = [
     "AdvancedIncSubtensor1",
@@ -23,6 +23,8 @@ __all__ = [
     "LazyIfElse",
     "StructuredAddSparseDenseVectorCSR",
     "WithShapes",
+    "axis_of",
+    "joined_by",
     "joined_rows",
     "thaw",
 ]
@@ -104,12 +106,23 @@ def thaw(graph: Any) -> FunctionGraph:
     )
 
 
-def joined_rows(node: Apply | None) -> list[Variable] | None:
-    """What a Join along the first axis joins, None for any other node; 3.0 has the axis as an input."""
-    op: Any = None if node is None else node.op
-    if node is None or not isinstance(op, Join):
+def joined_by(op: Join, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Of a Join's inputs, or of what is given for them, what it joins: in 3.0 the first one is the axis."""
+    return inputs if hasattr(op, "axis") else inputs[1:]
+
+
+def axis_of(node: Apply) -> int | None:
+    """The axis of a Join or a Split, from 0 on, where it is known; in 3.0 it is an input."""
+    if hasattr(node.op, "axis"):
+        axis = node.op.axis
+    else:
+        v = node.inputs[1 if isinstance(node.op, Split) else 0]
+        axis = v.data if isinstance(v, Constant) else None
+    return None if axis is None else int(axis) % node.outputs[0].type.ndim
+
+
+def joined_rows(node: Apply | None) -> list[Any] | None:
+    """What a Join along the first axis joins, None for any other node."""
+    if node is None or not isinstance(node.op, Join) or axis_of(node) != 0:
         return None
-    if hasattr(op, "axis"):
-        return list(node.inputs) if op.axis == 0 else None
-    axis, *pieces = node.inputs
-    return pieces if isinstance(axis, Constant) and axis.data == 0 else None
+    return list(joined_by(node.op, node.inputs))

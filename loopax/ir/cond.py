@@ -36,6 +36,7 @@ from loopax.ir.derivatives.inner_gradients import (
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.inner_graph_op import Step
+from loopax.ir.places import with_items
 from loopax.ir.records import FLAG_TYPE
 
 
@@ -80,12 +81,6 @@ class Cond(CompiledBodies):
     def with_body(self, body: FrozenFunctionGraph) -> Cond:
         return Cond(body, self.name)
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is Cond and self.fgraph == other.fgraph
-
-    def __hash__(self) -> int:
-        return hash((Cond, self.fgraph))
-
     def __str__(self) -> str:
         return f"Cond{{{self.name or 'cond'}}}"
 
@@ -98,10 +93,8 @@ class Cond(CompiledBodies):
         """The branch for True and the one for False, each ``[*operands] -> [*outputs]``."""
         whole, n = thaw(self.fgraph), self.n_outs
         then, otherwise = whole.outputs[:n], whole.outputs[n:]
-        return (
-            FunctionGraph(whole.inputs, then, clone=True),
-            FunctionGraph(whole.inputs, otherwise, clone=True),
-        )
+        branches = (FunctionGraph(whole.inputs, outs, clone=True) for outs in (then, otherwise))
+        return tuple(branches)  # type: ignore[return-value]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"fgraph": self.fgraph, "name": self.name}
@@ -133,11 +126,10 @@ class Cond(CompiledBodies):
         # A shape may differ between the branches: it is that of the result.
         from pytensor.tensor.shape import Shape_i
 
+        ranks = [getattr(out.type, "ndim", None) for out in node.outputs]
         return [
-            tuple(Shape_i(k)(out) for k in range(out.type.ndim))
-            if hasattr(out.type, "ndim")
-            else None
-            for out in node.outputs
+            None if ndim is None else tuple(Shape_i(k)(out) for k in range(ndim))
+            for out, ndim in zip(node.outputs, ranks, strict=True)
         ]
 
     # -- derivatives -----------------------------------------------------------------------------
@@ -175,8 +167,7 @@ class Cond(CompiledBodies):
         derived = Cond.from_branches([*body.inputs, *dummies], then, otherwise, name)
         if arrived:
             bound = derived.bind(inputs[0], [*inputs[1:], *(cotangents[k] for k in given)])
-            for k, g in zip(arrived, bound, strict=True):
-                found[k] = g
+            found = with_items(found, arrived, bound)
         return finished(self, inputs, outputs, cotangents, [None, *found])
 
     def pushforward(
@@ -197,16 +188,15 @@ class Cond(CompiledBodies):
         ]
         name = f"pushforward of {self.name or 'cond'}"
         derived = Cond.from_branches([*body.inputs, *dots.values()], then, otherwise, name)
-        result: list[Any] = [disconnected_type()] * n
-        if moving:
-            given = [
-                t.astype(x.type.dtype)
-                for v, x, t in zip(body.inputs, inputs[1:], tangents[1:], strict=True)
-                if v in dots
-            ]
-            for k, t in zip(moving, derived.bind(inputs[0], [*inputs[1:], *given]), strict=True):
-                result[k] = t
-        return result
+        if not moving:
+            return [disconnected_type()] * n
+        given = [
+            t.astype(x.type.dtype)
+            for v, x, t in zip(body.inputs, inputs[1:], tangents[1:], strict=True)
+            if v in dots
+        ]
+        bound = derived.bind(inputs[0], [*inputs[1:], *given])
+        return with_items([disconnected_type()] * n, moving, bound)
 
 
 def _either(a: Any, b: Any) -> Any:

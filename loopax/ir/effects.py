@@ -35,7 +35,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.call import Call
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, is_foreign
 from loopax.ir.sizes import Dims, access_of
 
 
@@ -78,7 +78,7 @@ def effects(op: Any) -> Effects:
         found |= Effects.DRAWS
     if isinstance(op, Print):
         found |= Effects.PRINTS
-    if not type(op).__module__.startswith(("pytensor.", "loopax.")):
+    if is_foreign(op):
         found |= Effects.UNKNOWN
     if isinstance(op, Blockwise):
         found |= effects(op.core_op)

@@ -47,6 +47,16 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     def inner_outputs(self) -> list[Variable]:
         return list(self.fgraph.outputs)
 
+    def _key(self) -> tuple[Any, ...]:
+        """What equal ops of one class have in common."""
+        return (self.fgraph,)
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((type(self), *self._key()))
+
     def clone(self) -> Op:
         return self  # the inner graph is frozen: there is nothing to copy
 
@@ -59,13 +69,23 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         raise NotImplementedError(type(self).__name__)
 
 
+def core_of(op: Any) -> Any:
+    """What ``op`` applies to one row, if it is a Blockwise; else itself."""
+    return op.core_op if isinstance(op, Blockwise) else op
+
+
+def is_foreign(op: Any) -> bool:
+    """Whether ``op`` is a user's: it may do anything, and keep something between two runs."""
+    return not type(op).__module__.startswith(("pytensor.", "loopax."))
+
+
 def nodes_within(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> Iterator[Apply]:
     """The nodes between ``inputs`` and ``outputs``, and those of the bodies of their ops, in no order."""
     stack = list(applys_between(list(inputs), outputs))
     while stack:
         node = stack.pop()
         yield node
-        op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        op = core_of(node.op)
         if isinstance(op, InnerGraphOp):
             stack += [inner for body in op.bodies for inner in body.apply_nodes]
         elif isinstance(op, HasInnerGraph):

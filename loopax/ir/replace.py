@@ -7,6 +7,14 @@ from typing import Any
 
 from pytensor.graph.traversal import toposort
 
+from loopax.ir.compat import thaw
+
+
+def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of ``graph``, the inner one of an op, with ``inputs`` in the place of its own."""
+    body = thaw(graph)
+    return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))
+
 
 def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     """``outputs``, with some of the variables that they follow from replaced.

@@ -70,15 +70,9 @@ class ScanGrammar(CompiledBodies):
         options = self.options._replace(**changed)
         return type(self)(self.fgraph, self.n_seqs, self.n_states, self.n_ys, self.stops, options)
 
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._key() == other._key()  # type: ignore[attr-defined]
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
     def _key(self) -> tuple[Any, ...]:
         kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops)
-        return (type(self), self.fgraph, *kinds, self.options._replace(name=None))
+        return (self.fgraph, *kinds, self.options._replace(name=None))
 
     def __str__(self) -> str:
         words = [self.options.name or "loop"]

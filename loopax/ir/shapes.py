@@ -40,6 +40,31 @@ def trace_shapes(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[A
     return found
 
 
+def trailing_shapes(scan: ScanGrammar, args: ScanArgs) -> list[Any]:
+    """The trailing shape of each trace, over what the loop is given; None where it is not known."""
+    groups = [[symbolic_shape(x) for x in group] for group in args[1:]]
+    found = trace_shapes(scan, args, ScanArgs((), *groups))
+    return [
+        shape
+        and [
+            n if known is None else pt.constant(known, dtype="int64")
+            for n, known in zip(shape, y.type.shape, strict=True)
+        ]
+        for y, shape in zip(scan.outs.ys, found, strict=True)
+    ]
+
+
+def lengths(x: Any) -> list[Any]:
+    """The lengths of a tensor: numbers where its type has them, else scalars."""
+    return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape)]
+
+
+def symbolic_shape(x: Any) -> Any:
+    """The shape of ``x`` as scalars, None of what is no tensor."""
+    ndim = getattr(x.type, "ndim", None)
+    return None if ndim is None else tuple(x.shape[k] for k in range(ndim))
+
+
 def _without_inference(scan: ScanGrammar, y: Any, shapes: ScanArgs) -> Any:
     """The shape of ``y`` where it is static, or that of a state."""
     if not isinstance(y.type, DenseTensorType):

@@ -11,7 +11,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, core_of
 
 Change = Callable[[FunctionGraph], None]
 Where = Callable[[AbstractFunctionGraph], bool]
@@ -39,6 +39,18 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
             graph.replace_all(pairs, reason="map_bodies")
 
 
+def alternate(graph: FunctionGraph, once: Callable[[FunctionGraph], bool], change: Change) -> None:
+    """Run ``once`` on ``graph``, and ``change`` on its bodies, in turn, while ``once`` finds something.
+
+    What a body has lost may leave more to do around it. It has to end: each round leaves something less.
+    """
+    once(graph)
+    while True:
+        map_bodies(graph, change)
+        if not once(graph):
+            return
+
+
 def replace_nodes(
     graph: FunctionGraph,
     is_meant: Callable[[Any], bool],
@@ -62,7 +74,7 @@ def replace_nodes(
 
 def _body_op(op: Any) -> Any:
     """The op of which the body is, None where there is none."""
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(op)
     return core if isinstance(core, HasInnerGraph) else None
 
 

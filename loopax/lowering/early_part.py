@@ -26,6 +26,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.inner_graph_op import core_of
 from loopax.ir.program import EarlyPart, Program
 from loopax.ir.replace import replaced
 from loopax.lowering.order import CANONICAL_PASSES, run_passes
@@ -97,9 +98,9 @@ def _work(node: Apply, values: dict[Variable, Any]) -> float:
     op: Any = node.op
     size = float(sum(np.size(values[v]) for v in node.outputs if v in values))
     read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(op)
     if isinstance(op, Elemwise):
-        return size * (1 if _is_simple(op.scalar_op) else _FUNCTION)
+        return size * (1 if isinstance(op.scalar_op, _SIMPLE) else _FUNCTION)
     if isinstance(core, Dot):
         first = values.get(node.inputs[0], getattr(node.inputs[0], "data", 0))
         return size * max(np.shape(first)[-1:] or (1,)) / 4
@@ -112,7 +113,3 @@ _SIMPLE: tuple[type[ScalarOp], ...] = (
     *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Abs, ps.Cast, ps.Identity, ps.TrueDiv, ps.Second),
     *(ps.LogicalComparison, ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum),
 )
-
-
-def _is_simple(op: ScalarOp) -> bool:
-    return isinstance(op, _SIMPLE)

@@ -31,21 +31,24 @@ class Input:
 class State:
     """A state: ``inner`` before the step, ``next`` behind it, ``init`` before the first one.
 
-    ``final`` is the output of the node as it was, None for a state that a pass has added.
+    ``final`` is the output of the node as it was, None for a state that a pass has added; ``new`` that
+    of the node that `OpenLoop.close` has made.
     """
 
     inner: Any
     init: Any
     next: Any
     final: Any = None
+    new: Any = None
 
 
 @dataclass(eq=False)
 class Y:
-    """What each step emits: ``inner``; ``trace`` is the output of the node as it was, if any."""
+    """What each step emits: ``inner``; ``trace`` and ``new`` are as those of a `State`."""
 
     inner: Any
     trace: Any = None
+    new: Any = None
 
 
 @dataclass(eq=False)
@@ -108,44 +111,32 @@ class OpenLoop:
         self.rows = [r for r in self.rows if r.inner in read]
         self.consts = [c for c in self.consts if c.inner in read]
 
+    @property
+    def inner(self) -> BodyArgs:
+        """What the step is given, as variables inside."""
+        groups = self.rows, self.states, self.consts
+        return BodyArgs(self.i, *([p.inner for p in group] for group in groups))
+
     def close(self) -> dict[Variable, Variable]:
         """A node of the loop as it is now: outputs of the old node -> those of the new one.
 
         The step must follow from ``i``, the rows, states and constants that are in the lists.
         """
-        return {
-            old: new
-            for old, new in zip(
-                [*(s.final for s in self.states), *(y.trace for y in self.ys), *self._end()],
-                self.bind(),
-                strict=True,
-            )
-            if old is not None
-        }
+        bound = self.bind()
+        end = [] if self.stop is None else [self.n_done, self.stopped]
+        old = [*(s.final for s in self.states), *(y.trace for y in self.ys), *end]
+        return {v: new for v, new in zip(old, bound, strict=True) if v is not None}
 
     def bind(self) -> list[Variable]:
-        """The outputs of a node of the loop as it is now, in the order of its ports."""
-        loop = Scan.from_body(
-            BodyArgs(
-                self.i,
-                [r.inner for r in self.rows],
-                [s.inner for s in self.states],
-                [c.inner for c in self.consts],
-            ),
-            BodyOuts([s.next for s in self.states], [y.inner for y in self.ys], self.stop),
-            self.options,
-        )
-        return loop.bind(
-            ScanArgs(
-                self.n_steps,
-                [r.outer for r in self.rows],
-                [s.init for s in self.states],
-                [c.outer for c in self.consts],
-            )
-        )
-
-    def _end(self) -> list[Any]:
-        return [] if self.stop is None else [self.n_done, self.stopped]
+        """The outputs of a node of the loop as it is now, which its states and ys have as ``new``."""
+        outs = BodyOuts([s.next for s in self.states], [y.inner for y in self.ys], self.stop)
+        sequences, consts = ([p.outer for p in group] for group in (self.rows, self.consts))
+        args = ScanArgs(self.n_steps, sequences, [s.init for s in self.states], consts)
+        bound = Scan.from_body(self.inner, outs, self.options).bind(args)
+        ports: list[Any] = [*self.states, *self.ys]
+        for port, new in zip(ports, bound, strict=False):
+            port.new = new
+        return bound
 
 
 def replace_outputs(graph: FunctionGraph, new: dict[Any, Any], reason: str) -> None:

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir import Scan
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering import order
 
 
@@ -74,5 +73,5 @@ def counts(graph: AbstractFunctionGraph) -> Counts:
 
 def with_body(op: Any) -> InnerGraphOp | None:
     """The op of ours that has a body: ``op``, or what it is a batch of. None for any other op."""
-    core = op.core_op if isinstance(op, Blockwise) else op
+    core = core_of(op)
     return core if isinstance(core, InnerGraphOp) else None

@@ -34,7 +34,7 @@ from pytensor.typed_list import append, getitem, length, reverse
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
 from loopax.ir.compat import thaw
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.shapes import trace_shapes
+from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.ir.trace import stacked
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
@@ -56,7 +56,7 @@ def scan_to_loop(graph: FunctionGraph) -> None:
             read = [bool(graph.clients[v]) for v in node.outputs]
             # Of the body as it was: a Scan in it says more of the shapes of its traces than a Loop.
             dims = unconditional_dims_of(graph)
-            outs = _bare(op, args, dims, read, _trailing_shapes(node.op, args))
+            outs = _bare(op, args, dims, read, trailing_shapes(node.op, args))
         elif op is not node.op:
             outs = op.make_node(*node.inputs).outputs
         else:
@@ -187,17 +187,3 @@ def _can_be_allocated(args: ScanArgs) -> bool:
     """
     n_steps = args.n_steps
     return bool(args.sequences) or (isinstance(n_steps, Constant) and int(n_steps.data) <= _ROWS)
-
-
-def _trailing_shapes(scan: Scan, args: ScanArgs) -> list[Any]:
-    shapes = ScanArgs(
-        (),
-        *[
-            [
-                tuple(x.shape[k] for k in range(x.type.ndim)) if hasattr(x.type, "ndim") else None
-                for x in group
-            ]
-            for group in args[1:]
-        ],
-    )
-    return trace_shapes(scan, args, shapes)

@@ -9,8 +9,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 
-from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps, with_first
-from loopax.frontend.loops.scan import scan
+from loopax.frontend.filters.steps import as_floats, for_all_steps, one_by_one, with_first
 from loopax.ir.associative_scan import AssociativeScan
 
 
@@ -135,27 +134,25 @@ def _read(what: str, log_initial: Any, log_transition: Any, log_likelihoods: Any
 
 
 def _forward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
-    def step(carry: Any, row: Any) -> Any:
+    def step(carry: Any, likelihoods: Any, p: Any) -> Any:
         filtered, total = carry
-        filtered, term = _step(filtered, row[1] if changes else p, row[0])
+        filtered, term = _step(filtered, p, likelihoods)
         return (filtered, total + term), filtered
 
-    rows = (likelihoods, p) if changes else (likelihoods,)
-    final, filtered = scan(step, begun, rows, name="HMM forward pass")
+    each = [True, changes]
+    final, filtered = one_by_one(step, begun, likelihoods, p, each=each, name="HMM forward pass")
     return HmmForward(with_first(begun[0], filtered), final[1])
 
 
 def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
     """What the observations behind each step but the last say of its state, up to a constant."""
 
-    def step(said: Any, row: Any) -> Any:
-        both = (row[1] if changes else p) + (row[0] + said)[None, :]
-        said, _ = _normalized(_log_sum(both, 1))
-        return said, said
+    def step(after: Any, likelihoods: Any, p: Any) -> Any:
+        before, _ = _normalized(_log_sum(p + (likelihoods + after)[None, :], 1))
+        return before, before
 
-    rows = (likelihoods, p) if changes else (likelihoods,)
-    none = pt.zeros_like(begun[0])
-    return scan(step, none, rows, reverse=True, name="HMM backward pass")[1]
+    none, each, name = pt.zeros_like(begun[0]), [True, changes], "HMM backward pass"
+    return one_by_one(step, none, likelihoods, p, each=each, reverse=True, name=name)[1]
 
 
 def _forward_at_once(

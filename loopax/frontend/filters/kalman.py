@@ -9,8 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from loopax.frontend.filters.batch_of_steps import as_floats, for_all_steps, with_first
-from loopax.frontend.loops.scan import scan
+from loopax.frontend.filters.steps import as_floats, for_all_steps, one_by_one, with_first
 from loopax.ir.associative_scan import AssociativeScan
 
 
@@ -138,16 +137,14 @@ def _symmetric(x: Any) -> Any:
 
 
 def _one_by_one(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
-    rows = [v for v, e in zip(model, each, strict=True) if e]
-
-    def step(carry: Any, row: Any) -> Any:
+    def step(carry: Any, y: Any, *matrices: Any) -> Any:
         mean, covariance, total = carry
-        changing = iter(row[1:])
-        matrices = [next(changing) if e else v for v, e in zip(model, each, strict=True)]
-        mean, covariance, term = _step(mean, covariance, row[0], *matrices)
+        mean, covariance, term = _step(mean, covariance, y, *matrices)
         return (mean, covariance, total + term), (mean, covariance)
 
-    final, (means, covariances) = scan(step, begun, (y, *rows), name="Kalman filter")
+    final, (means, covariances) = one_by_one(
+        step, begun, y, *model, each=[True, *each], name="Kalman filter"
+    )
     mean, covariance, _ = begun
     return KalmanFilter(with_first(mean, means), with_first(covariance, covariances), final[2])
 
@@ -176,7 +173,7 @@ def _step(mean: Any, covariance: Any, y: Any, f: Any, q: Any, h: Any, r: Any) ->
     return _updated(f @ mean, f @ covariance @ f.T + q, y, h, r)
 
 
-def _seen(y: Any) -> tuple[Any, Any]:
+def _observation(y: Any) -> tuple[Any, Any]:
     """Whether there is an observation, and the observation, or zeros."""
     seen = ~pt.all(pt.isnan(y))
     return seen, pt.switch(seen, y, pt.zeros_like(y))
@@ -184,7 +181,7 @@ def _seen(y: Any) -> tuple[Any, Any]:
 
 def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
     """The same from a predicted mean and covariance."""
-    seen, y = _seen(y)
+    seen, y = _observation(y)
     root = cholesky(h @ covariance @ h.T + r)
     whitened = solve_triangular(root, y - h @ mean, lower=True, b_ndim=1)
     gain = solve_triangular(root, h @ covariance, lower=True, b_ndim=2)
@@ -205,7 +202,7 @@ def _element(y: Any, f: Any, q: Any, h: Any, r: Any) -> list[Any]:
 
     And the observation says of ``x`` what ``eta`` and ``J``, its information, do.
     """
-    seen, y = _seen(y)
+    seen, y = _observation(y)
     h = pt.switch(seen, h, pt.zeros_like(h))  # what is not seen says nothing
     root = cholesky(h @ q @ h.T + r)
     gain = solve_triangular(root, h @ q, lower=True, b_ndim=2)

@@ -16,9 +16,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from loopax.frontend.filters.batch_of_steps import for_all_steps
 from loopax.frontend.filters.kalman import filtered, read_state_space
-from loopax.frontend.loops.scan import scan
+from loopax.frontend.filters.steps import for_all_steps, one_by_one, with_last
 from loopax.ir.associative_scan import AssociativeScan
 
 
@@ -96,18 +95,21 @@ def kalman_smoother(
 
 
 def _one_by_one(means: Any, covariances: Any, transitions: Any, each: Any) -> tuple[Any, Any]:
-    changing = [v for v, e in zip(transitions, each, strict=True) if e]
-
-    def step(carry: Any, row: Any) -> Any:
-        rest = iter(row[2:])
-        f, q = (next(rest) if e else v for v, e in zip(transitions, each, strict=True))
-        new = _before(*_element(row[0], row[1], f, q), *carry)
+    def step(carry: Any, mean: Any, covariance: Any, f: Any, q: Any) -> Any:
+        new = _before(*_element(mean, covariance, f, q), *carry)
         return new, new
 
-    last = means[-1], covariances[-1]
-    rows = (means[:-1], covariances[:-1], *changing)
-    _, smoothed = scan(step, last, rows, reverse=True, name="Kalman smoother")
-    return tuple(_with_last(x, end) for x, end in zip(smoothed, last, strict=True))
+    last, before = (means[-1], covariances[-1]), (means[:-1], covariances[:-1])
+    _, smoothed = one_by_one(
+        step,
+        last,
+        *before,
+        *transitions,
+        each=[True, True, *each],
+        reverse=True,
+        name="Kalman smoother",
+    )
+    return tuple(with_last(x, end) for x, end in zip(smoothed, last, strict=True))
 
 
 def _at_once(means: Any, covariances: Any, transitions: Any, each: Any) -> tuple[Any, Any]:
@@ -115,14 +117,10 @@ def _at_once(means: Any, covariances: Any, transitions: Any, each: Any) -> tuple
     elements = for_all_steps(_element, *before, *transitions, each=[True, True, *each])
     last = means[-1], covariances[-1]
     ends = pt.zeros_like(last[1]), *last
-    elements = [_with_last(x, end) for x, end in zip(elements, ends, strict=True)]
+    elements = [with_last(x, end) for x, end in zip(elements, ends, strict=True)]
     op = AssociativeScan.of(_combined, elements, reverse=True, name="Kalman smoother")
     _, smoothed, spreads = op.make_node(*elements).outputs
     return smoothed, spreads
-
-
-def _with_last(rest: Any, last: Any) -> Any:
-    return pt.concatenate([rest, pt.expand_dims(last, 0)])
 
 
 def _element(mean: Any, covariance: Any, f: Any, q: Any) -> tuple[Any, Any, Any]:

@@ -19,6 +19,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 from loopax.frontend.legacy_scan.reads import heads, reads
 from loopax.frontend.loops.windows import Window
 from loopax.ir import FitRows, ScanOuts
+from loopax.ir.shapes import lengths
 from loopax.ir.sizes import DimExpr, Dims, access_of, head, slice_of
 
 
@@ -261,8 +262,7 @@ def _rows_from(length: Any, first: int, size: int) -> Any:
 
 def _filled(value: Any, length: Any, row: Any) -> Any:
     """``length`` rows of the shape of ``row``, all of them ``value``, which has a leading axis of 1."""
-    known = [n if n is not None else row.shape[k] for k, n in enumerate(row.type.shape)]
-    return pt.alloc(value, length, *known)
+    return pt.alloc(value, length, *lengths(row))
 
 
 # -- recognising buffers -----------------------------------------------------------------------------

@@ -70,8 +70,7 @@ class _Importer:
         answers: list[Answer] = []
         for plan in (
             self._mit_mots,
-            self._mit_sots,
-            self._sit_sots,
+            self._sots,
             self._nit_sots,
             self._untraced,
         ):
@@ -144,30 +143,26 @@ class _Importer:
         at = loop.add_window(w, written)
         return buffers.answer_mit_mot(self.fgraph, loop, out, w, at, leaving, buffer, first)
 
-    def _mit_sots(self, outputs: Any) -> list[Answer]:
-        op, inner = self.op, self.inner
-        answers: list[Answer] = []
-        for taps, variables, value, buffer in zip(
+    def _sots(self, outputs: Any) -> list[Answer]:
+        op, inner, outer = self.op, self.inner, self.node.inputs
+        several = (
             op.info.mit_sot_in_slices,
             op.inner_mitsot_grouped(inner.inputs),
             op.inner_mitsot_outs(inner.outputs),
-            op.outer_mitsot(self.node.inputs),
-            strict=True,
-        ):
-            answers += self._sot(next(outputs), taps, variables, value, buffer)
-        return answers
-
-    def _sit_sots(self, outputs: Any) -> list[Answer]:
-        op, inner = self.op, self.inner
-        answers: list[Answer] = []
-        for taps, variable, value, buffer in zip(
+            op.outer_mitsot(outer),
+        )
+        single = (
             op.info.sit_sot_in_slices,
-            op.inner_sitsot(inner.inputs),
+            [[v] for v in op.inner_sitsot(inner.inputs)],
             op.inner_sitsot_outs(inner.outputs),
-            op.outer_sitsot(self.node.inputs),
-            strict=True,
-        ):
-            answers += self._sot(next(outputs), taps, [variable], value, buffer)
+            op.outer_sitsot(outer),
+        )
+        answers: list[Answer] = []
+        for taps, variables, value, buffer in [
+            *zip(*several, strict=True),
+            *zip(*single, strict=True),
+        ]:
+            answers += self._sot(next(outputs), taps, variables, value, buffer)
         return answers
 
     def _sot(self, out: Any, taps: Any, variables: Any, value: Any, buffer: Any) -> list[Answer]:

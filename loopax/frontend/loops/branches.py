@@ -12,7 +12,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.capture import age, close
 from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
-from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in
+from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.mistakes import explained
 from loopax.ir.cond import Cond
@@ -70,9 +70,7 @@ def cond(
     what = f"cond '{name}'" if name else "cond"
     flag = as_flag(pred, f"The condition of {what}", from_step=False)
     since = age(INDEX_TYPE())
-    leaves, tree = flatten(operands)
-    names = [f"operands{n}" for n in leaf_names(operands)]
-    outer = [as_variable(x, n) for x, n in zip(leaves, names, strict=True)]
+    outer, names, tree = variables_of(operands, "operands")
     # A constant stays one: its value may make a shape.
     dummies = [
         x if isinstance(x, Constant) else x.type(name=n) for x, n in zip(outer, names, strict=True)

@@ -175,11 +175,11 @@ def joined(slot: Any, result: Variable, what: str) -> Any:
         return after
     raise LoopTypeError(
         f"{what} changes the type of its carry: {slot.path} is {before} going into the step and {after} "
-        f"coming out of it.\n  in:  {_found(slot.init)}\n  out: {_found(result)}\n{reason}"
+        f"coming out of it.\n  in:  {_described(slot.init)}\n  out: {_described(result)}\n{reason}"
     )
 
 
-def _found(v: Variable) -> str:
+def _described(v: Variable) -> str:
     if isinstance(v, Constant) and isinstance(v.type, TensorType):
         return f"the constant {_short(v)} of type {v.type}"
     return describe(v)

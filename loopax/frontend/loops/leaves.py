@@ -11,6 +11,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.type import TensorType
 
+from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.ir.errors import LoopTypeError
 
 
@@ -54,6 +55,13 @@ def as_variable(x: Any, path: str) -> Variable:
             "or into a field that is declared static, jax.tree_util.register_dataclass(..., "
             "meta_fields=[...])."
         ) from None
+
+
+def variables_of(tree: Any, what: str) -> tuple[list[Any], list[str], Tree]:
+    """The leaves of a pytree as variables; their names, which begin with ``what``; and its structure."""
+    leaves, structure = flatten(tree)
+    names = [f"{what}{name}" for name in leaf_names(tree)]
+    return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, structure
 
 
 def _constant(x: np.ndarray, path: str) -> Variable:

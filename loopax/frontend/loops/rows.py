@@ -99,7 +99,7 @@ class Rows:
     def dummies(self) -> list[Variable]:
         return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
 
-    def seen(self, dummies: Sequence[Variable], i: Variable) -> list[Any]:
+    def as_indices(self, dummies: Sequence[Variable], i: Variable) -> list[Any]:
         """``dummies`` as the step with row ``i`` sees them: a row of a tensor is an index into it.
 
         So a derivative in the step goes through the row to what the sequence was made from.

@@ -20,7 +20,7 @@ from loopax.frontend.loops.capture import (
 )
 from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
 from loopax.frontend.loops.lags import Lag, Lagged
-from loopax.frontend.loops.leaves import as_flag, as_variable
+from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
@@ -309,13 +309,11 @@ def run(
         i = INDEX_TYPE(name="i")
         enter(i if last is None else last - i)
         row_dummies = rows.dummies()
-        seen = rows.seen(row_dummies, i)
+        seen = rows.as_indices(row_dummies, i)
         with explained(what):
             result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
-        y_leaves, y_tree = flatten(result.y)
-        y_names = ["y" + name for name in leaf_names(result.y)]
-        ys = [as_variable(y, n) for y, n in zip(y_leaves, y_names, strict=True)]
+        ys, _, y_tree = variables_of(result.y, "y")
         closing = [] if result.stop is None else [result.stop]
         refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
         return Traced(i, row_dummies, seen, carry, ys, y_tree, result.stop)
@@ -358,7 +356,7 @@ def run(
     rest = iter(made.finals)
     finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
     return Result(
-        tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.over), made.stopped
+        tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.axis_name), made.stopped
     )
 
 

@@ -54,7 +54,7 @@ class Tree(NamedTuple):
         ]
 
     @property
-    def over(self) -> str:
+    def axis_name(self) -> str:
         """The name of the axis that a loop over rows goes along."""
         named = [box for box in self.boxes if isinstance(box, _Named) and box.names]
         return named[0].names[0] if named else "step"

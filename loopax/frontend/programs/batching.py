@@ -27,6 +27,7 @@ from loopax.ir.batching.batch import same_in_all_rows
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
 from loopax.ir.errors import LoopaxError
 from loopax.ir.inner_graph_op import nodes_within
+from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
 from loopax.ir.rows import KeepRows
 from loopax.ir.sizes import length_inputs
@@ -82,10 +83,7 @@ def _row_by_row(outputs: Sequence[Variable], rows: Mapping[Variable, Variable]) 
     batched = map_rows(
         lambda step: replaced(chosen, dict(zip(rows, step, strict=True))), list(rows.values())
     )
-    result = list(outputs)
-    for k, v in zip(mapped, batched, strict=True):
-        result[k] = v
-    return result
+    return with_items(outputs, mapped, batched)
 
 
 def _may_stack_lengths(node: Apply) -> bool:

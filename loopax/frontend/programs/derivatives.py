@@ -13,8 +13,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from scipy import sparse
 
-from loopax.frontend.loops.leaves import as_variable
-from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.loops.leaves import as_variable, variables_of
+from loopax.frontend.loops.trees import flatten
 from loopax.frontend.mistakes import name_of
 from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.laziness import is_lazy
@@ -85,9 +85,7 @@ def jvp(
 ) -> tuple[Any, Any]:
     """See `loopax.jvp`."""
     at, directions = _with_tangents(primals, tangents, "jvp")
-    returned = at.called(f)
-    outs, tree = flatten(returned)
-    outs = [as_variable(x, f"result{n}") for x, n in zip(outs, leaf_names(returned), strict=True)]
+    outs, _, tree = variables_of(at.called(f), "result")
     found = _pushed(at, outs, directions, is_lazy(lazy), name_of(f))
     return tree.build(found[: len(outs)]), tree.build(found[len(outs) :])
 
@@ -100,7 +98,7 @@ def _pushed(
         return Pushforward.of(at.roots, at.leaves, at.wrt, outs, tangents, name)
     symbols = [v.type() for v in at.wrt]
     pushed = of_graphs.pushed_forward(at.wrt, outs, symbols)
-    return _of(at, [*outs, *pushed], symbols, tangents)
+    return _at_arguments(at, [*outs, *pushed], symbols, tangents)
 
 
 def hvp(
@@ -123,8 +121,7 @@ def vjp(
     floats = [k for k, of in enumerate(leaves) if all(is_float(as_variable(x, "")) for x in of)]
     at = Symbols.of(tuple(primals), {}, floats, "vjp")
     returned = at.called(f)
-    outs, tree = flatten(returned)
-    outs = [as_variable(x, f"result{n}") for x, n in zip(outs, leaf_names(returned), strict=True)]
+    outs, _, tree = variables_of(returned, "result")
     later, name = is_lazy(lazy), name_of(f)
     symbols = [v.type() for v in outs]
     pulled = [] if later else of_graphs.pulled_back(at.wrt, outs, symbols)
@@ -141,14 +138,16 @@ def vjp(
         if later:
             made = Pullback.of(at.roots, at.leaves, at.wrt, outs, directions, name)[len(outs) :]
         else:
-            made = _of(at, pulled, symbols, directions)
+            made = _at_arguments(at, pulled, symbols, directions)
         found = iter(at.built(made))
         return tuple(next(found) if k in floats else None for k in range(len(primals)))
 
     return tree.build(at.placed(outs)), pullback
 
 
-def _of(at: Symbols, results: Any, symbols: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+def _at_arguments(
+    at: Symbols, results: Any, symbols: Sequence[Any], given: Sequence[Any]
+) -> list[Any]:
     """``results`` at the arguments, with ``given`` for other symbols that they follow from."""
     replace = dict(zip([*at.roots, *symbols], [*at.leaves, *given], strict=True))
     return replaced(results, replace)

@@ -60,7 +60,7 @@ def donating(program: Program, asked: Asked) -> Program:
     MissingInputError
         There is no such input.
     """
-    return _giving(program, _numbers(asked, [i.name for i in program.inputs], program.name))
+    return _donating(program, _numbers(asked, [i.name for i in program.inputs], program.name))
 
 
 def donating_leaves(
@@ -73,7 +73,7 @@ def donating_leaves(
     names, chosen = _names(fn), arguments_of(fn, asked)
     leaves = [x for k, x in enumerate(args) if k in chosen]
     leaves += [x for name, x in kwargs.items() if {name, _position(names, name)} & chosen]
-    return _giving(program, flatten(leaves)[0])
+    return _donating(program, flatten(leaves)[0])
 
 
 def arguments_of(fn: Callable[..., Any], asked: Asked) -> set[int | str]:
@@ -124,6 +124,6 @@ def _numbers(asked: Sequence[Any], names: Sequence[str | None], what: str) -> se
     return found
 
 
-def _giving(program: Program, numbers: Collection[int]) -> Program:
+def _donating(program: Program, numbers: Collection[int]) -> Program:
     inputs = tuple(replace(i, donated=k in numbers) for k, i in enumerate(program.inputs))
     return replace(program, inputs=inputs)

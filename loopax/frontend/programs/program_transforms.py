@@ -8,8 +8,7 @@ from typing import Any
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import TensorType
 
-from loopax.frontend.loops.leaves import as_variable
-from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.loops.leaves import variables_of
 from loopax.frontend.programs.laziness import lazily
 from loopax.ir.program import Input, Program, Shared
 from loopax.ir.replace import replaced
@@ -54,9 +53,7 @@ def transformed(
     symbols = [t(name=name) for t, name in inputs]
     with lazily():
         returned = new(*symbols)
-    leaves, tree = flatten(returned)
-    names = leaf_names(returned)
-    leaves = [as_variable(x, f"result{name}") for x, name in zip(leaves, names, strict=True)]
+    leaves, _, tree = variables_of(returned, "result")
     graph = FunctionGraph([*symbols, *read[n:]], leaves, clone=True)
     return Program(
         graph,

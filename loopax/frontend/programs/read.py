@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytensor.compile.executor import Function
@@ -47,7 +48,7 @@ def read_function(function: Function) -> Program:
     if maker.return_none:
         build: Any = _none
     else:
-        build = _first if maker.unpack_single else _as_list
+        build = _first if maker.unpack_single else list
     return Program(
         graph,
         tuple(inputs),
@@ -60,21 +61,9 @@ def read_function(function: Function) -> Program:
 
 def read_graph(graph: FunctionGraph) -> Program:
     """A `FunctionGraph`: one output is one value, more are a list."""
-    kinds = [_is_shared(v) for v in graph.inputs]
-    order = sorted(range(len(kinds)), key=lambda k: kinds[k])
-    originals = [graph.inputs[k] for k in order]
-    copy = _reordered(thaw(graph), order)
-    n = kinds.count(False)
-    return Program(
-        copy,
-        tuple(Input(v, o.name) for v, o in zip(copy.inputs[:n], originals[:n], strict=True)),
-        tuple(
-            Shared(v, o.container.storage)
-            for v, o in zip(copy.inputs[n:], originals[n:], strict=True)
-        ),
-        _first if len(graph.outputs) == 1 else _as_list,
-        name=getattr(graph, "name", None) or "program",
-    )
+    cells = [v.container.storage if _is_shared(v) else [] for v in graph.inputs]
+    program, _ = read_linked(graph, cells)
+    return replace(program, build=_first) if len(graph.outputs) == 1 else program
 
 
 def read_linked(
@@ -104,7 +93,7 @@ def read_linked(
         tuple(Input(copy.inputs[j], graph.inputs[k].name) for j, k in enumerate(given)),
         tuple(Shared(v, cells[k]) for v, k in zip(copy.inputs[n:], kept, strict=True)),
         list,
-        name=graph.name or "program",
+        name=getattr(graph, "name", None) or "program",
     )
     return program, [cells[k] for k in given]
 
@@ -253,10 +242,6 @@ def _name(v: Variable) -> str:
 
 def _first(leaves: Any) -> Any:
     return leaves[0]
-
-
-def _as_list(leaves: Any) -> Any:
-    return list(leaves)
 
 
 def _none(leaves: Any) -> None:

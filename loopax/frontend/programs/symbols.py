@@ -8,7 +8,7 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 
-from loopax.frontend.loops.leaves import as_variable
+from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, name_of
 from loopax.ir.derivatives.inner_gradients import is_float
@@ -118,10 +118,7 @@ class Symbols:
         LoopTypeError
             One is no float.
         """
-        returned = self.called(f)
-        outs, tree = flatten(returned)
-        names = [f"result{n}" for n in leaf_names(returned)]
-        outs = [as_variable(x, n) for x, n in zip(outs, names, strict=True)]
+        outs, names, tree = variables_of(self.called(f), "result")
         for v, name in zip(outs, names, strict=True):
             if not is_float(v):
                 raise LoopTypeError(

@@ -15,8 +15,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.type import TensorType
 
-from loopax.frontend.loops.leaves import as_variable
-from loopax.frontend.loops.trees import flatten, leaf_names, match_prefix
+from loopax.frontend.loops.leaves import variables_of
+from loopax.frontend.loops.trees import match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
 from loopax.frontend.programs.laziness import is_lazy
@@ -53,12 +53,14 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
             x.type() if a is None else TensorType(x.type.dtype, x.type.shape[1:])()
             for x, a in zip(moved, axes, strict=True)
         ]
-        outs, out_tree = _called(f, tree, rows)
+        row_args, row_kwargs = tree.build(rows)
+        with explained(name_of(f)):
+            returned = f(*row_args, **row_kwargs)
+        outs, out_names, out_tree = variables_of(returned, "result")
         size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a is not None)
         found = batched_outputs(outs, dict(zip(rows, moved, strict=True)))
-        returned = out_tree.build(outs)
-        to, out_names = match_prefix(out_axes, returned, "out_axes"), leaf_names(returned)
-        _check_axes(to, [f"result{n}" for n in out_names], "out_axes")
+        to = match_prefix(out_axes, out_tree.build(outs), "out_axes")
+        _check_axes(to, out_names, "out_axes")
         result = [
             _placed(new, old, axis, size) for new, old, axis in zip(found, outs, to, strict=True)
         ]
@@ -84,15 +86,6 @@ def value_and_grad(
         return ((value, aux_tree.build(at.placed(aux))) if has_aux else value), result
 
     return differentiated
-
-
-def _called(f: Callable[..., Any], tree: Any, symbols: Any) -> tuple[list[Any], Any]:
-    args, kwargs = tree.build(symbols)
-    with explained(name_of(f)):
-        returned = f(*args, **kwargs)
-    outs, out_tree = flatten(returned)
-    names = leaf_names(returned)
-    return [as_variable(x, f"result{n}") for x, n in zip(outs, names, strict=True)], out_tree
 
 
 def _check_axes(axes: Sequence[Any], names: Sequence[str], what: str) -> None:

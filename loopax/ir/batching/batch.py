@@ -59,6 +59,11 @@ class Batch:
         trailing = [x.shape[extra + k] for k in range(core.ndim)]
         return self.type(core).filter_variable(pt.broadcast_to(x, [*self.shape, *trailing]))
 
+    def all_full(self, xs: Sequence[Any], cores: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
+        """``xs``, where the ``flags`` are set `full` for the types of the ``cores``."""
+        given = zip(xs, cores, flags, strict=True)
+        return [self.full(x, v.type) if flag else x for x, v, flag in given]
+
 
 def _broadcast_static(
     shapes: Sequence[tuple[int | None, ...]], ndim: int

@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.batching import (  # noqa: F401  (they register their rules)
@@ -23,7 +22,7 @@ from loopax.ir.batching import (  # noqa: F401  (they register their rules)
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
-from loopax.ir.inner_graph_op import nodes_within
+from loopax.ir.inner_graph_op import core_of, is_foreign, nodes_within
 from loopax.ir.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan import Scan
@@ -47,12 +46,13 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
         for v, f in zip(body.inputs, batch.batched[1:], strict=True)
     }
     condition = inputs[0]
-    operands = [
-        batch.full(x, v.type) if f else x
-        for x, v, f in zip(inputs[1:], body.inputs, batch.batched[1:], strict=True)
-    ]
+    operands = batch.all_full(inputs[1:], body.inputs, batch.batched[1:])
     cores = [v.type for v in node.outputs]
-    if batch.batched[0] and batch.ndim == 1 and any(map(_is_dear, nodes_within(*_ends(op)))):
+    if (
+        batch.batched[0]
+        and batch.ndim == 1
+        and any(map(_is_dear, nodes_within(body.inputs, body.outputs)))
+    ):
         return _row_by_row(op, batch, condition, operands)
     if batch.batched[0]:
         outs = vectorized(body.outputs, dict(zip(body.inputs, operands, strict=True)))
@@ -69,19 +69,11 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
     return cond.bind(condition, operands)
 
 
-def _ends(op: Cond) -> tuple[Sequence[Variable], Sequence[Variable]]:
-    return op.fgraph.inputs, op.fgraph.outputs
-
-
 def _is_dear(node: Apply) -> bool:
     """Whether ``node`` is a loop, linear algebra, a check, or what only its author knows."""
-    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
-    module = type(op).__module__
-    return (
-        isinstance(op, Scan | CheckAndRaise)
-        or module.startswith("pytensor.tensor.linalg")
-        or not module.startswith(("pytensor.", "loopax."))
-    )
+    op = core_of(node.op)
+    is_linalg = type(op).__module__.startswith("pytensor.tensor.linalg")
+    return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(op)
 
 
 def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any]) -> list[Any]:

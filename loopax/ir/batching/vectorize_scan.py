@@ -121,10 +121,7 @@ class _BatchedScan:
     def _nexts(self, states: Sequence[Any]) -> list[Any]:
         batched = next((x for v, x in self.replace.items() if x is not v), None)
         inside = self.batch if batched is None else self.batch.inside(batched)
-        return [
-            inside.full(s, v.type) if flag else s
-            for s, v, flag in zip(states, self.inner.states, self.states, strict=True)
-        ]
+        return inside.all_full(states, self.inner.states, self.states)
 
     def _bind(
         self, op: Scan, outs: BodyOuts, more: list[tuple[Any, Any]], consts: Any = ()
@@ -145,14 +142,8 @@ class _BatchedScan:
             pt.moveaxis(self.batch.full(x, stacked(v.type)), ndim, 0) if flag else x
             for x, v, flag in zip(given.sequences, inner.rows, self.batched.sequences, strict=True)
         ]
-        starts = [
-            self.batch.full(x, v.type) if flag else x
-            for x, v, flag in zip(given.states, inner.states, self.states, strict=True)
-        ]
-        held = [
-            self.batch.full(x, v.type) if flag else x
-            for x, v, flag in zip(given.consts, inner.consts, self.batched.consts, strict=True)
-        ]
+        starts = self.batch.all_full(given.states, inner.states, self.states)
+        held = self.batch.all_full(given.consts, inner.consts, self.batched.consts)
         args = ScanArgs(
             self.n_steps,
             sequences,

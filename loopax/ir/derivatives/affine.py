@@ -9,11 +9,12 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Alloc, Join, MakeVector, Split, TensorFromScalar
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
+
+from loopax.ir.inner_graph_op import core_of
 
 _SUMS = ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Cast
 _OF_THE_FIRST = Alloc, DimShuffle, Reshape, SpecifyShape, Split, Subtensor, AdvancedSubtensor, Sum
@@ -42,7 +43,7 @@ def is_affine(wrt: Sequence[Any], outputs: Sequence[Any]) -> bool:
 
 def _keeps(node: Apply, at: Sequence[int]) -> bool:
     """Whether the outputs are affine in the inputs ``at``."""
-    op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+    op = core_of(node.op)
     if isinstance(op, Elemwise):
         scalar_op = op.scalar_op
         if isinstance(scalar_op, _SUMS):

@@ -23,6 +23,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.ir.inner_graph_op import core_of, is_foreign
+
 _LOCK = RLock()  # what is left must still be there when it is read
 # The inputs that ops ran for last, of those whose gradient reads what they leave.
 _LAST: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
@@ -87,9 +89,10 @@ def unwrapped(node: Apply) -> Apply:
 
 def run_after_forward(graph: FunctionGraph, more: Sequence[Apply] = ()) -> None:
     """Wrap the gradients in ``graph`` that share state with an op of it, or of ``more``, in place."""
-    if not any(map(_is_foreign, graph.apply_nodes)):  # most graphs, which need not be sorted
+    # Most graphs have none, and need not be sorted.
+    if not any(is_foreign(core_of(n.op)) for n in graph.apply_nodes):
         return
-    nodes = [n for n in graph.toposort() if _is_foreign(n)]
+    nodes = [n for n in graph.toposort() if is_foreign(core_of(n.op))]
     for node in nodes:
         for other in (*more, *nodes):
             places = _places(node, other)
@@ -105,7 +108,7 @@ def _places(node: Apply, forward: Apply) -> list[int] | None:
     read = forward.inputs
     if len(node.inputs) <= len(read) or not all(v in node.inputs for v in read):
         return None
-    shared = _state(_core(node)) & _state(_core(forward))
+    shared = _state(core_of(node.op)) & _state(core_of(forward.op))
     return [node.inputs.index(v) for v in read] if shared else None
 
 
@@ -127,17 +130,6 @@ def _core_node(node: Apply) -> Apply:
     return core
 
 
-def _core(node: Apply) -> Any:
-    op: Any = node.op
-    return op.core_op if isinstance(op, Blockwise) else op
-
-
-def _is_foreign(node: Apply) -> bool:
-    """Whether its op is a user's: PyTensor's own keep nothing between two runs, nor do ours."""
-    home = type(_core(node)).__module__.partition(".")[0]
-    return home not in ("pytensor", "loopax")
-
-
 _NUMBERS = type(None), bool, int, float, complex, str, bytes, tuple, frozenset, np.generic, np.dtype
 _STATELESS = *_NUMBERS, type, Type, Variable, FunctionType, MethodType, ModuleType
 
@@ -150,7 +142,7 @@ def _state(op: Any) -> set[int]:
 
 def perform(node: Apply, inputs: Sequence[Any], storage: list[list[Any]]) -> None:
     """Run ``node.op.perform``, and note for what where a gradient reads what it leaves."""
-    op, core = node.op, _core(node)
+    op, core = node.op, core_of(node.op)
     if core not in _LAST:
         op.perform(node, inputs, storage)
         return

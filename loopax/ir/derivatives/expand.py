@@ -31,9 +31,11 @@ from loopax.ir.bounds import is_unbounded, split_bound
 from loopax.ir.compat import thaw
 from loopax.ir.cond import Cond
 from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.places import with_items
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.rows import KeepRows
 from loopax.ir.scan_grammar import ScanGrammar
+from loopax.ir.shapes import lengths, symbolic_shape
 from loopax.ir.trace import TraceType, stacked
 
 Expansion = Callable[[ScanArgs], ScanOuts]
@@ -69,7 +71,8 @@ def expansion(scan: ScanGrammar, inputs: Sequence[Any]) -> Expansion | None:
         return lambda args: masked(scan, args)
     if scan.options.truncate_gradient >= 0:
         return lambda args: truncated(scan, args)
-    if scan.options.checkpoint not in (None, 1) and _in_tensors(scan):
+    rows = [*scan.args.rows, *scan.outs.ys]
+    if scan.options.checkpoint not in (None, 1) and all(map(_is_tensor, rows)):
         return lambda args: blocked(scan, args)
     return None
 
@@ -120,10 +123,9 @@ def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
     if last >= 0:  # the same number, of which a backend knows how large it can be
         n_done = taken
     own = args._replace(consts=args.consts[: scan.n_consts])
-    traces: list[Any] = list(_without_derivative(scan, own).traces)
-    for k, trace in zip(kept, found.traces, strict=True):
-        # With ``reverse`` the rows that were made are the last ones.
-        traces[k] = KeepRows(last=scan.options.reverse)(trace, n_done, n_done)
+    # With ``reverse`` the rows that were made are the last ones.
+    made = [KeepRows(last=scan.options.reverse)(trace, n_done, n_done) for trace in found.traces]
+    traces = with_items(_without_derivative(scan, own).traces, kept, made)
     return ScanOuts(finals, traces, n_done, stopped)
 
 
@@ -137,11 +139,7 @@ def _without_derivative(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 def _zero_rows(body: Any, ys: Sequence[Any]) -> list[Any]:
     if not ys:
         return []
-    given = [
-        tuple(v.shape[d] for d in range(v.type.ndim)) if _is_tensor(v) else None
-        for v in body.inputs
-    ]
-    shapes = infer_shape(ys, body.inputs, given)
+    shapes = infer_shape(ys, body.inputs, [symbolic_shape(v) for v in body.inputs])
     return [pt.zeros(shape, dtype=y.type.dtype) for y, shape in zip(ys, shapes, strict=True)]
 
 
@@ -201,13 +199,13 @@ def blocked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
         BodyOuts(inside.finals, inside.traces),
         scan.options._replace(checkpoint=1, unroll=1),
     )
-    stacks = [pt.reshape(x[:covered], (n_blocks, size, *_trailing(x))) for x in args.sequences]
+    stacks = [pt.reshape(x[:covered], (n_blocks, size, *lengths(x)[1:])) for x in args.sequences]
 
     def blocks(states: Sequence[Any]) -> ScanOuts:
         given = ScanArgs(n_blocks, stacks, states, [*args.consts, size])
         found = outer.split_outputs(outer.bind(given))
         return found._replace(
-            traces=[pt.reshape(t, (covered, *_trailing(t, 2))) for t in found.traces]
+            traces=[pt.reshape(t, (covered, *lengths(t)[2:])) for t in found.traces]
         )
 
     def rest(states: Sequence[Any]) -> ScanOuts:
@@ -237,14 +235,6 @@ def _block_length(every: Any, n: Any) -> Any:
 
 def _known(n: Any) -> int | None:
     return int(n.data) if isinstance(n, Constant) else None
-
-
-def _trailing(x: Any, axes: int = 1) -> list[Any]:
-    return [x.shape[k] if n is None else n for k, n in enumerate(x.type.shape) if k >= axes]
-
-
-def _in_tensors(scan: ScanGrammar) -> bool:
-    return all(map(_is_tensor, [*scan.args.rows, *scan.outs.ys]))
 
 
 # -- parts of loops ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
@@ -85,9 +86,9 @@ def push_forward(
     moving = {v: t for v, t in zip(inputs, tangents, strict=True) if is_connected(t)}
     reached = _reached([*moving], outputs)
     wanted = [k for k, v in enumerate(outputs) if reached[k] and is_float(v)]
-    result: list[Any] = [None for _ in outputs]
+    none: list[Any] = [None for _ in outputs]
     if not wanted:
-        return result
+        return none
     found: Any
     try:
         found = _node_by_node(moving, [outputs[k] for k in wanted])
@@ -95,9 +96,9 @@ def push_forward(
         # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same,
         # TypeError what Elemwise does with a derivative that nobody knows.
         found = _pulled_back_twice(moving, [outputs[k] for k in wanted])
-    for k, t in zip(wanted, found, strict=True):
-        result[k] = _as(outputs[k], t)
-    return result
+    return with_items(
+        none, wanted, [_as(outputs[k], t) for k, t in zip(wanted, found, strict=True)]
+    )
 
 
 def _node_by_node(moving: dict[Any, Any], outputs: Sequence[Any]) -> list[Any]:
@@ -146,25 +147,20 @@ def _pulled_back_twice(moving: dict[Any, Any], outputs: Sequence[Any]) -> Any:
 
 
 def through(
+    derive: Callable[..., list[Any]],
     build: Callable[[list[Any]], Sequence[Variable]],
     inputs: Sequence[Variable],
-    cotangents: Sequence[Any],
+    given: Sequence[Any],
 ) -> list[Any]:
-    """`pull_back` through the graph that ``build`` makes of ``inputs``, which need not be roots."""
-    roots = _roots(inputs)
-    found = pull_back(roots, build(list(roots)), cotangents)
-    return _placed(found, roots, inputs)
+    """`pull_back` or `push_forward` through what ``build`` makes of ``inputs``, which need not be roots.
 
-
-def forward_through(
-    build: Callable[[list[Any]], Sequence[Variable]],
-    inputs: Sequence[Variable],
-    tangents: Sequence[Any],
-) -> list[Any]:
-    """`push_forward` through the graph that ``build`` makes of ``inputs``, which need not be roots."""
-    roots = _roots(inputs)
-    found = push_forward(roots, build(list(roots)), tangents)
-    return _placed(found, roots, inputs)
+    Each input that can have a derivative has a root: one may have been computed from another. The others
+    stay: what they were computed from tells, for instance, the bound of a number of steps.
+    """
+    roots = [v.type() if is_float(v) else v for v in inputs]
+    found = derive(roots, build(list(roots)), given)
+    new = iter(replaced([g for g in found if g is not None], dict(zip(roots, inputs, strict=True))))
+    return [None if g is None else next(new) for g in found]
 
 
 def connections(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[list[bool]]:
@@ -196,21 +192,6 @@ def _reached(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[bo
     if not inputs:
         return [False for _ in outputs]
     return [any(column) for column in zip(*connections(inputs, outputs), strict=True)]
-
-
-def _roots(inputs: Sequence[Any]) -> list[Any]:
-    """A root for each input that can have a derivative: one may have been computed from another.
-
-    The others stay: what they were computed from tells, for instance, the bound of a number of steps.
-    """
-    return [v.type() if is_float(v) else v for v in inputs]
-
-
-def _placed(found: list[Any], roots: Sequence[Any], inputs: Sequence[Any]) -> list[Any]:
-    made = [g for g in found if g is not None]
-    replace = dict(zip(roots, inputs, strict=True))
-    new = iter(replaced(made, replace))
-    return [None if g is None else next(new) for g in found]
 
 
 def _as(v: Any, g: Any) -> Any:

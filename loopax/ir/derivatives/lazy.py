@@ -85,12 +85,6 @@ class Derivative(CompiledBodies):
         """The derivative of the same function with respect to other inputs."""
         return type(self)(self.fgraph, wrt, self.name)
 
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
-
-    def __hash__(self) -> int:
-        return hash((type(self), *self._key()))
-
     def _key(self) -> tuple[Any, ...]:
         return self.fgraph, self.wrt
 

@@ -26,6 +26,7 @@ from loopax.ir.derivatives.inner_gradients import is_float, pull_back, push_forw
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.replace import replaced
 from loopax.ir.scan import Scan
+from loopax.ir.shapes import lengths
 
 # What PyTensor raises where an op has a pullback only, and that has none of its own: a product, say.
 NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, NullTypeGradError
@@ -96,7 +97,7 @@ def _columns(wrt: Sequence[Any], k: int, outputs: Sequence[Any]) -> list[Any]:
     pushed = pushed_forward(wrt, outputs, tangents)
     found = over_rows(pushed, {seed: _identity(v)})
     return [
-        pt.moveaxis(t, 0, -1).reshape((*_lengths(y), *_lengths(v)))
+        pt.moveaxis(t, 0, -1).reshape((*lengths(y), *lengths(v)))
         if v.type.ndim != 1
         else pt.moveaxis(t, 0, -1)
         for y, t in zip(outputs, found, strict=True)
@@ -111,7 +112,7 @@ def _rows(wrt: Sequence[Any], outputs: Sequence[Any], k: int) -> list[Any]:
     seed = TensorType(y.type.dtype, y.type.shape)()
     found = over_rows(pulled_back(wrt, [y], [seed]), {seed: _identity(y)})
     return [
-        g.reshape((*_lengths(y), *_lengths(v))) if y.type.ndim != 1 else g
+        g.reshape((*lengths(y), *lengths(v))) if y.type.ndim != 1 else g
         for v, g in zip(wrt, found, strict=True)
     ]
 
@@ -119,16 +120,12 @@ def _rows(wrt: Sequence[Any], outputs: Sequence[Any], k: int) -> list[Any]:
 def _identity(v: Any) -> Any:
     """Seeds: for each element of ``v`` an array of its shape with a one there."""
     n: Any = 1
-    for length in _lengths(v):
+    for length in lengths(v):
         n = n * length
     # PyTensor's eye is a Blockwise, which nobody can evaluate inside of a body (PyTensor 3.3.7).
     index = pt.arange(n, dtype="int64")
     eye = pt.eq(index[:, None], index[None, :]).astype(v.type.dtype)
-    return eye if v.type.ndim == 1 else eye.reshape((n, *_lengths(v)))
-
-
-def _lengths(v: Any) -> list[Any]:
-    return [v.shape[axis] if n is None else n for axis, n in enumerate(v.type.shape)]
+    return eye if v.type.ndim == 1 else eye.reshape((n, *lengths(v)))
 
 
 # -- batches of products -----------------------------------------------------------------------------

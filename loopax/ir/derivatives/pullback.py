@@ -59,15 +59,15 @@ class PullbackRule:
         NotImplementedError
             The op has no pullback.
         """
-        return self._made[0]
+        return self._graph_and_unknown[0]
 
     @property
     def unknown(self) -> dict[int, Any]:
         """The inputs of which the op says that it has no cotangent, with the variables that say why."""
-        return self._made[1]
+        return self._graph_and_unknown[1]
 
     @cached_property
-    def _made(self) -> tuple[FrozenFunctionGraph, dict[int, Any]]:
+    def _graph_and_unknown(self) -> tuple[FrozenFunctionGraph, dict[int, Any]]:
         op, inputs = self.op, [t() for t in self.types]
         applied = op.make_node(*inputs).outputs
         outputs = [v.type() for v in applied]
@@ -112,4 +112,4 @@ class PullbackRule:
         return hash((PullbackRule, self.op, self.types))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_made"}
+        return {k: v for k, v in self.__dict__.items() if k != "_graph_and_unknown"}

@@ -40,6 +40,7 @@ from loopax.ir.derivatives.inner_gradients import (
     unknown_through_list,
     zeros_for,
 )
+from loopax.ir.places import with_items
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.scan_grammar import ScanGrammar
 
@@ -84,7 +85,11 @@ def pullback(
     """The cotangents of ``inputs``; disconnected where the connection pattern says so."""
     expand = expansion(scan, inputs)
     if expand is not None:
-        found = through(lambda given: expand(scan.split_inputs(given)).flat(), inputs, cotangents)
+
+        def steps(given: Any) -> Any:
+            return expand(scan.split_inputs(given)).flat()
+
+        found = through(pull_back, steps, inputs, cotangents)
     else:
         found = _Backward(scan, inputs, outputs, cotangents).result()
     return finished(scan, inputs, outputs, cotangents, found)
@@ -171,16 +176,15 @@ class _Backward:
                 ScanArgs(self.args.n_steps, _outer(rows), _outer(carried), _outer(consts))
             )
         )
-        d_rows_found: list[Any] = list(step.rows)
-        for k, trace in zip(from_rows, outs.traces, strict=True):
-            d_rows_found[k] = self.args.sequences[k].type.filter_variable(trace)
-        d_states: list[Any] = [g if is_null(g) else None for g in step.states]
-        d_consts: list[Any] = list(step.consts)
-        for k, final in zip(states, outs.finals[: len(states)], strict=True):
-            d_states[k] = final
-        for k, final in zip(arrived, outs.finals[len(states) :], strict=True):
-            d_consts[k] = final
-        return ScanArgs(None, d_rows_found, d_states, d_consts).flat()
+        sequences = [self.args.sequences[k].type for k in from_rows]
+        traces = [t.filter_variable(trace) for t, trace in zip(sequences, outs.traces, strict=True)]
+        nulls = [g if is_null(g) else None for g in step.states]
+        return ScanArgs(
+            None,
+            with_items(step.rows, from_rows, traces),
+            with_items(nulls, states, outs.finals[: len(states)]),
+            with_items(step.consts, arrived, outs.finals[len(states) :]),
+        ).flat()
 
     def _reached(self) -> tuple[list[int], list[int]]:
         """The states and the traces that a cotangent reaches, in any number of steps back."""

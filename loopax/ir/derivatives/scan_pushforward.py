@@ -17,12 +17,13 @@ from loopax.ir.compat import thaw
 from loopax.ir.derivatives.expand import expansion, halves
 from loopax.ir.derivatives.inner_gradients import (
     connections,
-    forward_through,
     is_connected,
     is_float,
     push_forward,
     spread,
+    through,
 )
+from loopax.ir.places import with_items
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.scan_grammar import ScanGrammar
 
@@ -43,12 +44,15 @@ def _truncated(
 ) -> list[Any]:
     if scan.stops:
         expand: Any = expansion(scan, inputs)
-        return forward_through(
-            lambda given: expand(scan.split_inputs(given)).flat(), inputs, tangents
+        return through(
+            push_forward, lambda given: expand(scan.split_inputs(given)).flat(), inputs, tangents
         )
     found = scan.split_outputs(
-        forward_through(
-            lambda given: halves(scan, scan.split_inputs(given))[1].flat(), inputs, tangents
+        through(
+            push_forward,
+            lambda given: halves(scan, scan.split_inputs(given))[1].flat(),
+            inputs,
+            tangents,
         )
     )
     # The rows of the steps that are cut off do not move. PyTensor's Join would drop those that do.
@@ -108,12 +112,8 @@ def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
         )
     )
     found = loop.split_outputs(bound)
-    finals: list[Any] = [None] * scan.n_states
-    traces: list[Any] = [None] * scan.n_ys
-    for k, t in zip(moving, found.finals[scan.n_states :], strict=True):
-        finals[k] = t
-    for k, t in zip(from_ys, found.traces[scan.n_ys :], strict=True):
-        traces[k] = t
+    finals = with_items([None] * scan.n_states, moving, found.finals[scan.n_states :])
+    traces = with_items([None] * scan.n_ys, from_ys, found.traces[scan.n_ys :])
     return [*finals, *traces, *([None, None] if scan.stops else [])]
 
 

@@ -69,14 +69,14 @@ def first_failure(
         if isinstance(node.op, CheckAndRaise):  # its message is all that there is to say
             return None
         pairs = zip(node.inputs, failure.inputs, strict=True)
-        given = ", ".join(_given(v, x) for v, x in pairs if not isinstance(v, Constant))
+        given = ", ".join(_value_in_words(v, x) for v, x in pairs if not isinstance(v, Constant))
         return f"{cause}; {node.op} was given {given}, for {describe(node.outputs[0])}"
     except _TooLong:
         pass
     return None
 
 
-def _given(v: Any, x: Any) -> str:
+def _value_in_words(v: Any, x: Any) -> str:
     what = f"'{v.name}'" if v.name else f"an output of {v.owner.op}" if v.owner else "a variable"
     if np.ndim(x) == 0 and isinstance(x, np.ndarray | np.generic | int | float):
         return f"{what} with the value {x}"

@@ -162,17 +162,17 @@ class Dims:
         if key in self._known:
             return self._known[key]
         if self._asking:
-            return self._found(key, v, rule, *args)
+            return self._derive(key, v, rule, *args)
         questions = [(key, v, rule, *args)]
         while questions:  # ends: each one added is further up in the graph
             try:
-                self._found(*questions[-1])
+                self._derive(*questions[-1])
                 questions.pop()
             except _TooDeep as deep:
                 questions.append(deep.question)
         return self._known[key]
 
-    def _found(self, key: Any, v: Any, rule: Callable[..., DimExpr | None], *args: Any) -> DimExpr:
+    def _derive(self, key: Any, v: Any, rule: Callable[..., DimExpr | None], *args: Any) -> DimExpr:
         if len(self._asking) >= _DEPTH:
             raise _TooDeep((key, v, rule, *args))
         answer = None

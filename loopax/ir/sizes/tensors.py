@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, Split
 from pytensor.tensor.blockwise import Blockwise
@@ -13,7 +12,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from loopax.ir.compat import joined_rows
+from loopax.ir.compat import axis_of, joined_rows
 from loopax.ir.rows import FitRows, KeepRows
 from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer
@@ -156,9 +155,6 @@ def _joined(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None
 
 @length_rule.register(Split)
 def _split(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    along = getattr(op, "axis", None)  # 3.3 made it a property; in 3.0 it is the second input
-    if along is None and isinstance(node.inputs[1], Constant):
-        along = int(node.inputs[1].data)
-    if axis or along != 0:
+    if axis or axis_of(node) != 0:
         return None
     return element(dims, node.inputs[-1], node.outputs.index(x))

@@ -16,6 +16,7 @@ from loopax.ir.derivatives.of_graphs import (
     pulled_back,
     pushed_forward,
 )
+from loopax.ir.shapes import lengths
 from loopax.ir.sparsity.colouring import Compression, by_columns, by_rows, symmetric
 
 
@@ -105,6 +106,5 @@ def _seeds(
     found = {}
     for v, x, a, b in zip(variables, like, starts, starts[1:], strict=False):
         part = pt.constant(matrix[:, a:b].astype(v.type.dtype))
-        shape = [x.shape[axis] if n is None else n for axis, n in enumerate(x.type.shape)]
-        found[v] = part if v.type.ndim == 1 else part.reshape((len(matrix), *shape))
+        found[v] = part if v.type.ndim == 1 else part.reshape((len(matrix), *lengths(x)))
     return found

@@ -16,7 +16,7 @@ from loopax.ir.call import Call
 from loopax.ir.cond import Cond
 from loopax.ir.derivatives.lazy import Derivative
 from loopax.ir.evaluation.evaluate import apply
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, is_foreign
 from loopax.ir.scan import Scan
 from loopax.ir.sparsity.known import Known, UnknownStructure, constant, stacked, union
 from loopax.ir.sparsity.rules import known_outputs
@@ -52,14 +52,11 @@ def of_node(node: Apply, given: Sequence[Known]) -> list[Known]:
 def _is_known(node: Apply, given: Sequence[Known]) -> bool:
     """Whether its values follow from what is known. What draws, or is a user's, may give others later."""
     op: Any = node.op
-    if isinstance(op, RandomVariable) or type(op).__module__.partition(".")[0] not in _HOMES:
+    if isinstance(op, RandomVariable) or is_foreign(op):
         return False
     if isinstance(op, HasInnerGraph) and not isinstance(op, InnerGraphOp):
         return False
     return bool(given) and all(k.value is not None and k.deps is None for k in given)
-
-
-_HOMES = "pytensor", "loopax"
 
 
 def _body(graph: Any, given: Sequence[Known]) -> list[Known]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
 
@@ -55,10 +57,7 @@ def constant(value: Any) -> Known:
 def union(parts: Sequence[Any]) -> Any:
     """Dependences on all that ``parts`` depend on, row by row; None among them are no dependences."""
     given = [part for part in parts if part is not None]
-    found = given[0] if given else None
-    for part in given[1:]:
-        found = found + part
-    return found
+    return reduce(operator.add, given) if given else None
 
 
 def stacked(parts: Sequence[Any]) -> Any:
@@ -66,7 +65,7 @@ def stacked(parts: Sequence[Any]) -> Any:
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
-def taken(deps: Any, ids: np.ndarray) -> Any:
+def rows_at(deps: Any, ids: np.ndarray) -> Any:
     """The rows ``ids`` of ``deps``; -1 for an element that depends on nothing."""
     flat = np.asarray(ids).ravel()
     if flat.size == deps.shape[0] and np.array_equal(flat, np.arange(flat.size)):

@@ -51,8 +51,8 @@ from loopax.ir.sparsity.known import (
     gathered,
     linked,
     masked,
+    rows_at,
     stacked,
-    taken,
     union,
 )
 
@@ -129,7 +129,7 @@ def _elementwise(node: Apply, given: Sequence[Known]) -> list[Known]:
         if x.deps is None or not _passes(scalar_op, k):
             continue
         ids = np.broadcast_to(np.arange(x.size).reshape(x.full_shape), full)
-        deps = taken(x.deps, ids)
+        deps = rows_at(x.deps, ids)
         mask = _mask(scalar_op, k, given, full)
         parts.append(deps if mask is None else masked(deps, mask))
     deps = union(parts)
@@ -239,7 +239,7 @@ def _moved(node: Apply, given: Sequence[Known]) -> list[Known]:
     found = []
     for v, ids in zip(node.outputs, _performed(node, numbered), strict=True):
         ids = np.asarray(ids).astype("int64")
-        found.append(Known(ids.shape, None, taken(deps, ids - 1) if _has_slope(v) else None))
+        found.append(Known(ids.shape, None, rows_at(deps, ids - 1) if _has_slope(v) else None))
     return found
 
 
@@ -273,9 +273,9 @@ def _written(node: Apply, given: Sequence[Known]) -> list[Known]:
         there = copy(op)
         there.set_instead_of_inc = True
         (ids,) = _performed(node, numbered, there)
-        parts = [taken(deps, ids.astype("int64") - 1)]
+        parts = [rows_at(deps, ids.astype("int64") - 1)]
         if not op.set_instead_of_inc:
-            parts.append(taken(deps, numbered[0] - 1))
+            parts.append(rows_at(deps, numbered[0] - 1))
         return [Known(ids.shape, None, union(parts))]
     for k in range(2):  # tuples, which adding joins
         ids, numbered[k] = numbered[k], np.empty(numbered[k].shape, dtype=object)
@@ -317,9 +317,9 @@ def _all_of_all(node: Apply, given: Sequence[Known]) -> list[Known]:
             groups = np.arange(prod(own)).reshape((*own, *[1] * (len(x.shape) - n_batch)))
             groups = np.broadcast_to(groups, x.full_shape)
             rows = gathered(x.deps, groups, prod(own))
-            parts.append(taken(rows, np.broadcast_to(np.arange(prod(own)).reshape(own), batch)))
+            parts.append(rows_at(rows, np.broadcast_to(np.arange(prod(own)).reshape(own), batch)))
         each = np.broadcast_to(ids.reshape((*batch, *[1] * (len(full) - n_batch))), full)
-        found.append(Known(shape, None, taken(union(parts), each)))
+        found.append(Known(shape, None, rows_at(union(parts), each)))
     return found
 
 

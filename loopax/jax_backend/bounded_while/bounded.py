@@ -24,13 +24,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from loopax.ir.places import function_at, with_items
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,
     Steps,
-    asked,
     counted,
     is_float,
+    steps_asked_for,
     while_loop,
 )
 from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
@@ -87,14 +88,12 @@ def _tangents(
 
     def along(run: Any) -> Any:
         def pushed(residuals: Any, tangents: Any) -> Any:
-            def of(*some: Any) -> Any:
-                everything = list(residuals[:n])
-                for k, x in zip(varying, some, strict=True):
-                    everything[k] = x
-                states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, everything)))
+            def float_states(*args: Any) -> list[Any]:
+                states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, args)))
                 return [states[k] for k in floats]
 
-            return jax.jvp(of, [residuals[k] for k in varying], tangents)[1]
+            some = function_at(float_states, residuals[:n], varying)
+            return jax.jvp(some, [residuals[k] for k in varying], tangents)[1]
 
         return pushed
 
@@ -113,15 +112,13 @@ def _tangents(
     def back_jvp(args: Any, tangents: Any) -> Any:
         some = [k for k, t in enumerate(tangents) if t is not None and is_float(args[k])]
 
-        def of(*xs: Any) -> Any:
-            every = list(args)
-            for k, x in zip(some, xs, strict=True):
-                every[k] = x
-            start = [jnp.zeros_like(every[k]) for k in varying]
-            pushed = partial(along(by_tree), every)
-            return jax.linear_transpose(pushed, start)(every[n + kept.num_leaves :])[0]
+        def transposed(*args: Any) -> Any:
+            start = [jnp.zeros_like(args[k]) for k in varying]
+            pushed = partial(along(by_tree), args)
+            return jax.linear_transpose(pushed, start)(list(args[n + kept.num_leaves :]))[0]
 
-        dots = jax.jvp(of, [args[k] for k in some], [tangents[k] for k in some])[1]
+        moving = function_at(transposed, args, some)
+        dots = jax.jvp(moving, [args[k] for k in some], [tangents[k] for k in some])[1]
         return pulled_back(args), dots
 
     pulled_back = Function(back, back_jvp)
@@ -132,10 +129,7 @@ def _tangents(
     )
     residuals = [*leaves, *map(jax.lax.stop_gradient, blocks)]
     pushed = linear(residuals, [slopes[k] for k in varying])
-    dots: list[Any] = [None] * len(ended)
-    for k, t in zip(floats, pushed, strict=True):
-        dots[k] = t
-    return dots
+    return with_items([None] * len(ended), floats, pushed)
 
 
 def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:
@@ -145,7 +139,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
     """
     assert steps.bound
     sizes = _sizes(steps.bound)
-    total, n_steps = math.prod(sizes), asked(steps, given)
+    total, n_steps = math.prod(sizes), steps_asked_for(steps, given)
     rows = jax.tree.map(lambda x: _in_order(x, steps, given, total), given.sequences)
     first = jax.tree.map(lambda x: x[0], rows)
     shapes: Any = ()
@@ -153,15 +147,15 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
         shapes = jax.eval_shape(steps.step, given.consts, counted(0), first, given.states)[1]
     rows = jax.tree.map(lambda x: x.reshape(*sizes, *x.shape[1:]), rows)
 
-    def where_going(taken: Any, carry: Any, leading: Any) -> Any:
-        """``taken(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
+    def where_going(go_on: Any, carry: Any, leading: Any) -> Any:
+        """``go_on(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
         rows = () if leading is None else jax.tree.map(lambda y: _stacked(y, leading), shapes)
-        return in_mesh.cond(any_row(carry[2]), taken, lambda carry: (carry, _zeros(rows)), carry)
+        return in_mesh.cond(any_row(carry[2]), go_on, lambda carry: (carry, _zeros(rows)), carry)
 
     def one(carry: Any, row: Any) -> Any:
         """A step, where the loop is still going."""
 
-        def taken(carry: Any) -> Any:
+        def go_on(carry: Any) -> Any:
             count, states, going, stopped = carry
             # What a row of a batch computes that is done may be infinite, 1 / 0 at a root, and zero
             # times that is NaN. It computes the first step once more, and nothing of that is
@@ -176,7 +170,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
             count = count + going.astype(count.dtype)
             return (count, states, going & ~stop & (count < n_steps), stopped | going & stop), ys
 
-        return where_going(taken, carry, () if keep else None)
+        return where_going(go_on, carry, () if keep else None)
 
     def level(depth: int) -> Any:
         if depth == len(sizes):
@@ -184,10 +178,10 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
         inner = level(depth + 1)
 
         def block(carry: Any, rows: Any) -> Any:
-            def taken(carry: Any) -> Any:
+            def go_on(carry: Any) -> Any:
                 return in_mesh.scan(inner, carry, rows, length=sizes[depth])
 
-            return where_going(taken, carry, sizes[depth:] if keep else None)
+            return where_going(go_on, carry, sizes[depth:] if keep else None)
 
         # Within a scan XLA cannot merge the second computation with the first: no barrier is needed.
         return jax.checkpoint(block, prevent_cse=False)
@@ -219,7 +213,7 @@ def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
         x = jnp.flip(x, 0) if steps.reverse else x
         more = total - x.shape[0]
         return jnp.concatenate([x, jnp.broadcast_to(x[:1], (more, *x.shape[1:]))]) if more else x
-    n_steps, order = asked(steps, given), jnp.arange(total)
+    n_steps, order = steps_asked_for(steps, given), jnp.arange(total)
     return x[jnp.clip(n_steps - 1 - order if steps.reverse else order, 0, x.shape[0] - 1)]
 
 

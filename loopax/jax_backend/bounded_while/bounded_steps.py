@@ -39,7 +39,7 @@ class Given:
     consts: Any
 
 
-def asked(steps: Steps, given: Given) -> Any:
+def steps_asked_for(steps: Steps, given: Given) -> Any:
     return counted(steps.bound) if given.n_steps is None else given.n_steps
 
 
@@ -49,7 +49,7 @@ def counted(n: Any) -> Any:
 
 def row(steps: Steps, given: Given, k: Any) -> tuple[Any, Any]:
     """The index of step ``k``, and its rows of the sequences."""
-    i = asked(steps, given) - 1 - k if steps.reverse else k
+    i = steps_asked_for(steps, given) - 1 - k if steps.reverse else k
     take = jax.lax.dynamic_index_in_dim
     return i, jax.tree.map(lambda x: take(x, i, keepdims=False), given.sequences)
 
@@ -60,7 +60,7 @@ def is_float(x: Any) -> bool:
 
 def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
     """The final states, the number of steps taken, whether the body stopped them: by ``lax.while_loop``."""
-    n_steps = asked(steps, given)
+    n_steps = steps_asked_for(steps, given)
 
     def going(carry: Any) -> Any:
         count, _, stopped = carry

@@ -17,8 +17,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from loopax.ir.places import with_items
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
-from loopax.jax_backend.bounded_while.bounded_steps import Given, Steps, asked, counted, row
+from loopax.jax_backend.bounded_while.bounded_steps import (
+    Given,
+    Steps,
+    counted,
+    row,
+    steps_asked_for,
+)
 from loopax.jax_backend.values import in_mesh
 
 
@@ -37,11 +44,11 @@ def _block_length(bound: int) -> int:
 def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
     """What the loop returns, and what `backward` needs."""
     assert steps.bound
-    size, n_steps = _block_length(steps.bound), asked(steps, given)
+    size, n_steps = _block_length(steps.bound), steps_asked_for(steps, given)
     room = -(-steps.bound // size)
     kept = jax.tree.map(lambda s: jnp.broadcast_to(s, (room, *s.shape)), given.states)
 
-    def taken(carry: Any) -> Any:
+    def one_step(carry: Any) -> Any:
         k, count, states, going, stopped, kept = carry
         new, _, stop = steps.step(given.consts, *row(steps, given, k), states)
         states, count = chosen(going, new, states), count + going.astype(count.dtype)
@@ -52,7 +59,7 @@ def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
         k, count, states, going, stopped, kept = carry
         kept = jax.tree.map(lambda b, s: b.at[k // size].set(s), kept, states)
         inside = k, count, states, going, stopped, kept
-        return in_mesh.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), taken, inside)
+        return in_mesh.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), one_step, inside)
 
     zero = counted(0)
     start = zero, zero, given.states, zero < n_steps, jnp.asarray(False), kept
@@ -89,15 +96,10 @@ def backward(
         i, rows = row(steps, given, k)
         row_leaves, row_tree = jax.tree.flatten(rows)
 
-        def of(some: Any, own_rows: Any, consts: Any) -> Any:
-            now, here, all_of = list(states), list(row_leaves), list(leaves)
-            for place, x in zip(floats, some, strict=True):
-                now[place] = x
-            for place, x in zip(own, own_rows, strict=True):
-                here[place - begin] = x
-            for place, x in zip(shared, consts, strict=True):
-                all_of[place] = x
-            consts = jax.tree.unflatten(tree, all_of).consts
+        def next_states(some: Any, own_rows: Any, consts: Any) -> Any:
+            now = with_items(states, floats, some)
+            here = with_items(row_leaves, [place - begin for place in own], own_rows)
+            consts = jax.tree.unflatten(tree, with_items(leaves, shared, consts)).consts
             rows = jax.tree.unflatten(row_tree, here)
             new, _, _ = steps.step(consts, i, rows, jax.tree.unflatten(state_tree, now))
             new = jax.tree.leaves(new)
@@ -105,7 +107,7 @@ def backward(
 
         some = [states[k] for k in floats]
         own_rows = [row_leaves[k - begin] for k in own]
-        return jax.vjp(of, some, own_rows, [leaves[k] for k in shared])[1](cotangents)
+        return jax.vjp(next_states, some, own_rows, [leaves[k] for k in shared])[1](cotangents)
 
     of_states, of_rows, of_shared = _through_blocks(
         steps,
@@ -165,7 +167,7 @@ def _through_blocks(
             return k, chosen(going, of_states, cotangents), of_rows, of_shared
 
         def row_of(k: Any) -> Any:
-            return asked(steps, given) - 1 - k if steps.reverse else k
+            return steps_asked_for(steps, given) - 1 - k if steps.reverse else k
 
         carry = end, cotangents, of_rows, of_shared
         _, *found = in_mesh.while_loop(lambda c: c[0] > begin, back, carry)

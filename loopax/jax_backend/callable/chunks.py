@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.calling.progress import Progress
+from loopax.ir.places import with_items
 from loopax.jax_backend.values import in_mesh
 
 
@@ -39,10 +40,7 @@ def vmap(
         mapped = [k for k, a in enumerate(axes) if a is not None]
 
         def one(rows: Sequence[Any]) -> Any:
-            every = list(leaves)
-            for k, row in zip(mapped, rows, strict=True):
-                every[k] = row
-            some, named = tree.unflatten(every)
+            some, named = tree.unflatten(with_items(leaves, mapped, rows))
             return f(*some, **named)
 
         rows = [jnp.moveaxis(leaves[k], axes[k], 0) for k in mapped]

@@ -96,24 +96,19 @@ class JaxFunction(Stages, ProgramFunction):
         if lines := unsupported_ops(program.graph, on_missing):
             raise refusal(lines)
         self.program = program
-        self._jit = jit
-        self._on_missing = on_missing
-        self._checks = checks
-        self._loops = loops
-        self._parallel = parallel
-        self._optimize = optimize
+        self._options = {
+            "jit": jit,
+            "on_missing": on_missing,
+            "checks": checks,
+            "loops": loops,
+            "parallel": parallel,
+            "optimize": optimize,
+        }
         self._prepare()
 
     @property
     def options(self) -> dict[str, Any]:
-        return {
-            "jit": self._jit,
-            "on_missing": self._on_missing,
-            "checks": self._checks,
-            "loops": self._loops,
-            "parallel": self._parallel,
-            "optimize": self._optimize,
-        }
+        return dict(self._options)
 
     @property
     def remarks(self) -> list[str]:
@@ -125,7 +120,8 @@ class JaxFunction(Stages, ProgramFunction):
         self._arguments = JaxArguments(self.program)
         inputs = enumerate(self.program.inputs)
         self._donated = frozenset(k for k, i in inputs if i.donated)
-        closed = Context(self._on_missing, self._checks, parallel=self._parallel)
+        options = self._options
+        closed = Context(options["on_missing"], options["checks"], parallel=options["parallel"])
         self._failures = closed.failures
         self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
         self._whole = self._variants(
@@ -135,15 +131,17 @@ class JaxFunction(Stages, ProgramFunction):
         # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8. It may find
         # that something can fail, and be done once more, for which donated arguments would be gone.
         short = not (
-            self.program.shared or self.program.updates or self._checks == "raise" or self._donated
+            self.program.shared
+            or self.program.updates
+            or options["checks"] == "raise"
+            or self._donated
         )
         self._short = self._whole if short else None
         self._shared = SharedValues(self.program, self._arguments.shared_whats)
         self._describe(self._arguments)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("program", "_jit", "_on_missing", "_checks", "_loops", "_parallel", "_optimize")
-        return {k: self.__dict__[k] for k in kept}
+        return {"program": self.program, "_options": self._options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -234,12 +232,12 @@ class JaxFunction(Stages, ProgramFunction):
         if not self._may_be_native:
             return self._variants(part.rest, names)
         graph = part.rest.clone()
-        run_passes(graph, passes_with(self._optimize, PASSES))
+        run_passes(graph, passes_with(self._options["optimize"], PASSES))
         return self._variants(graph, names, (part.rest.inputs, part.rest.outputs))
 
     @property
     def _may_be_native(self) -> bool:
-        return self._loops != "xla" and self.program.as_read is not None
+        return self._options["loops"] != "xla" and self.program.as_read is not None
 
     def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
@@ -247,7 +245,7 @@ class JaxFunction(Stages, ProgramFunction):
             return form(given, concrete)
         try:
             found = form(given, concrete)
-            if self._checks != "raise" and not self._failures:
+            if self._options["checks"] != "raise" and not self._failures:
                 return found
             # JAX does not wait for what it computes, and so would raise where that is looked at.
             return jax.block_until_ready(found)
@@ -266,7 +264,7 @@ class JaxFunction(Stages, ProgramFunction):
 
         def make(static: Mapping[int, Any], transformed: bool) -> Variant:
             context = self._contexts[transformed]  # where lengths may be open
-            how = self._loops, self._optimize, self._jit
+            how = self._options["loops"], self._options["optimize"], self._options["jit"]
             # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
             donated = frozenset() if transformed else self._donated
             return Variant(self.program, graph, static, context, *how, as_read, donated)

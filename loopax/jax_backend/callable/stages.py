@@ -12,6 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.calling.backend import BackendFunction
 from loopax.calling.traced import TracedFunction
 from loopax.ir.errors import LoopTypeError
+from loopax.ir.places import function_at
 
 
 class Stages(BackendFunction):
@@ -94,11 +95,5 @@ def _moving(f: Any, primals: Any, tangents: Any) -> tuple[Callable[..., Any], An
             "for an argument that is constant."
         )
     places = [k for k, t in enumerate(tangents) if t is not None]
-
-    def some(*given: Any) -> Any:
-        every = list(primals)
-        for k, x in zip(places, given, strict=True):
-            every[k] = x
-        return f(*every)
-
+    some = function_at(f, primals, places)
     return some, tuple(primals[k] for k in places), tuple(tangents[k] for k in places)

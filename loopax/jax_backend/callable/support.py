@@ -13,7 +13,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.derivatives.after_forward import AfterForward
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, core_of
 from loopax.jax_backend.samplers.registry import has_sampler
 from loopax.jax_backend.staging.callback import unsupported
 from loopax.jax_backend.staging.registry import has_conversion
@@ -35,7 +35,7 @@ def unsupported_ops(graph: AbstractFunctionGraph, on_missing: str) -> list[str]:
 def _nodes(graph: AbstractFunctionGraph) -> Any:
     for node in graph.toposort():
         yield node
-        op = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        op = core_of(node.op)
         if isinstance(op, InnerGraphOp):
             yield from _nodes(op.fgraph)
 

@@ -16,6 +16,7 @@ from pytensor.tensor.type import integer_dtypes
 from loopax.ir import Call
 from loopax.ir.derivatives.pullback import floats
 from loopax.ir.lock import TRACING
+from loopax.ir.places import with_items
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
@@ -37,10 +38,7 @@ def call_rule(site: Site, *values: Any) -> Any:
     outs: list[Leaves] = []  # there when the value has been traced
 
     def whole(given: Any) -> list[Any]:
-        inputs = list(values)
-        for k, x in zip(traced, args.structured(given), strict=True):
-            inputs[k] = x
-        return inputs
+        return with_items(values, traced, args.structured(given))
 
     def value(*given: Any) -> list[Any]:
         outs[:] = [Leaves(_run(site, whole(given)))]

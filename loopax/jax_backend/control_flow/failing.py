@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from loopax.ir import LoopaxError
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.values.generators import is_key
 
 # What an op may raise of its operands, here as in PyTensor.
@@ -35,7 +35,7 @@ def without_numbers(site: Site, like: Any, error: Exception, ok: Any = False) ->
     def hidden(x: Any) -> Any:
         if is_key(x):
             return x
-        return jnp.where(ok, x, no_number(x.dtype))
+        return or_no_number(ok, x)
 
     failure = Failure(type(error), str(error))
     return check_when_run(site.context, jax.tree.map(hidden, like), ok, failure)

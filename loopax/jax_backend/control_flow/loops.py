@@ -18,10 +18,11 @@ from loopax.ir.bounds import is_unbounded
 from loopax.ir.derivatives.expand import expanded
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.places import with_items
 from loopax.ir.records import UNBOUNDED
 from loopax.jax_backend.control_flow.for_loops import for_loop
 from loopax.jax_backend.control_flow.while_loops import while_loop
-from loopax.jax_backend.parallel.said import say_of_unknown_steps
+from loopax.jax_backend.parallel.remarks import remark_unknown_steps
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import rule
@@ -63,14 +64,11 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
     elif stops:
         if bound is None and kept:
             raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
-        say_of_unknown_steps(site, args)
+        remark_unknown_steps(site, args)
         finals, ys, *ended = while_loop(site, args, bound, kept)
     else:
         finals, ys = for_loop(site, args, kept)
-    traces: list[Any] = [None] * op.n_ys
-    for k, y in zip(kept, ys, strict=True):
-        traces[k] = y
-    return (*finals, *traces, *(ended if op.stops else ()))
+    return (*finals, *with_items([None] * op.n_ys, kept, ys), *(ended if op.stops else ()))
 
 
 def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:

@@ -83,7 +83,7 @@ def next_state(x: Any, before: Any, v: Any) -> Any:
         # The gradient of a trace that a step reads is summed in a state. It has the trace's length.
         fitted = x.fitted(before.bound)
         if fitted.data.shape == before.data.shape:
-            return PaddedArray(as_declared(fitted.data, v), before.length, before.axis)
+            return before.with_data(as_declared(fitted.data, v))
     if isinstance(x, PaddedArray) or isinstance(before, PaddedArray):
         raise DynamicShapeError(
             f"A state of a loop has as many rows as another loop takes steps, for {describe(v)}, before "

@@ -16,6 +16,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError
 from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.places import with_items
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces
@@ -28,7 +29,7 @@ from loopax.jax_backend.control_flow.step import (
     scan_step,
 )
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.staging.symbolic import as_length, is_symbolic
 from loopax.jax_backend.values.lists import RaggedList
 from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
@@ -90,10 +91,8 @@ def _steps(
     counter = jax.dtypes.canonicalize_dtype("int64")
 
     def step(consts: Any, i: Any, rows: Any, states: Any) -> Any:
-        everything = list(args.consts)
-        for k, x in zip(traced, consts, strict=True):
-            everything[k] = x
-        states, ys, stop = scan_step(site, everything)(i, rows, states, kept)
+        step = scan_step(site, with_items(args.consts, traced, consts))
+        states, ys, stop = step(i, rows, states, kept)
         return states, ys, jnp.asarray(op.stops and stop, bool)
 
     if asked is not None:
@@ -119,11 +118,11 @@ def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: A
 
     def checked(x: Any, v: Any) -> Any:
         if isinstance(x, PaddedArray):
-            return PaddedArray(checked(x.data, v), x.length, x.axis)
-        return jnp.where(legal, x, no_number(x.dtype)) if isinstance(v.type, DenseTensorType) else x
+            return x.with_data(checked(x.data, v))
+        return or_no_number(legal, x) if isinstance(v.type, DenseTensorType) else x
 
     found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))
-    return found, traces, jnp.where(legal, n_done, no_number(n_done.dtype)), stopped
+    return found, traces, or_no_number(legal, n_done), stopped
 
 
 def _ended(n_done: int) -> tuple[Any, Any]:

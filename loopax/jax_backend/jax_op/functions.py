@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from loopax.ir.places import with_items
+
 Arrays = Callable[..., Sequence[Any]]
 
 
@@ -20,10 +22,7 @@ def _at(function: Arrays, inputs: Sequence[Any], ins: Sequence[int], outs: Seque
     """``function`` of the inputs at ``ins`` alone, to the outputs at ``outs`` alone."""
 
     def some(*given: Any) -> tuple[Any, ...]:
-        values = list(inputs)
-        for k, x in zip(ins, given, strict=True):
-            values[k] = x
-        found = function(*values)
+        found = function(*with_items(inputs, ins, given))
         return tuple(jnp.asarray(found[j]) for j in outs)
 
     return some

@@ -14,6 +14,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.places import with_items
 from loopax.jax_backend.jax_op.functions import Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types
 from loopax.jax_backend.staging.evaluate import Site
@@ -90,8 +91,7 @@ class JaxOp(Op):
             function = Pulled(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pullback of {self.name}", [inputs[k].type for k in ins])
             slopes = op(*inputs, *(cotangents[j] for j in outs), return_list=True)
-            for k, g in zip(ins, slopes, strict=True):
-                found[k] = g
+            return with_items(found, ins, slopes)
         return found
 
     def pushforward(
@@ -103,8 +103,7 @@ class JaxOp(Op):
             function = Pushed(self.function, len(inputs), ins, outs)
             op = JaxOp(function, f"pushforward of {self.name}", [outputs[j].type for j in outs])
             moved = op(*inputs, *(tangents[k] for k in ins), return_list=True)
-            for j, t in zip(outs, moved, strict=True):
-                found[j] = t
+            return with_items(found, outs, moved)
         return found
 
 

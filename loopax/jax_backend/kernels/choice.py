@@ -118,7 +118,7 @@ class Candidate:
 
     def _cost_said(self, shapes: Shapes) -> str:
         _, cost = self._trace(shapes)
-        return f"for shapes {', '.join(map(str, shapes))}, about {cost.said()}"
+        return f"for shapes {', '.join(map(str, shapes))}, about {cost.in_words()}"
 
     @cached_property
     def _kernel(self) -> Kernel:

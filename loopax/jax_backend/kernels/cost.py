@@ -119,7 +119,7 @@ class Cost:
         """By native code, for a batch: XLA's operations are those of one row, on all of them."""
         return self._xla(rows) - self._native(rows)
 
-    def said(self) -> str:
+    def in_words(self) -> str:
         """Both, in words."""
         return f"{self._native(1) / 1e3:.3g} us native, {self._xla(1) / 1e3:.3g} us as JAX's operations"
 

@@ -21,6 +21,7 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
+from loopax.ir.places import function_at
 from loopax.jax_backend.kernels.derivatives import (
     pulled_back,
     pushed_forward,
@@ -286,17 +287,3 @@ class Kernel:
 
 def _too_long(lines: int) -> str:
     return f"its native code has {lines} lines, and would take long to compile"
-
-
-def function_at(
-    function: Callable[..., list[Any]], args: Sequence[Any], positions: Sequence[int]
-) -> Callable[..., list[Any]]:
-    """``function`` of its arguments at ``positions``; the others are those of ``args``."""
-
-    def of_some(*moving: Any) -> list[Any]:
-        new = list(args)
-        for k, x in zip(positions, moving, strict=True):
-            new[k] = x
-        return function(*new)
-
-    return of_some

@@ -9,7 +9,7 @@ ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytensor.scalar as ps
@@ -27,23 +27,23 @@ from loopax.lowering.bodies import replace_nodes
 def with_jax_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
     """A copy of a graph whose derivatives are JAX's, in bodies too."""
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
-    _exchange(graph, _jax_form)
+    _exchange(graph, _JAX_FORMS)
     return graph
 
 
 def with_own_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
     """A copy of what was derived from a graph `with_jax_kinks`, of PyTensor's own ops again."""
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
-    _exchange(graph, _own_form)
+    _exchange(graph, _OWN_FORMS)
     return graph
 
 
-def _exchange(graph: FunctionGraph, other: Callable[[Any], Any]) -> None:
-    """Replace each op that has an ``other`` form, in place."""
+def _exchange(graph: FunctionGraph, forms: dict[type, Any]) -> None:
+    """Replace each op that has another form, in place."""
     replace_nodes(
         graph,
-        lambda op: other(op) is not None,
-        lambda node: other(node.op)(*node.inputs),
+        lambda op: _exchanged(op, forms) is not None,
+        lambda node: _exchanged(node.op, forms)(*node.inputs),
         "kinks",
     )
 
@@ -118,29 +118,25 @@ class _JaxMin(_SharedAmongEqual, Min):
     pass
 
 
-_ELEMENTWISE = {Maximum: _JaxMaximum, Minimum: _JaxMinimum, Abs: _JaxAbs}
-_REDUCTIONS = {Max: _JaxMax, Min: _JaxMin}
+# Each class with that of JAX's derivative, and the other way round.
+_JAX_FORMS: dict[type, Any] = {
+    Maximum: _JaxMaximum,
+    Minimum: _JaxMinimum,
+    Abs: _JaxAbs,
+    Max: _JaxMax,
+    Min: _JaxMin,
+}
+_OWN_FORMS: dict[type, Any] = {v: k for k, v in _JAX_FORMS.items()}
 
 
-def _jax_form(op: Any) -> Any:
-    """The op with JAX's derivative; None where ``op`` has no kink."""
-    return _exchanged(op, _ELEMENTWISE, _REDUCTIONS)
-
-
-def _own_form(op: Any) -> Any:
-    """The other way round."""
-    return _exchanged(
-        op, {v: k for k, v in _ELEMENTWISE.items()}, {v: k for k, v in _REDUCTIONS.items()}
-    )
-
-
-def _exchanged(op: Any, elementwise: Any, reductions: Any) -> Any:
+def _exchanged(op: Any, forms: dict[type, Any]) -> Any:
+    """The form of ``op``; None where it has none."""
     if isinstance(op, Elemwise):
         scalar: Any = op.scalar_op
-        if type(scalar) in elementwise:
+        if type(scalar) in forms:
             same_outputs = getattr(scalar, "output_types_preference", None)
-            return Elemwise(elementwise[type(scalar)](same_outputs, scalar.name))
-    elif type(op) in reductions:
+            return Elemwise(forms[type(scalar)](same_outputs, scalar.name))
+    elif type(op) in forms:
         options = {k: getattr(op, k) for k in ("axis", "initial") if hasattr(op, k)}
-        return reductions[type(op)](**options)
+        return forms[type(op)](**options)
     return None

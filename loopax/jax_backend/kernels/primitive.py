@@ -19,7 +19,8 @@ from jax.interpreters import ad, batching, mlir
 
 from loopax.ir.errors import DynamicShapeError, UnsupportedOpError
 from loopax.ir.lock import TRACING
-from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Shapes, function_at
+from loopax.ir.places import function_at
+from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Shapes
 from loopax.jax_backend.kernels.linearization import Linearization, linearization
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.jax_backend.staging.frame import NeedsStatic

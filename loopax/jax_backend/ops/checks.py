@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
+from pytensor.compile.ops import DeepCopyOp
 from pytensor.raise_op import CheckAndRaise
 
 from loopax.jax_backend.staging.checked import Failure, check_when_run
@@ -37,8 +37,3 @@ def check_and_raise(site: Site, x: Any, *conditions: Any) -> Any:
 @rule(DeepCopyOp)
 def deep_copy(site: Site, x: Any) -> Any:
     return x if isinstance(x, jax.Array) else x.copy()
-
-
-@rule(TypeCastingOp)
-def type_cast(site: Site, x: Any) -> Any:
-    return x

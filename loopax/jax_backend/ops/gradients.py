@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, UndefinedGrad, ZeroGrad
 
-from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.ir.errors import describe
+from loopax.jax_backend.staging.callback import without_derivative
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 
@@ -25,42 +26,24 @@ def stop(site: Site, x: Any) -> Any:
 @rule(UndefinedGrad)
 def undefined(site: Site, x: Any) -> Any:
     """The value; an error where it is differentiated, as in PyTensor."""
-
-    @jax.custom_jvp
-    def function(x: Any) -> Any:
-        return x
-
-    @function.defjvp
-    def function_jvp(primals: Any, tangents: Any) -> Any:
-        raise UnsupportedOpError(
-            f"The gradient of {describe(site.out)} is declared undefined, by undefined_grad. Keep it out "
-            "of what is differentiated with `pytensor.gradient.disconnected_grad`."
-        )
-
-    return function(x)
+    message = (
+        f"The gradient of {describe(site.out)} is declared undefined, by undefined_grad. Keep it out of "
+        "what is differentiated with `pytensor.gradient.disconnected_grad`."
+    )
+    return without_derivative(lambda x: x, message)(x)
 
 
 @rule(GradClip)
 def clip(site: Site, x: Any) -> Any:
     """Clipping a cotangent is not linear, so that there is no forward mode."""
     low, high = site.op.clip_lower_bound, site.op.clip_upper_bound
-
-    @jax.custom_vjp
-    def function(x: Any) -> Any:
-        return x
-
+    function = jax.custom_vjp(lambda x: x)
     function.defvjp(lambda x: (x, None), lambda _, g: (jnp.clip(g, low, high),))
     return function(x)
 
 
 @rule(GradScale)
 def scale(site: Site, x: Any) -> Any:
-    @jax.custom_jvp
-    def function(x: Any) -> Any:
-        return x
-
-    @function.defjvp
-    def function_jvp(primals: Any, tangents: Any) -> Any:
-        return function(*primals), site.op.multiplier * tangents[0]
-
+    function = jax.custom_jvp(lambda x: x)
+    function.defjvps(lambda t, out, x: site.op.multiplier * t)
     return function(x)

@@ -76,7 +76,7 @@ def _batch_shape(site: Site, size: Any, parameters: Sequence[Any]) -> tuple[int,
     shapes = [
         np.shape(p)[: np.ndim(p) - n] for p, n in zip(parameters, op.ndims_params, strict=True)
     ]
-    draw, given = node.outputs[1], [_given(v) for v in node.inputs[2:]]
+    draw, given = node.outputs[1], [_without_new_axes(v) for v in node.inputs[2:]]
     if size is None:
         try:
             found = np.broadcast_shapes(*shapes)
@@ -116,7 +116,7 @@ def _check_declared(site: Site, shapes: Sequence[Any], batch: Sequence[int]) -> 
                 raise LoopTypeError(undeclared(k, v, site.op))
 
 
-def _given(v: Variable) -> Variable:
+def _without_new_axes(v: Variable) -> Variable:
     """The parameter as it was given, before PyTensor gave all of them one rank."""
     while v.owner is not None and isinstance(v.owner.op, DimShuffle):
         if not v.owner.op.is_left_expand_dims:
@@ -144,18 +144,14 @@ def _invalid(site: Site, family: Family, parameters: Sequence[Any]) -> Any:
             if np.all(truth):
                 continue
             if not has_nan:
+                given = [np.asarray(p) for p in parameters if not is_traced(p)]
+                shown = [np.array2string(p, threshold=8, separator=", ") for p in given]
                 raise ValueError(
                     f"{describe(draw)} is a draw by {site.op.name}, whose parameters must satisfy "
-                    f"{words}, and these do not: "
-                    + ", ".join(_shown(p) for p in parameters if not is_traced(p))
-                    + ". Give parameters that do."
+                    f"{words}, and these do not: {', '.join(shown)}. Give parameters that do."
                 )
         invalid = ~truth if invalid is None else invalid | ~truth
     return invalid
-
-
-def _shown(p: Any) -> str:
-    return np.array2string(np.asarray(p), threshold=8, separator=", ")
 
 
 def _of_shape(site: Site, found: Any, shape: tuple[int, ...]) -> Any:

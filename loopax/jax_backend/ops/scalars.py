@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from typing import Any
 
 import jax
@@ -133,23 +134,11 @@ def _mul_without_zeros(x: Any, y: Any) -> Any:
     return jnp.where(x == 0, y, jnp.where(y == 0, x, x * y))
 
 
-def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
-    """PyTensor's sums and products take any number of terms."""
-
-    def folded(*xs: Any) -> Any:
-        out = xs[0]
-        for x in xs[1:]:
-            out = function(out, x)
-        return out
-
-    return folded
-
-
 # PyTensor's own conversions of Add, Mul, Sub, IntDiv and Mod go through Python's operators where all
 # inputs are scalars, ``sum`` among them, which starts from 0 and so stages one addition too many.
 _FUNCTIONS: dict[type, Callable[..., Any]] = {
-    ps.Add: _fold(jnp.add),
-    ps.Mul: _fold(jnp.multiply),
+    ps.Add: lambda *xs: reduce(jnp.add, xs),
+    ps.Mul: lambda *xs: reduce(jnp.multiply, xs),
     ps.Sub: jnp.subtract,
     ps.IntDiv: floor_divide,
     ps.Mod: remainder,

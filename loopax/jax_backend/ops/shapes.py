@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from pytensor.compile.ops import TypeCastingOp
 from pytensor.tensor.basic import (
     Alloc,
     AllocEmpty,
@@ -17,7 +18,13 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.extra_ops import FillDiagonalOffset, RavelMultiIndex, Repeat, UnravelIndex
+from pytensor.tensor.extra_ops import (
+    CpuContiguous,
+    FillDiagonalOffset,
+    RavelMultiIndex,
+    Repeat,
+    UnravelIndex,
+)
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
@@ -26,7 +33,7 @@ from loopax.ir.errors import describe
 from loopax.ir.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.staging.symbolic import (
     Inconclusive,
     as_length,
@@ -133,13 +140,8 @@ def make_vector(site: Site, *xs: Any) -> Any:
     return jnp.stack([jnp.asarray(x, dtype=site.out.type.dtype) for x in xs])
 
 
-@rule(TensorFromScalar)
-def tensor_from_scalar(site: Site, x: Any) -> Any:
-    return x
-
-
-@rule(ScalarFromTensor)
-def scalar_from_tensor(site: Site, x: Any) -> Any:
+@rule(TensorFromScalar, ScalarFromTensor, TypeCastingOp, CpuContiguous)
+def as_it_is(site: Site, x: Any) -> Any:
     return x
 
 
@@ -176,7 +178,7 @@ def ravel_multi_index(site: Site, *values: Any) -> Any:
     if not is_traced(inside) and not np.all(inside):
         raise ValueError(f"{describe(site.out)}: an index lies outside of the shape {shape}.")
     flat = jnp.ravel_multi_index(indices, shape, mode="clip", order=site.op.order)
-    return jnp.where(inside, flat, no_number(flat.dtype))
+    return or_no_number(inside, flat)
 
 
 @rule(FitRows)

@@ -8,29 +8,34 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Join, Split
 
+from loopax.ir.compat import joined_by
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 
 
+def axis_of(site: Site) -> int:
+    """The axis of a Join or a Split, from 0 on: since 3.3 it is no input."""
+    if hasattr(site.op, "axis"):
+        axis = site.op.axis
+    else:
+        axis = site.static(1 if isinstance(site.op, Split) else 0)
+    return int(axis) % site.out.type.ndim
+
+
 @rule(Join)
 def join(site: Site, *values: Any) -> Any:
-    # 3.3 made the axis a property; 3.0 has it as the first input.
-    axis = getattr(site.op, "axis", None)
-    if axis is None:
-        axis, values = int(site.static(0)), values[1:]
-    arrays = [jnp.asarray(x, site.out.type.dtype) for x in values]
+    axis = axis_of(site)
+    arrays = [jnp.asarray(x, site.out.type.dtype) for x in joined_by(site.op, values)]
     some = [x for x in arrays if x.shape[axis]] or arrays[:1]
-    if len(some) < len(
-        arrays
-    ):  # all but the length along the axis must fit, for the empty ones too
+    if len(some) < len(arrays):
+        # All but the length along the axis must fit, for the empty ones too.
         jnp.broadcast_shapes(*(x.shape[:axis] + x.shape[axis + 1 :] for x in arrays))
-    return jnp.concatenate(some, axis=int(axis)) if len(some) > 1 else some[0]
+    return jnp.concatenate(some, axis=axis) if len(some) > 1 else some[0]
 
 
 @rule(Split)
 def split(site: Site, x: Any, *rest: Any) -> Any:
-    axis = getattr(site.op, "axis", None)
-    axis = int(site.static(1)) if axis is None else int(axis)
+    axis = axis_of(site)
     sizes = np.asarray(site.static(len(rest)))
     if len(sizes) != len(site.node.outputs):
         raise ValueError(

@@ -31,11 +31,11 @@ from loopax.ir import Stack, Unstack
 from loopax.ir.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
 from loopax.jax_backend.values.lists import StackedList, as_list, as_row, from_rows
 
 
-def _given(site: Site, x: Any, k: int = 0) -> Any:
+def _list(site: Site, x: Any, k: int = 0) -> Any:
     """The list in input ``k``; a constant one is a Python list."""
     return as_list(x, site.node.inputs[k].type)
 
@@ -52,7 +52,7 @@ def make_slice(site: Site, *bounds: Any) -> Any:
 
 @rule(GetItem)
 def get_item(site: Site, x: Any, index: Any) -> Any:
-    x = _given(site, x)
+    x = _list(site, x)
     if isinstance(index, slice):
         return _part(site, x, slice(*_static_bounds(site, index)))
     if is_traced(index) and isinstance(x, StackedList) and len(x):
@@ -88,7 +88,7 @@ def _at(leaf: Any, k: Any) -> Any:
 @rule(Choose)
 def choose(site: Site, index: Any, choices: Any) -> Any:
     """Element by element the one of the choices, the rows of a list or an array, that an index names."""
-    rows = list(_given(site, choices, 1)) if isinstance(choices, StackedList | list) else choices
+    rows = list(_list(site, choices, 1)) if isinstance(choices, StackedList | list) else choices
     if site.op.mode != "raise":
         return jnp.choose(index, rows, mode=site.op.mode)
     inside = (index >= 0) & (index < len(rows))
@@ -98,7 +98,7 @@ def choose(site: Site, index: Any, choices: Any) -> Any:
             "pt.choose(..., mode='clip') takes the nearest one."
         )
     chosen = jnp.choose(index, rows, mode="clip")
-    return jnp.where(inside, chosen, no_number(chosen.dtype))
+    return or_no_number(inside, chosen)
 
 
 @rule(Length)
@@ -108,17 +108,17 @@ def length(site: Site, x: Any) -> Any:
 
 @rule(Append)
 def append(site: Site, x: Any, row: Any) -> Any:
-    return from_rows([*_given(site, x), row], site.out.type.ttype)
+    return from_rows([*_list(site, x), row], site.out.type.ttype)
 
 
 @rule(Extend)
 def extend(site: Site, x: Any, more: Any) -> Any:
-    return from_rows([*_given(site, x), *_given(site, more, 1)], site.out.type.ttype)
+    return from_rows([*_list(site, x), *_list(site, more, 1)], site.out.type.ttype)
 
 
 @rule(Insert)
 def insert(site: Site, x: Any, index: Any, row: Any) -> Any:
-    x = _given(site, x)
+    x = _list(site, x)
     longer = from_rows([*x, row], site.out.type.ttype)
     if not is_traced(index) or not isinstance(longer, StackedList):
         rows = list(x)
@@ -133,24 +133,24 @@ def insert(site: Site, x: Any, index: Any, row: Any) -> Any:
 
 @rule(Reverse)
 def reverse(site: Site, x: Any) -> Any:
-    return _part(site, _given(site, x), slice(None, None, -1))
+    return _part(site, _list(site, x), slice(None, None, -1))
 
 
 @rule(Remove)
 def remove(site: Site, x: Any, row: Any) -> Any:
-    rows = list(_given(site, site.static(0)))
+    rows = list(_list(site, site.static(0)))
     found = np.flatnonzero(_equal(site, rows, site.static(1)))
     return from_rows([r for k, r in enumerate(rows) if k not in found[:1]], site.out.type.ttype)
 
 
 @rule(Count)
 def count(site: Site, x: Any, row: Any) -> Any:
-    return sum(_equal(site, list(_given(site, x)), row), np.asarray(0, dtype=np.int64))
+    return sum(_equal(site, list(_list(site, x)), row), np.asarray(0, dtype=np.int64))
 
 
 @rule(Index)
 def index(site: Site, x: Any, row: Any) -> Any:
-    found = _equal(site, list(_given(site, x)), row)
+    found = _equal(site, list(_list(site, x)), row)
     if any(map(is_traced, found)):
         found = jnp.stack(found)
         return jnp.where(found.any(), jnp.argmax(found), no_number(np.dtype("int64")))
@@ -185,7 +185,7 @@ def _same(a: Any, b: Any) -> Any:
 @rule(Stack)
 def stack(site: Site, x: Any, *dims: Any) -> Any:
     shape = tuple(int(site.static(1 + k)) for k in range(len(dims)))
-    x = _given(site, x)
+    x = _list(site, x)
     for k, row in enumerate(x[:1] if isinstance(x, StackedList) else x):
         if row.shape != shape:
             raise ValueError(

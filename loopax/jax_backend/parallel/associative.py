@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from loopax.ir.associative_scan import AssociativeScan
 from loopax.jax_backend.parallel.blocks import scan_in_blocks
-from loopax.jax_backend.parallel.said import said_in_parallel
+from loopax.jax_backend.parallel.remarks import remark_parallel
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 
@@ -35,7 +35,7 @@ def associative_scan_rule(site: Site, *values: Any) -> tuple[Any, ...]:
     begin, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
     start, others = tuple(x[begin] for x in rows), tuple(x[rest] for x in rows)
     found = scan_in_blocks(combine, lambda e, s: combine(s, e), others, start, reverse)
-    said_in_parallel(site, f"{n} steps", "elements that are combined in any grouping")
+    remark_parallel(site, f"{n} steps", "elements that are combined in any grouping")
     return tuple(
         jnp.concatenate([x, s[None]] if reverse else [s[None], x])
         for s, x in zip(start, found, strict=True)

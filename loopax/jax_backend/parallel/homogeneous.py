@@ -58,21 +58,21 @@ def degree(eqn: Any, given: Sequence[Degree], constants: Sequence[float | None])
         return SAME
     if name in ("add", "sub", "add_any"):
         if kind == "add":
-            return _of("add", of[0] - of[1] if name == "sub" else of[0] + of[1])
+            return _degree("add", of[0] - of[1] if name == "sub" else of[0] + of[1])
         return first if of[0] == of[1] else None
     if kind == "add":
-        return {"neg": _of("add", -of[0]), "exp": ("mul", of[0])}.get(name)
+        return {"neg": _degree("add", -of[0]), "exp": ("mul", of[0])}.get(name)
     if name in ("mul", "div"):
-        return _of("mul", of[0] + of[1] if name == "mul" else of[0] - of[1])
+        return _degree("mul", of[0] + of[1] if name == "mul" else of[0] - of[1])
     if name in _SUMS:
-        return _of("mul", sum(of, Fraction(0)))
+        return _degree("mul", sum(of, Fraction(0)))
     if name == "integer_pow":
-        return _of("mul", of[0] * eqn.params["y"])
+        return _degree("mul", of[0] * eqn.params["y"])
     powers = {"neg": 1, "abs": 1, "square": 2, "sqrt": Fraction(1, 2), "rsqrt": Fraction(-1, 2)}
     if name in powers:
-        return _of("mul", of[0] * powers[name])
-    return {"log": _of("add", of[0]), "sign": SAME}.get(name)
+        return _degree("mul", of[0] * powers[name])
+    return {"log": _degree("add", of[0]), "sign": SAME}.get(name)
 
 
-def _of(kind: str, d: Fraction) -> Degree:
+def _degree(kind: str, d: Fraction) -> Degree:
     return (kind, d) if d else SAME

@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import prod
 from typing import Any
 
 import numpy as np
 from jax.extend.core import Jaxpr, Literal
 
 from loopax.jax_backend.parallel.flat_jaxpr import CALLS
+from loopax.jax_backend.parallel.places import REDUCTIONS, axis_sources
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ def images(jaxpr: Jaxpr, given: Sequence[Value]) -> list[Value]:
 
     for eqn in jaxpr.eqns:
         given = [value(v) for v in eqn.invars]
-        outs = [_said(eqn.primitive.name, given, x) for x in _outputs(eqn, given)]
+        outs = [_with_culprit(eqn.primitive.name, given, x) for x in _outputs(eqn, given)]
         found.update(zip(eqn.outvars, outs, strict=True))
     return [value(v) for v in jaxpr.outvars]
 
 
-def _said(name: str, given: list[Value], x: Value) -> Value:
+def _with_culprit(name: str, given: list[Value], x: Value) -> Value:
     """``x``, which operation ``name`` makes of ``given``, with the operation that it is not affine by."""
     if isinstance(x, Known) or x.affine or x.broken_by:
         return x
@@ -195,42 +195,14 @@ def _elementwise(eqn: Any, given: list[Value]) -> Value:
 # -- shapes ----------------------------------------------------------------------------------------------
 
 
-def _same(eqn: Any, given: list[Value]) -> Value:
-    return _first(given)
-
-
-def _negated(eqn: Any, given: list[Value]) -> Value:
-    return replace(_first(given), unit=False)
-
-
-def _broadcast(eqn: Any, given: list[Value]) -> Value:
-    image, axes = _first(given), [None] * eqn.outvars[0].aval.ndim
-    for k, to in enumerate(eqn.params["broadcast_dimensions"]):
-        axes[to] = image.axes[k]
-    kept = eqn.outvars[0].aval.shape == eqn.invars[0].aval.shape
-    return replace(image, axes=tuple(axes), unit=image.unit and kept)
-
-
-def _reshaped(eqn: Any, given: list[Value]) -> Value:
-    image, old, new = _first(given), eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-    if eqn.params.get("dimensions") is not None:
-        return replace(image, axes=(None,) * len(new), unit=False)
-    at = {(prod(old[:k]), n): image.axes[k] for k, n in enumerate(old) if n != 1}
-    axes = tuple(at.get((prod(new[:k]), n)) for k, n in enumerate(new))
-    return replace(image, axes=axes, unit=image.unit and old == new)
-
-
-def _squeezed(eqn: Any, given: list[Value]) -> Value:
+def _moved(eqn: Any, given: list[Value]) -> Value:
+    """What has the elements in other places, or mixes them along some axes."""
     image = _first(given)
-    gone = eqn.params["dimensions"]
-    axes = tuple(a for k, a in enumerate(image.axes) if k not in gone)
-    return replace(image, axes=axes, unit=False)
-
-
-def _transposed(eqn: Any, given: list[Value]) -> Value:
-    image = _first(given)
-    axes = tuple(image.axes[k] for k in eqn.params["permutation"])
-    return replace(image, axes=axes, unit=False)
+    axes = tuple(None if k is None else image.axes[k] for k in axis_sources(eqn))
+    kept = eqn.primitive.name in ("broadcast_in_dim", "reshape") and (
+        eqn.outvars[0].aval.shape == eqn.invars[0].aval.shape
+    )
+    return replace(image, axes=axes, unit=image.unit and kept)
 
 
 def _of_whole_axes(eqn: Any, given: list[Value]) -> Value:
@@ -248,33 +220,13 @@ def _of_whole_axes(eqn: Any, given: list[Value]) -> Value:
     return replace(merged, varying=merged.varying or _varies(given))
 
 
-def _without_axes(eqn: Any, given: list[Value]) -> Value:
-    """An operation that mixes along some axes, and keeps them."""
-    params = eqn.params
-    mixed = params["dimensions"] if "dimensions" in params else (params["axis"],)
-    image = _first(given)
-    axes = tuple(None if k in mixed else a for k, a in enumerate(image.axes))
-    return replace(image, axes=axes, unit=False)
-
-
-def _reduced(eqn: Any, given: list[Value]) -> Value:
-    image = _first(given)
-    gone = eqn.params["axes"]
-    return replace(
-        image, axes=tuple(a for k, a in enumerate(image.axes) if k not in gone), unit=False
-    )
-
-
 def _reduced_otherwise(eqn: Any, given: list[Value]) -> Value:
-    return _not_affine(_reduced(eqn, given))
+    return _not_affine(_moved(eqn, given))
 
 
 def _joined(eqn: Any, given: list[Value]) -> Value:
-    found: Any = reduce(_merged, given)
-    along = eqn.params["dimension"]
-    axes = tuple(None if k == along else a for k, a in enumerate(found.axes))
     # The coefficients of what is known are zeros, which are the same in every step.
-    return replace(found, axes=axes, unit=False)
+    return _moved(eqn, [reduce(_merged, given)])
 
 
 def _mixing(eqn: Any, given: list[Value]) -> Value:
@@ -332,20 +284,15 @@ def _conditional(eqn: Any, given: list[Value]) -> list[Value]:
 _RULES: dict[str, Callable[[Any, list[Value]], Value]] = {
     **dict.fromkeys(("add", "add_any", "sub"), _sum),
     **dict.fromkeys(("mul", "div"), _scaled),
-    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), _same),
-    "neg": _negated,
+    **dict.fromkeys(("copy", "copy_p", "reduce_precision"), lambda eqn, given: _first(given)),
+    "neg": lambda eqn, given: replace(_first(given), unit=False),
     "convert_element_type": _converted,
     "select_n": _selected,
-    "broadcast_in_dim": _broadcast,
-    "reshape": _reshaped,
-    "squeeze": _squeezed,
-    "transpose": _transposed,
+    **dict.fromkeys(("broadcast_in_dim", "reshape", "squeeze", "transpose"), _moved),
     **dict.fromkeys(("slice", "dynamic_update_slice", "dynamic_slice", "pad"), _of_whole_axes),
-    **dict.fromkeys(("rev", "cumsum"), _without_axes),
-    "reduce_sum": _reduced,
-    **dict.fromkeys(
-        ("reduce_max", "reduce_min", "reduce_prod", "reduce_and", "reduce_or"), _reduced_otherwise
-    ),
+    **dict.fromkeys(("rev", "cumsum"), _moved),
+    **dict.fromkeys(REDUCTIONS, _reduced_otherwise),
+    "reduce_sum": _moved,
     "concatenate": _joined,
     **dict.fromkeys(("gather", "scatter", "scatter-add", "scatter_add"), _indexed),
     "triangular_solve": _solved,

@@ -23,6 +23,7 @@ from jax.interpreters.partial_eval import dce_jaxpr
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
+from loopax.ir.places import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.parallel.blocks import block_count
 from loopax.jax_backend.parallel.choice import MOST_NUMBERS, is_worth, obstacle
@@ -30,7 +31,7 @@ from loopax.jax_backend.parallel.images import Image, Known, images, state_image
 from loopax.jax_backend.parallel.newton import newton
 from loopax.jax_backend.parallel.part import Part
 from loopax.jax_backend.parallel.recurrence import affine_recurrence, states_before
-from loopax.jax_backend.parallel.said import TRY_NEWTON, Why, said_in_parallel, said_one_by_one
+from loopax.jax_backend.parallel.remarks import TRY_NEWTON, Why, remark_one_by_one, remark_parallel
 from loopax.jax_backend.parallel.semirings import InSemiring
 from loopax.jax_backend.parallel.trajectory import Equation, trajectory
 from loopax.jax_backend.staging.evaluate import Site
@@ -50,20 +51,20 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
     n, asked = as_length(args.n_steps), site.context.parallel
     if not isinstance(n, int):
         if asked is not False or op.options.parallel is not None:
-            said_one_by_one(site, f"{n} steps", Why("a symbol is no number of steps"))
+            remark_one_by_one(site, f"{n} steps", Why("a symbol is no number of steps"))
         return None
     if n < 2 or not op.n_states or (op.options.parallel is None and asked is False):
         return None
     steps = f"{n} steps"
     if why := _obstacle(op, asked):
         if asked is True or n >= _LONG:
-            said_one_by_one(site, steps, why)
+            remark_one_by_one(site, steps, why)
         return None
     loop = _Loop(site, args, index, kept)
     if why := loop.obstacle:
-        said_one_by_one(site, steps, why)
+        remark_one_by_one(site, steps, why)
         return None
-    said_in_parallel(site, steps, loop.said)
+    remark_parallel(site, steps, loop.in_words)
     for part in loop.parts:
         loop.solve(part)
     return loop.finals, loop.traces()
@@ -128,22 +129,22 @@ class _Loop:
         return None
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         """How each part runs, in words."""
-        return ", ".join(f"{self._names(p)} {self._said(p)}" for p in self.parts)
+        return ", ".join(f"{self._names(p)} {self._form(p)}" for p in self.parts)
 
     def _names(self, part: Part) -> str:
         names = [self.op.args.states[k].name or f"state {k}" for k in part.atom.states]
         return " and ".join(names)
 
-    def _said(self, part: Part) -> str:
+    def _form(self, part: Part) -> str:
         size = part.coordinates.size
         if part.is_affine and self._fits(part):
             kind = "a sum" if part.is_sum else f"an affine recurrence of {size} x {size}"
             width = part.coordinates.width
             return kind + (f" for each of {width}" if width > 1 else "")
         if part.semiring and self._fits(part):
-            return f"{part.semiring.said}, {size} x {size}"
+            return f"{part.semiring.in_words}, {size} x {size}"
         if self.op.options.parallel is not None and part.is_smooth and self._fits(part):
             return "by Newton's method"
         return f"one by one ({self._why_not(part)})"
@@ -216,13 +217,7 @@ class _Loop:
 
     def _all_states(self, part: Part, others: Sequence[Any], own: Sequence[Any]) -> list[Any]:
         """The states of a step: the ``own`` ones of a part, and those that it reads."""
-        found = list(self.start)
-        for k, x in [
-            *zip(part.atom.before, others, strict=True),
-            *zip(part.atom.states, own, strict=True),
-        ]:
-            found[k] = x
-        return found
+        return with_items(self.start, [*part.atom.before, *part.atom.states], [*others, *own])
 
     def _rows_of(self, part: Part) -> tuple[Any, Any]:
         """The rows of all steps, of the states that ``part`` reads too."""

@@ -17,6 +17,10 @@ _SAME_ELEMENTS = (
 )
 MOVES = ("broadcast_in_dim", "reshape", "squeeze", "transpose", "expand_dims", *_SAME_ELEMENTS)
 
+REDUCTIONS = tuple(f"reduce_{name}" for name in ("sum", "max", "min", "prod", "and", "or"))
+# The parameter that has the axes of the operand that are gone, or mixed.
+_GONE = {"squeeze": "dimensions", **dict.fromkeys(REDUCTIONS, "axes")}
+_MIXED = {"rev": "dimensions", "cumsum": "axis", "concatenate": "dimension"}
 Axes = tuple[int | None, ...]
 
 
@@ -47,20 +51,25 @@ def without_axes(axes: Sequence[int | None], gone: Sequence[int]) -> Axes | None
 
 def moved_axes(eqn: Any, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
     """The axes of what is moved to other places; None where one of them is not there any more."""
-    name, old, new = eqn.primitive.name, eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
-    sources: list[int | None] = [None] * len(new)
-    if name == "broadcast_in_dim":
-        for k, to in enumerate(eqn.params["broadcast_dimensions"]):
-            sources[to] = k if old[k] == new[to] else None
-    elif name == "reshape":
-        at = {(prod(old[:k]), n): k for k, n in enumerate(old) if n != 1}
-        sources = [at.get((prod(new[:k]), n)) for k, n in enumerate(new)]
-    elif name == "squeeze":
-        sources = [k for k in range(len(old)) if k not in eqn.params["dimensions"]]
-    elif name == "transpose":
-        sources = list(eqn.params["permutation"])
-    else:
-        sources = list(range(len(old)))
+    sources = axis_sources(eqn)
     if any(a is not None and k not in sources for k, a in enumerate(axes)):
         return None
     return tuple(None if k is None else axes[k] for k in sources)
+
+
+def axis_sources(eqn: Any) -> Axes:
+    """For each axis of what an operation gives, which axis of its operand it is, None where it is none."""
+    name, params = eqn.primitive.name, eqn.params
+    old, new = eqn.invars[0].aval.shape, eqn.outvars[0].aval.shape
+    if name == "broadcast_in_dim":
+        at = {to: k for k, to in enumerate(params["broadcast_dimensions"]) if old[k] == new[to]}
+        return tuple(map(at.get, range(len(new))))
+    if name == "reshape":
+        at = {(prod(old[:k]), n): k for k, n in enumerate(old) if n != 1}
+        return tuple(at.get((prod(new[:k]), n)) for k, n in enumerate(new))
+    if name == "transpose":
+        return tuple(params["permutation"])
+    gone = params[_GONE[name]] if name in _GONE else ()
+    mixed = params[_MIXED[name]] if name in _MIXED else ()
+    mixed = mixed if isinstance(mixed, tuple) else (mixed,)
+    return tuple(None if k in mixed else k for k in range(len(old)) if k not in gone)

@@ -69,7 +69,7 @@ class InSemiring:
         return None
 
     @property
-    def said(self) -> str:
+    def in_words(self) -> str:
         return WORDS[self.linear.semiring]
 
     def __call__(self, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:

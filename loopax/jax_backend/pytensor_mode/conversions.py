@@ -23,7 +23,7 @@ from loopax.jax_backend.pytensor_mode.known_shapes import register_rewrite
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic, Plan
 from loopax.jax_backend.staging.registry import converted_ops
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 
 _USE_JAXIFY = (
     'mode="JAX" traces every input. loopax.jaxify(inputs, outputs) gives a JAX function that is compiled '
@@ -102,7 +102,7 @@ def _scan(context: Context, node: Apply, given: Any) -> list[Any]:
     def checked(x: Any) -> Any:
         if not isinstance(x, jax.Array) or jnp.issubdtype(x.dtype, jax.dtypes.extended):
             return x
-        return jnp.where(fits, x, no_number(x.dtype))
+        return or_no_number(fits, x)
 
     return [x if isinstance(x, _Unread) else jax.tree.map(checked, x) for x in outs]
 

@@ -47,11 +47,7 @@ def _root(x: Any) -> Any:
     return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), jnp.where(x == 0, 0, jnp.nan))
 
 
-def _truncation(b: Any, loc: Any, scale: Any) -> dict[str, Any]:
-    return {"b > 0": b > 0, "scale >= 0": scale >= 0}
-
-
-@family(ptr.TruncExponentialRV, _truncation)
+@family(ptr.TruncExponentialRV, lambda b, loc, scale: {"b > 0": b > 0, "scale >= 0": scale >= 0})
 def truncated_exponential(
     op: Any, key: Any, shape: Any, dtype: Any, b: Any, loc: Any, scale: Any
 ) -> Any:

@@ -22,10 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.jax_backend.samplers.registry import split, uniform
-from loopax.jax_backend.values import in_mesh
-
-_ROUNDS = 200  # two of three proposals are accepted at worst: 200 refusals do not happen
+from loopax.jax_backend.samplers.registry import by_rejection, split
 
 
 def von_mises(key: Any, kappa: Any) -> Any:
@@ -39,23 +36,16 @@ def _angle(kappa: Any, key: Any) -> Any:
     bounded = jnp.minimum(kappa, jnp.finfo(dtype).max ** 0.25)
     d = (1 + 1 / (jnp.sqrt(1 + 4 * bounded**2) + 2 * bounded)) / 2
 
-    def propose(carry: Any) -> Any:
-        found, open_, key, rounds = carry
-        key, pair = split(key)
-        at, height = uniform(pair, (2, *shape), dtype)
+    def propose(at: Any, height: Any) -> Any:
         half = jnp.pi / 2 * at
         rest = 2 * jnp.sin(half) ** 2 * d / (d + bounded * 2 * jnp.cos(half) ** 2)  # 1 - cos x
         y = d + bounded * rest
         accepted = jnp.log(y) - jnp.log(height) + 1 - y >= 0
-        x = 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(rest / 2, 1)))
-        return jnp.where(open_ & accepted, x, found), open_ & ~accepted, key, rounds + 1
-
-    def unfinished(carry: Any) -> Any:
-        return carry[1].any() & (carry[3] < _ROUNDS)
+        return 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(rest / 2, 1))), accepted
 
     key, side = split(key)
-    start = (jnp.full(shape, jnp.nan, dtype), kappa >= 0, key, 0)
-    x = in_mesh.while_loop(unfinished, propose, start)[0]
+    # Two of three proposals are accepted at worst.
+    x = by_rejection(key, kappa >= 0, dtype, propose)
     return jnp.where(jax.random.bernoulli(side, shape=shape), x, -x)
 
 

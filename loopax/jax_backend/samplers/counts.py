@@ -99,11 +99,7 @@ def bernoulli(op: Any, key: Any, shape: Any, dtype: Any, p: Any) -> Any:
     return jax.random.uniform(key, shape, p.dtype) < p
 
 
-def _integers(low: Any, high: Any) -> dict[str, Any]:
-    return {"low < high": low < high}
-
-
-@family(ptr.IntegersRV, _integers, numbers="as given")
+@family(ptr.IntegersRV, lambda low, high: {"low < high": low < high}, numbers="as given")
 def integers(op: Any, key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
     """In ``[low, high)``, drawn as int64 and then converted, as PyTensor does."""
     wide = jax.dtypes.canonicalize_dtype("int64")

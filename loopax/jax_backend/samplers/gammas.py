@@ -46,11 +46,10 @@ def inverse_gamma(op: Any, key: Any, shape: Any, dtype: Any, a: Any, scale: Any)
     return scale * jnp.exp(-log_gamma(key, shape, a))
 
 
-def _generalized(alpha: Any, p: Any, lambd: Any) -> dict[str, Any]:
-    return {"alpha / p > 0": alpha * p > 0, "lambd >= 0": lambd >= 0}
-
-
-@family(ptr.GenGammaRV, _generalized)
+@family(
+    ptr.GenGammaRV,
+    lambda alpha, p, lambd: {"alpha / p > 0": alpha * p > 0, "lambd >= 0": lambd >= 0},
+)
 def generalized_gamma(
     op: Any, key: Any, shape: Any, dtype: Any, alpha: Any, p: Any, lambd: Any
 ) -> Any:

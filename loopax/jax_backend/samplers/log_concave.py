@@ -15,11 +15,10 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from loopax.jax_backend.samplers.registry import split, uniform
+from loopax.jax_backend.samplers.registry import by_rejection, split, uniform
 from loopax.jax_backend.values import in_mesh
 
 SMALL = 10
-_ROUNDS = 200  # at an acceptance above one half, no count needs them
 _STEPS = 150  # the mass beyond, at a mean below 10, is less than 1e-100
 
 
@@ -91,21 +90,12 @@ def _ratio_of_uniforms(
     largest: Any,
     log_mass: Callable[[Any], Any],
 ) -> Any:
-    dtype, shape = mean.dtype, mean.shape
     centre, width, peak = mean + 0.5, hat_width(variance), log_mass(mode)
 
-    def propose(carry: Any) -> Any:
-        found, open_, key, rounds = carry
-        key, pair = split(key)
-        u, v = uniform(pair, (2, *shape), dtype)
+    def propose(u: Any, v: Any) -> Any:
         k = jnp.floor(centre + width * (v - 0.5) / u)
         inside = (k >= 0) & (k <= largest)
         k = jnp.where(inside, k, mode)
-        accepted = inside & (2 * jnp.log(u) <= log_mass(k) - peak)
-        return jnp.where(open_ & accepted, k, found), open_ & ~accepted, key, rounds + 1
+        return k, inside & (2 * jnp.log(u) <= log_mass(k) - peak)
 
-    def unfinished(carry: Any) -> Any:
-        return carry[1].any() & (carry[3] < _ROUNDS)
-
-    start = (jnp.full(shape, jnp.nan, dtype), wanted, key, 0)
-    return in_mesh.while_loop(unfinished, propose, start)[0]
+    return by_rejection(key, wanted, mean.dtype, propose)

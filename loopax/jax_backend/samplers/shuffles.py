@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor.random.basic as ptr
 
 from loopax.jax_backend.samplers.registry import family, is_distribution, widest_float
-from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.staging.static import or_no_number
 
 
 def _of_range(op: Any) -> tuple[int, ...]:
@@ -24,11 +24,7 @@ def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
     return jnp.broadcast_to(x, (*shape, *core)).reshape(-1, *core)
 
 
-def _permutable(x: Any) -> dict[str, Any]:
-    return {}
-
-
-@family(ptr.PermutationRV, _permutable, numbers="as given", known=_of_range)
+@family(ptr.PermutationRV, lambda x: {}, numbers="as given", known=_of_range)
 def permutation(op: Any, key: Any, shape: Any, dtype: Any, x: Any) -> Any:
     if op.ndims_params[0] == 0:
         lengths = np.unique(np.asarray(x))
@@ -50,11 +46,12 @@ def _choosable(a: Any, *rest: Any) -> dict[str, Any]:
     return {"p >= 0, with sum 1": is_distribution(rest[0])} if len(rest) == 2 else {}
 
 
-def _chosen_shape(op: Any) -> tuple[int, ...]:
-    return (*_of_range(op), len(op.ndims_params) - 1)
-
-
-@family(ptr.ChoiceWithoutReplacement, _choosable, numbers="as given", known=_chosen_shape)
+@family(
+    ptr.ChoiceWithoutReplacement,
+    _choosable,
+    numbers="as given",
+    known=lambda op: (*_of_range(op), len(op.ndims_params) - 1),
+)
 def choice(op: Any, key: Any, shape: Any, dtype: Any, a: Any, *rest: Any) -> Any:
     """The first of a random order. With probabilities, the order of ``log p`` plus Gumbel noise.
 
@@ -98,4 +95,4 @@ def choice(op: Any, key: Any, shape: Any, dtype: Any, a: Any, *rest: Any) -> Any
     if p is None:
         return found
     enough = ((p > 0).sum(-1) >= wanted).reshape(*shape, *[1] * (found.ndim - len(shape)))
-    return jnp.where(enough, found, no_number(found.dtype))
+    return or_no_number(enough, found)

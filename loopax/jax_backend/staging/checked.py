@@ -28,6 +28,7 @@ from jax.experimental import checkify
 from jax.interpreters import ad, batching, mlir
 
 from loopax.ir.errors import UnsupportedOpError
+from loopax.ir.places import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.generators import is_key
@@ -169,8 +170,7 @@ def _jvp(primals: Any, tangents: Any, *, failure: Failure, raises: bool, **param
         at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
         if at:
             through = _bind([dots[k] for k in at], primals[-1], failure, raises)
-            for k, t in zip(at, through, strict=True):
-                dots[k] = t
+            dots = with_items(dots, at, through)
     return outs, dots
 
 
@@ -179,8 +179,7 @@ def _transpose(cotangents: Any, *args: Any, failure: Failure, raises: bool, **pa
     at = [k for k, c in enumerate(found) if not isinstance(c, ad.Zero)]
     if raises and at:
         through = _bind([found[k] for k in at], args[-1], failure, raises)
-        for k, c in zip(at, through, strict=True):
-            found[k] = c
+        found = with_items(found, at, through)
     return [*found, None]
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
@@ -28,8 +27,8 @@ from loopax.ir.errors import DynamicShapeError, describe
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_range
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
-from loopax.jax_backend.staging.static import fold, is_traced, no_number
-from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, told
+from loopax.jax_backend.staging.static import fold, is_traced, or_no_number
+from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
 from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.staging.wrapping import refuse_wrapped
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -122,7 +121,7 @@ def run_frame(
             try:
                 outs = convert(Site(node, used, frame), as_taken(node, values))
             except (Inconclusive, TypeError) as error:
-                if (said := told(error, node)) is error:
+                if (said := explained(error, node)) is error:
                     raise
                 raise said from error
         frame.values.update(zip(node.outputs, outs, strict=True))
@@ -158,7 +157,7 @@ def _of_known_length(site: Site, x: Any, v: Variable) -> Any:
     if n is None:
         return x
     data = x.fitted(n).data
-    return jnp.where(x.length == n, data, no_number(data.dtype))
+    return or_no_number(x.length == n, data)
 
 
 def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
@@ -184,7 +183,7 @@ def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:
 
 def _declared(x: Any, v: Variable) -> Any:
     if isinstance(x, PaddedArray) and not isinstance(x.data, tuple | list | dict):
-        return PaddedArray(as_declared(x.data, v), x.length, x.axis)
+        return x.with_data(as_declared(x.data, v))
     return as_declared(x, v)
 
 

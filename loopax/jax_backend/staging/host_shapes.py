@@ -21,6 +21,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.evaluation.evaluate import apply
+from loopax.ir.shapes import symbolic_shape
 from loopax.jax_backend.staging.evaluate import Site
 
 Perform = Callable[[Sequence[Any]], Sequence[Any]]
@@ -56,10 +57,7 @@ def _known(site: Site, v: Variable, values: Sequence[Any]) -> tuple[int, ...] | 
     node = site.node
     inputs = [u.type() for u in node.inputs]
     applied = node.op.make_node(*inputs).outputs[node.outputs.index(v)]
-    symbolic = [
-        tuple(x.shape[k] for k in range(x.type.ndim)) if hasattr(x.type, "shape") else None
-        for x in inputs
-    ]
+    symbolic = [symbolic_shape(x) for x in inputs]
     awaited = site.frame.awaited_shape(v)
     if awaited is not None:
         return awaited

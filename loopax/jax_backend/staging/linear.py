@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from jax.extend.core import Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
+from loopax.ir.places import function_at, with_items
 from loopax.jax_backend.values import in_mesh
 
 
@@ -65,12 +66,7 @@ def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
         return of(primals[:n], primals[n:]), of(primals[:n], dots)
     moving = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
 
-    def smooth(*some: Any) -> list[Any]:
-        args = list(primals)
-        for k, x in zip(moving, some, strict=True):
-            args[k] = x
-        return list(of.smooth(args[:n], args[n:]))
-
+    smooth = function_at(lambda *args: list(of.smooth(args[:n], args[n:])), primals, moving)
     return jax.jvp(smooth, [primals[k] for k in moving], [tangents[k] for k in moving])
 
 
@@ -160,13 +156,7 @@ def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:
 def _transpose_function(cotangents: Any, *args: Any, of: Function, jaxpr: Any) -> list[Any]:
     """In what it is linear: by its rule at zero."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
-    every = list(args)
-
-    def function(*some: Any) -> list[Any]:
-        for k, x in zip(linear, some, strict=True):
-            every[k] = x
-        return of(every)
-
+    function = function_at(lambda *every: of(every), args, linear)
     zeros = [jnp.zeros(args[k].aval.shape, args[k].aval.dtype) for k in linear]
     arrived = iter(jax.vjp(function, *zeros)[1]([ad.instantiate_zeros(c) for c in cotangents]))
     return [next(arrived) if k in linear else None for k in range(len(args))]
@@ -193,10 +183,7 @@ def _batch_function(args: Any, axes: Any, *, of: Function, jaxpr: Any) -> Any:
         nonzero: list[int] = []
 
         def one(primals: Any, some: Any) -> Any:
-            every: list[Any] = [None] * len(primals)
-            for k, t in zip(moving, some, strict=True):
-                every[k] = t
-            outs, dots = of.jvp(primals, every)
+            outs, dots = of.jvp(primals, with_items([None] * len(primals), moving, some))
             nonzero[:] = [k for k, d in enumerate(dots) if d is not None]
             return outs, [dots[k] for k in nonzero]
 
@@ -204,10 +191,7 @@ def _batch_function(args: Any, axes: Any, *, of: Function, jaxpr: Any) -> Any:
         outs, some = jax.vmap(one, in_axes=places, axis_size=size)(
             primals, [tangents[k] for k in moving]
         )
-        dots: list[Any] = [None] * len(outs)
-        for k, d in zip(nonzero, some, strict=True):
-            dots[k] = d
-        return outs, dots
+        return outs, with_items([None] * len(outs), nonzero, some)
 
     outs = Function(run, jvp)(args)
     return outs, [0] * len(outs)

@@ -54,6 +54,11 @@ def no_number(dtype: Any) -> Any:
     return np.asarray(limits.max if dtype.kind == "u" else limits.min, dtype=dtype)
 
 
+def or_no_number(ok: Any, x: Any) -> Any:
+    """``x`` where ``ok``, and no number elsewhere."""
+    return jnp.where(ok, x, no_number(x.dtype))
+
+
 def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
     """The outputs of ``node`` where all of ``values`` are static and little is built; else None."""
     for x in values:

@@ -9,12 +9,14 @@ it is such an array again as far as lengths go (`fold`): sums, products, extrema
 other op is given it as a traced integer (`traced`), and one that takes a length as it is.
 
 JAX decides ``b >= 1``, and what follows from the constraints of the symbols. Where something hangs on what
-it cannot decide, `told` says which constraint is missing.
+it cannot decide, `explained` says which constraint is missing.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from typing import Any
 
 import jax
@@ -40,6 +42,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.ir import Call, Scan
+from loopax.ir.compat import joined_by
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.sizes import length_inputs
 
@@ -127,7 +130,7 @@ def span(k: slice, size: Any) -> tuple[Any, Any, int]:
     return start, jax.core.max_dim(stop - start, 0), 1
 
 
-def told(error: Exception, node: Apply) -> Exception:
+def explained(error: Exception, node: Apply) -> Exception:
     """What to say of ``error``, raised by the rule of ``node``, if a symbol is to blame; else itself."""
     if not isinstance(error, Inconclusive) and "_DimExpr" not in str(error):
         return error
@@ -163,7 +166,7 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
     if isinstance(op, Elemwise | ps.ScalarOp):
         return None if scalar is None else _elementwise(scalar, scalar_op, values)
     if isinstance(op, CAReduce):
-        return None if scalar is None or x.ndim != 1 else _array(_reduced(scalar, x))
+        return None if scalar is None or x.ndim != 1 else _array(reduce(scalar, x.flat))
     if isinstance(op, ScalarFromTensor | TensorFromScalar | ViewOp | DeepCopyOp):
         return x
     if isinstance(op, CheckAndRaise):
@@ -171,9 +174,7 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
     if isinstance(op, MakeVector):
         return _array([as_length(v) for v in values])
     if isinstance(op, Join):
-        # 3.0 has the axis as the first input, 3.3 as a property; lengths have one axis.
-        parts = values if hasattr(op, "axis") else rest
-        return np.concatenate([np.asarray(part, dtype=object) for part in parts])
+        return np.concatenate([np.asarray(x, dtype=object) for x in joined_by(op, values)])
     if isinstance(op, DimShuffle | Subtensor) and not any(map(is_symbolic, rest)):
         storage: list[list[Any]] = [[None]]
         op.perform(node, list(values), storage)
@@ -187,13 +188,6 @@ def _folded(node: Apply, values: Sequence[Any]) -> Any:
         op.perform(node, [np.asarray(x, dtype=object).copy(), *rest], storage)
         return storage[0][0]
     return None
-
-
-def _reduced(scalar: Callable[..., Any], x: Any) -> Any:
-    first, *rest = x.flat
-    for n in rest:
-        first = scalar(first, n)
-    return first
 
 
 def _elementwise(scalar: Callable[..., Any], op: Any, values: Sequence[Any]) -> Any:
@@ -221,24 +215,14 @@ def _simplest(x: Any) -> Any:
     return x.astype(bool if all(isinstance(n, bool | np.bool_) for n in x.flat) else np.int64)
 
 
-def _sum(*xs: Any) -> Any:
-    return sum(xs[1:], xs[0])
-
-
-def _product(first: Any, *rest: Any) -> Any:
-    for x in rest:
-        first = first * x
-    return first
-
-
 # Each of numbers and symbols; a comparison that JAX cannot decide raises.
 _SCALARS: dict[type, Callable[..., Any]] = {
-    type(ps.add): _sum,
-    type(ps.mul): _product,
-    type(ps.sub): lambda x, y: x - y,
-    type(ps.neg): lambda x: -x,
-    type(ps.int_div): lambda x, y: x // y,
-    type(ps.mod): lambda x, y: x % y,
+    type(ps.add): lambda *xs: reduce(operator.add, xs),
+    type(ps.mul): lambda *xs: reduce(operator.mul, xs),
+    type(ps.sub): operator.sub,
+    type(ps.neg): operator.neg,
+    type(ps.int_div): operator.floordiv,
+    type(ps.mod): operator.mod,
     type(ps.maximum): lambda x, y: jax.core.max_dim(x, y),
     type(ps.minimum): lambda x, y: jax.core.min_dim(x, y),
     type(ps.abs): lambda x: x if x >= 0 else -x,

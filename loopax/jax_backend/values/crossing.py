@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor.scalar as ps
 from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import ScalarType
@@ -47,7 +46,12 @@ from loopax.jax_backend.values.generators import as_generator, as_key, is_key
 from loopax.jax_backend.values.lists import RaggedList, StackedList, as_list, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import as_bcoo, bcoo_to_scipy
-from loopax.jax_backend.values.x64 import as_declared, narrowed, refuse_narrowed
+from loopax.jax_backend.values.x64 import (
+    as_declared,
+    holds,
+    refuse_narrowed,
+    refuse_wrapping,
+)
 
 TARGET = "JAX"
 _PARTS = "integers that are known while JAX traces. Under jax.jit, close over the slice"
@@ -152,11 +156,7 @@ def stored(x: Any, held: Any, before: Any) -> Any:
 
 def _filtered(x: Any, expected: Any, what: str) -> Any:
     value = filtered(x, expected, what)
-    if narrowed(value):
-        raise LoopTypeError(
-            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
-            "Call jax.config.update('jax_enable_x64', True) first."
-        )
+    refuse_wrapping(value, what)
     return value
 
 
@@ -184,15 +184,9 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
     if fits and dtype != expected.dtype:
         # A weak float stands for a Python number; a weak integer may be too large to narrow.
         weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind == "f"
-        narrow = str(jax.dtypes.canonicalize_dtype(expected.dtype)) == dtype
-        fits = weak or narrow or _widens(dtype, expected.dtype)
-        if fits and not narrow:
+        fits = weak or holds(expected.dtype, dtype)
+        if fits:
             x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
     if not fits:
         raise LoopTypeError(misfit(x, expected, what))
     return x
-
-
-def _widens(dtype: str, to: str) -> bool:
-    """Whether PyTensor would cast ``dtype`` to ``to`` by itself: nothing is lost."""
-    return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)

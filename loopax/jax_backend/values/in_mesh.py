@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.sharding import NamedSharding, PartitionSpec
 
+from loopax.ir.places import function_at
+
 Axes = frozenset[str]
 _NONE: Axes = frozenset()
 
@@ -69,13 +71,8 @@ def all_vary(function: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> b
     leaves, tree = jax.tree.flatten(args)
     places = [k for k, x in enumerate(leaves) if isinstance(x, jax.Array)]
 
-    def of(*arrays: Any) -> Any:
-        every = list(leaves)
-        for k, x in zip(places, arrays, strict=True):
-            every[k] = x
-        return function(tree.unflatten(every))
-
-    found = jax.make_jaxpr(of)(*(leaves[k] for k in places)).out_avals
+    of_arrays = function_at(lambda *every: function(tree.unflatten(every)), leaves, places)
+    found = jax.make_jaxpr(of_arrays)(*(leaves[k] for k in places)).out_avals
     return all(axes_of(x) == all_axes(args) for x in found)
 
 

@@ -89,13 +89,17 @@ class PaddedArray:
     def __repr__(self) -> str:
         return f"PaddedArray({self.data!r}, length={self.length!r})"
 
+    def with_data(self, data: Any) -> PaddedArray:
+        """As many rows, along the same axis, of other ``data``."""
+        return PaddedArray(data, self.length, self.axis)
+
     def masked(self, value: Any) -> Any:
         """``data`` with ``value`` behind the end."""
         there = jnp.arange(self.bound) < self.length
         there = there.reshape(-1, *[1] * (self.ndim - self.axis - 1))
         return jnp.where(there, self.data, jnp.asarray(value, self.dtype))
 
-    def taken(self, order: Any, length: Any) -> PaddedArray:
+    def rows_at(self, order: Any, length: Any) -> PaddedArray:
         """The ``length`` rows at the positions ``order``, which has room for more."""
         order = order[jnp.clip(jnp.arange(order.shape[0]), 0, jnp.maximum(length - 1, 0))]
         order = jnp.clip(order, 0, max(self.bound - 1, 0))
@@ -113,11 +117,11 @@ class PaddedArray:
 
     def fitted(self, bound: int) -> PaddedArray:
         """With room for ``bound`` rows."""
-        return self if bound == self.bound else self.taken(jnp.arange(bound), self.length)
+        return self if bound == self.bound else self.rows_at(jnp.arange(bound), self.length)
 
     def repeated(self) -> PaddedArray:
         """With the last row behind the end, where anything may be."""
-        return self.taken(jnp.arange(self.bound), self.length)
+        return self.rows_at(jnp.arange(self.bound), self.length)
 
 
 def as_padded(x: Any, axis: int = 0) -> PaddedArray:

@@ -20,12 +20,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytensor.scalar as ps
 import scipy.sparse
 from jax.experimental.sparse import BCOO
 
 from loopax.ir.errors import LoopTypeError
-from loopax.jax_backend.values.x64 import narrowed
+from loopax.jax_backend.values.x64 import holds, refuse_wrapping
 
 
 def known(*xs: Any) -> bool:
@@ -160,7 +159,7 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
     order = "csc" if sparse_type.format == "csc" else "csr"
     if not (isinstance(x, BCOO) or scipy.sparse.issparse(x)):
         raise LoopTypeError(
-            f"{what} must be {_describe(sparse_type)}, but {_found(x)} was given. Give "
+            f"{what} must be {_describe(sparse_type)}, but {_describe_value(x)} was given. Give "
             f"scipy.sparse.{order}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{order}_from_dense(x)."
         )
@@ -169,9 +168,9 @@ def as_bcoo(x: Any, sparse_type: Any, what: str = "A sparse matrix") -> OrderedB
     )
     if isinstance(x, BCOO):
         fits = fits and x.n_batch == x.n_dense == 0
-    if not fits or not _fits(str(x.dtype), sparse_type.dtype):
+    if not fits or not holds(sparse_type.dtype, str(x.dtype)):
         raise LoopTypeError(
-            f"{what} must be {_describe(sparse_type)}, but {_found(x)} was given. Convert it, for "
+            f"{what} must be {_describe(sparse_type)}, but {_describe_value(x)} was given. Convert it, for "
             f"instance with x.astype({sparse_type.dtype!r}), or give the input another type."
         )
     if isinstance(x, BCOO):
@@ -254,18 +253,8 @@ def _check_values(data: Any, minor: np.ndarray, length: int, what: str) -> None:
             f"{length}: its `indices` are not those of a matrix of its shape. Make it again, with "
             "scipy.sparse.csr_matrix((data, (rows, columns)), shape=shape)."
         )
-    if data is not None and data.dtype.kind in "iu" and narrowed(data):
-        raise LoopTypeError(
-            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
-            "Call jax.config.update('jax_enable_x64', True) first."
-        )
-
-
-def _fits(dtype: str, to: str) -> bool:
-    """Whether values of ``dtype`` are values of ``to`` without loss, JAX's 32-bit mode apart."""
-    if str(jax.dtypes.canonicalize_dtype(to)) == dtype:
-        return True
-    return np.dtype(dtype).kind in "biufc" and bool(ps.upcast(dtype, to) == to)
+    if data is not None:
+        refuse_wrapping(data, what)
 
 
 def _describe(sparse_type: Any) -> str:
@@ -273,7 +262,7 @@ def _describe(sparse_type: Any) -> str:
     return f"a sparse {sparse_type.format} matrix of {sparse_type.dtype}, shape ({shape})"
 
 
-def _found(x: Any) -> str:
+def _describe_value(x: Any) -> str:
     if isinstance(x, BCOO) and x.n_batch + x.n_dense:
         return f"a BCOO with batched or dense dimensions, shape {x.shape}"
     if not hasattr(x, "shape"):

@@ -52,7 +52,7 @@ def all_of(dense: Any, format: str) -> OrderedBCOO:
     return ordered(dense[row, col], row, col, dense.shape, format, exact=True, unique=True)
 
 
-def kept(x: OrderedBCOO, keep: Any) -> OrderedBCOO:
+def select(x: OrderedBCOO, keep: Any) -> OrderedBCOO:
     """The entries of ``x`` where ``keep`` is true, in their order. Others leave no trace."""
     if known(keep, x.indices):
         where = np.flatnonzero(np.asarray(keep))

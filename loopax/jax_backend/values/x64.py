@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytensor.scalar as ps
 from jax.experimental.sparse import BCOO
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
@@ -79,6 +80,22 @@ def narrowed(value: Any) -> bool:
         return False
     info = np.iinfo(np.int32 if value.dtype.name == "int64" else np.uint32)
     return bool(value.min() < info.min or value.max() > info.max)
+
+
+def refuse_wrapping(value: Any, what: str) -> None:
+    """Refuse integers that a caller gives, of which `narrowed` is true; ``what`` says whose they are."""
+    if narrowed(value):
+        raise LoopTypeError(
+            f"{what} holds integers beyond 32 bits, and JAX is in 32-bit mode, where they would wrap. "
+            "Call jax.config.update('jax_enable_x64', True) first."
+        )
+
+
+def holds(dtype: str, other: str) -> bool:
+    """Whether ``dtype`` has all values of ``other``, by PyTensor's rules, JAX's 32-bit mode apart."""
+    if str(jax.dtypes.canonicalize_dtype(dtype)) == other:
+        return True
+    return np.dtype(other).kind in "biufc" and bool(ps.upcast(other, dtype) == dtype)
 
 
 def refuse_narrowed(value: Any, variable: Variable, where: str = "") -> None:

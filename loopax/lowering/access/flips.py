@@ -27,6 +27,7 @@ from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.ir.compat import joined_rows
 from loopax.ir.elementwise import is_elementwise
+from loopax.ir.places import with_items
 from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of
 
 _SOURCES = 8  # a tensor of more than so many is a source itself
@@ -156,9 +157,7 @@ class Flips:
             return None
 
         def remade(new: Any, turned: bool) -> Any:
-            inputs = list(node.inputs)
-            for k, x in zip(at, new, strict=True):
-                inputs[k] = x
+            inputs = with_items(node.inputs, at, new)
             return op.make_node(*inputs).outputs[0]
 
         return self._composed([node.inputs[k] for k in at], remade)

@@ -69,7 +69,7 @@ class Expressions:
 
     def number(self, expr: DimExpr) -> Any:
         """``expr`` as a variable, one for each."""
-        return self.kept(expr, lambda: self._number(expr))
+        return self.made_once(expr, lambda: self._number(expr))
 
     def _number(self, expr: DimExpr) -> Any:
         v = self.dims.variable(expr)
@@ -92,7 +92,7 @@ class Expressions:
             return self.constant(value.data.reshape(()))
         if not value.type.ndim:
             return value
-        return self.kept(value, lambda: value.dimshuffle())
+        return self.made_once(value, lambda: value.dimshuffle())
 
     def one_value(self, x: Any) -> Any:
         """The scalar that all elements of the constant ``x`` are, None where there is none."""
@@ -106,9 +106,9 @@ class Expressions:
     def constant(self, number: Any) -> Any:
         """A scalar constant, the same one for each number."""
         key = number.dtype.name, number.tobytes()
-        return self.kept(key, lambda: pt.constant(number, dtype=number.dtype.name))
+        return self.made_once(key, lambda: pt.constant(number, dtype=number.dtype.name))
 
-    def kept(self, value: Any, make: Callable[[], Any]) -> Any:
+    def made_once(self, value: Any, make: Callable[[], Any]) -> Any:
         if value not in self._scalars:
             self._scalars[value] = make()
         return self._scalars[value]

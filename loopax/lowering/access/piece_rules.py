@@ -16,7 +16,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type_other import NoneConst
 
-from loopax.ir.compat import joined_rows
+from loopax.ir.compat import axis_of, joined_rows
 from loopax.ir.sizes import DimExpr, Window, access_of, window_of
 from loopax.lowering.access.pieces import CAP, Pieces, rows_rule
 from loopax.lowering.access.row_pieces import (
@@ -128,9 +128,7 @@ def _join(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None
 @rows_rule.register(Split)
 def _split(op: Any, pieces: Pieces, x: Any, node: Any) -> tuple[Rows, int] | None:
     source = node.inputs[0]
-    axis = getattr(op, "axis", None)
-    if axis is None and isinstance(node.inputs[1], Constant):
-        axis = int(node.inputs[1].data)
+    axis = axis_of(node)
     lengths = [pieces.dims.length(out) for out in node.outputs]
     total = sum(lengths, NONE)
     if axis != 0 or total != pieces.dims.length(source) or pieces.is_guarded(node.inputs[-1]):
@@ -175,7 +173,7 @@ def _filled(pieces: Pieces, value: Any, ndim: int, lengths: list[DimExpr]) -> An
     if value.type.ndim == ndim - 1 and own == lengths[1:]:
         return value
     if value.type.ndim == ndim and own[1:] == lengths[1:]:
-        return pieces.kept(value, lambda: value.dimshuffle(*range(1, ndim)))
+        return pieces.made_once(value, lambda: value.dimshuffle(*range(1, ndim)))
     return None
 
 

@@ -65,7 +65,7 @@ def atoms(node: Apply) -> list[Atom]:
         return whole(node)
     args, outs = op.args, op.outs
     reads = _Reads(op.fgraph, {})
-    masks = [reads.of([v]) for v in outs.states]
+    masks = [reads.mask([v]) for v in outs.states]
     groups = _cycles([[j for j, s in enumerate(args.states) if reads.has(m, s)] for m in masks])
     place = {k: g for g, group in enumerate(groups) for k in group}
     emitted: list[list[int]] = [[] for _ in groups]
@@ -95,7 +95,7 @@ def atoms(node: Apply) -> list[Atom]:
 
 def _atom(node: Apply, reads: _Reads, states: Any, ys: Any, outputs: Any) -> Atom:
     op: Any = node.op
-    args, mask = op.args, reads.of(outputs)
+    args, mask = op.args, reads.mask(outputs)
 
     def positions(group: Any) -> tuple[int, ...]:
         return tuple(k for k, v in enumerate(group) if reads.has(mask, v))
@@ -126,7 +126,7 @@ class _Reads:
             for v in node.outputs:
                 self._of.setdefault(v, mask)
 
-    def of(self, variables: Any) -> int:
+    def mask(self, variables: Any) -> int:
         mask = 0
         for v in variables:
             mask |= self._of.get(v, 0)
@@ -144,11 +144,11 @@ def _is_sum(op: Any, atom: Atom, masks: list[int], reads: _Reads) -> bool:
     state, node = op.args.states[k], op.outs.states[k].owner
     if any(j != k and reads.has(mask, state) for j, mask in enumerate(masks)):
         return False
-    if reads.has(reads.of(op.outs.ys), state) or node is None:
+    if reads.has(reads.mask(op.outs.ys), state) or node is None:
         return False
     adds = is_elementwise(node, ps.Add)
     others = [v for v in node.inputs if v is not state]
-    return adds and len(others) == len(node.inputs) - 1 and not reads.has(reads.of(others), state)
+    return adds and len(others) == len(node.inputs) - 1 and not reads.has(reads.mask(others), state)
 
 
 def _cycles(edges: list[list[int]]) -> list[tuple[int, ...]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pytensor.graph.traversal import walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
@@ -49,14 +50,11 @@ def checked(x: Any, conditions: Conditions) -> Any:
 
 def is_checked(n_steps: Any) -> bool:
     """Whether something is checked where the scalar ``n_steps`` is computed."""
-    stack, seen = [n_steps], {n_steps}
-    while stack:
-        node = stack.pop().owner
-        if node is None or isinstance(node.op, Shape | Shape_i):
-            continue
-        if isinstance(node.op, CheckAndRaise):
-            return True
-        new = {v for v in node.inputs if getattr(v.type, "ndim", 0) == 0} - seen
-        seen |= new
-        stack += new
-    return False
+
+    def scalars(v: Any) -> list[Any]:
+        if v.owner is None or isinstance(v.owner.op, Shape | Shape_i):
+            return []
+        return [u for u in v.owner.inputs if getattr(u.type, "ndim", 0) == 0]
+
+    read = walk([n_steps], scalars)
+    return any(v.owner is not None and isinstance(v.owner.op, CheckAndRaise) for v in read)

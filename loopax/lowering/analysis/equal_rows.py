@@ -21,6 +21,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.elementwise import is_elementwise
+from loopax.ir.shapes import lengths
 from loopax.ir.sizes import Dims, read_of
 
 _SMALL = 64  # numbers of a row that is written down, not made by an Alloc
@@ -35,7 +36,7 @@ def row_of(x: Any, dims: Dims) -> Any:
     op: Any = None if x.owner is None else x.owner.op
     if isinstance(op, Alloc):
         value, _, *shape = x.owner.inputs
-        return _spread(_without_leading(value, x.type.ndim), shape)
+        return _spread(without_leading(value, x.type.ndim), shape)
     if is_elementwise(x.owner, Second):
         like, value = x.owner.inputs
         return _filled(like, value, dims)
@@ -60,8 +61,8 @@ def _is_step(step: Any) -> bool:
     return step is None or (isinstance(step, Constant) and bool(step.data))
 
 
-def _without_leading(value: Any, ndim: int) -> Any:
-    """``value`` for one row, None where it has an axis of its own for the rows."""
+def without_leading(value: Any, ndim: int) -> Any:
+    """``value``, of ``ndim`` axes or less, for one row; None where it has an axis of its own for rows."""
     if value.type.ndim < ndim:
         return value
     if value.type.shape[0] != 1:
@@ -93,7 +94,7 @@ def _spread(value: Any, dims: list[Any]) -> Any:
 
 def _filled(like: Any, value: Any, dims: Dims) -> Any:
     """The row of ``second(like, value)``."""
-    value = _without_leading(value, value.type.ndim)
+    value = without_leading(value, value.type.ndim)
     if value is None or like.type.shape[0] == 1:
         return None
     shape: list[Any] = []
@@ -125,4 +126,4 @@ def filled(value: Any, dims: Sequence[Any]) -> Any:
 
 def repeated(x: Any, n: Any) -> Any:
     """``n`` rows that are all ``x``."""
-    return filled(x, [n, *(x.shape[k] if m is None else m for k, m in enumerate(x.type.shape))])
+    return filled(x, [n, *lengths(x)])

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -44,17 +45,14 @@ def has_open_lengths(graph: Any) -> bool:
 
 def _follows_from_shapes(v: Any) -> bool:
     """Whether the integer ``v`` is computed from lengths of arrays alone."""
-    stack, seen = [v], {v}
-    while stack:
-        node = stack.pop().owner
-        if node is None or not isinstance(node.op, _ARITHMETIC):
-            return False
-        if isinstance(node.op, Shape | Shape_i):
-            continue
-        new = [u for u in node.inputs if u not in seen and not isinstance(u, Constant)]
-        seen.update(new)
-        stack += new
-    return True
+
+    def inputs(v: Any) -> list[Any]:
+        if v.owner is None or isinstance(v.owner.op, Shape | Shape_i):
+            return []
+        return [u for u in v.owner.inputs if not isinstance(u, Constant)]
+
+    read = walk([v], inputs)
+    return all(u.owner is not None and isinstance(u.owner.op, _ARITHMETIC) for u in read)
 
 
 _ARITHMETIC = (

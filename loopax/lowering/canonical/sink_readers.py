@@ -28,9 +28,9 @@ from pytensor.tensor.subtensor import BaseSubtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Cond
-from loopax.ir.compat import IfElse, thaw
+from loopax.ir.compat import IfElse
 from loopax.ir.effects import Effects, effects
-from loopax.ir.replace import replaced
+from loopax.ir.replace import outputs_at, replaced
 from loopax.ir.sizes import DimExpr, Dims, Length, unconditional_dims_of
 from loopax.lowering.bodies import has_bodies, map_bodies
 
@@ -74,8 +74,7 @@ def _branches(node: Apply) -> tuple[list[Variable], list[Variable]]:
 
 def _opened(node: Apply) -> tuple[list[Variable], list[Variable]]:
     """The branches of a `Cond` as variables of the graph that it is in."""
-    body, n = thaw(node.op.fgraph), node.op.n_outs
-    outs = replaced(body.outputs, dict(zip(body.inputs, node.inputs[1:], strict=True)))
+    outs, n = outputs_at(node.op.fgraph, node.inputs[1:]), node.op.n_outs
     return outs[:n], outs[n:]
 
 

@@ -12,20 +12,18 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import eye
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import solve
 
+from loopax.ir.inner_graph_op import core_of
 from loopax.lowering.bodies import replace_nodes
 
 
 def solve_for_inverses(graph: FunctionGraph) -> None:
     """Replace each inverse in ``graph``, in place."""
-    replace_nodes(graph, _is_inverse, _solution, "solve_for_inverses")
-
-
-def _is_inverse(op: Any) -> bool:
-    return isinstance(op.core_op if isinstance(op, Blockwise) else op, MatrixInverse)
+    replace_nodes(
+        graph, lambda op: isinstance(core_of(op), MatrixInverse), _solution, "solve_for_inverses"
+    )
 
 
 def _solution(node: Apply) -> Any:

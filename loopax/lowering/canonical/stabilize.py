@@ -171,12 +171,14 @@ def _key_of_rewrites(changes: int) -> str | None:
         for name, rewrites in database.__db__.items()
         for rewrite in rewrites
     }
-    said = sorted((database, name, *_said(rewrite)) for database, name, rewrite in rewrites)
-    modules = {sys.modules.get(module) for *_, module in said}
-    return None if None in modules else content_key(repr(said), sorted(modules, key=str))
+    identities = sorted(
+        (database, name, *_identity(rewrite)) for database, name, rewrite in rewrites
+    )
+    modules = {sys.modules.get(module) for *_, module in identities}
+    return None if None in modules else content_key(repr(identities), sorted(modules, key=str))
 
 
-def _said(rewrite: Any) -> tuple[str, ...]:
+def _identity(rewrite: Any) -> tuple[str, ...]:
     """The name of a rewrite, its pattern where it has one, and the module with its code."""
     inner = getattr(rewrite, "node_rewriter", rewrite)
     pattern = str(inner) if isinstance(inner, PatternNodeRewriter) else ""

@@ -22,7 +22,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import ExtractDiag
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from scipy import sparse
@@ -31,6 +30,7 @@ from loopax.ir import Jacobian, Pullback, Pushforward, Scan
 from loopax.ir.compat import thaw
 from loopax.ir.derivatives.lazy import expand
 from loopax.ir.derivatives.of_graphs import over_rows
+from loopax.ir.inner_graph_op import core_of
 from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.sparsity.colouring import neighbour_colours
 from loopax.ir.sparsity.known import UnknownStructure
@@ -43,7 +43,7 @@ def read_jacobians(graph: FunctionGraph) -> None:
         return
     for node in graph.toposort():
         new = None
-        op: Any = node.op.core_op if isinstance(node.op, Blockwise) else node.op
+        op = core_of(node.op)
         if isinstance(op, Dot):
             new = _product(*node.inputs)
         elif isinstance(op, ExtractDiag) and (op.offset, op.axis1, op.axis2) == (0, 0, 1):
@@ -90,9 +90,8 @@ def _squeezed(v: Any, axis: int) -> Any:
 
 def _turned(v: Any) -> tuple[Any, bool]:
     """What ``v`` is the transpose of, if it is one."""
-    op: Any = v.owner.op if v.owner is not None else None
-    core = op.core_op if isinstance(op, Blockwise) else op
-    if isinstance(core, DimShuffle) and core.new_order == (1, 0):
+    op = None if v.owner is None else core_of(v.owner.op)
+    if isinstance(op, DimShuffle) and op.new_order == (1, 0):
         return v.owner.inputs[0], True
     return v, False
 

@@ -18,7 +18,7 @@ def say_conditions(program: Encoded) -> None:
     """The constant conditions of a program, as facts of its terms."""
     conditions = _Conditions(program)
     for one in program.switches:
-        conditions.say(*one)
+        conditions.add(*one)
     conditions.say_where_equal()
 
 
@@ -29,9 +29,9 @@ class _Conditions:
         self._program = program
         self._masks: dict[int, tuple[np.ndarray, int, int]] = {}
 
-    def say(self, condition: Constant, out: Variable, switch: int) -> None:
+    def add(self, condition: Constant, out: Variable, switch: int) -> None:
         """Of a term, which is the variable ``out``."""
-        number = self._program.of(condition)
+        number = self._program.number_of(condition)
         where = condition.data.astype(bool)
         if where.all() or not where.any():
             self._program.fact("AllTrue" if where.all() else "AllFalse", number)

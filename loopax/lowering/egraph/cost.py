@@ -33,17 +33,17 @@ DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, wh
 LEAF = 0.01
 
 
-def kept_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
+def keeping_cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
     """What it costs that two terms need the value of an elementwise one, or of a gather: it is written to
     memory, or read from all over it once more.
     """
 
-    def kept(c: int, node: Node) -> float:
+    def keeping(c: int, node: Node) -> float:
         n = found.counts.get(c, UNKNOWN_LENGTH)
         in_a_loop = node.head.startswith("E") or _is_gather(table, node)
         return KEEP * n + ARRAY if in_a_loop and n > FEW else 0.0
 
-    return kept
+    return keeping
 
 
 def _is_gather(table: OpTable, node: Node) -> bool:

@@ -50,10 +50,6 @@ class _Chain(NamedTuple):
     operands: tuple[Any, ...]
 
 
-def _is_float(t: Any) -> bool:
-    return getattr(t, "dtype", None) in FLOATS
-
-
 class Unwritable(Exception):
     """The terms that were taken are no program: of a number nobody can say which dtype it has."""
 
@@ -116,7 +112,8 @@ class Decoder:
                 if choice[c] != original.get(c):
                     self.changed.append(c)
                 self.values[c] = self._value(c)
-        self.outputs = [self._output(c, v) for c, v in zip(roots, like, strict=True)]
+        wholes = [self._whole(self.values[c]) for c in roots]
+        self.outputs = [self._fitting(x, v.type) for x, v in zip(wholes, like, strict=True)]
 
     def _unchanged(self, c: int) -> Any:
         node = self.choice[c]
@@ -168,7 +165,8 @@ class Decoder:
 
     def _float_dtypes(self, order: Sequence[int]) -> dict[int, str]:
         """Of the classes whose float dtype is that of a variable, or of what is made of them."""
-        found = {c: v.type.dtype for c, v in self.variables.items() if _is_float(v.type)}
+        dtypes = {c: getattr(v.type, "dtype", None) for c, v in self.variables.items()}
+        found: dict[int, Any] = {c: dtype for c, dtype in dtypes.items() if dtype in FLOATS}
         for c in reversed(order):  # users first
             head, name, operands = self.choice[c]
             if c not in found or (name in self.table and head != "S"):
@@ -238,6 +236,3 @@ class Decoder:
         if (v, kind) not in self._made:
             self._made[v, kind] = kind.filter_variable(v)
         return self._made[v, kind]
-
-    def _output(self, c: int, like: Any) -> Variable:
-        return self._fitting(self._whole(self.values[c]), like.type)

@@ -65,9 +65,9 @@ class Encoded:
         self._safe: set[int] = set()
         for node in graph.toposort():
             self._node(node)
-        self.outputs = [self.of(v) for v in graph.outputs]
+        self.outputs = [self.number_of(v) for v in graph.outputs]
         for v in in_any_case(graph):
-            self.fact("Safe", self.of(v))
+            self.fact("Safe", self.number_of(v))
 
     @property
     def text(self) -> str:
@@ -76,7 +76,7 @@ class Encoded:
 
     # -- terms -------------------------------------------------------------------------------------------
 
-    def of(self, v: Variable) -> int:
+    def number_of(self, v: Variable) -> int:
         """The number of the term that a variable is."""
         if v not in self._of:
             self._of[v] = self.leaf(v)
@@ -118,14 +118,14 @@ class Encoded:
             self._shape_fact(number, v)
         if (factors := kron_of(node)) is not None:
             self.facts += facts_of(*factors, self.table)
-            a, b = map(self.of, factors)
-            number = self.of(node.outputs[0])
+            a, b = map(self.number_of, factors)
+            number = self.number_of(node.outputs[0])
             self.facts.append(f'(union (value {number}) (N2 "kron" (value {a}) (value {b})))')
         if (speculation(node) <= Speculation.CHEAP or is_total(node)) and all(
-            v.owner is None or self.of(v) in self._safe for v in node.inputs
+            v.owner is None or self.number_of(v) in self._safe for v in node.inputs
         ):
             for v in node.outputs:
-                self.fact("Safe", self.of(v))
+                self.fact("Safe", self.number_of(v))
 
     def _term(self, node: Apply, output: int) -> Term:
         op: Any = node.op
@@ -136,7 +136,7 @@ class Encoded:
             if op.__class__.__name__ in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1"):
                 if node.inputs[0].type.ndim == node.outputs[0].type.ndim == 1:
                     self.facts.append(f"(Rows {k})")
-            operand = self.of(node.inputs[0])
+            operand = self.number_of(node.inputs[0])
             is_one = all(n == 1 for n in node.outputs[0].type.shape)
             if is_one and self.terms[operand].head == "Lit":  # the number has any rank
                 return self.terms[operand]
@@ -145,7 +145,7 @@ class Encoded:
 
     def _elementwise(self, node: Apply) -> Term | None:
         op: Any = node.op
-        if is_named(node, self._is_number):
+        if is_named(node, lambda v: self.terms[self.number_of(v)].head == "Lit"):
             name = type(op.scalar_op).__name__
             operands = self._operands(node, name)
             if name in ("Add", "Mul") and len(operands) > 1:
@@ -158,7 +158,7 @@ class Encoded:
             types = tuple(TensorType(v.type.dtype, (None,) * v.type.ndim) for v in node.inputs)
             types = tuple(t.clone(shape=()) for t in types)  # of whatever rank
             name = f"#{self.table.number(op, types)}"
-            operands = [self.of(v) for v in node.inputs]
+            operands = [self.number_of(v) for v in node.inputs]
         if len(operands) > 3:
             return None
         term = Term(f"E{len(operands)}", name, tuple(operands))
@@ -166,9 +166,6 @@ class Encoded:
         if name == "Switch" and isinstance(condition, Constant) and condition.type.ndim == 1:
             self.switches.append((condition, node.outputs[0], self.add(term)))
         return term
-
-    def _is_number(self, v: Variable) -> bool:
-        return self.terms[self.of(v)].head == "Lit"
 
     def _is_array(self, number: int) -> bool:
         """Numbers first, what has one entry next: partial products of few entries."""
@@ -191,12 +188,12 @@ class Encoded:
                 if covered and np.all(v.data == v.data.flat[0]) and np.isfinite(v.data.flat[0]):
                     found.append(self._literal(float(v.data.flat[0])))
                     continue
-            found.append(self.of(v))
+            found.append(self.number_of(v))
         return found
 
     def _other(self, node: Apply, output: int) -> Term:
         n = 2 if is_write(node) else len(node.inputs)
-        operands = tuple(self.of(v) for v in node.inputs[:n])
+        operands = tuple(self.number_of(v) for v in node.inputs[:n])
         name = name_of(node, output)
         if name is None:
             types = tuple(operand_type(node.op, v.type) for v in node.inputs[:n])

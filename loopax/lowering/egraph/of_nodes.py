@@ -25,13 +25,13 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import AdvancedIncSubtensor1, IfElse
 from loopax.ir.effects import errors
+from loopax.ir.inner_graph_op import core_of
 from loopax.lowering.egraph.op_table import FLOATS
 
 
 def name_of(node: Apply, output: int) -> str | None:
     """What the rules call an op that is not elementwise, None for most."""
-    op: Any = node.op
-    op = op.core_op if isinstance(op, Blockwise) else op
+    op = core_of(node.op)
     types = [v.type for v in node.inputs]
     if (
         not all(isinstance(t, TensorType) for t in types)

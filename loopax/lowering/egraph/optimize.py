@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from operator import itemgetter
 from typing import Any
 
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph, Output
+from pytensor.graph.fg import FunctionGraph, Output
 
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.notes import note
@@ -49,13 +49,9 @@ def require_egglog() -> None:
 
 def egraph(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    map_bodies(graph, egraph, where=_has_nodes)
+    map_bodies(graph, egraph, where=lambda body: len(body.apply_nodes) > 1)
     if len(graph.apply_nodes) > 1:
         take_cheapest(graph)
-
-
-def _has_nodes(body: AbstractFunctionGraph) -> bool:
-    return len(body.apply_nodes) > 1
 
 
 def take_cheapest(
@@ -66,7 +62,7 @@ def take_cheapest(
     ``costs`` are those of `cost.cost_of` where none are given.
     """
     from loopax.lowering.egraph.conditions import say_conditions
-    from loopax.lowering.egraph.cost import DIGITS, cost_of, kept_of
+    from loopax.lowering.egraph.cost import DIGITS, cost_of, keeping_cost_of
     from loopax.lowering.egraph.decode import Decoder, Unwritable, original_choice, original_terms
     from loopax.lowering.egraph.encode import Encoded
     from loopax.lowering.egraph.explain_rules import used_rules
@@ -80,7 +76,7 @@ def take_cheapest(
     say_statistics(program, graph)
     found = saturated(program)
     cost = (costs or cost_of)(program.table, found)
-    kept = kept_of(program.table, found)
+    keeping_cost = keeping_cost_of(program.table, found)
     original = original_choice(program, found)
     as_it_was = {
         c: next((one for one in found.classes[c] if one.head == "Lit"), node)
@@ -93,12 +89,14 @@ def take_cheapest(
     pools = greedy, {**greedy, **as_it_was}
     choice, after = min(
         (
-            refined(found.classes, cost, kept, start, pools, roots)
+            refined(found.classes, cost, keeping_cost, start, pools, roots)
             for start in (as_it_was, greedy, shared)
         ),
         key=itemgetter(1),
     )
-    before = _total(list(original_terms(program, found)), program, found.of_term, cost, kept)
+    before = _total(
+        list(original_terms(program, found)), program, found.of_term, cost, keeping_cost
+    )
     if after > enough * before or 0 <= before - after < LEAST:
         return
     try:
@@ -124,13 +122,14 @@ def _total(
     program: Any,
     of_term: Sequence[int],
     cost: Callable[[int, Any], float],
-    kept: Callable[[int, Any], float],
+    keeping_cost: Callable[[int, Any], float],
 ) -> float:
     """What the terms of a program cost as they stood there."""
     uses = Counter(program.outputs)
     for number, _ in terms:
         uses.update(program.terms[number].operands)
     return sum(
-        cost(of_term[number], node) + (kept(of_term[number], node) if uses[number] > 1 else 0.0)
+        cost(of_term[number], node)
+        + (keeping_cost(of_term[number], node) if uses[number] > 1 else 0.0)
         for number, node in terms
     )

@@ -19,21 +19,20 @@ In the literature: loop fission, of a loop that can be vectorized from one that 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import walk
 
-from loopax.ir import Scan
-from loopax.ir.sizes import unconditional_dims_of
+from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.open_lengths import KnownLengths
-from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fission.functions_after import functions_after
-from loopax.lowering.fission.push_out import before_the_states
+from loopax.lowering.fission.push_out import before_the_states, rewrite_loops
 from loopax.lowering.fission.row_wise_body import RowWiseBody, is_function
-from loopax.lowering.open_loop import replace_outputs
+from loopax.lowering.fusion.fusion_plan import can_be_fused
 
 # Of fewer no array is worth it. Nor is it of the steps that a loop took until it stopped, which are a few
 # as a rule: gradients of 200 Newton iterations, each of some five steps, took 1.2 of the time.
@@ -42,44 +41,33 @@ _FEW_STEPS = 8
 
 def functions_out(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    _functions_out(graph, KnownLengths.at(graph))
-
-
-def _functions_out(graph: FunctionGraph, known: KnownLengths) -> None:
-    map_bodies(graph, partial(_functions_out, known=known.inside()))
     for take_out in (partial(before_the_states, chosen=_functions), functions_after):
-        loops = [node for node in graph.toposort() if _may_have_some(node)]
-        if not loops:
-            return
-        dims = unconditional_dims_of(graph)
-        for node in loops:
-            n = dims.value(node.inputs[0])
-            if not known.covers(n) or (n.constant is not None and n.constant < _FEW_STEPS):
-                continue
-            if new := take_out(node, dims, known):
-                replace_outputs(graph, new, "functions_out")
+        rewrite_loops(graph, partial(_if_worth_it, take_out=take_out), "functions_out")
 
 
-def _may_have_some(node: Apply) -> bool:
+def _if_worth_it(
+    node: Apply,
+    dims: Dims,
+    known: KnownLengths,
+    take_out: Callable[[Apply, Dims, KnownLengths], dict[Any, Any]],
+) -> dict[Any, Any]:
     op: Any = node.op
-    if not isinstance(op, Scan) or op.stops or not op.n_states:
-        return False
-    return op.options.truncate_gradient == -1 and any(map(is_function, op.fgraph.apply_nodes))
+    if not can_be_fused(op) or not op.n_states or not any(map(is_function, op.fgraph.apply_nodes)):
+        return {}
+    n = dims.value(node.inputs[0])
+    if not known.covers(n) or (n.constant is not None and n.constant < _FEW_STEPS):
+        return {}
+    return take_out(node, dims, known)
 
 
 def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
     """Of what follows from rows alone, the functions that come last before the rest of the body."""
     rest = [node for node in body.nodes if node not in body.rules]
-    stack = [*(v for node in rest for v in node.inputs), *outputs]
-    found: dict[Any, None] = {}
-    seen: set[Any] = set()
-    while stack:
-        v = stack.pop()
-        if v in seen or v not in body.dear:
-            continue
-        seen.add(v)
-        if is_function(v.owner):
-            found[v] = None
-        else:
-            stack += v.owner.inputs
-    return list(found)
+    read = [*outputs, *(v for node in rest for v in node.inputs)]
+
+    def dear_inputs(v: Any) -> list[Any]:
+        inputs = [] if is_function(v.owner) else v.owner.inputs
+        return [u for u in inputs if u in body.dear]
+
+    dear = walk([v for v in read if v in body.dear], dear_inputs)
+    return [v for v in dear if is_function(v.owner)]

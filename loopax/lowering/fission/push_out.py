@@ -27,7 +27,6 @@ In the literature: loop vectorization.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import pytensor.scalar as ps
@@ -52,24 +51,35 @@ from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
 
 def push_out(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    known = KnownLengths.at(graph)
-    _push_out(graph, known)
+    rewrite_loops(graph, _pushed_out, "push_out")
 
 
-def _push_out(graph: FunctionGraph, known: KnownLengths) -> None:
-    # Inner ones first: a map in a map is an op on rows by the time that the outer one is looked at.
-    map_bodies(graph, partial(_push_out, known=known.inside()))
+def rewrite_loops(
+    graph: FunctionGraph,
+    rewrite: Callable[[Apply, Dims, KnownLengths], dict[Any, Any]],
+    reason: str,
+    known: KnownLengths | None = None,
+) -> None:
+    """Replace the outputs of loops, in place, by what ``rewrite(node, dims, known)`` has for them.
+
+    Those in bodies first: a map in a map is an op on rows by the time that the outer one is looked at.
+    """
+    known = KnownLengths.at(graph) if known is None else known
+    inside = known.inside()
+    map_bodies(graph, lambda body: rewrite_loops(body, rewrite, reason, inside))
     dims = unconditional_dims_of(graph)  # a loop that goes raises no longer for what it is asked
     for node in graph.toposort():
-        if (
-            not isinstance(node.op, Scan)
-            or node.op.stops
-            or node.op.options.truncate_gradient != -1
-        ):
-            continue
-        push = _before_the_states if node.op.n_states else _without_map
-        if new := push(node, dims, known):
-            replace_outputs(graph, new, "push_out")
+        if isinstance(node.op, Scan) and (new := rewrite(node, dims, known)):
+            replace_outputs(graph, new, reason)
+
+
+def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
+    op: Any = node.op
+    if op.stops or op.options.truncate_gradient != -1:
+        return {}
+    if not op.n_states:
+        return _without_map(node, dims, known)
+    return before_the_states(node, dims, known, _frontier, _with_rows_first)
 
 
 def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
@@ -113,10 +123,6 @@ def row_traces(
     }
 
 
-def _before_the_states(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    return before_the_states(node, dims, known, _frontier, _with_rows_first)
-
-
 def before_the_states(
     node: Apply,
     dims: Dims,
@@ -132,13 +138,7 @@ def before_the_states(
     known_steps = known.covers(dims.value(node.inputs[0]))
     loop = OpenLoop.of(node)
     # A body of its own: what is found in the frozen one is none of the variables here.
-    args = op.args._replace(
-        i=loop.i,
-        rows=[r.inner for r in loop.rows],
-        states=[s.inner for s in loop.states],
-        consts=[c.inner for c in loop.consts],
-    )
-    outputs = loop.outputs()
+    args, outputs = loop.inner, loop.outputs()
     body = RowWiseBody(args, list(toposort(outputs)), None, known_steps)
     if regrouped is not None and (new := regrouped(body, outputs)) != outputs:
         outputs = new

@@ -11,6 +11,7 @@ rules are in `loopax.lowering.fission.row_wise_rules`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import singledispatch
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
@@ -31,10 +32,6 @@ class RowWise(NamedTuple):
     varies: bool = True
 
 
-Rule = Callable[[Apply, Sequence[bool], bool], RowWise | None]
-_RULES: dict[type, Rule] = {}
-
-
 def row_wise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     """How ``node`` is computed for all rows, given inputs that are rows where ``varies``; None: it is not.
 
@@ -43,29 +40,19 @@ def row_wise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None
     """
     if not any(varies):
         # It is computed though the loop takes no step: only shapes that never fit may raise then.
-        return None if errors(node) & ~Errors.SHAPE else _same_for_all(node)
-    for cls in type(node.op).__mro__:
-        if cls in _RULES:
-            return _RULES[cls](node, varies, known)
+        return None if errors(node) & ~Errors.SHAPE else as_it_is(node, varies=False)
+    return row_wise_rule(node.op, node, varies, known)
+
+
+@singledispatch
+def row_wise_rule(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    """The same, where an input varies; the rules of the ops are in `row_wise_rules`."""
     return None
 
 
-def rule(*op_classes: type) -> Callable[[Rule], Rule]:
-    def register(function: Rule) -> Rule:
-        _RULES.update((cls, function) for cls in op_classes)
-        return function
-
-    return register
-
-
-# -- the same for all rows ---------------------------------------------------------------------------
-
-
-def _same_for_all(node: Apply) -> RowWise:
-    def make(inputs: list[Any], n: Any) -> list[Any]:
-        return list(node.op.make_node(*inputs).outputs)
-
-    return RowWise(make, varies=False)
+def as_it_is(node: Apply, varies: bool = True) -> RowWise:
+    """By the same op."""
+    return RowWise(lambda inputs, n: list(node.op.make_node(*inputs).outputs), varies)
 
 
 # -- indices and shapes -----------------------------------------------------------------------------

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.effects import is_dear_function
+from loopax.ir.inner_graph_op import core_of
 from loopax.lowering.fission import row_wise_rules  # noqa: F401  (they register themselves)
 from loopax.lowering.fission.row_wise import RowWise, row_wise
 
@@ -134,4 +134,4 @@ def entries(v: Any) -> float:
 
 
 def _is_product(op: Any) -> bool:
-    return isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot)
+    return isinstance(core_of(op), Dot)

@@ -8,7 +8,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -19,71 +19,68 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
+from loopax.ir.compat import axis_of, joined_by
 from loopax.ir.effects import Errors, entries_of, errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.fission.row_wise import (
     RowWise,
+    as_it_is,
     deepened,
     index_of,
     one_row,
-    rule,
+    row_wise_rule,
     shuffled,
 )
 
 # -- elementwise -------------------------------------------------------------------------------------
 
 
-@rule(Elemwise)
-def _elemwise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+@row_wise_rule.register(Elemwise)
+def _elemwise(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     def make(inputs: list[Any], n: Any) -> list[Any]:
         aligned = [x if f else one_row(x) for x, f in zip(inputs, varies, strict=True)]
-        return list(node.op.make_node(*aligned).outputs)
+        return list(op.make_node(*aligned).outputs)
 
     return RowWise(make)
 
 
-@rule(ViewOp, DisconnectedGrad, ZeroGrad, DeepCopyOp)
-def _view(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    return RowWise(lambda inputs, n: list(node.op.make_node(*inputs).outputs))
+@row_wise_rule.register(ViewOp | DisconnectedGrad | ZeroGrad | DeepCopyOp)
+def _view(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+    return as_it_is(node)
 
 
 # -- axes --------------------------------------------------------------------------------------------
 
 
-@rule(DimShuffle)
-def _dimshuffle(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    op: Any = node.op
+@row_wise_rule.register(DimShuffle)
+def _dimshuffle(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     order = [0, *(k if k == "x" else k + 1 for k in op.new_order)]
     return RowWise(lambda inputs, n: [shuffled(inputs[0], order)])
 
 
-@rule(CAReduce)
-def _reduce(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    op: Any = node.op
+@row_wise_rule.register(CAReduce)
+def _reduce(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     ndim = node.inputs[0].type.ndim
     axes = range(ndim) if op.axis is None else [k % ndim for k in op.axis]
     return RowWise(lambda inputs, n: [op.clone(axis=tuple(k + 1 for k in axes))(inputs[0])])
 
 
-@rule(Softmax, LogSoftmax)
-def _softmax(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(Softmax | LogSoftmax)
+def _softmax(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     axis = _one_axis(node)
-    return (
-        None if axis is None else RowWise(lambda inputs, n: [type(node.op)(axis=axis + 1)(*inputs)])
-    )
+    return None if axis is None else RowWise(lambda inputs, n: [type(op)(axis=axis + 1)(*inputs)])
 
 
-@rule(CumOp)
-def _cumulated(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    op: Any = node.op
+@row_wise_rule.register(CumOp)
+def _cumulated(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     axis = _one_axis(node)
     if axis is None:
         return None
-    return RowWise(lambda inputs, n: [type(op)(axis=axis + 1, mode=op.mode)(*inputs)])
+    return RowWise(lambda inputs, n: [CumOp(axis=axis + 1, mode=op.mode)(*inputs)])
 
 
-@rule(Argmax)
-def _argmax(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(Argmax)
+def _argmax(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     axis = _one_axis(node)
     return None if axis is None else RowWise(lambda inputs, n: [Argmax(axis=(axis + 1,))(*inputs)])
 
@@ -98,8 +95,8 @@ def _one_axis(node: Any) -> int | None:
 # -- products ----------------------------------------------------------------------------------------
 
 
-@rule(Dot)
-def _dot(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(Dot)
+def _dot(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     a, b = node.inputs
     if node.outputs[0].type.dtype in discrete_dtypes:
         return None
@@ -142,26 +139,24 @@ def _summed(x: Any, axis: int) -> Any:
     return pt.sum(x, axis=axis, dtype=x.type.dtype, acc_dtype=x.type.dtype)
 
 
-@rule(Blockwise)
-def _blockwise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    op: Any = node.op
+@row_wise_rule.register(Blockwise)
+def _blockwise(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     if not known or not isinstance(op.core_op, Dot):
         return None
-    return RowWise(lambda inputs, n: list(op.make_node(*inputs).outputs))
+    return as_it_is(node)
 
 
 # -- indices -----------------------------------------------------------------------------------------
 
 
-@rule(Subtensor)
-def _subtensor(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(Subtensor)
+def _subtensor(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     index = index_of(node)
     return None if index is None else RowWise(lambda inputs, n: [inputs[0][(slice(None), *index)]])
 
 
-@rule(IncSubtensor)
-def _inc_subtensor(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    op: Any = node.op
+@row_wise_rule.register(IncSubtensor)
+def _inc_subtensor(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     index = index_of(node, skipped=2)
     if index is None:
         return None
@@ -179,26 +174,25 @@ def _inc_subtensor(node: Apply, varies: Sequence[bool], known: bool) -> RowWise 
 # -- shapes, and what is put together ----------------------------------------------------------------
 
 
-@rule(Shape)
-def _shape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+@row_wise_rule.register(Shape)
+def _shape(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     return RowWise(lambda inputs, n: [inputs[0].shape[1:]], varies=False)
 
 
-@rule(Shape_i)
-def _shape_i(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    op: Any = node.op
+@row_wise_rule.register(Shape_i)
+def _shape_i(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     return RowWise(lambda inputs, n: [inputs[0].shape[op.i + 1]], varies=False)
 
 
-@rule(SpecifyShape)
-def _specify_shape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(SpecifyShape)
+def _specify_shape(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     if any(varies[1:]):
         return None
-    return RowWise(lambda inputs, n: list(node.op.make_node(inputs[0], None, *inputs[1:]).outputs))
+    return RowWise(lambda inputs, n: list(op.make_node(inputs[0], None, *inputs[1:]).outputs))
 
 
-@rule(Reshape)
-def _reshape(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(Reshape)
+def _reshape(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     asked = entries_of(node.inputs[1])
     if varies[1] or asked is None or Errors.LENGTH in errors(node):
         return None
@@ -224,8 +218,8 @@ def _product(factors: list[Any]) -> Any:
     return total
 
 
-@rule(Alloc)
-def _alloc(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+@row_wise_rule.register(Alloc)
+def _alloc(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     if any(varies[1:]) or Errors.LENGTH in errors(node):
         return None
     ndim = node.outputs[0].type.ndim
@@ -237,8 +231,8 @@ def _alloc(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
     return RowWise(make)
 
 
-@rule(MakeVector)
-def _make_vector(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
+@row_wise_rule.register(MakeVector)
+def _make_vector(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     dtype = node.outputs[0].type.dtype
 
     def make(inputs: list[Any], n: Any) -> list[Any]:
@@ -249,17 +243,14 @@ def _make_vector(node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
     return RowWise(make)
 
 
-@rule(Join)
-def _join(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    op: Any = node.op
-    skipped = 0 if hasattr(op, "axis") else 1  # 3.0 has the axis as an input
-    if skipped and not isinstance(node.inputs[0], Constant):
+@row_wise_rule.register(Join)
+def _join(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
+    axis = axis_of(node)
+    if axis is None:
         return None
-    axis = int(node.inputs[0].data) if skipped else int(op.axis)  # type: ignore[attr-defined]
-    axis %= node.outputs[0].type.ndim
 
     def make(inputs: list[Any], n: Any) -> list[Any]:
-        given = zip(inputs[skipped:], varies[skipped:], strict=True)
+        given = zip(joined_by(op, inputs), joined_by(op, varies), strict=True)
         return [pt.join(axis + 1, *(x if f else repeated(x, n) for x, f in given))]
 
     return RowWise(make)

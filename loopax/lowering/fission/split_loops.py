@@ -22,7 +22,6 @@ In the literature: loop fission.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from pytensor.graph.basic import Apply
@@ -30,29 +29,20 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.sizes import Dims, unconditional_dims_of
+from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.atoms import Atom, atoms
 from loopax.lowering.analysis.open_lengths import KnownLengths
-from loopax.lowering.bodies import map_bodies
-from loopax.lowering.fission.push_out import conditions_of, outside_of, row_traces
+from loopax.lowering.fission.push_out import conditions_of, outside_of, rewrite_loops, row_traces
 from loopax.lowering.fission.row_wise_body import Bulk, RowWiseBody, is_small_product, largest
 from loopax.lowering.fusion.fusion_plan import can_be_fused
-from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
+from loopax.lowering.open_loop import OpenLoop, Y
 
 Key = tuple[str, int]  # a state "before" the step or "after" it
 
 
 def split_loops(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    _split(graph, KnownLengths.at(graph))
-
-
-def _split(graph: FunctionGraph, known: KnownLengths) -> None:
-    map_bodies(graph, partial(_split, known=known.inside()))
-    dims = unconditional_dims_of(graph)
-    for node in graph.toposort():
-        if new := leaving(node, dims, known):
-            replace_outputs(graph, new, "split_loops")
+    rewrite_loops(graph, leaving, "split_loops")
 
 
 def leaving(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
@@ -100,14 +90,12 @@ def _leaving(node: Apply, rows: list[Atom], dims: Dims, known: KnownLengths) -> 
     gone = [a.ys[0] for a in leave]
     ys = [y for k, y in enumerate(loop.ys) if k not in gone]
     inner = {"before": [s.inner for s in loop.states], "after": [s.next for s in loop.states]}
-    loop.ys = [*ys, *(Y(inner[which][k]) for which, k in new.values())]
+    states = {v: Y(inner[which][k]) for v, (which, k) in new.items()}
+    loop.ys = [*ys, *states.values()]
     loop.drop_unread()
-    found = loop.bind()
-    traces = found[len(found) - len(loop.ys) :]
-    before = op.split_outputs(node.outputs)
-    pairs = dict(zip([*before.finals, *(y.trace for y in ys)], found, strict=False))
-    of_state = dict(zip(new, traces[len(ys) :], strict=True))
-    for v, y in zip(op.outs.ys, before.traces, strict=True):
+    pairs: dict[Any, Any] = loop.close()
+    of_state = {v: y.new for v, y in states.items()}
+    for v, y in zip(op.outs.ys, op.split_outputs(node.outputs).traces, strict=True):
         if v in read and v not in of_state:
             of_state[v] = pairs[y]
     outside = outside_of(node, conditions) | of_state

@@ -20,7 +20,6 @@ In the literature: loop fission of a reduction.
 
 from __future__ import annotations
 
-from functools import partial
 from math import prod
 from typing import Any
 
@@ -35,36 +34,29 @@ from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.elementwise import is_elementwise
-from loopax.ir.sizes import Dims, unconditional_dims_of
+from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.open_lengths import KnownLengths
-from loopax.lowering.bodies import map_bodies
+from loopax.lowering.fission.push_out import rewrite_loops
 from loopax.lowering.fission.split_loops import leaving
 from loopax.lowering.fusion.fusion_plan import can_be_fused
-from loopax.lowering.open_loop import OpenLoop, State, Y, replace_outputs
+from loopax.lowering.open_loop import OpenLoop, State, Y
 
 _MOST = 16  # numbers in a state: of more, the terms of all steps are no little memory
 
 
 def sums_out(graph: FunctionGraph) -> None:
     """Run the pass on the bodies of ``graph``, and then on ``graph`` itself, in place."""
-    _sums_out(graph, KnownLengths.at(graph))
-
-
-def _sums_out(graph: FunctionGraph, known: KnownLengths) -> None:
-    map_bodies(graph, partial(_sums_out, known=known.inside()))
-    dims = unconditional_dims_of(graph)
-    for node in graph.toposort():
-        op: Any = node.op
-        if not can_be_fused(op) or not op.n_states or op.options.checkpoint is not None:
-            continue
-        # A trace of as many rows as nobody knows has room for all that there could be.
-        if known.covers(dims.value(node.inputs[0])):
-            if new := _without_sums(node, dims, known):
-                replace_outputs(graph, new, "sums_out")
+    rewrite_loops(graph, _without_sums, "sums_out")
 
 
 def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     """Outputs of ``node`` -> those of the loop without the states that only add up, and these."""
+    op: Any = node.op
+    if not can_be_fused(op) or not op.n_states or op.options.checkpoint is not None:
+        return {}
+    # A trace of as many rows as nobody knows has room for all that there could be.
+    if not known.covers(dims.value(node.inputs[0])):
+        return {}
     loop = OpenLoop.of(node)
     terms = {k: t for k, s in enumerate(loop.states) if (t := added_term(loop, s)) is not None}
     if not terms or len(terms) == len(loop.states):
@@ -72,13 +64,11 @@ def _without_sums(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any
     sums = [loop.states[k] for k in terms]
     loop.states = [s for k, s in enumerate(loop.states) if k not in terms]
     loop.ys += [Y(t) for t in terms.values()]
-    found = loop.bind()
-    traces: list[Any] = list(found[len(found) - len(terms) :])
-    gone = leaving(found[0].owner, dims, known)
+    new: dict[Any, Any] = loop.close()
+    traces = [y.new for y in loop.ys[-len(terms) :]]
+    gone = leaving(traces[0].owner, dims, known)
     if not all(trace in gone for trace in traces):
         return {}
-    old = [*(s.final for s in loop.states), *(y.trace for y in loop.ys[: -len(terms)])]
-    new = dict(zip(old, found, strict=False))
     for s, trace in zip(sums, traces, strict=True):
         new[s.final] = s.init + trace.sum(axis=0).astype(s.inner.type.dtype)
     return new

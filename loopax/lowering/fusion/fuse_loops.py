@@ -116,12 +116,12 @@ class _Fused:
                 self._atom(part, nexts, made)
             else:
                 self._node(part)
-        self._loop.ys += [Y(self._rows[key]) for key in wanted]
+        rows = {key: Y(self._rows[key]) for key in wanted}
+        self._loop.ys += rows.values()
         self._merge()
-        found = self._loop.bind()
-        made.update(zip(wanted, found[len(found) - len(wanted) :], strict=True))
-        old = [*(s.final for s in self._loop.states), *(y.trace for y in self._loop.ys)]
-        return {v: new for v, new in zip(old, found, strict=True) if v is not None}
+        pairs = self._loop.close()
+        made |= {key: y.new for key, y in rows.items()}
+        return pairs
 
     def _atom(self, atom: Atom, nexts: Any, made: dict[RowKey, Any]) -> None:
         node, op = atom.node, cast("Any", atom.node.op)
@@ -187,9 +187,7 @@ class _Fused:
     def _merge(self) -> None:
         """What two loops computed both is computed once."""
         loop = self._loop
-        ports: list[Any] = [*loop.rows, *loop.states, *loop.consts]
-        inputs = [loop.i, *(p.inner for p in ports)]
-        body = FunctionGraph(inputs, loop.outputs(), clone=False)
+        body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
         MergeOptimizer().rewrite(body)
         loop.set_outputs(body.outputs)
 

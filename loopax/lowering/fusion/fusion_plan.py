@@ -86,18 +86,18 @@ class Plan:
 
     def depends(self, v: Any, cluster: Cluster) -> bool:
         """Whether ``v``, a variable or a `RowKey`, follows from ``cluster``."""
-        return bool(self._of(v)[0] & cluster.bit)
+        return bool(self._mask(v)[0] & cluster.bit)
 
     # -- the sweep -------------------------------------------------------------------------------
 
-    def _of(self, v: Any) -> tuple[int, int]:
+    def _mask(self, v: Any) -> tuple[int, int]:
         return self._masks.get(v, (0, 0))
 
     def _other(self, node: Apply) -> None:
         needs = whole = 0
         by_row = is_row_wise(node)
         for v in node.inputs:
-            depends, w = self._of(v)
+            depends, w = self._mask(v)
             needs |= depends
             whole |= depends if by_row and stands_for_all_rows(v) else w
         for v in node.outputs:
@@ -112,7 +112,7 @@ class Plan:
             own_whole = whole
             if atom.is_row and depends:
                 # Only a loop over the same steps can take it; any other one has to wait for its own loop.
-                depends |= self._of(node.inputs[0])[0]
+                depends |= self._mask(node.inputs[0])[0]
                 whole |= depends
                 for c in self._by_key.get(key, ()):
                     if c.bit & depends & ~own_whole and self._may_take(c.n_steps, node.inputs[0]):
@@ -137,11 +137,11 @@ class Plan:
         given = op.split_inputs(atom.node.inputs)
         depends = whole = 0
         for v in row_inputs(atom):
-            d, w = self._of(v)
+            d, w = self._mask(v)
             depends |= d
             whole |= w
         for v in [*(given.states[k] for k in atom.states), *(given.consts[k] for k in atom.consts)]:
-            whole |= self._of(v)[0]
+            whole |= self._mask(v)[0]
         return depends | whole, whole
 
     # -- clusters --------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ class Plan:
     def _new(self, atom: Atom, key: Any, depends: int) -> Cluster:
         cluster = Cluster(len(self.clusters), key, atom.node)
         self.clusters.append(cluster)
-        self._add(atom, cluster, depends | self._of(cluster.n_steps)[0])
+        self._add(atom, cluster, depends | self._mask(cluster.n_steps)[0])
         return cluster
 
     def _join(self, atom: Atom, cluster: Cluster, depends: int, whole: int, before: int) -> bool:

@@ -26,6 +26,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -35,7 +36,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluation.evaluate import apply
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering.bodies import map_bodies
 
 FREE = 16 * 2**20  # bytes of a result that is kept in any case
@@ -85,11 +86,9 @@ def _has_constant_nodes(body: AbstractFunctionGraph) -> bool:
 
 
 def _may_run(node: Apply) -> bool:
-    op: Any = node.op
-    core = op.core_op if isinstance(op, Blockwise) else op
-    if isinstance(core, InnerGraphOp | OpFromGraph | AllocEmpty):
+    if isinstance(core_of(node.op), InnerGraphOp | OpFromGraph | AllocEmpty):
         return False
-    return not effects(op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
+    return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
 def _bytes(node: Apply, given: list[Any]) -> float:
@@ -137,13 +136,8 @@ def _is_worth_it(v: Variable, values: dict[Variable, Any]) -> bool:
 
 def _bytes_behind(v: Variable, values: dict[Variable, Any]) -> int:
     """Those of all constants and inputs that ``v`` follows from."""
-    seen, stack, total = {v}, [v], 0
-    while stack:
-        v = stack.pop()
-        if v.owner is None:
-            total += getattr(v.data if isinstance(v, Constant) else values.get(v), "nbytes", 0)
-        else:
-            new = [u for u in v.owner.inputs if u not in seen]
-            seen.update(new)
-            stack += new
-    return total
+    return sum(
+        getattr(u.data if isinstance(u, Constant) else values.get(u), "nbytes", 0)
+        for u in ancestors([v])
+        if u.owner is None
+    )

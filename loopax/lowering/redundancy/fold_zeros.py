@@ -29,7 +29,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -37,8 +36,9 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.compat import IfElse
+from loopax.ir.compat import IfElse, joined_by
 from loopax.ir.elementwise import is_elementwise
+from loopax.ir.inner_graph_op import core_of
 from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 from loopax.lowering.bodies import map_bodies
@@ -209,11 +209,9 @@ def _asks(v: Any) -> list[Any]:
         if isinstance(kind, ps.Second):
             return given[1:]
         return given[1:] if isinstance(kind, ps.Switch) else []
-    if isinstance(
-        op, Join
-    ):  # of integers too, which are never known to be zero; 3.0 has the axis first
-        return given if hasattr(op, "axis") else given[1:]
-    if _is_dot(op):
+    if isinstance(op, Join):  # of integers too, which are never known to be zero
+        return [*joined_by(op, given)]
+    if isinstance(core_of(op), Dot):
         return given
     if isinstance(op, IncSubtensor):
         return given[:2]
@@ -236,7 +234,7 @@ def _is_zero(v: Any, found: dict[Variable, bool]) -> bool:
     if isinstance(v.owner.op, Scan):
         return _is_zero_output(v, lambda x: found.get(x, False))
     zero = [found.get(x, False) for x in _asks(v)]
-    product = _is_dot(v.owner.op) or is_elementwise(v.owner, ps.Mul)
+    product = isinstance(core_of(v.owner.op), Dot) or is_elementwise(v.owner, ps.Mul)
     return bool(zero) and (any(zero) if product else all(zero))
 
 
@@ -249,7 +247,3 @@ def _is_zero_output(v: Any, outside: IsZero) -> bool:
         return k in states
     ys = node.op.outs.ys
     return k - node.op.n_states < len(ys) and inside(ys[k - node.op.n_states])
-
-
-def _is_dot(op: Any) -> bool:
-    return isinstance(op.core_op if isinstance(op, Blockwise) else op, Dot)

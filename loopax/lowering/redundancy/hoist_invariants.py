@@ -33,7 +33,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.traversal import ancestors, toposort, walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import Elemwise
@@ -44,7 +44,7 @@ from loopax.ir.effects import Speculation, speculation
 from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
-from loopax.ir.shapes import trace_shapes
+from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import dims_of
 from loopax.lowering.analysis.equal_rows import filled
 from loopax.lowering.bodies import map_bodies
@@ -224,9 +224,7 @@ class _Guard:
         ys = replaced(self.results, dict(zip(self.operands, inner, strict=True)))
         step = Scan.from_body(BodyArgs(INDEX_TYPE(), [], [], inner), BodyOuts([], ys))
         outer = ScanArgs(pt.constant(1, dtype="int64"), [], [], self.operands)
-        dims = [tuple(v.shape[k] for k in range(v.type.ndim)) for v in self.operands]
-        found = trace_shapes(step, outer, ScanArgs((), [], [], dims))
-        return [_plain(v, shape) for v, shape in zip(self.results, found, strict=True)]
+        return [_plain(shape) for shape in trailing_shapes(step, outer)]
 
     def bind(self, n_steps: Any, given: list[Any]) -> list[Any]:
         if not self.results:
@@ -241,27 +239,20 @@ class _Guard:
 
 def _operands(results: list[Any], step: _Invariants) -> list[Any]:
     """What the nodes under the guard read: constants, and tensors that are computed anyway."""
-    found: dict[Any, None] = {}
-    seen, todo = set(results), list(results)
-    while todo:
-        v = todo.pop()
-        if isinstance(v, Constant):
-            continue
-        is_cheap = step.own.get(v.owner) is Speculation.CHEAP and isinstance(
-            v.type, DenseTensorType
+
+    def is_operand(v: Any) -> bool:
+        return v.owner is None or (
+            step.own.get(v.owner) is Speculation.CHEAP
+            and isinstance(v.type, DenseTensorType)
+            and v.owner not in step.guarded
+            and v.owner not in step.of_constants
         )
-        if v.owner is None or (
-            is_cheap and v.owner not in step.guarded and v.owner not in step.of_constants
-        ):
-            found[v] = None
-            continue
-        more = [x for x in v.owner.inputs if x not in seen]
-        seen.update(more)
-        todo += more
-    return list(found)
+
+    read = walk(results, lambda v: [] if is_operand(v) else v.owner.inputs, bfs=False)
+    return [v for v in read if is_operand(v) and not isinstance(v, Constant)]
 
 
-def _plain(v: Any, shape: Any) -> Any:
+def _plain(shape: Any) -> Any:
     """``shape`` without its checks, None if it takes more than arithmetic."""
     if shape is None:
         return None
@@ -271,7 +262,4 @@ def _plain(v: Any, shape: Any) -> Any:
         dims = replaced(dims, {node.outputs[0]: node.inputs[0]})
     if any(speculation(node) > Speculation.CHEAP for node in toposort(dims)):
         return None
-    return [
-        n.astype("int64") if static is None else pt.constant(static, dtype="int64")
-        for n, static in zip(dims, v.type.shape, strict=True)
-    ]
+    return [n.astype("int64") for n in dims]

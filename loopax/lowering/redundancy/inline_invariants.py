@@ -24,8 +24,8 @@ In the literature: constant propagation into the loop.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, dims_of, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import is_checked
 from loopax.lowering.analysis.equal_rows import repeated, row_of
-from loopax.lowering.bodies import map_bodies
+from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
 
 _SMALL = 64  # numbers in a Constant that is written into a body
@@ -49,13 +49,8 @@ _SMALL = 64  # numbers in a Constant that is written into a body
 
 def inline_invariants(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    _inline(graph)
-    while True:  # ends: each round leaves a port less
-        map_bodies(graph, inline_invariants)
-        if not _inline(
-            graph
-        ):  # an inner loop that has passed a state on may have been all of a step
-            return
+    # An inner loop that has passed a state on may have been all of a step.
+    alternate(graph, _inline, inline_invariants)
 
 
 def _inline(graph: FunctionGraph) -> bool:
@@ -74,7 +69,7 @@ def _inline(graph: FunctionGraph) -> bool:
         new: dict[Any, Any] = {}
         while found := ports.changes(loop):
             for change in found:
-                new |= change.apply(loop)
+                new |= change(loop)
         if loop.states or loop.ys or loop.stop is not None:
             new |= loop.close()
         replace_outputs(graph, new, "inline_invariants")
@@ -85,57 +80,34 @@ def _inline(graph: FunctionGraph) -> bool:
 # -- what can be done to a port ----------------------------------------------------------------------
 
 
-@dataclass
-class _Inlined:
-    """A constant, written into the body."""
+def _inline_constant(const: Input, loop: OpenLoop) -> dict[Any, Any]:
+    """A constant is written into the body."""
+    loop.consts.remove(const)
+    _substitute(loop, const.inner, const.outer)
+    return {}
 
-    const: Input
 
-    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
-        loop.consts.remove(self.const)
-        _substitute(loop, self.const.inner, self.const.outer)
+def _inline_rows(sequence: Input, row: Any, loop: OpenLoop) -> dict[Any, Any]:
+    """A sequence whose rows all are ``row`` becomes a constant."""
+    loop.rows.remove(sequence)
+    _make_constant(loop, sequence.inner, row)
+    return {}
+
+
+def _inline_state(state: State, stays: bool, loop: OpenLoop) -> dict[Any, Any]:
+    """So does a state that keeps its initial value; it ``stays`` where its final is the loop's to make."""
+    _make_constant(loop, state.inner, state.init)
+    if stays:
+        state.next = state.inner
         return {}
+    loop.states.remove(state)
+    return {state.final: state.init}
 
 
-@dataclass
-class _Uniform:
-    """A sequence whose rows all are ``row``."""
-
-    sequence: Input
-    row: Any
-
-    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
-        loop.rows.remove(self.sequence)
-        _make_constant(loop, self.sequence.inner, self.row)
-        return {}
-
-
-@dataclass
-class _Fixed:
-    """A state that keeps its initial value; ``stays`` where its final must come from the loop."""
-
-    state: State
-    stays: bool
-
-    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
-        _make_constant(loop, self.state.inner, self.state.init)
-        if self.stays:
-            self.state.next = self.state.inner
-            return {}
-        loop.states.remove(self.state)
-        return {self.state.final: self.state.init}
-
-
-@dataclass
-class _Known:
-    """A trace that is known without the loop."""
-
-    y: Y
-    trace: Any
-
-    def apply(self, loop: OpenLoop) -> dict[Any, Any]:
-        loop.ys.remove(self.y)
-        return {self.y.trace: self.trace}
+def _drop_trace(y: Y, trace: Any, loop: OpenLoop) -> dict[Any, Any]:
+    """A trace is known without the loop."""
+    loop.ys.remove(y)
+    return {y.trace: trace}
 
 
 def _make_constant(loop: OpenLoop, inner: Any, outer: Any) -> None:
@@ -164,8 +136,11 @@ class _Ports:
         self.within, self.without = within, without
         self.is_cut = node.op.options.truncate_gradient >= 0  # type: ignore[attr-defined]
 
-    def changes(self, loop: OpenLoop) -> list[Any]:
-        """All of one kind, so that none changes what another was found by."""
+    def changes(self, loop: OpenLoop) -> list[Callable[[OpenLoop], dict[Any, Any]]]:
+        """All of one kind, so that none changes what another was found by.
+
+        Each takes the loop, and gives outputs of its node with what takes their place.
+        """
         kinds = [self.inlined, self.uniform]
         if not self.is_cut:
             kinds = [self.fixed, self.known, *kinds]
@@ -184,7 +159,11 @@ class _Ports:
         )
 
     def inlined(self, loop: OpenLoop) -> list[Any]:
-        return [_Inlined(c) for c in loop.consts if _is_small(c.outer) and _is_plain(c)]
+        return [
+            partial(_inline_constant, c)
+            for c in loop.consts
+            if _is_small(c.outer) and not _broadcasts(c.outer.type, c.inner.type)
+        ]
 
     def uniform(self, loop: OpenLoop) -> list[Any]:
         found = []
@@ -195,7 +174,7 @@ class _Ports:
             if row is None or not x.inner.type.is_super(row.type):
                 continue
             if self.within.length(x.outer) == self.within.value(loop.n_steps):
-                found.append(_Uniform(x, row))
+                found.append(partial(_inline_rows, x, row))
         return found
 
     def fixed(self, loop: OpenLoop) -> list[Any]:
@@ -215,7 +194,7 @@ class _Ports:
             stop = [] if loop.stop is None else [loop.stop]
             read = {*ancestors([*others, *(y.inner for y in loop.ys), *stop])}
         return [
-            _Fixed(s, not go)
+            partial(_inline_state, s, not go)
             for s, go in zip(candidates, goes, strict=True)
             if go or s.inner in read or s.next is not s.inner
         ]
@@ -225,7 +204,7 @@ class _Ports:
             return []
         rows = {x.inner: x.outer for x in loop.rows}
         consts = {c.inner: c.outer for c in loop.consts}
-        found = []
+        found: dict[Y, Any] = {}
         for y in loop.ys:
             v = y.inner
             if not isinstance(v.type, DenseTensorType):
@@ -241,11 +220,12 @@ class _Ports:
             else:
                 trace = repeated(consts.get(v, v), loop.n_steps)
             if not _broadcasts(trace.type, y.trace.type):
-                found.append(_Known(y, trace))
-        gone = [known.y for known in found]
-        return found if found and (self.lengths_hold or self._is_read(loop, gone)) else []
+                found[y] = trace
+        if not self.lengths_hold and not self._is_read(loop, found):
+            return []
+        return [partial(_drop_trace, y, trace) for y, trace in found.items()]
 
-    def _is_read(self, loop: OpenLoop, gone: list[Any]) -> bool:
+    def _is_read(self, loop: OpenLoop, gone: Collection[Any]) -> bool:
         """Whether the program reads something of the loop besides ``gone``: then it raises as before."""
         outputs = [s.final for s in loop.states if s not in gone]
         outputs += [y.trace for y in loop.ys if y not in gone]
@@ -262,10 +242,6 @@ def _is_small(v: Any) -> bool:
     return x.size <= _SMALL and not any(
         (np.signbit(part) & (part == 0)).any() for part in (x.real, x.imag)
     )
-
-
-def _is_plain(c: Input) -> bool:
-    return not _broadcasts(c.outer.type, c.inner.type)
 
 
 def _broadcasts(new: Any, old: Any) -> bool:

@@ -21,7 +21,7 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.elemwise import Elemwise
 
@@ -36,11 +36,7 @@ def merge_equal(graph: FunctionGraph) -> None:
     for node in graph.toposort():
         if _in_any_order(node) and isinstance(node.op.scalar_op, ps.Add):  # type: ignore[attr-defined]
             _count(graph, node)
-    map_bodies(graph, merge_equal, where=_may_have_some)
-
-
-def _may_have_some(body: AbstractFunctionGraph) -> bool:
-    return len(body.apply_nodes) > 1
+    map_bodies(graph, merge_equal, where=lambda body: len(body.apply_nodes) > 1)
 
 
 def _in_any_order(node: Apply) -> bool:

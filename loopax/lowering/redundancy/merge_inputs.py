@@ -27,7 +27,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.replace import replaced
-from loopax.lowering.bodies import map_bodies
+from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import OpenLoop, replace_outputs
 
 _LARGE = 2**16  # numbers in a Constant that is only ever equal to itself
@@ -35,11 +35,8 @@ _LARGE = 2**16  # numbers in a Constant that is only ever equal to itself
 
 def merge_inputs(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    _merge(graph)
-    while True:  # ends: each round leaves a port less
-        map_bodies(graph, merge_inputs)
-        if not _merge(graph):  # an inner loop with a trace less may have made two computations one
-            return
+    # An inner loop with a trace less may have made two computations one.
+    alternate(graph, _merge, merge_inputs)
 
 
 def _merge(graph: FunctionGraph) -> bool:

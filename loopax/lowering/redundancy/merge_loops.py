@@ -19,12 +19,13 @@ from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.basic import MergeOptimizer
 
-from loopax.ir import BodyOuts, Scan
+from loopax.ir import Scan
 from loopax.ir.compat import thaw
+from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs
 
 
 def merge_loops(graph: FunctionGraph) -> None:
@@ -67,25 +68,17 @@ def _steps(op: Scan) -> Any:
 
 
 def _merge(graph: FunctionGraph, group: list[Apply]) -> None:
-    first: Any = group[0].op
-    body = thaw(first.fgraph)
-    args, outs = first.split_body_inputs(body.inputs), first.split_body_outputs(body.outputs)
-    ys: list[Any] = list(outs.ys)
-    places = [list(range(len(ys)))]  # of each loop's traces among those of all
+    loop = OpenLoop.of(group[0])
+    same: dict[Any, Any] = {}  # outputs of the others that are no traces -> those of the first
     for node in group[1:]:
-        other: Any = node.op
-        theirs = thaw(other.fgraph)
-        same = dict(zip(theirs.inputs, body.inputs, strict=True))
-        theirs_ys = _placed(other.split_body_outputs(theirs.outputs).ys, same)
-        places.append(list(range(len(ys), len(ys) + len(theirs_ys))))
-        ys += theirs_ys
-    merged = Scan.from_body(args, BodyOuts(outs.states, ys, outs.stop), first.options)
-    bound = merged.split_outputs(merged.make_node(*group[0].inputs).outputs)
-    for node, at in zip(group, places, strict=True):
-        found = bound._replace(traces=[bound.traces[k] for k in at])
-        pairs = list(zip(node.outputs, found.flat(), strict=True))
-        graph.replace_all(pairs, reason="merge_loops")
+        other = OpenLoop.of(node)
+        inside = dict(zip(other.inner.flat(), loop.inner.flat(), strict=True))
+        rows = replaced([y.inner for y in other.ys], inside)
+        loop.ys += [Y(row, y.trace) for row, y in zip(rows, other.ys, strict=True)]
+        same |= zip(_not_traces(node), _not_traces(group[0]), strict=True)
+    new = loop.close()
+    replace_outputs(graph, new | {v: new[first] for v, first in same.items()}, "merge_loops")
 
 
-def _placed(variables: Any, replace: dict[Any, Any]) -> list[Any]:
-    return list(clone_replace(list(variables), replace, rebuild_strict=False))
+def _not_traces(node: Any) -> list[Any]:
+    return node.op.split_outputs(node.outputs)._replace(traces=[]).flat()  # type: ignore[no-any-return]

@@ -29,17 +29,14 @@ from pytensor.graph.traversal import ancestors
 
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.compat import thaw
-from loopax.lowering.bodies import map_bodies
+from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import OpenLoop
 
 
 def remove_unused(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on the bodies that are left."""
-    _remove(graph)
-    while True:  # ends: each round leaves something less
-        map_bodies(graph, remove_unused)
-        if not _remove(graph):  # a body may have had an input only for a loop inside of it
-            return
+    # A body may have had an input only for a loop inside of it.
+    alternate(graph, _remove, remove_unused)
 
 
 def _remove(graph: FunctionGraph) -> bool:
@@ -94,7 +91,7 @@ def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable,
     n = op.n_outs
     outs = [k for k, u in enumerate(used) if u]
     then, otherwise = _at(body.outputs[:n], outs), _at(body.outputs[n:], outs)
-    read = _read([*then, *otherwise])
+    read = set(ancestors([*then, *otherwise]))
     operands = [k for k, v in enumerate(body.inputs) if v in read]
     if (len(outs), len(operands)) == (n, len(body.inputs)):
         return {}
@@ -126,12 +123,9 @@ def _is_its_graph(op: Any) -> bool:
         and not getattr(op, "shared_inputs", ())
         and op.pullback_overrides is None
         and op.pushforward_overrides is None
-        and op._connection_pattern in (None, _connections(op))
+        and op._connection_pattern
+        in (None, io_connection_pattern(op.inner_inputs, op.inner_outputs))
     )
-
-
-def _connections(op: Any) -> Any:
-    return io_connection_pattern(op.inner_inputs, op.inner_outputs)
 
 
 def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variable, Variable]:
@@ -141,7 +135,7 @@ def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variabl
     body = op.fgraph
     used = [any(uses) for uses in zip(*(_used(graph, node) for node in group), strict=True)]
     outs = [k for k, u in enumerate(used) if u]
-    read = _read(_at(body.outputs, outs))
+    read = set(ancestors(_at(body.outputs, outs)))
     inputs = [k for k, v in enumerate(body.inputs) if v in read]
     if (len(outs), len(inputs)) == (len(body.outputs), len(body.inputs)):
         return {}
@@ -182,10 +176,6 @@ def _living(
             living.add(k)
             stack.append(nexts[k])
     return sorted(living), seen
-
-
-def _read(outputs: Sequence[Any]) -> set[Any]:
-    return set(ancestors(outputs))
 
 
 def _at(xs: Sequence[Any], positions: Sequence[int]) -> list[Any]:

@@ -218,9 +218,8 @@ def _carry_out(
     mask.lift(loop)
     if starts is not True:
         loop.n_steps = pt.switch(starts, bound, pt.constant(0, dtype=bound.type.dtype))
-    *outs, n_done, stopped = loop.bind()
-    olds = [*(s.final for s in loop.states), *(y.trace for y in loop.ys)]
-    new = dict(zip(olds, outs, strict=True))
+    *_, n_done, stopped = loop.bind()
+    new = {s.final: s.new for s in loop.states} | {y.trace: y.new for y in loop.ys}
     pairs: dict[Any, Any] = {s.final: n_done for s in mask.counts}
     pairs[flag.final] = stopped if starts is True else pt.or_(pt.invert(starts), stopped)
     for asked in shapes:

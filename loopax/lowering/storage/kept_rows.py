@@ -18,11 +18,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape
-from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir import ScanArgs
 from loopax.ir.records import INDEX_TYPE
-from loopax.ir.shapes import trace_shapes
 from loopax.ir.sizes import Dims
 from loopax.lowering.access.trace_reads import Read, Reads, has_rows
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs
@@ -41,31 +38,21 @@ def keep_in_states(
     ``shapes`` are the `trailing_shapes` of all traces. The loop that takes its place is returned.
     """
     loop = OpenLoop.of(node)
-    kept = {k: _kept(loop, loop.ys[k], found, shapes[k]) for k, found in reads.items()}
+    kept = {k: _states_of_rows(loop, loop.ys[k], found, shapes[k]) for k, found in reads.items()}
     loop.ys = [y for k, y in enumerate(loop.ys) if k not in reads]
-    pairs, bound = rebound(loop)
-    finals = dict(zip(map(id, loop.states), bound, strict=False))
-    n = loop.n_steps if loop.stop is None else bound[-2]
+    pairs: dict[Any, Any] = loop.close()
+    n = loop.n_steps if loop.stop is None else pairs[loop.n_done]
     for k, found in reads.items():
-        ends = {back: [finals[id(s)] for s in states] for back, states in kept[k].items()}
+        ends = {back: [s.new for s in states] for back, states in kept[k].items()}
         for read in found.rows:
             pairs[read.out] = _value(read, ends[read.back], partial(has_rows, node, dims), n)
         for asked in found.shapes:
             pairs[asked.outputs[0]] = shape_of(asked, n, shapes[k])
     replace_outputs(graph, pairs, why)
-    return bound[0].owner
+    return (loop.states or loop.ys)[0].new.owner  # type: ignore[no-any-return]
 
 
-def rebound(loop: OpenLoop) -> tuple[dict[Any, Any], list[Any]]:
-    """The outputs of the loop as it was -> those as it is now, and all of the latter."""
-    end = [] if loop.stop is None else [loop.n_done, loop.stopped]
-    before = [*(s.final for s in loop.states), *(y.trace for y in loop.ys), *end]
-    bound = loop.bind()
-    pairs = zip(before, bound, strict=True)
-    return {old: new for old, new in pairs if old is not None}, bound
-
-
-def _kept(loop: OpenLoop, y: Y, found: Reads, shape: Any) -> dict[bool, list[State]]:
+def _states_of_rows(loop: OpenLoop, y: Y, found: Reads, shape: Any) -> dict[bool, list[State]]:
     """The states of the rows at each end, the outermost row first."""
     last_is_back = not loop.options.reverse
     return {
@@ -125,27 +112,6 @@ def _value(read: Read, rows: Sequence[Any], has: Callable[[int], bool], n: Any) 
         made = pt.minimum(n, len(rows))
         stack = stack[len(rows) - made :] if read.back else stack[:made]
     return read.on(stack)
-
-
-def trailing_shapes(node: Apply) -> list[Any]:
-    """The shape of a row of each trace, over what the loop is given; None where it is not known."""
-    op: Any = node.op
-    args = op.split_inputs(node.inputs)
-    shapes = ScanArgs((), *[[_shape(x) for x in group] for group in args[1:]])
-    found = trace_shapes(op, args, shapes)
-    return [_static(y, shape) for y, shape in zip(op.outs.ys, found, strict=True)]
-
-
-def _static(y: Any, shape: Any) -> Any:
-    if shape is None:
-        return None
-    return [n if s is None else s for n, s in zip(shape, y.type.shape, strict=True)]
-
-
-def _shape(x: Any) -> Any:
-    if not isinstance(x.type, DenseTensorType):
-        return None
-    return tuple(x.shape[k] for k in range(x.type.ndim))
 
 
 def shape_of(asked: Apply, n: Any, trailing: Sequence[Any]) -> Any:

@@ -18,16 +18,16 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.effects import Effects, Errors, effects, errors
 from loopax.ir.sizes import Access, Dims, dims_of, read_of
+from loopax.lowering.analysis.equal_rows import without_leading
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
 
@@ -109,12 +109,4 @@ def _row(v: Any, read: Access) -> Any:
     """The rows of an operand; where it has one row for all, that one."""
     if v.type.shape[0] != 1:
         return v[read.rows]
-    if not read.is_row:
-        return v
-    if isinstance(v, Constant):
-        return pt.constant(v.data[0])
-    if v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        leading, *others = v.owner.op.new_order
-        if leading == "x":
-            return v.owner.inputs[0].dimshuffle(others)
-    return v[0]
+    return without_leading(v, v.type.ndim) if read.is_row else v

@@ -27,11 +27,12 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import Scan
+from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import Dims, dims_of
 from loopax.lowering.access.trace_reads import Reads, has_rows, reads_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
-from loopax.lowering.storage.kept_rows import keep_in_states, trailing_shapes
+from loopax.lowering.storage.kept_rows import keep_in_states
 
 
 def read_last(graph: FunctionGraph) -> None:
@@ -49,7 +50,7 @@ def _read_last(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     reads = {k: reads_of(graph, node, k, dims) for k in range(op.n_ys)}
     only = {k: found for k, found in reads.items() if _is_last(found, last_is_back)}
     if only:
-        shapes = trailing_shapes(node)
+        shapes = trailing_shapes(op, op.split_inputs(node.inputs))
         only = {k: found for k, found in only.items() if shapes[k] is not None}
     for k, found in reads.items():
         if k not in only and has_rows(node, dims, 1):

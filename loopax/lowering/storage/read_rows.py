@@ -36,11 +36,12 @@ from loopax.ir import Scan
 from loopax.ir.effects import Errors, Speculation, errors, speculation
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
+from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import DimExpr, Dims, Length, dims_of
 from loopax.lowering.access.trace_reads import Reads, reads_of
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import Input, OpenLoop, replace_outputs
-from loopax.lowering.storage.kept_rows import keep_in_states, rebound, shape_of, trailing_shapes
+from loopax.lowering.storage.kept_rows import keep_in_states, shape_of
 
 _STATES = 4  # rows that are kept as states; each is copied at every step
 
@@ -61,7 +62,7 @@ def _read_rows(graph: FunctionGraph, node: Apply, dims: Dims) -> None:
     some = {k: found for k, found in reads.items() if not found.whole and found.rows}
     if not some:
         return
-    shapes = trailing_shapes(node)
+    shapes = trailing_shapes(op, op.split_inputs(node.inputs))
     some = {k: found for k, found in some.items() if shapes[k] is not None}
     if not some:
         return
@@ -143,7 +144,8 @@ def _take_fewer_steps(
     loop = _part(
         node, steps, first, slice(first, None) if op.options.reverse else slice(steps), reads
     )
-    replace_outputs(graph, _rows_of(node, loop, rebound(loop)[1], reads, shapes), "read_rows")
+    loop.bind()
+    replace_outputs(graph, _rows_of(node, loop, reads, shapes), "read_rows")
 
 
 def _at_most(node: Apply, dims: Dims, rows: int) -> Any:
@@ -171,10 +173,9 @@ def _split(
         tail = _part(node, late, early, slice(early, None), reads)
     for state, final in zip(tail.states, head.bind(), strict=True):
         state.init = state.inner.type.filter_variable(final)
-    _, bound = rebound(tail)
-    finals = dict(zip([s.final for s in tail.states], bound, strict=False))
-    found = _rows_of(node, tail, bound, reads, shapes)
-    replace_outputs(graph, finals | found, "read_rows")
+    tail.bind()
+    finals = {s.final: s.new for s in tail.states}
+    replace_outputs(graph, finals | _rows_of(node, tail, reads, shapes), "read_rows")
 
 
 def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads]) -> OpenLoop:
@@ -192,12 +193,10 @@ def _part(node: Apply, n: Any, first: Any, rows: slice, reads: dict[int, Reads])
     return loop
 
 
-def _rows_of(
-    node: Apply, loop: OpenLoop, bound: Any, reads: dict[int, Reads], shapes: Any
-) -> dict[Any, Any]:
-    """What is read, of the traces of ``loop``, a part of ``node``, whose outputs are ``bound``."""
+def _rows_of(node: Apply, loop: OpenLoop, reads: dict[int, Reads], shapes: Any) -> dict[Any, Any]:
+    """What is read, of the traces of ``loop``, a part of ``node`` that has been bound."""
     pairs: dict[Any, Any] = {}
-    for trace, (k, found) in zip(bound[len(loop.states) :], reads.items(), strict=False):
-        pairs |= {r.out: r.on(trace) for r in found.rows}
+    for y, (k, found) in zip(loop.ys, reads.items(), strict=True):
+        pairs |= {r.out: r.on(y.new) for r in found.rows}
         pairs |= {a.outputs[0]: shape_of(a, node.inputs[0], shapes[k]) for a in found.shapes}
     return pairs

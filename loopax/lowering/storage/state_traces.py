@@ -76,9 +76,9 @@ def _states_of(graph: FunctionGraph, node: Apply, pieces: Pieces) -> list[_Found
             shifted = _Shifted(pieces, made.traces[y], ends[k], n, after != op.options.reverse)
             for v in near:
                 rows = pieces.rows(v)
-                if shifted.are(rows):
+                if shifted.equal(rows):
                     found.append(_Found(v, k, after, False))
-                elif shifted.are(backwards(rows)):
+                elif shifted.equal(backwards(rows)):
                     found.append(_Found(v, k, after, True))
     return found
 
@@ -110,7 +110,7 @@ class _Shifted:
         self._all = (whole, row) if last else (row, whole)
         self._rows = (part, row) if last else (row, part)
 
-    def are(self, rows: Rows) -> bool:
+    def equal(self, rows: Rows) -> bool:
         if rows == self._rows:
             return True
         if len(rows) != 1 or not isinstance(rows[0], Window):
@@ -123,19 +123,13 @@ class _Shifted:
 
 def _read_traces(graph: FunctionGraph, node: Apply, found: list[_Found]) -> None:
     loop = OpenLoop.of(node)
-    at = {}
+    at: dict[_Found, Y] = {}
     for f in found:
         state = loop.states[f.k]
         inner = state.next if f.after else state.inner
-        y = next((k for k, y in enumerate(loop.ys) if y.inner is inner), None)
-        if y is None:
-            y = len(loop.ys)
-            loop.ys.append(Y(inner))
-        at[f] = y
-    new: list[Any] = loop.bind()
-    op: Any = node.op
-    traces = new[op.n_states :]
-    old = zip(node.outputs, new, strict=False)
-    replace_outputs(graph, dict(old), "state_traces")
-    pairs = {f.rows: traces[y][::-1] if f.backwards else traces[y] for f, y in at.items()}
+        at[f] = next((y for y in loop.ys if y.inner is inner), None) or Y(inner)
+        if at[f] not in loop.ys:
+            loop.ys.append(at[f])
+    replace_outputs(graph, loop.close(), "state_traces")
+    pairs = {f.rows: y.new[::-1] if f.backwards else y.new for f, y in at.items()}
     replace_outputs(graph, pairs, "state_traces")

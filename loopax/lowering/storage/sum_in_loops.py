@@ -18,20 +18,22 @@ In the literature: reduction fusion.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.checked import Checked
+from loopax.ir.compat import joined_rows
 from loopax.ir.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import unconditional_dims_of
@@ -124,25 +126,13 @@ def _added_up(node: Apply, x: Any, loop: Apply) -> Any:
 
 
 def _joins_trace(v: Any) -> bool:
-    parts = _parts(v)
+    parts = joined_rows(v.owner)
     return parts is not None and any(map(_is_trace, parts))
-
-
-def _parts(v: Any) -> Sequence[Any] | None:
-    """The parts of ``v``, one behind the other along the first axis."""
-    if v.owner is None or not isinstance(v.owner.op, Join):
-        return None
-    axis = getattr(v.owner.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the first input
-    parts = v.owner.inputs
-    if axis is None:
-        axis, *parts = parts
-        axis = int(axis.data) if isinstance(axis, Constant) else None
-    return parts if axis in (0, -v.type.ndim) else None
 
 
 def _in_parts(graph: FunctionGraph, node: Apply, join: Any, leaves: Sequence[Any]) -> Any:
     """The sum of the sums over the parts of ``join``; what else there is of rows is cut likewise."""
-    parts = _parts(join)
+    parts = joined_rows(join.owner)
     assert parts is not None
     dims = unconditional_dims_of(graph)
     # Nothing here may ask a trace for its length: then its loop would have to run before the sum.
@@ -164,7 +154,4 @@ def _in_parts(graph: FunctionGraph, node: Apply, join: Any, leaves: Sequence[Any
         new = _added_up(node, cut, part.owner) if _is_trace(part) else None
         terms.append(node.op(cut) if new is None else new)
         start = stop
-    result: Any = terms[0]
-    for term in terms[1:]:
-        result = result + term
-    return out.filter_variable(result)
+    return out.filter_variable(reduce(operator.add, terms))

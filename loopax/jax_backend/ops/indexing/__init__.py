@@ -1,5 +1,3 @@
 """Reading and writing parts of arrays. Importing this registers the conversions."""
 
-from loopax.jax_backend.ops.indexing import read_write
-
-__all__ = ["read_write"]
+from loopax.jax_backend.ops.indexing import read_write  # noqa: F401

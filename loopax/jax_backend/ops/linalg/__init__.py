@@ -1,5 +1,3 @@
 """Linear algebra. Importing this registers the conversions."""
 
-from loopax.jax_backend.ops.linalg import blas, decompositions, small_matrices, systems
-
-__all__ = ["blas", "decompositions", "small_matrices", "systems"]
+from loopax.jax_backend.ops.linalg import blas, decompositions, small_matrices, systems  # noqa: F401

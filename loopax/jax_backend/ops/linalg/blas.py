@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
-from pytensor.tensor.extra_ops import CpuContiguous
 
 from loopax.ir.compat import Ger
 from loopax.jax_backend.staging.evaluate import Site
@@ -36,8 +35,3 @@ def dot22_scalar(site: Site, x: Any, y: Any, a: Any) -> Any:
 @rule(Ger)
 def ger(site: Site, a: Any, alpha: Any, x: Any, y: Any) -> Any:
     return jnp.asarray(a) + alpha * jnp.outer(x, y)
-
-
-@rule(CpuContiguous)
-def contiguous(site: Site, x: Any) -> Any:
-    return x

@@ -56,22 +56,9 @@ def _small(function: Callable[..., Any]) -> Callable[..., Any]:
     return chosen
 
 
-@rule(MatrixInverse)
-@_small
-def matrix_inverse(site: Site, a: Any) -> Any:
-    return inverse(a)
-
-
-@rule(Det)
-@_small
-def det(site: Site, a: Any) -> Any:
-    return determinant(_elements(a))
-
-
-@rule(SLogDet)
-@_small
-def slogdet(site: Site, a: Any) -> Any:
-    return log_determinant(a)
+rule(MatrixInverse)(_small(lambda site, a: inverse(a)))
+rule(Det)(_small(lambda site, a: determinant(_elements(a))))
+rule(SLogDet)(_small(lambda site, a: log_determinant(a)))
 
 
 @rule(Cholesky)

@@ -22,7 +22,7 @@ from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.jax_backend.ops.indexing.index import check_mask_fits
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded, places_of
 
 
@@ -42,7 +42,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
     entries, legal, length = _positions(site, index, x)
     found = x.data[entries]
     legal = legal.reshape(*legal.shape, *[1] * (found.ndim - legal.ndim))
-    found = jnp.where(legal, found, no_number(found.dtype))
+    found = or_no_number(legal, found)
     return found if length is None else PaddedArray(found, length)
 
 
@@ -56,7 +56,7 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
             y = y.fitted(x.bound).data
         elif np.ndim(y) == x.ndim and np.shape(y)[x.axis] != 1:
             refuse_trace(site)
-        return PaddedArray(convert_arrays(site, [x.data, y, *values])[0], x.length, x.axis)
+        return x.with_data(convert_arrays(site, [x.data, y, *values])[0])
     is_trace = isinstance(x, PaddedArray)
     x = _along_the_first(site, x)
     entries, legal, length = _positions(site, index, x)
@@ -79,7 +79,7 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     place = x.data.at[(rows, *entries[1:])]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
-    found = PaddedArray(jnp.where(fits, data, no_number(data.dtype)), x.length)
+    found = PaddedArray(or_no_number(fits, data), x.length)
     return found.repeated() if is_trace else found.data
 
 

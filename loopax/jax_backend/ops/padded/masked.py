@@ -25,7 +25,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import no_number
+from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
@@ -61,7 +61,7 @@ def _where_equal(x: Any, length: Any, traces: Sequence[PaddedArray]) -> Any:
     if not others:
         return x
     equal = jnp.all(jnp.stack([jnp.asarray(n == length) for n in others]))
-    return jnp.where(equal, x, no_number(x.dtype))
+    return or_no_number(equal, x)
 
 
 @trace_rule(CheckAndRaise)
@@ -70,12 +70,12 @@ def check(site: Site, x: Any, *conditions: Any) -> Any:
     conditions = tuple(c.masked(True) if isinstance(c, PaddedArray) else c for c in conditions)
     if not isinstance(x, PaddedArray):
         return convert_arrays(site, [x, *conditions])
-    return [PaddedArray(y, x.length, x.axis) for y in convert_arrays(site, [x.data, *conditions])]
+    return [x.with_data(y) for y in convert_arrays(site, [x.data, *conditions])]
 
 
 @trace_rule(DisconnectedGrad, ZeroGrad, GradClip, GradScale, DeepCopyOp, TypeCastingOp)
 def of_each_row(site: Site, x: PaddedArray) -> Any:
-    return [PaddedArray(y, x.length, x.axis) for y in convert_arrays(site, [x.data])]
+    return [x.with_data(y) for y in convert_arrays(site, [x.data])]
 
 
 @trace_rule(DimShuffle)
@@ -89,7 +89,7 @@ def specify_shape(site: Site, x: PaddedArray, *lengths: Any) -> Any:
     asked = lengths[x.axis]
     if asked is None:
         return x
-    return PaddedArray(jnp.where(x.length == asked, x.data, no_number(x.dtype)), x.length, x.axis)
+    return x.with_data(or_no_number(x.length == asked, x.data))
 
 
 @trace_rule(Shape)
@@ -133,26 +133,21 @@ def reduce(site: Site, x: PaddedArray) -> Any:
     neutral = _NEUTRAL.get(type(op.scalar_op))
     if neutral is None:
         refuse_trace(site)
-    found = _reduced(site, x, neutral(x.dtype))
-    if isinstance(found, PaddedArray) or not isinstance(
-        op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum
-    ):
-        return found
-    return jnp.where(x.length > 0, found, no_number(found.dtype))
+    of_some = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
+    return _reduced(site, x, neutral(x.dtype), of_some)
 
 
 @trace_rule(Argmax)
 def argmax(site: Site, x: PaddedArray) -> Any:
-    found = _reduced(site, x, _least(x.dtype))
-    if isinstance(found, PaddedArray):
-        return found
-    return jnp.where(x.length > 0, found, no_number(found.dtype))
+    return _reduced(site, x, _least(x.dtype), of_some=True)
 
 
-def _reduced(site: Site, x: PaddedArray, neutral: Any) -> Any:
+def _reduced(site: Site, x: PaddedArray, neutral: Any, of_some: bool) -> Any:
+    """``of_some`` says that there is no result without a row."""
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     if x.axis in axes:
-        return convert_arrays(site, [x.masked(neutral)])[0]
+        (found,) = convert_arrays(site, [x.masked(neutral)])
+        return or_no_number(x.length > 0, found) if of_some else found
     (data,) = convert_arrays(site, [x.data])
     return PaddedArray(data, x.length, x.axis - sum(a < x.axis for a in axes))
 
@@ -163,7 +158,7 @@ def softmax(site: Site, x: PaddedArray) -> Any:
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     along = x.axis in (axes if not isinstance(axes, int) else (axes % x.ndim,))
     (data,) = convert_arrays(site, [x.masked(_least(x.dtype)) if along else x.data])
-    found = PaddedArray(data, x.length, x.axis)
+    found = x.with_data(data)
     return found.repeated() if along else found
 
 
@@ -171,7 +166,7 @@ def softmax(site: Site, x: PaddedArray) -> Any:
 def cumulated(site: Site, x: PaddedArray) -> Any:
     """The rows behind the end come last: those before it do not see them."""
     (data,) = convert_arrays(site, [x.data])
-    found = PaddedArray(data, x.length, x.axis)
+    found = x.with_data(data)
     return found.repeated() if site.op.axis == x.axis else found
 
 
@@ -185,12 +180,12 @@ def dot(site: Site, a: Any, b: Any) -> Any:
             refuse_trace(site)
         bound = min(a.bound, b.bound)
         (found,) = convert_arrays(site, [t.fitted(bound).masked(0) for t in (a, b)])
-        return jnp.where(a.length == b.length, found, no_number(found.dtype))
+        return or_no_number(a.length == b.length, found)
     if isinstance(a, PaddedArray) and isinstance(b, PaddedArray):
         refuse_trace(site)
     (data,) = convert_arrays(site, [x.data if isinstance(x, PaddedArray) else x for x in (a, b)])
     return (
-        PaddedArray(data, a.length, a.axis)
+        a.with_data(data)
         if isinstance(a, PaddedArray)
         else PaddedArray(data, b.length, data.ndim - 1)
     )

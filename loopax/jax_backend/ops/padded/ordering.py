@@ -31,10 +31,10 @@ def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
     if along is None and x.ndim > 1:
         refuse_trace(site)
     if along is not None and along % x.ndim != x.axis:
-        return PaddedArray(convert_arrays(site, [x.data, *axis])[0], x.length, x.axis)
+        return x.with_data(convert_arrays(site, [x.data, *axis])[0])
     order = jnp.sort if isinstance(site.op, SortOp) else jnp.argsort
     found = order(x.masked(_last(x.dtype)), axis=x.axis, stable=True)
-    return PaddedArray(found, x.length, x.axis).repeated()
+    return x.with_data(found).repeated()
 
 
 @trace_rule(SearchsortedOp)
@@ -47,7 +47,7 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
     (found,) = convert_arrays(site, [among, sought, *sorter])
     if isinstance(a, PaddedArray):
         found = jnp.minimum(found, a.length)
-    return PaddedArray(found, v.length, v.axis) if isinstance(v, PaddedArray) else found
+    return v.with_data(found) if isinstance(v, PaddedArray) else found
 
 
 @trace_rule(Unique)

@@ -14,10 +14,12 @@ import numpy as np
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
+from loopax.ir.compat import joined_by
 from loopax.jax_backend.ops.padded.shapes import lengths_of
+from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
@@ -27,13 +29,13 @@ def subtensor(site: Site, x: Any, *indices: Any) -> Any:
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
         start, step, length = _slice(at.first, x.length)
-        found = x.taken(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
+        found = x.rows_at(start + step * jnp.arange(_most_rows(at.first, x.bound)), length)
         return PaddedArray(
             jnp.moveaxis(found.data[(slice(None), *at.rest)], 0, at.found), length, at.found
         )
     k = jnp.where(at.first < 0, at.first + x.length, at.first)
     row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
-    return jnp.where((k >= 0) & (k < x.length), row, no_number(row.dtype))
+    return or_no_number((k >= 0) & (k < x.length), row)
 
 
 @trace_rule(IncSubtensor)
@@ -51,7 +53,7 @@ def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
         k = jnp.where(at.first < 0, at.first + x.length, at.first)
         legal = (k >= 0) & (k < x.length)
         rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
-        x = PaddedArray(jnp.where(legal, x.data, no_number(x.dtype)), x.length)
+        x = PaddedArray(or_no_number(legal, x.data), x.length)
     place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
@@ -138,11 +140,7 @@ def _most_rows(k: slice, bound: int) -> int:
 @trace_rule(Join)
 def join(site: Site, *values: Any) -> Any:
     """Row ``j`` comes from the part it falls in, whose rows lie behind the room of those before."""
-    if hasattr(site.op, "axis"):  # since 3.3 it is no input
-        axis, parts = site.op.axis, values
-    else:
-        axis, *parts = values
-    axis = int(axis) % max(p.ndim if isinstance(p, PaddedArray) else np.ndim(p) for p in parts)
+    axis, parts = axis_of(site), joined_by(site.op, values)
     traces = [p for p in parts if isinstance(p, PaddedArray)]
     if any(p.axis != axis for p in traces):
         if len({p.axis for p in traces}) > 1 or len(traces) < len(parts):
@@ -151,7 +149,7 @@ def join(site: Site, *values: Any) -> Any:
         data = [p.fitted(bound).data for p in traces]
         equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in traces]))
         joined = jnp.concatenate(data, axis)
-        joined = jnp.where(equal, joined, no_number(joined.dtype))
+        joined = or_no_number(equal, joined)
         return PaddedArray(joined, traces[0].length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
     data = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
@@ -160,29 +158,28 @@ def join(site: Site, *values: Any) -> Any:
     for p in pieces[:-1]:
         begins, room = begins + p.length, room + p.bound
         order = jnp.where(row >= begins, row - begins + room, order)
-    return PaddedArray(data, data.shape[axis], axis).taken(order, begins + pieces[-1].length)
+    return PaddedArray(data, data.shape[axis], axis).rows_at(order, begins + pieces[-1].length)
 
 
 @trace_rule(Split)
 def split(site: Site, x: Any, *given: Any) -> Any:
     """The pieces of a join, whose gradient this is: a piece of known length is an array."""
-    # Since 3.3 the axis is no input.
-    axis = int(site.op.axis if hasattr(site.op, "axis") else site.static(1)) % np.ndim(x)
+    axis = axis_of(site)
     parts = lengths_of(site, site.node.inputs[-1])
     if isinstance(x, PaddedArray) and x.axis != axis:
         if any(p.known is None for p in parts):
             refuse_trace(site)
         ends = np.cumsum([p.known for p in parts])[:-1]
-        return [PaddedArray(d, x.length, x.axis) for d in jnp.split(x.data, ends, axis)]
+        return [x.with_data(d) for d in jnp.split(x.data, ends, axis)]
     x = as_padded(x, axis)
     total = sum(p.value for p in parts)
-    x = PaddedArray(jnp.where(total == x.length, x.data, no_number(x.dtype)), x.length, axis)
+    x = PaddedArray(or_no_number(total == x.length, x.data), x.length, axis)
     begin, pieces = 0, []
     for p in parts:
         if p.known is not None:
-            pieces.append(x.taken(begin + jnp.arange(p.known), p.known).data)
+            pieces.append(x.rows_at(begin + jnp.arange(p.known), p.known).data)
         else:
             room = x.bound if p.most is None else min(p.most, x.bound)
-            pieces.append(x.taken(begin + jnp.arange(room), p.value))
+            pieces.append(x.rows_at(begin + jnp.arange(room), p.value))
         begin = begin + p.value
     return pieces

@@ -15,11 +15,12 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Reshape, Shape
 
 from loopax.ir import FitRows
+from loopax.ir.compat import joined_by
 from loopax.ir.rows import KeepRows
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
@@ -34,7 +35,7 @@ def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
         shape = [x.bound if k == axis else p.known for k, p in enumerate(asked)]
         legal = x.length == asked[axis].value if asked[axis].known is None else True
         data = x.data.reshape(shape)
-        return PaddedArray(jnp.where(legal, data, no_number(data.dtype)), x.length, axis)
+        return PaddedArray(or_no_number(legal, data), x.length, axis)
     first, *others = asked
     if x.axis:
         return _one_after_the_other(site, x, first, [p.known for p in others])
@@ -49,8 +50,8 @@ def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
     flat = PaddedArray(x.data.reshape(-1), count)
     is_open = first.known in (None, -1)
     room = -(-flat.bound // row) if is_open else first.known
-    data = flat.taken(jnp.arange(room * row), count).data.reshape(room, *rest)
-    data = jnp.where(length * row == count, data, no_number(data.dtype))
+    data = flat.rows_at(jnp.arange(room * row), count).data.reshape(room, *rest)
+    data = or_no_number(length * row == count, data)
     return PaddedArray(data, length) if is_open else data
 
 
@@ -78,8 +79,8 @@ def _one_after_the_other(
     row, each = jnp.arange(blocks * x.bound), jnp.maximum(x.length, 1)
     legal = (first.value == blocks * x.length) | (first.known == -1)
     flat = PaddedArray(x.data.reshape(-1, *rest), blocks * x.bound)
-    found = flat.taken(row // each * x.bound + row % each, blocks * x.length)
-    return PaddedArray(jnp.where(legal, found.data, no_number(found.dtype)), found.length)
+    found = flat.rows_at(row // each * x.bound + row % each, blocks * x.length)
+    return PaddedArray(or_no_number(legal, found.data), found.length)
 
 
 def _in_blocks(
@@ -91,7 +92,7 @@ def _in_blocks(
     room = x.bound // blocks
     row = jnp.arange(blocks)[:, None] * each.value + jnp.arange(room)
     data = x.data[jnp.clip(row, 0, x.bound - 1)]
-    data = jnp.where(x.length == blocks * each.value, data, no_number(data.dtype))
+    data = or_no_number(x.length == blocks * each.value, data)
     return PaddedArray(data, each.value, 1).repeated()
 
 
@@ -130,8 +131,7 @@ def lengths_of(site: Site, v: Any) -> list[_Length]:
         times = np.prod([site.frame.static_value(u, v.owner) for u in inputs[1:]], dtype=int)
         return lengths_of(site, inputs[0]) * int(times)
     if isinstance(op, Join):
-        parts = inputs[0 if hasattr(op, "axis") else 1 :]
-        return [n for p in parts for n in lengths_of(site, p)]
+        return [n for p in joined_by(op, inputs) for n in lengths_of(site, p)]
     if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), PaddedArray):
         found = [_Length(n, n, n) for n in x.data.shape]
         found[x.axis] = _Length(None, x.length, x.bound)
@@ -191,7 +191,7 @@ def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
     if value.axis != axis - (len(shape) - value.ndim):
         refuse_trace(site)
     data = jnp.broadcast_to(value.fitted(bound).data, shape)
-    return PaddedArray(jnp.where(value.length == length, data, no_number(data.dtype)), length, axis)
+    return PaddedArray(or_no_number(value.length == length, data), length, axis)
 
 
 def _known(site: Site, v: Any) -> int | None:

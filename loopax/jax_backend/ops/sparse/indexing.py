@@ -19,7 +19,7 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import no_number
 from loopax.jax_backend.values.sparse import OrderedBCOO, arrange, known, ordered
-from loopax.jax_backend.values.sparse_entries import groups, kept, lookup
+from loopax.jax_backend.values.sparse_entries import groups, lookup, select
 
 
 @rule(GetItem2d)
@@ -46,7 +46,7 @@ def _moved(
         row = jnp.where(hidden, row + shape[0] + 1, row)
         col = jnp.where(hidden, col + shape[1] + 1, col)
     # Entries that are not kept may have any indices: they go before anything looks at these.
-    made = kept(ordered(data, row, col, shape, x.format, exact=x.exact), keep)
+    made = select(ordered(data, row, col, shape, x.format, exact=x.exact), keep)
     return arrange(made.data, made.row, made.col, shape, x.format, exact=made.exact)
 
 
@@ -109,7 +109,7 @@ def elements_grad(site: Site, x: OrderedBCOO, row: Any, col: Any, g: Any) -> Ord
     row, no_row = _legal(row, x.shape[0])
     col, no_col = _legal(col, x.shape[1])
     keep = _last(row, col) & ~(no_row | no_col)
-    made = kept(ordered(jnp.asarray(g), row, col, x.shape, x.format, exact=True), keep)
+    made = select(ordered(jnp.asarray(g), row, col, x.shape, x.format, exact=True), keep)
     return arrange(made.data, made.row, made.col, x.shape, x.format, exact=made.exact)
 
 

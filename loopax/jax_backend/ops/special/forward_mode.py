@@ -16,6 +16,22 @@ import numpy as np
 from jax.custom_derivatives import SymbolicZero
 
 
+def with_slopes(f: Callable[..., Any], *slopes: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, elementwise, with its derivative along each argument, for where that is asked for."""
+    function = jax.custom_jvp(f)
+
+    def jvp(xs: Any, tangents: Any) -> Any:
+        out = function(*xs)
+        total = jnp.zeros_like(out)
+        for along, t in zip(slopes, tangents, strict=True):
+            if not isinstance(t, SymbolicZero):
+                total = total + t * along(*xs)
+        return out, total
+
+    function.defjvp(jvp, symbolic_zeros=True)
+    return lambda *xs: function(*jnp.broadcast_arrays(*xs))
+
+
 def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
     """``f``, of arrays of one shape, with one output or a list of them, each an elementwise function."""
 
@@ -49,13 +65,11 @@ def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
             return f(*xs[:k], x, *xs[k + 1 :])
 
         found = jax.jvp(of_one, (xs[k],), (jnp.ones_like(xs[k]),))[1]
-        return jax.tree.map(lambda d: jnp.zeros(d.shape) if _is_no_tangent(d) else d, found)
+        return jax.tree.map(
+            lambda d: jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d, found
+        )
 
     return differentiable(along)
-
-
-def _is_no_tangent(d: Any) -> bool:
-    return bool(d.dtype == jax.dtypes.float0)
 
 
 def _tangent(x: Any, total: Any) -> Any:

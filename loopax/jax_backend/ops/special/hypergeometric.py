@@ -6,16 +6,16 @@ bound, so that some arguments do not end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from pytensor.scalar.math import hyp2f1 as scalar_op
 
-from loopax.jax_backend.ops.special.forward_mode import slope
+from loopax.jax_backend.ops.special.forward_mode import slope, with_slopes
 from loopax.jax_backend.values import in_mesh
 
 _RADIUS = 0.995  # where the terms fall to a millionth of a percent in some 8,000 steps
@@ -23,32 +23,28 @@ _PARAMETER = 30.0  # larger ones have terms that cancel, or very many
 _LOST = 1e4  # how many times larger than the sum its largest part may be
 
 
-@jax.custom_jvp
 def hyp2f1(a: Any, b: Any, c: Any, z: Any) -> Any:
-    """``2F1(a, b; c; z)``; on the host where an element is one that the series does not give."""
-    a, b, c, z = jnp.broadcast_arrays(a, b, c, z)
+    """``2F1(a, b; c; z)``, elementwise."""
+    return _hyp2f1(a, b, c, z)
+
+
+def _value(a: Any, b: Any, c: Any, z: Any) -> Any:
+    """It is computed on the host where an element is one that the series does not give."""
     value, summed = _by_series(a, b, c, z)
     return in_mesh.cond(
         jnp.all(summed), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
     )
 
 
-def _jvp(primals: Any, tangents: Any) -> Any:
-    a, b, c, z = arguments = tuple(jnp.broadcast_arrays(*primals))
-    out = hyp2f1(*arguments)
-    total = jnp.zeros_like(out)
-    if not isinstance(tangents[3], SymbolicZero):
-        total = total + tangents[3] * (a * b / c) * hyp2f1(a + 1, b + 1, c + 1, z)
-    for k in range(3):
-        if isinstance(tangents[k], SymbolicZero):
-            continue
-        along = slope(lambda *xs: _by_series(*xs)[0], k)(*arguments)
+def _slope(k: int) -> Callable[..., Any]:
+    """The derivative with respect to parameter ``k``."""
+
+    def along(*xs: Any) -> Any:
         # Nothing is known for the others: better no number than a wrong one.
-        total = total + tangents[k] * jnp.where(_by_series(*arguments)[1], along, jnp.nan)
-    return out, total
+        found = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
+        return jnp.where(_by_series(*xs)[1], found, jnp.nan)
 
-
-hyp2f1.defjvp(_jvp, symbolic_zeros=True)
+    return along
 
 
 def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
@@ -87,3 +83,10 @@ def _on_host(dtype: Any, *arguments: Any) -> Any:
 
     shape = jax.ShapeDtypeStruct(jnp.shape(arguments[0]), dtype)
     return in_mesh.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")
+
+
+_hyp2f1 = with_slopes(
+    _value,
+    *map(_slope, range(3)),
+    lambda a, b, c, z: a * b / c * hyp2f1(a + 1, b + 1, c + 1, z),
+)

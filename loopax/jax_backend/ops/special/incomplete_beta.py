@@ -7,42 +7,33 @@ needs them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import xlog1py, xlogy
 
-from loopax.jax_backend.ops.special.forward_mode import slope
+from loopax.jax_backend.ops.special.forward_mode import slope, with_slopes
 from loopax.jax_backend.ops.special.polygammas import gammaln
 from loopax.jax_backend.values import in_mesh
 
 _MOST_STEPS = 2000  # some ten times the root of the larger parameter are taken
 
 
-@jax.custom_jvp
 def betainc(a: Any, b: Any, x: Any) -> Any:
     """``I_x(a, b)``, elementwise."""
-    return jax.scipy.special.betainc(a, b, x)
+    return _betainc(a, b, x)
 
 
-def _jvp(primals: Any, tangents: Any) -> Any:
-    a, b, x = arguments = tuple(jnp.broadcast_arrays(*primals))
-    out = betainc(*arguments)
-    total = jnp.zeros_like(out)
-    if not isinstance(tangents[2], SymbolicZero):
-        total = total + tangents[2] * density(a, b, x)
-    for k in range(2):
-        if isinstance(tangents[k], SymbolicZero):
-            continue
-        along = slope(_by_fraction, k)(*arguments)
+def _slope(k: int) -> Callable[..., Any]:
+    """The derivative with respect to parameter ``k``."""
+
+    def along(a: Any, b: Any, x: Any) -> Any:
         at_an_end = (x == 0) | (x == 1)  # where the function is 0 or 1 whatever the parameters
-        total = total + tangents[k] * jnp.where(at_an_end, 0, along)
-    return out, total
+        return jnp.where(at_an_end, 0, slope(_by_fraction, k)(a, b, x))
 
-
-betainc.defjvp(_jvp, symbolic_zeros=True)
+    return along
 
 
 def density(a: Any, b: Any, x: Any) -> Any:
@@ -94,3 +85,6 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
     )
     value = jnp.exp(p * jnp.log(z) + q * jnp.log1p(-z) - _betaln(p, q)) * fraction / p
     return jnp.where(mirrored, 1 - value, value)
+
+
+_betainc = with_slopes(jax.scipy.special.betainc, _slope(0), _slope(1), density)

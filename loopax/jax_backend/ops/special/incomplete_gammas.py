@@ -14,10 +14,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.custom_derivatives import SymbolicZero
 from jax.scipy.special import xlogy
 
-from loopax.jax_backend.ops.special.forward_mode import slope
+from loopax.jax_backend.ops.special.forward_mode import slope, with_slopes
 from loopax.jax_backend.ops.special.polygammas import gamma, gammaln
 from loopax.jax_backend.values import in_mesh
 
@@ -40,12 +39,12 @@ _ZETAS = (
 
 def gammainc(k: Any, x: Any) -> Any:
     """The regularized lower incomplete gamma function of shape ``k``."""
-    return _lower(*jnp.broadcast_arrays(k, x))
+    return _lower(k, x)
 
 
 def gammaincc(k: Any, x: Any) -> Any:
     """The regularized upper one, ``1 - gammainc(k, x)`` without the loss of digits."""
-    return _upper(*jnp.broadcast_arrays(k, x))
+    return _upper(k, x)
 
 
 def gammal(k: Any, x: Any) -> Any:
@@ -202,21 +201,8 @@ def _with_derivatives(upper: bool) -> Callable[..., Any]:
         return _incomplete(k, x, upper)
 
     by_shape = slope(lambda k, x: _incomplete(k, x, upper, partial(_summed, upper=upper)), 0)
-    function = jax.custom_jvp(value)
-
-    def jvp(primals: Any, tangents: Any) -> Any:
-        k, x = primals
-        tk, tx = tangents
-        out = function(k, x)
-        total = jnp.zeros_like(out)
-        if not isinstance(tx, SymbolicZero):
-            total = total + (-tx if upper else tx) * density(k, x)
-        if not isinstance(tk, SymbolicZero):  # as many terms again
-            total = total + tk * by_shape(k, x)
-        return out, total
-
-    function.defjvp(jvp, symbolic_zeros=True)
-    return function
+    by_x = (lambda k, x: -density(k, x)) if upper else density
+    return with_slopes(value, by_shape, by_x)
 
 
 _lower = _with_derivatives(False)

@@ -7,61 +7,31 @@ alone. One alone is as cheap as it is.
 
 from __future__ import annotations
 
-from loopax.lowering.egraph.rules.rule import Rule
+from loopax.lowering.egraph.rules.notation import equations
 
-_T = '(E1 "Exp" (E1 "Neg" (E1 "Abs" x)))'
-
-_ONE_EXPONENTIAL = (
-    Rule(
-        "softplus by exp(-abs)",
-        '(E1 "Softplus" x)',
-        f'(E2 "Add" (E2 "Maximum" (Lit 0.0) x) (E1 "Log1p" {_T}))',
-        as_stable=True,
-    ),
-    Rule(
-        "softplus of what is 0 or less",
-        '(E1 "Softplus" x)',
-        '(E1 "Log1p" (E1 "Exp" x))',
-        ("(Nonpositive x)",),
-        as_stable=True,
-    ),
-    Rule(
-        "sigmoid by exp(-abs)",
-        '(E1 "Sigmoid" x)',
-        f'(E2 "TrueDiv" (E3 "Switch" (E2 "GE" x (Lit 0.0)) (Lit 1.0) {_T}) (E2 "Add" (Lit 1.0) {_T}))',
-        as_stable=True,
-    ),
-)
-
-# A comparison that holds for every number holds for all but nan: one question in place of two.
-_RANGES = (
-    *(
-        Rule(
-            f"{name.lower()} is {least} or more",
-            f'(E2 "GE" (E1 "{name}" x) (Lit v))',
-            '(E2 "EQ" x x)',
-            (f"(<= v {least}.0)",),
-        )
-        for name, least in (("Sigmoid", 0), ("Exp", 0), ("Softplus", 0), ("Sqr", 0), ("Abs", 0))
-    ),
-    Rule(
-        "sigmoid is 1 or less",
-        '(E2 "LE" (E1 "Sigmoid" x) (Lit v))',
-        '(E2 "EQ" x x)',
-        ("(>= v 1.0)",),
-    ),
-)
+_ONE_EXPONENTIAL = """
+    softplus by exp(-abs): Softplus(x) -> Maximum(0.0, x) + Log1p(Exp(-Abs(x))); as_stable
+    softplus of what is 0 or less: Softplus(x) -> Log1p(Exp(x)) if Nonpositive(x); as_stable
+    sigmoid by exp(-abs): Sigmoid(x)
+        -> Switch(x >= 0.0, 1.0, Exp(-Abs(x))) / (1.0 + Exp(-Abs(x))); as_stable
+"""
 
 # ``x`` for some entries and ``-x`` for the others.
-_SIGNS = tuple(
-    Rule(
-        f"{name.lower()} of either sign, {order}",
-        f'(E1 "{name}" (E3 "Switch" c {a} {b}))',
-        f'(E1 "{name}" x)',
-        ("(= (shape x) (shape c))",),
-    )
-    for name in ("Abs", "Sqr")
-    for order, a, b in (("minus second", "x", '(E1 "Neg" x)'), ("minus first", '(E1 "Neg" x)', "x"))
-)
+_SIGNS = """
+    abs of either sign, minus second: Abs(Switch(c, x, -x)) -> Abs(x) if shape(x) == shape(c)
+    abs of either sign, minus first: Abs(Switch(c, -x, x)) -> Abs(x) if shape(x) == shape(c)
+    sqr of either sign, minus second: Sqr(Switch(c, x, -x)) -> Sqr(x) if shape(x) == shape(c)
+    sqr of either sign, minus first: Sqr(Switch(c, -x, x)) -> Sqr(x) if shape(x) == shape(c)
+"""
 
-EXPONENTIALS = (*_ONE_EXPONENTIAL, *_SIGNS, *_RANGES)
+# A comparison that holds for every number holds for all but nan: one question in place of two.
+_RANGES = """
+    sigmoid is 0 or more: Sigmoid(x) >= lit(v) -> x == x if v <= 0.0
+    exp is 0 or more: Exp(x) >= lit(v) -> x == x if v <= 0.0
+    softplus is 0 or more: Softplus(x) >= lit(v) -> x == x if v <= 0.0
+    sqr is 0 or more: Sqr(x) >= lit(v) -> x == x if v <= 0.0
+    abs is 0 or more: Abs(x) >= lit(v) -> x == x if v <= 0.0
+    sigmoid is 1 or less: Sigmoid(x) <= lit(v) -> x == x if v >= 1.0
+"""
+
+EXPONENTIALS = equations(_ONE_EXPONENTIAL + _SIGNS + _RANGES)

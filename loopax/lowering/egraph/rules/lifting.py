@@ -14,204 +14,69 @@ from __future__ import annotations
 
 from loopax.lowering.egraph.language import analysis
 from loopax.lowering.egraph.op_table import SCALARS
-from loopax.lowering.egraph.rules.rule import Rule
+from loopax.lowering.egraph.rules.notation import equations
 
-# e and x are what is behind and before an access: m and n entries.
-_SIZES = ("(= n (count (shape x)))", "(= m (count (shape e)))")
-_FEWER_BEFORE = (*_SIZES, "(< n m)")
-_NO_MORE_BEFORE = (*_SIZES, "(<= n m)")
-_FEWER_BEHIND = (*_SIZES, "(< m n)")
-_SAME = ("(= s (shape x))", "(= s (shape y))")
-_ONE = ("(= t (shape y))", "(Ones t)", "(Rows k)", "(= (Sh1 l) (shape x))", "(!= l 1)")
+_BEFORE = """
+    access behind a function: f(x[k]) -> f(x)[k] if NO_MORE_BEFORE
+    access behind an operator: f(x[k], y[k]) -> f(x, y)[k] if FEWER_BEFORE, SAME
+    access behind a constant on the right: f(x[k], lit(v)) -> f(x, lit(v))[k] if FEWER_BEFORE
+    access behind a constant on the left: f(lit(v), x[k]) -> f(lit(v), x)[k] if FEWER_BEFORE
+    access behind one entry on the right: f(x[k], y) -> f(x, y)[k] if FEWER_BEFORE, ONE
+    access behind one entry on the left: f(y, x[k]) -> f(y, x)[k] if FEWER_BEFORE, ONE
+"""
 
-_BEFORE = (
-    Rule("access behind a function", "(E1 f (S k x))", "(S k (E1 f x))", _NO_MORE_BEFORE),
-    Rule(
-        "access behind an operator",
-        "(E2 f (S k x) (S k y))",
-        "(S k (E2 f x y))",
-        (*_FEWER_BEFORE, *_SAME),
-    ),
-    Rule(
-        "access behind a constant on the right",
-        "(E2 f (S k x) (Lit v))",
-        "(S k (E2 f x (Lit v)))",
-        _FEWER_BEFORE,
-    ),
-    Rule(
-        "access behind a constant on the left",
-        "(E2 f (Lit v) (S k x))",
-        "(S k (E2 f (Lit v) x))",
-        _FEWER_BEFORE,
-    ),
-    Rule(
-        "access behind one entry on the right",
-        "(E2 f (S k x) y)",
-        "(S k (E2 f x y))",
-        (*_FEWER_BEFORE, *_ONE),
-    ),
-    Rule(
-        "access behind one entry on the left",
-        "(E2 f y (S k x))",
-        "(S k (E2 f y x))",
-        (*_FEWER_BEFORE, *_ONE),
-    ),
-)
+_BEHIND = """
+    access before a function: f(x)[k] -> f(x[k]) if FEWER_BEHIND
+    access before an operator: f(x, y)[k] -> f(x[k], y[k]) if FEWER_BEHIND, SAME
+    access before a constant on the right: f(x, lit(v))[k] -> f(x[k], lit(v)) if FEWER_BEHIND
+    access before a constant on the left: f(lit(v), x)[k] -> f(lit(v), x[k]) if FEWER_BEHIND
+    access before one entry on the right: f(x, y)[k] -> f(x[k], y) if FEWER_BEHIND, ONE
+    access before one entry on the left: f(y, x)[k] -> f(y, x[k]) if FEWER_BEHIND, ONE
+    access before a switch: Switch(x, y, z)[k] -> Switch(x[k], y[k], z[k])
+        if FEWER_BEHIND, SAME, s == shape(z)
+    access before a switch to a constant: Switch(x, y, lit(v))[k] -> Switch(x[k], y[k], lit(v))
+        if FEWER_BEHIND, SAME
+    access before a switch from a constant: Switch(x, lit(v), y)[k] -> Switch(x[k], lit(v), y[k])
+        if FEWER_BEHIND, SAME
+    access before a check: N2(f, x, c)[k] -> N2(f, x[k], c) if FEWER_BEHIND, Checks(f)
+"""
 
-_BEHIND = (
-    Rule("access before a function", "(S k (E1 f x))", "(E1 f (S k x))", _FEWER_BEHIND),
-    Rule(
-        "access before an operator",
-        "(S k (E2 f x y))",
-        "(E2 f (S k x) (S k y))",
-        (*_FEWER_BEHIND, *_SAME),
-    ),
-    Rule(
-        "access before a constant on the right",
-        "(S k (E2 f x (Lit v)))",
-        "(E2 f (S k x) (Lit v))",
-        _FEWER_BEHIND,
-    ),
-    Rule(
-        "access before a constant on the left",
-        "(S k (E2 f (Lit v) x))",
-        "(E2 f (Lit v) (S k x))",
-        _FEWER_BEHIND,
-    ),
-    Rule(
-        "access before one entry on the right",
-        "(S k (E2 f x y))",
-        "(E2 f (S k x) y)",
-        (*_FEWER_BEHIND, *_ONE),
-    ),
-    Rule(
-        "access before one entry on the left",
-        "(S k (E2 f y x))",
-        "(E2 f y (S k x))",
-        (*_FEWER_BEHIND, *_ONE),
-    ),
-    Rule(
-        "access before a switch",
-        '(S k (E3 "Switch" x y z))',
-        '(E3 "Switch" (S k x) (S k y) (S k z))',
-        (*_FEWER_BEHIND, *_SAME, "(= s (shape z))"),
-    ),
-    Rule(
-        "access before a switch to a constant",
-        '(S k (E3 "Switch" x y (Lit v)))',
-        '(E3 "Switch" (S k x) (S k y) (Lit v))',
-        (*_FEWER_BEHIND, *_SAME),
-    ),
-    Rule(
-        "access before a switch from a constant",
-        '(S k (E3 "Switch" x (Lit v) y))',
-        '(E3 "Switch" (S k x) (Lit v) (S k y))',
-        (*_FEWER_BEHIND, *_SAME),
-    ),
-    Rule(
-        "access before a check",
-        "(S k (N2 f x c))",
-        "(N2 f (S k x) c)",
-        (*_FEWER_BEHIND, "(Checks f)"),
-    ),
-)
+_CHECKS = """
+    check behind a sum: sum(N2(f, x, c)) -> N2(f, sum(x), c) if Checks(f)
+    check behind a fill: Second(N2(f, x, c), y) -> N2(f, Second(x, y), c) if Checks(f)
+"""
 
-_CHECKS = (
-    Rule("check behind a sum", '(N1 "sum" (N2 f x c))', '(N2 f (N1 "sum" x) c)', ("(Checks f)",)),
-    Rule(
-        "check behind a fill",
-        '(E2 "Second" (N2 f x c) y)',
-        '(N2 f (E2 "Second" x y) c)',
-        ("(Checks f)",),
-    ),
-)
+_SWITCH = """
+    one function for both branches: Switch(c, f(x), f(y)) -> f(Switch(c, x, y)) if SAME
+    always true: Switch(c, x, y) -> x if AllTrue(c), s == shape(e) == shape(x), Safe(y)
+    never true: Switch(c, x, y) -> y if AllFalse(c), s == shape(e) == shape(y), Safe(x)
+    two equal branches: Switch(c, x, x) -> x if shape(e) == shape(x)
+    condition asked before, true: Switch(c, Switch(c, x, y), z) -> Switch(c, x, z)
+        if Safe(y), shape(e) == shape(c)
+    condition asked before, false: Switch(c, x, Switch(c, y, z)) -> Switch(c, x, z)
+        if Safe(y), shape(e) == shape(c)
+"""
 
-_SWITCH = (
-    Rule(
-        "one function for both branches",
-        '(E3 "Switch" c (E1 f x) (E1 f y))',
-        '(E1 f (E3 "Switch" c x y))',
-        _SAME,
-    ),
-    Rule(
-        "always true",
-        '(E3 "Switch" c x y)',
-        "x",
-        ("(AllTrue c)", "(= s (shape e))", "(= s (shape x))", "(Safe y)"),
-    ),
-    Rule(
-        "never true",
-        '(E3 "Switch" c x y)',
-        "y",
-        ("(AllFalse c)", "(= s (shape e))", "(= s (shape y))", "(Safe x)"),
-    ),
-    Rule("two equal branches", '(E3 "Switch" c x x)', "x", ("(= (shape e) (shape x))",)),
-    Rule(
-        "condition asked before, true",
-        '(E3 "Switch" c (E3 "Switch" c x y) z)',
-        '(E3 "Switch" c x z)',
-        ("(Safe y)", "(= (shape e) (shape c))"),
-    ),
-    Rule(
-        "condition asked before, false",
-        '(E3 "Switch" c x (E3 "Switch" c y z))',
-        '(E3 "Switch" c x z)',
-        ("(Safe y)", "(= (shape e) (shape c))"),
-    ),
-)
-
-# For a constant c, (Parts c i j): the i-th and j-th access of the table read where it is true, and
-# where not.
-_PARTS = (
-    Rule(
-        "sum in two parts",
-        '(N1 "sum" x)',
-        '(E2 "Add" (N1 "sum" (S i x)) (N1 "sum" (S j x)))',
-        ("(Cut x c)", "(Parts c i j)", "(= s (shape x))", "(= s (shape c))"),
-    ),
-    Rule(
-        "sum of one constant, false",
-        '(N1 "sum" (E3 "Switch" c x (Lit v)))',
-        "(Lit (* v (to-f64 n)))",
-        ("(AllFalse c)", "(Safe x)", "(= (shape x) (shape c))", "(= n (count (shape c)))"),
-    ),
-    Rule(
-        "sum of one constant, true",
-        '(N1 "sum" (E3 "Switch" c (Lit v) x))',
-        "(Lit (* v (to-f64 n)))",
-        ("(AllTrue c)", "(Safe x)", "(= (shape x) (shape c))", "(= n (count (shape c)))"),
-    ),
-    Rule(
-        "switch as two set_subtensor",
-        '(E3 "Switch" c x y)',
-        "(N2 q (N2 p z (S i x)) (S j y))",
-        ("(Base e z)", "(Parts c i j)", "(Put i p)", "(Put j q)", *_SAME),
-    ),
-    Rule(
-        "switch as a set_subtensor, true",
-        '(E3 "Switch" c x (Lit v))',
-        '(N2 p (E2 "Add" (Lit v) z) (S i x))',
-        ("(Base e z)", "(Parts c i j)", "(Put i p)", "(= (shape x) (shape c))"),
-    ),
-    Rule(
-        "switch as a set_subtensor, false",
-        '(E3 "Switch" c (Lit v) x)',
-        '(N2 q (E2 "Add" (Lit v) z) (S j x))',
-        ("(Base e z)", "(Parts c i j)", "(Put j q)", "(= (shape x) (shape c))"),
-    ),
-    Rule(
-        "function behind a set_subtensor of constants",
-        "(E1 f (N2 p x y))",
-        "(N2 p (E1 f x) (E1 f y))",
-        ("(Put k p)", "(Known x)", "(Keeps f)"),
-    ),
-    Rule(
-        "function before a set_subtensor of constants",
-        "(E1 f (N2 p x y))",
-        "(N2 p (E1 f x) (E1 f y))",
-        ("(Put k p)", "(Known y)", "(Keeps f)"),
-    ),
-)
+# For a constant c, Parts(c, i, j): the i-th and j-th access of the table read where it is true, and where
+# not.
+_PARTS = """
+    sum in two parts: sum(x) -> sum(x[i]) + sum(x[j])
+        if Cut(x, c), Parts(c, i, j), s == shape(x) == shape(c)
+    sum of one constant, false: sum(Switch(c, x, lit(v))) -> lit(v * to_f64(n))
+        if AllFalse(c), Safe(x), shape(x) == shape(c), n == count(shape(c))
+    sum of one constant, true: sum(Switch(c, lit(v), x)) -> lit(v * to_f64(n))
+        if AllTrue(c), Safe(x), shape(x) == shape(c), n == count(shape(c))
+    switch as two set_subtensor: Switch(c, x, y) -> N2(q, N2(p, z, x[i]), y[j])
+        if Base(e, z), Parts(c, i, j), Put(i, p), Put(j, q), SAME
+    switch as a set_subtensor, true: Switch(c, x, lit(v)) -> N2(p, lit(v) + z, x[i])
+        if Base(e, z), Parts(c, i, j), Put(i, p), shape(x) == shape(c)
+    switch as a set_subtensor, false: Switch(c, lit(v), x) -> N2(q, lit(v) + z, x[j])
+        if Base(e, z), Parts(c, i, j), Put(j, q), shape(x) == shape(c)
+    function behind a set_subtensor of constants: f(N2(p, x, y)) -> N2(p, f(x), f(y))
+        if Put(k, p), Known(x), Keeps(f)
+    function before a set_subtensor of constants: f(N2(p, x, y)) -> N2(p, f(x), f(y))
+        if Put(k, p), Known(y), Keeps(f)
+"""
 
 # Which sums a constant condition cuts: (Cut x c). Which functions keep the dtype: (Keeps f).
 RELATIONS = """
@@ -237,4 +102,13 @@ CUTS = "\n".join(
     ]
 )
 
-LIFTING = (*_BEFORE, *_BEHIND, *_CHECKS, *_SWITCH, *_PARTS)
+# e and x are what is behind and before an access: m and n entries.
+_SIZES = "n == count(shape(x)), m == count(shape(e))"
+LIFTING = equations(
+    _BEFORE + _BEHIND + _CHECKS + _SWITCH + _PARTS,
+    FEWER_BEFORE=f"{_SIZES}, n < m",
+    NO_MORE_BEFORE=f"{_SIZES}, n <= m",
+    FEWER_BEHIND=f"{_SIZES}, m < n",
+    SAME="s == shape(x) == shape(y)",
+    ONE="t == shape(y), Ones(t), Rows(k), Sh1(l) == shape(x), l != 1",
+)

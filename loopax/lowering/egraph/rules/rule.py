@@ -54,8 +54,3 @@ class Rule:
         if not self.head:
             return True
         return self.head[0] == node[0] and self.head[1] in ("", f'"{node[1]}"')
-
-
-def both(name: str, one: str, other: str, when: tuple[str, ...] = ()) -> tuple[Rule, Rule]:
-    """An equation that is read in both directions."""
-    return Rule(name, one, other, when), Rule(f"{name}, back", other, one, when)

@@ -12,7 +12,7 @@ each are the sums of ``x``.
 from __future__ import annotations
 
 from loopax.lowering.egraph.language import analysis
-from loopax.lowering.egraph.rules.rule import Rule
+from loopax.lowering.egraph.rules.notation import equations
 
 # Coef, Span, Form: of degree 0, 1, 2 at the most. One: a number, or an array of one entry.
 RELATIONS = """
@@ -98,10 +98,10 @@ _FEW = (
 def _pushes(made: str, relation: str, one: str) -> tuple[tuple[str, str], ...]:
     """Of ``Lin`` and ``Quad``; ``one`` is what a vector of ones becomes."""
 
-    def of(term: str) -> str:
+    def form_of(term: str) -> str:
         return f"({made} p {term})"
 
-    x, y, is_x, is_y = of("x"), of("y"), f"({relation} p x)", f"({relation} p y)"
+    x, y, is_x, is_y = form_of("x"), form_of("y"), f"({relation} p x)", f"({relation} p y)"
     few_x, few_y = "(Few p x)", "(Few p y)"
     ones_x, ones_y = _ONES.format("x"), _ONES.format("y")
 
@@ -111,26 +111,30 @@ def _pushes(made: str, relation: str, one: str) -> tuple[tuple[str, str], ...]:
     times_x, times_y = binary("Mul", "x", one), binary("Mul", "y", one)
     return (
         *(
-            _push(of(binary(name, "x", "y")), binary(name, x, y), is_x, is_y, _SAME)
+            _push(form_of(binary(name, "x", "y")), binary(name, x, y), is_x, is_y, _SAME)
             for name in ("Add", "Sub")
         ),
         *(
-            _push(of(binary(name, "x", "y")), binary(name, x, times_y), is_x, "(One y)", ones_x)
+            _push(
+                form_of(binary(name, "x", "y")), binary(name, x, times_y), is_x, "(One y)", ones_x
+            )
             for name in ("Add", "Sub")
         ),
         *(
-            _push(of(binary(name, "x", "y")), binary(name, times_x, y), "(One x)", is_y, ones_y)
+            _push(
+                form_of(binary(name, "x", "y")), binary(name, times_x, y), "(One x)", is_y, ones_y
+            )
             for name in ("Add", "Sub")
         ),
-        _push(of(_MUL), binary("Mul", x, "y"), is_x, "(One y)"),
-        _push(of(_MUL), binary("Mul", "x", y), "(One x)", is_y),
-        _push(of(_MUL), binary("Mul", x, few_y), is_x, "(Coef p y)", _SAME),
-        _push(of(_MUL), binary("Mul", few_x, y), "(Coef p x)", is_y, _SAME),
-        _push(of(_DIV), binary("TrueDiv", x, "y"), is_x, "(One y)"),
-        _push(of(_DIV), binary("TrueDiv", x, few_y), is_x, "(Coef p y)", _SAME),
-        _push(of(_NEG), f'(E1 "Neg" {x})', is_x),
-        _push(of("(S k x)"), f"(S k {x})", "(Layout k)", is_x),
-        _push(of("x"), binary("Mul", few_x, one), "(Coef p x)", ones_x),
+        _push(form_of(_MUL), binary("Mul", x, "y"), is_x, "(One y)"),
+        _push(form_of(_MUL), binary("Mul", "x", y), "(One x)", is_y),
+        _push(form_of(_MUL), binary("Mul", x, few_y), is_x, "(Coef p y)", _SAME),
+        _push(form_of(_MUL), binary("Mul", few_x, y), "(Coef p x)", is_y, _SAME),
+        _push(form_of(_DIV), binary("TrueDiv", x, "y"), is_x, "(One y)"),
+        _push(form_of(_DIV), binary("TrueDiv", x, few_y), is_x, "(Coef p y)", _SAME),
+        _push(form_of(_NEG), f'(E1 "Neg" {x})', is_x),
+        _push(form_of("(S k x)"), f"(S k {x})", "(Layout k)", is_x),
+        _push(form_of("x"), binary("Mul", few_x, one), "(Coef p x)", ones_x),
     )
 
 
@@ -157,18 +161,11 @@ PUSHES = RELATIONS + "\n".join(
     for rule in (*_NUMBERS, *_COEF, *_SPAN_FORM, *_FORM, *_SHAPES, *_FEW, *_LIN, *_QUAD)
 )
 
-SUFFICIENT = (
-    Rule("sum of sufficient statistics", '(N1 "sum" x)', '(N1 "sum" (Quad p x))', ("(Form p x)",)),
-    Rule(
-        "product with sufficient statistics",
-        '(N2 "dot" c x)',
-        '(N2 "dot" d (Lin p x))',
-        ("(Across p c d)", "(Span p x)"),
-    ),
-    Rule(
-        "sufficient statistics of groups",
-        "(N2 f b x)",
-        "(N2 g b (Quad p x))",
-        ("(FewerWritten p f g)", "(Form p x)"),
-    ),
+SUFFICIENT = equations(
+    """
+    sum of sufficient statistics: sum(x) -> sum(Quad(p, x)) if Form(p, x)
+    product with sufficient statistics: c @ x -> d @ Lin(p, x) if Across(p, c, d), Span(p, x)
+    sufficient statistics of groups: N2(f, b, x) -> N2(g, b, Quad(p, x))
+        if FewerWritten(p, f, g), Form(p, x)
+    """
 )

@@ -15,13 +15,13 @@ from loopax.lowering.egraph.sufficient.polynomials import at_rows, is_layout
 def say_statistics(program: Encoded, graph: FunctionGraph) -> None:
     """Those of a program, as facts of its terms."""
     for p, found in enumerate(statistics(graph)):
-        _say(program, p, found)
+        _add_facts(program, p, found)
         for node in graph.apply_nodes:
             if is_layout(node) and (k := program.table.access(node)) is not None:
                 program.facts.append(f"(Layout {k})")
 
 
-def _say(program: Encoded, p: int, found: Statistics) -> None:
+def _add_facts(program: Encoded, p: int, found: Statistics) -> None:
     """The constants of the p-th set of rows in coordinates, and what reads and writes fewer rows."""
     n, m = found.n, len(found.ones)
     for shape, shorter, ones in (
@@ -32,7 +32,7 @@ def _say(program: Encoded, p: int, found: Statistics) -> None:
         program.facts.append(f"(set (short {p} {shape}) {shorter})")
         program.facts.append(f"(Ones1 {p} {shape} (value {one}))")
     for v, value in found.columns.items():
-        of, new = program.of(v), program.leaf(constant(value))
+        of, new = program.number_of(v), program.leaf(constant(value))
         program.fact("Safe", of)  # it has been computed
         is_matrix = value.ndim == 2 and value.shape[1] > 1
         program.facts.append(f"({'Columns' if is_matrix else 'Span'} {p} (value {of}))")
@@ -41,7 +41,7 @@ def _say(program: Encoded, p: int, found: Statistics) -> None:
         program.facts.append(f"(union (Lin {p} (value {of})) (value {new}))")
     for v, value in found.across.items():
         new = program.leaf(constant(value))
-        program.facts.append(f"(Across {p} (value {program.of(v)}) (value {new}))")
+        program.facts.append(f"(Across {p} (value {program.number_of(v)}) (value {new}))")
     for node in found.gathers:
         k, few_rows = program.table.access(node), at_rows(node, found.row_of)
         fewer = program.table.access(few_rows)
@@ -50,7 +50,7 @@ def _say(program: Encoded, p: int, found: Statistics) -> None:
         program.facts.append(f"(set (read {fewer} {source}) (Sh1 {m}))")
         program.facts.append(f"(Rows {fewer})")
     for node in found.scatters:
-        name = program.terms[program.of(node.outputs[0])].name
+        name = program.terms[program.number_of(node.outputs[0])].name
         types = program.table.named(name).types
         rest: Any = at_rows(node, found.row_of).inputs[2:]
         few = program.table.number(node.op, types, rest)

@@ -74,7 +74,7 @@ class Search:
         """The value of what is constant, None of what is not."""
         return v.data if isinstance(v, Constant) else self._values.get(v)
 
-    def of(self, v: Any) -> Polynomial | None:
+    def polynomial(self, v: Any) -> Polynomial | None:
         if (value := self.value(v)) is None:
             return self._of.get(v)
         if length_of(v) is None or not np.all(np.isfinite(value)):
@@ -87,7 +87,7 @@ class Search:
         if n is None or len(node.outputs) > 1:
             return None
         if is_layout(node) or isinstance(op, CheckAndRaise):
-            return self.of(node.inputs[0])
+            return self.polynomial(node.inputs[0])
         if is_gather(node):
             return Polynomial(0, gathers=(node,))
         if isinstance(op, Dot):
@@ -98,7 +98,7 @@ class Search:
 
     def _elementwise(self, node: Apply) -> Polynomial | None:
         scalar: Any = node.op.scalar_op  # type: ignore[attr-defined]
-        parts = [Polynomial(0) if _is_number(v) else self.of(v) for v in node.inputs]
+        parts = [Polynomial(0) if _is_number(v) else self.polynomial(v) for v in node.inputs]
         found = [one for one in parts if one is not None]
         if len(found) < len(parts):
             return None
@@ -131,7 +131,7 @@ class Search:
         else:
             return None
         n = length_of(x)
-        if n is None or self.value(x) is not None or (found := self.of(x)) is None:
+        if n is None or self.value(x) is not None or (found := self.polynomial(x)) is None:
             return None
         if across and (found.degree > 1 or np.shape(self.value(across[0]))[1] != n):
             return None

@@ -27,28 +27,28 @@ class Why(NamedTuple):
     advice: str = "Leave parallel out, or parallel=False for no warning."
 
 
-def said_in_parallel(site: Site, steps: str, how: str) -> None:
+def remark_parallel(site: Site, steps: str, how: str) -> None:
     """Keep that a loop runs in parallel."""
     site.context.remarks[f"{site.op}, {steps}, in parallel: {how}"] = None
 
 
-def said_one_by_one(site: Site, steps: str, why: Why) -> None:
+def remark_one_by_one(site: Site, steps: str, why: Why) -> None:
     """Keep why a loop does not, and warn where that was asked for."""
     site.context.remarks[f"{site.op}, {steps}, one by one: {why.reason}"] = None
-    if asked := _asked(site):
+    if asked := _request(site):
         message = f"{site.op} takes its steps one by one, with {asked}: {why.reason}. {why.advice}"
         if message not in site.context.warned:
             site.context.warned.add(message)
             warnings.warn(message, UserWarning, stacklevel=2)
 
 
-def _asked(site: Site) -> str:
+def _request(site: Site) -> str:
     if site.op.options.parallel is not None:
         return "parallel='newton'"
     return "parallel=True" if site.context.parallel is True else ""
 
 
-def say_of_unknown_steps(site: Site, args: Any) -> None:
+def remark_unknown_steps(site: Site, args: Any) -> None:
     """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
     op: Scan = site.op
     if not op.n_states or (op.options.parallel is None and obstacle(site.context.parallel)):
@@ -70,4 +70,4 @@ def say_of_unknown_steps(site: Site, args: Any) -> None:
             "To take all steps at once that must be known while JAX traces: write it as a number, or give "
             "it to a jax.jit of yours with static_argnums.",
         )
-    said_one_by_one(site, "of unknown number", why)
+    remark_one_by_one(site, "of unknown number", why)

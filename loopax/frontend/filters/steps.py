@@ -1,4 +1,4 @@
-"""One step as a graph, for all steps at once."""
+"""One step as a graph: for all steps at once, or in a loop."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 
+from loopax.frontend.loops.scan import scan
 from loopax.ir.errors import LoopTypeError, describe
 
 
@@ -24,9 +25,27 @@ def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence
     return vectorize_graph(outs, rows)
 
 
+def one_by_one(
+    step: Callable[..., Any], init: Any, *args: Any, each: Sequence[bool], **options: Any
+) -> Any:
+    """`scan` of ``step(carry, *args)``, with a row of the arguments that have one for each step."""
+
+    def with_rows(carry: Any, rows: Any) -> Any:
+        rest = iter(rows)
+        return step(carry, *(next(rest) if e else x for x, e in zip(args, each, strict=True)))
+
+    rows = tuple(x for x, e in zip(args, each, strict=True) if e)
+    return scan(with_rows, init, rows, **options)
+
+
 def with_first(first: Any, rest: Any) -> Any:
     """The rows of all steps, from that of the first one and those of the others."""
     return pt.concatenate([pt.expand_dims(first, 0), rest])
+
+
+def with_last(rest: Any, last: Any) -> Any:
+    """The rows of all steps, from those of the others and that of the last one."""
+    return pt.concatenate([rest, pt.expand_dims(last, 0)])
 
 
 def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
