@@ -25,7 +25,7 @@ from loopax.explanation import Explanation
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.lowering.early_part import early_part
-from loopax.transpile import read
+from loopax.transpile import is_pymc_model, jaxify, read
 
 
 def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
@@ -38,8 +38,8 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     Parameters
     ----------
     fn
-        What `loopax.jaxify` takes, or what it returned. The passes are those of its backend, JAX where
-        there is none yet.
+        What `loopax.jaxify` takes, a PyMC model too, or what it returned. The passes are those of its
+        backend, JAX where there is none yet.
     args, kwargs
         With a list of inputs: ``outputs``, and ``updates``, ``givens`` and ``name``, as for `jaxify`.
         With a Python function, jaxified or not: the arguments of a call, of which only structure,
@@ -68,6 +68,9 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__
         fn = fn.whole if isinstance(fn, InChunks) else fn
+        fn = jaxify(fn) if is_pymc_model(fn) else fn
+        if hasattr(fn, "of_point"):  # the log-density of a model
+            fn, args = fn.of_point, args or (fn.initial_point(),)
         _refuse_missing_arguments(fn, args, kwargs)
         if isinstance(fn, BackendFunction):
             graph, name, passes = fn.as_read(*args, **kwargs), fn.__name__, _passes(fn)

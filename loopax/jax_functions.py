@@ -12,6 +12,7 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor import as_tensor_variable
 
 from loopax.frontend.loops.trees import Tree, flatten
+from loopax.frontend.mistakes import refuse_no_function
 from loopax.jax_backend import JaxOp
 
 
@@ -54,6 +55,8 @@ def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     >>> all(np.allclose(a, b) for a, b in zip(f([1.0, 2.0]), g([1.0, 2.0])))
     True
     """
+
+    refuse_no_function(f, "loopax.from_jax(f)", "f", "It returns f as a function of variables.")
 
     @functools.wraps(f)
     def of_variables(*args: Any, **kwargs: Any) -> Any:

@@ -148,7 +148,7 @@ def jaxify(
         options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
         return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
     donated = _donated(fn, donate, backend, jit)
-    if _is_pymc_model(fn):
+    if is_pymc_model(fn):
         others = outputs is updates is givens is name is None
         if not others or broadcasting != "strict" or donated:
             raise TypeError(
@@ -187,6 +187,7 @@ _IN_PLACE_OF = {
     "mode": "what compiles the program is backend='jax' or 'numba'. To stay with PyTensor's functions: "
     "pytensor.function(inputs, outputs, mode='LOOPAX'), or 'LOOPAX_NUMBA'",
     "linker": "what compiles the program is backend='jax' or 'numba'",
+    "jacobian": "without the transformations' it is loopax.pymc.logp(model, jacobian=False)",
     "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
     "output": "it is called outputs: jaxify([x, y], outputs)",
     "model": "a PyMC model comes first, without a name: jaxify(model)",
@@ -224,7 +225,7 @@ def _donated(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Asked:
     return asked
 
 
-def _is_pymc_model(fn: Any) -> bool:
+def is_pymc_model(fn: Any) -> bool:
     """Whether ``fn`` is a model, without importing PyMC."""
     names = {"Model", "BaseModel"}
     return any(

@@ -144,10 +144,53 @@ def test_numbers_of_variables_and_jax_numpy_in_a_step():
         double(1.0)
     with pytest.raises(LoopTypeError, match=r"loopax\.fori_loop\(0, n, body, init\)"):
         jaxify(lambda n: sum(k * pt.ones(()) for k in range(n)))(3)
+
+    # NumPy's functions, and what Python asks of an array.
+    def of_numpy(x):
+        return np.sum(x)
+
+    for use, message in (
+        (of_numpy, r"\. In of_numpy: NumPy's functions.*pt\.sum\(x\) for np\.sum"),
+        (lambda x: np.where(x > 1, x, 0.0), r"pt\.where for np\.where"),
+        (lambda x: x / len(x), r"x\.shape\[0\]"),
+        (lambda x: sum(r for r in x), r"loopax\.map\(f, x\)"),
+    ):
+        with pytest.raises(LoopTypeError, match=message):
+            jaxify(use)(np.ones(2))
     # Other errors of the user's are as they are.
     with pytest.raises(TypeError, match="unsupported operand") as caught:
         jaxify(lambda x: x + len({}) + "a" - object())(1.0)
     assert not isinstance(caught.value, LoopTypeError)
+
+
+def test_arguments_of_pytensor_scan():
+    step = lambda x, c: c + x  # noqa: E731
+    for given, message in (
+        ({"fn": step, "sequences": [X]}, r"'fn': the step comes first.*scan\(step, init, xs\)"),
+        ({"init": 0.0, "xs": X, "n_steps": 3}, r"'n_steps': it is called length"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            loopax.scan(**given)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'init'"):
+        loopax.scan(step)
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda: loopax.scan(X, 0.0, X), r"step of scan\(step, init, xs\) is a function, got x of"),
+        (lambda: loopax.cond(X[0] > 0, X, -X), r"true_fn of cond.*pt\.switch\(pred, a, b\)"),
+        (
+            lambda: loopax.fori_loop(lambda i, c: c, 0, 3, 0.0),
+            r"body of fori_loop.*body\(i, carry\)",
+        ),
+        (lambda: loopax.while_loop(True, lambda c: c, 1), r"cond of while_loop.*cond\(carry\)"),
+        (lambda: loopax.from_jax(3), r"f of loopax\.from_jax\(f\) is a function, got 3"),
+    ],
+)
+def test_values_in_the_place_of_functions(use, message):
+    with pytest.raises(LoopTypeError, match=message):
+        use()
 
 
 def test_functions_and_variables_mixed_up():

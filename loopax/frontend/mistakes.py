@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
+
+from pytensor.graph.basic import Variable
 
 from loopax.ir.errors import LoopTypeError
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NUMPY = (
+    "NumPy's functions take arrays, and this is a variable, of which NumPy knows nothing: np.dot(x, y) "
+    "would even multiply the elements. Write pt.sum(x) for np.sum(x), pt.where for np.where, x @ y."
+)
 
 # What an exception's text begins or ends with, and what to write in the place of what raised it.
 _FIXES = {
@@ -29,6 +39,14 @@ _FIXES = {
         "jnp.sin(x); or make a function of variables of one that is written in JAX: "
         "loopax.from_jax(jnp.sin)(x)."
     ),
+    "has no len()": "The length of a variable is one itself, x.shape[0].",
+    "cannot be determined": (
+        "Python goes through a variable where its type says how many rows it has, "
+        "pt.vector('x', shape=(3,)). Through all there are when the program runs: "
+        "loopax.scan(step, init, x), loopax.map(f, x)."
+    ),
+    "_tensor_py_operators": _NUMPY,  # what np.sum calls
+    "setting an array element with a sequence": _NUMPY,  # what np.where says
 }
 
 
@@ -43,14 +61,47 @@ def explained(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         if isinstance(error, LoopTypeError):
             raise
         said = str(error)
         for words, fix in _FIXES.items():
-            if words in said and ("Variable" in said):
-                raise LoopTypeError(f"{said.splitlines()[0]} In {name}: {fix}") from error
+            if words in said and _is_about_a_variable(error):
+                first = said.splitlines()[0].removesuffix(".")
+                raise LoopTypeError(f"{first}. In {name}: {fix}") from error
         raise
+
+
+def _is_about_a_variable(error: Exception) -> bool:
+    texts = str(error), str(error.__cause__ or "")
+    iterated = texts[0].startswith("Length of ")  # of PyTensor's own
+    return iterated or any("Variable" in t or "_tensor_py_operators" in t for t in texts)
+
+
+def refuse_no_function(given: Any, call: str, role: str, fix: str) -> None:
+    """Raise where ``given``, the argument ``role`` of ``call``, cannot be called; ``fix`` says what can."""
+    if not callable(given) or isinstance(given, Variable):
+        raise LoopTypeError(
+            f"{role} of {call} is a function, got {given!r} of type {type(given).__name__}. {fix}"
+        )
+
+
+def refusing_arguments(fixes: Mapping[str, str]) -> Callable[[F], F]:
+    """A decorator: where an argument is given that is in ``fixes``, an error says what to write."""
+
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def refusing(*args: Any, **kwargs: Any) -> Any:
+            for name in kwargs:
+                if name in fixes:
+                    raise TypeError(
+                        f"loopax.{function.__name__} has no argument {name!r}: {fixes[name]}."
+                    )
+            return function(*args, **kwargs)
+
+        return refusing  # type: ignore[return-value]
+
+    return decorate
 
 
 def name_of(function: Any) -> str:

@@ -18,8 +18,10 @@ from pytensor.tensor.type import TensorType
 from loopax import frontend
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
-from loopax.ir.errors import LoopTypeError
+from loopax.ir.errors import LoopTypeError, MissingInputError
 from loopax.transforms import vmap
+
+_OPTIONS = ("jit", "on_missing", "checks", "loops", "parallel", "optimize")
 
 
 class LogDensity:
@@ -91,13 +93,17 @@ class LogDensity:
 
     def flatten(self, point: Mapping[str, Any]) -> np.ndarray:
         """The values of a point, one after the other, in one vector."""
-        ordered = self._named((point,), {})
-        return np.concatenate([np.ravel(ordered[n]) for n in self.names]).astype(
-            pytensor.config.floatX
-        )
+        values = self._values(point)
+        return np.concatenate([np.ravel(x) for x in values]).astype(pytensor.config.floatX)
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
         """The point that `flatten` made ``vector`` of. Values of variables that are no floats are cast."""
+        size = sum(int(np.prod(s)) for s in self._shapes)
+        if np.shape(vector) != (size,):
+            raise LoopTypeError(
+                f"A point of {self!r} is a vector of {size} values, one variable after the other, as "
+                f"f.flatten(point) makes it; got one of shape {np.shape(vector)}."
+            )
         parts = zip(self._variables, self._split(vector), self._shapes, strict=True)
         return {v.name: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
 
@@ -114,7 +120,7 @@ class LogDensity:
         -------
         A dict by name, with the same leading axes.
         """
-        values = [self._named((draws,), {})[n] for n in self.names]
+        values = self._values(draws)
         extra = {np.ndim(x) - v.type.ndim for x, v in zip(values, self._variables, strict=True)}
         if len(extra) > 1 or min(extra, default=0) < 0:
             shapes = {n: np.shape(x) for n, x in zip(self.names, values, strict=True)}
@@ -149,7 +155,7 @@ class LogDensity:
     @cached_property
     def _both(self) -> Any:
         floats = [v for v in self._variables if v.type.dtype.startswith("float")]
-        value = rewrite_pregrad(self._graph)
+        value = rewrite_pregrad(clone_replace([self._graph])[0])  # it rewrites what it is given
         slopes = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
         named = {v.name: g for v, g in zip(floats, slopes, strict=True)}
         return self._jaxified((value, named), f"gradient of {self._value.__name__}")
@@ -175,6 +181,16 @@ class LogDensity:
             f"The log-density takes a point, by name: f({{{named}}}), such as f(f.initial_point()). It "
             "takes one vector as f.ravel(f.flatten(point))."
         )
+
+    def _values(self, point: Mapping[str, Any]) -> list[Any]:
+        """Those of a point, or of draws, in the order of `names`."""
+        named = self._named((point,), {})
+        if missing := [n for n in self.names if n not in named]:
+            raise MissingInputError(
+                f"A point has a value for each of {', '.join(self.names)}; {', '.join(missing)} is not "
+                f"among {', '.join(named)}. These are on the unconstrained space: f.initial_point() is one."
+            )
+        return [named[n] for n in self.names]
 
     def _split(self, vector: Any) -> list[Any]:
         ends = np.cumsum([int(np.prod(s)) for s in self._shapes]).tolist()
@@ -204,7 +220,13 @@ def logp(
     jacobian
         Whether the transformations of the variables count.
     options
-        ``jit``, ``on_missing``, ``checks``, ``loops`` and ``parallel``, as for `loopax.jaxify`.
+        ``jit``, ``on_missing``, ``checks``, ``loops``, ``parallel`` and ``optimize``, as for
+        `loopax.jaxify`.
+
+    Raises
+    ------
+    TypeError
+        There is no model, or no such option.
 
     Examples
     --------
@@ -225,7 +247,35 @@ def logp(
     >>> loopax.grad(native)(point)["x"]
     array(-0.25)
     """
-    return LogDensity(pm.modelcontext(model), backend, jacobian, options)
+    model = model_given_or_in_context(model, "logp")
+    if unknown := [o for o in options if o not in _OPTIONS]:
+        names = ("backend", "jacobian", *_OPTIONS)
+        raise TypeError(f"logp has no option {unknown[0]!r}: it has {', '.join(names)}.")
+    return LogDensity(model, backend, jacobian, options)
+
+
+def model_given_or_in_context(model: Any, caller: str) -> Any:
+    """``model``, or that of the ``with`` block around the call of ``loopax.pymc.<caller>``.
+
+    Raises
+    ------
+    TypeError
+        There is none.
+    """
+    if model is None:
+        try:
+            return pm.modelcontext(None)
+        except TypeError as error:
+            raise TypeError(
+                f"There is no model: loopax.pymc.{caller}(model), or call it in the block that is opened "
+                "by `with model:`."
+            ) from error
+    if not hasattr(model, "value_vars"):
+        raise TypeError(
+            f"loopax.pymc.{caller} takes a PyMC model first, got {model!r} of type {type(model).__name__}. "
+            "For variables that are in no model: loopax.jaxify([x, y], outputs)."
+        )
+    return model
 
 
 def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:

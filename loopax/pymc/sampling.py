@@ -16,11 +16,12 @@ from loopax.calling import backend_named
 from loopax.ir.collection import uncollected
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import C_FUNCTIONS
-from loopax.pymc.log_density import built, checked_by_value
+from loopax.pymc.log_density import built, checked_by_value, model_given_or_in_context
 from loopax.pytensor_modes import MODES
 
 _SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 _OF_JAX = ("numpyro", "blackjax")
+_PYMC_NAMES = {"random_seed": "seed", "progressbar": "progress", "nuts_sampler": "sampler"}
 _COMPILES = "_compile_pymc_model_numba"  # in nutpie, from the graph of a model to C functions
 _INSTALLING = RLock()  # what `installed` changes is seen by all threads
 
@@ -73,6 +74,8 @@ def sample(
         The sampler is not installed.
     ValueError
         There is no such sampler, or the sampler does not take the backend.
+    TypeError
+        There is no model, or an option of ``pm.sample`` has another name here.
 
     Examples
     --------
@@ -86,7 +89,13 @@ def sample(
     >>> bool(abs(trace.posterior["x"].mean() - 3.0) < 0.1)
     True
     """
-    model = pm.modelcontext(model)
+    model = model_given_or_in_context(model, "sample")
+    for theirs, ours in _PYMC_NAMES.items():
+        if theirs in options:
+            raise TypeError(
+                f"loopax.pymc.sample calls {theirs!r} of pm.sample {ours!r}: sample(model, "
+                f"{ours}={options[theirs]!r})."
+            )
     if sampler is None:
         sampler = "nutpie" if find_spec("nutpie") else "pymc"
     _refuse_sampler(sampler)
@@ -130,11 +139,14 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
     ------
     ImportError
         nutpie is not installed.
+    TypeError
+        There is no model.
     """
+    model = model_given_or_in_context(model, "nutpie_model")
     _refuse_sampler("nutpie")
     nutpie = import_module("nutpie")
     with installed():
-        return nutpie.compile_pymc_model(pm.modelcontext(model), backend="numba", **options)
+        return nutpie.compile_pymc_model(model, backend="numba", **options)
 
 
 @contextmanager
@@ -213,7 +225,12 @@ def _mode(backend: str) -> str:
 
 def _refuse_sampler(sampler: str) -> None:
     if sampler not in _SAMPLERS:
-        raise ValueError(f"sampler must be one of {_SAMPLERS}, got {sampler!r}")
+        by_name = (
+            ""
+            if isinstance(sampler, str)
+            else f". All after it is given by name: draws={sampler!r}"
+        )
+        raise ValueError(f"sampler must be one of {_SAMPLERS}, got {sampler!r}{by_name}")
     if sampler != "pymc" and not find_spec(sampler):
         raise ImportError(
             f"sampler={sampler!r} needs the package {sampler}, which is not installed: pip install "

@@ -113,6 +113,11 @@ def test_options_and_the_jacobian(model, point):
         assert loopax.pymc.logp().model is model
     with pytest.raises(ValueError, match="loops must be one of"):
         loopax.pymc.logp(model, loops="fast")
+    assert loopax.pymc.logp(model, optimize="none")(point) == jaxify(model, loops="xla")(point)
+    with pytest.raises(TypeError, match="no option 'transform': it has backend, jacobian, jit"):
+        loopax.pymc.logp(model, transform=False)
+    with pytest.raises(TypeError, match=r"loopax\.pymc\.logp\(model, jacobian=False\)"):
+        jaxify(model, jacobian=False)
     with pytest.raises(TypeError, match="takes no outputs"):
         jaxify(model, model.logp())
     with pytest.raises(TypeError, match="takes no .*broadcasting"):
@@ -139,7 +144,31 @@ def test_words_and_pickles(densities, point, backend):
         f(0.3, np.zeros(2))
     with pytest.raises(MissingInputError, match="Did you mean 'scale_log__'"):
         f({"scale": 0.3, "slopes": np.zeros(2)})
+    for of_point in (f.flatten, f.constrain):
+        with pytest.raises(
+            MissingInputError, match=r"slopes is not among scale_log__.*initial_point"
+        ):
+            of_point({"scale_log__": 0.3})
+    with pytest.raises(LoopTypeError, match=r"vector of 3 values.*got one of shape \(4,\)"):
+        f.unflatten(np.zeros(4))
     assert cloudpickle.loads(cloudpickle.dumps(f))(point) == f(point)
+
+
+def test_what_is_no_model(model):
+    for function in (loopax.pymc.logp, loopax.pymc.sample, loopax.pymc.nutpie_model):
+        name = rf"loopax\.pymc\.{function.__name__}"
+        with pytest.raises(
+            TypeError, match=rf"There is no model: {name}\(model\), .*`with model:`"
+        ):
+            function()
+        with pytest.raises(TypeError, match=rf"{name} takes a PyMC model first, got 3 of type int"):
+            function(3)
+
+
+def test_a_model_is_explained(model, densities):
+    by_name = str(loopax.explain(model))
+    assert "logp of the model(scale_log__: float64[], slopes: float64[" in by_name
+    assert by_name == str(loopax.explain(densities["jax"]))
 
 
 @BOTH

@@ -103,8 +103,16 @@ def test_installed_takes_and_puts_back(model):
 def test_refusals(model, monkeypatch):
     with pytest.raises(ValueError, match="sampler must be one of"):
         loopax.pymc.sample(model, "stan")
+    with pytest.raises(ValueError, match=r"got 500.*by name: draws=500"):
+        loopax.pymc.sample(model, 500)
     with pytest.raises(ValueError, match="backend must be one of"):
         loopax.pymc.sample(model, "pymc", backend="torch")
+    # What has another name here would be overwritten by our defaults.
+    for theirs, ours in (("random_seed", "seed"), ("progressbar", "progress")):
+        with pytest.raises(TypeError, match=rf"'{theirs}' of pm\.sample '{ours}': .*{ours}=1\)"):
+            loopax.pymc.sample(model, "pymc", **{theirs: 1})
+    with pytest.raises(TypeError, match=r"sample\(model, sampler='pymc'\)"):
+        loopax.pymc.sample(model, nuts_sampler="pymc")
     monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: None)
     for sampler in ("nutpie", "numpyro", "blackjax"):
         with pytest.raises(ImportError, match=f"pip install {sampler}"):

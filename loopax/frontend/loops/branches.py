@@ -14,7 +14,7 @@ from loopax.frontend.loops.capture import age, close
 from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
-from loopax.frontend.mistakes import explained
+from loopax.frontend.mistakes import explained, refuse_no_function
 from loopax.ir.cond import Cond
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.records import INDEX_TYPE
@@ -68,6 +68,9 @@ def cond(
     (array(0.), array(0.))
     """
     what = f"cond '{name}'" if name else "cond"
+    for branch, role in ((true_fn, "true_fn"), (false_fn, "false_fn")):
+        fix = "Two values that are computed already: pt.switch(pred, a, b)."
+        refuse_no_function(branch, f"{what}(pred, true_fn, false_fn, *operands)", role, fix)
     flag = as_flag(pred, f"The condition of {what}", from_step=False)
     since = age(INDEX_TYPE())
     outer, names, tree = variables_of(operands, "operands")

@@ -23,7 +23,7 @@ from loopax.frontend.loops.lags import Lag, Lagged
 from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
-from loopax.frontend.mistakes import explained
+from loopax.frontend.mistakes import explained, refuse_no_function, refusing_arguments
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.records import (
     INDEX_TYPE,
@@ -37,7 +37,19 @@ from loopax.ir.records import (
 )
 from loopax.ir.scan import Scan
 
+# What people give that have used `pytensor.scan`, which jaxify takes as it is.
+_IN_PLACE_OF = {
+    "fn": "the step comes first, and takes (carry, x): scan(step, init, xs)",
+    "sequences": "they are called xs: scan(step, init, xs)",
+    "outputs_info": "the carry before the first step is called init: scan(step, init, xs)",
+    "non_sequences": "a step captures by itself what it reads: scan(step, init, xs)",
+    "n_steps": "it is called length: scan(step, init, length=n)",
+    "go_backwards": "it is called reverse: scan(step, init, xs, reverse=True)",
+    "return_updates": "a step carries its generators, and there are no updates",
+}
 
+
+@refusing_arguments(_IN_PLACE_OF)
 def scan(
     step: Callable[[Any, Any], Any],
     init: Any,
@@ -161,6 +173,8 @@ def scan(
     method = _method(parallel, tol, max_iters, otherwise, options)
     options = options._replace(parallel=method)
     what = f"scan '{name}'" if name else "scan"
+    fix = "It is called as step(carry, x)."
+    refuse_no_function(step, f"{what}(step, init, xs)", "step", fix)
 
     def one_step(i: Any, carry: Any, x: Any) -> Emitted:
         return _unpacked(step(carry, x), what)

@@ -21,6 +21,7 @@ from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag, as_variable
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.scan import Emitted, make_options, run
+from loopax.frontend.mistakes import refuse_no_function
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 
@@ -245,6 +246,9 @@ def fori_loop(
     array(120)
     """
     what = f"fori_loop '{name}'" if name else "fori_loop"
+    refuse_no_function(
+        body, f"{what}(lo, hi, body, init)", "body", "It is called as body(i, carry)."
+    )
     first, end = _bound(lo, "lo", what), _bound(hi, "hi", what)
     whole = isinstance(first, int) and isinstance(end, int)
     n_steps = max(end - first, 0) if whole else pt.maximum(pt.as_tensor(end) - first, 0)
@@ -323,6 +327,9 @@ def while_loop(
     array(192)
     """
     what = f"while_loop '{name}'" if name else "while_loop"
+    for function, role in ((cond, "cond"), (body, "body")):
+        fix = f"It is called as {role}(carry)."
+        refuse_no_function(function, f"{what}(cond, body, init)", role, fix)
     if max_steps is None:
         n_steps: Any = pt.constant(UNBOUNDED, name="UNBOUNDED", dtype="int64")
     else:

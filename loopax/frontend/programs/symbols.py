@@ -63,7 +63,11 @@ class Symbols:
         single = isinstance(argnums, int)
         for k in [argnums] if single else list(argnums):
             if not (isinstance(k, int) and -len(args) <= k < len(args)):
-                raise LoopTypeError(f"argnums has {k!r}, but there are {len(args)} arguments.")
+                places = ", ".join(f"{j}" for j in range(len(args)))
+                raise LoopTypeError(
+                    f"argnums has {k!r}, but there are {len(args)} arguments. It takes their positions, "
+                    f"{places}."
+                )
         chosen = [flatten(symbols[k]) for k in ([argnums] if single else list(argnums))]
         made = cls(leaves, names, roots, symbols, by_name, chosen, single)
         for v in made.wrt:
