@@ -66,7 +66,9 @@ def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
         return of(primals[:n], primals[n:]), of(primals[:n], dots)
     moving = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
 
-    smooth = function_at(lambda *args: list(of.smooth(args[:n], args[n:])), primals, moving)
+    smooth = function_at(
+        lambda *args: list(of.smooth(list(args[:n]), list(args[n:]))), primals, moving
+    )
     return jax.jvp(smooth, [primals[k] for k in moving], [tangents[k] for k in moving])
 
 
