@@ -169,6 +169,18 @@ MATRIX = {
     "shape": lambda t, x: t.shape,
     "loop": lambda t, x: scan(lambda c, r: (c * 0.5 + r, c * 2), x[:3], t)[1],
     "map": lambda t, x: loopax.map(lambda r: r.max(), t),
+    "loop over columns": lambda t, x: scan(lambda c, r: (c * 0.5 + r, c * r), x[0] * t[:, 0], t.T)[
+        1
+    ],
+    "its last state": lambda t, x: scan(lambda c, r: (c * 0.5 + r, None), x[0] * t[:, 0], t.T)[0],
+    "sums of columns by a loop": lambda t, x: loopax.map(lambda r: pt.sin(r * x[0]).sum(), t.T),
+    "loop over some columns": lambda t, x: scan(
+        lambda c, r: (c + r, c[-1], c[0] > 4), x[1] * t[:, 0], t.T
+    )[1].sum(),
+    "map over columns": lambda t, x: loopax.map(lambda r: r[::-1] * x[0], t.T),
+    "cumulated in rows, by PyTensor's gradient": lambda t, x: pytensor.grad(
+        pt.sin(pt.cumprod(t, 1)).sum(), t
+    ),
 }
 TABLES = {1: VECTOR, 2: MATRIX}
 NAMES = [(rank, name) for rank, table in TABLES.items() for name in table]
@@ -204,6 +216,15 @@ def test_values(rank, name):
         assert (a.dtype, a.shape) == (b.dtype, b.shape)
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
     assert lengths == {1, 4, 6}
+
+
+def test_without_jit():
+    """There the number of rows is known to whoever asks, and the room for them is still there."""
+    outs, _, _ = programs(2)
+    f = jaxify([X, LIMIT], outs, jit=False)
+    _, expected, _ = results(2)[LIMITS[0]]
+    for name, found in f(XS, LIMITS[0]).items():
+        np.testing.assert_allclose(found, expected[name], rtol=1e-10, atol=1e-12, err_msg=name)
 
 
 def totals(found, names):

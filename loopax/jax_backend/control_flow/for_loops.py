@@ -23,9 +23,11 @@ from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_s
 from loopax.jax_backend.parallel.loop import loop_in_parallel
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
+from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
+from loopax.jax_backend.values.padded_array import PaddedArray
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
@@ -64,10 +66,18 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
         if n != 0 or not is_of_program(error):
             raise
         return _no_step(op, args, kept)
-    return finals, [
-        y if isinstance(op.outs.ys[k].type, DenseTensorType) else StackedList(y)
-        for k, y in zip(kept, ys, strict=True)
-    ]
+    return finals, [_trace(y, op.outs.ys[k]) for k, y in zip(kept, ys, strict=True)]
+
+
+def _trace(rows: Any, y: Any) -> Any:
+    """The trace of ``rows``, stacked by lax.scan; no numbers where their lengths differ."""
+    if not isinstance(y.type, DenseTensorType):
+        return StackedList(rows)
+    if not isinstance(rows, PaddedArray):
+        return rows
+    length = jnp.max(rows.length, initial=0)
+    data = or_no_number(jnp.all(rows.length == length), rows.data)
+    return PaddedArray(data, length, rows.axis + 1)
 
 
 def _no_step(op: Scan, args: Any, kept: Any) -> tuple[Any, list[Any]]:
@@ -85,7 +95,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
         )
     init = initial_states(args.states, op.args.states)
     sequences = [rows_of(x) for x in args.sequences]
-    step = scan_step(site, args.consts)
+    step = scan_step(site, args.consts, padded_rows=True)
 
     def body(states: Any, x: Any) -> Any:
         return step(x[0], x[1], states, kept)[:2]

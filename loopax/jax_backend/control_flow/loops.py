@@ -28,7 +28,7 @@ from loopax.jax_backend.staging.intervals import known_range
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length
-from loopax.jax_backend.values.lists import as_list
+from loopax.jax_backend.values.lists import as_list, with_padded_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
 
 
@@ -55,9 +55,10 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
         args = args._replace(n_steps=site.static(0))
         bound = as_length(args.n_steps)
     ended: tuple[Any, ...] = ()
-    rows_are_traced = any(isinstance(x, PaddedArray) for x in args.sequences)
+    rows_are_traced = any(map(_is_padded_along_steps, args.sequences))
     stops = op.stops or is_traced(args.n_steps) or rows_are_traced
     truncated = op.options.truncate_gradient
+    in_rows = args._replace(sequences=[with_padded_rows(x) for x in args.sequences])
     cut = bound is not None and truncated >= 0 and truncated < bound
     if cut or (not stops and op.options.checkpoint not in (None, 1)):
         finals, ys, *ended = _expanded(site, args, kept)
@@ -65,9 +66,9 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
         if bound is None and kept:
             raise DynamicShapeError(no_trace(op, site.node.outputs[op.n_states + kept[0]]))
         remark_unknown_steps(site, args)
-        finals, ys, *ended = while_loop(site, args, bound, kept)
+        finals, ys, *ended = while_loop(site, in_rows, bound, kept)
     else:
-        finals, ys = for_loop(site, args, kept)
+        finals, ys = for_loop(site, in_rows, kept)
     return (*finals, *with_items([None] * op.n_ys, kept, ys), *(ended if op.stops else ()))
 
 
@@ -90,10 +91,14 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
 def _bound(site: Site, args: Any) -> int | None:
     """How many steps there are at most; None where nobody knows."""
     known = known_range(site.frame, site.node.inputs[0])
-    bounds = [x.bound for x in args.sequences if isinstance(x, PaddedArray)]
+    bounds = [x.bound for x in args.sequences if _is_padded_along_steps(x)]
     if known is not None and known[1] < UNBOUNDED:
         bounds.append(max(known[1], 0))
     return min(bounds, default=None)
+
+
+def _is_padded_along_steps(x: Any) -> bool:
+    return isinstance(x, PaddedArray) and not x.axis
 
 
 def no_trace(op: Scan, trace: Any) -> str:

@@ -25,8 +25,11 @@ INDEX, STATE = "the index of a loop's step", "a state of a loop"
 Step = Callable[[Any, Any, Any, Any], tuple[tuple[Any, ...], tuple[Any, ...], Any]]
 
 
-def scan_step(site: Site, consts: Sequence[Any]) -> Step:
-    """``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan."""
+def scan_step(site: Site, consts: Sequence[Any], padded_rows: bool = False) -> Step:
+    """``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan.
+
+    With ``padded_rows`` a y may be a `PaddedArray`: stacked, each has its length beside it.
+    """
     op: Scan = site.op
     outer = op.split_inputs(site.node.inputs)
     origins = [INDEX, *map(RowOf, outer.sequences), *[STATE] * op.n_states, *outer.consts]
@@ -39,9 +42,7 @@ def scan_step(site: Site, consts: Sequence[Any]) -> Step:
         frame = site.frame_of(op.fgraph, given, origins)
         outs = op.split_body_outputs([traced(frame.read(v)) for v in frame.plan.outputs])
         for k in kept:
-            if isinstance(
-                outs.ys[k], PaddedArray
-            ):  # stacked, it would lose its length: padding would count
+            if isinstance(outs.ys[k], PaddedArray) and not padded_rows:
                 y = op.outs.ys[k]
                 refuse_lengths(frame, [y], f"{op}, which stacks a row {describe(y)} of each step, ")
         nexts = [

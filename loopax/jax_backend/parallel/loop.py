@@ -37,6 +37,8 @@ from loopax.jax_backend.parallel.trajectory import Equation, trajectory
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.in_mesh import alike, scan, zeros_like
+from loopax.jax_backend.values.lists import StackedList
+from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering.analysis.atoms import Atom, atoms
 
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
@@ -59,6 +61,9 @@ def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any,
     if why := _obstacle(op, asked):
         if asked is True or n >= _LONG:
             remark_one_by_one(site, steps, why)
+        return None
+    if any(isinstance(x, StackedList | PaddedArray) for x in (*args.sequences, *args.states)):
+        remark_one_by_one(site, steps, Why("a row of it has a length that only a run tells"))
         return None
     loop = _Loop(site, args, index, kept)
     if why := loop.obstacle:

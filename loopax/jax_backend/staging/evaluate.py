@@ -31,7 +31,7 @@ from loopax.jax_backend.staging.static import fold, is_traced, or_no_number
 from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
 from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.staging.wrapping import refuse_wrapped
-from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.jax_backend.values.padded_array import PaddedArray, cut_if_known
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
 
 
@@ -132,6 +132,7 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     """The outputs of a node that is not static, each with the dtype its variable declares."""
     if not jax.config.jax_enable_x64:
         values = _in_32_bits(site, values)
+    values = [cut_if_known(x) for x in values]
     if not any(isinstance(x, PaddedArray) for x in values) and not has_open_length(
         site.frame, site.node, values
     ):

@@ -17,6 +17,7 @@ import numpy as np
 from pytensor.tensor.random.type import RandomType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.x64 import as_declared
 
 
@@ -109,6 +110,14 @@ def as_list(x: Any, list_type: Any) -> Any:
 def as_row(x: Any, v: Any) -> Any:
     """``x``, a value of ``v``: an array of the dtype that ``v`` declares, a list in one of its forms."""
     return as_list(x, v.type) if isinstance(v.type, TypedListType) else as_declared(x, v)
+
+
+def with_padded_rows(x: Any) -> Any:
+    """``x``, where its rows are what is padded, as a list of them: each has the length beside it."""
+    if not isinstance(x, PaddedArray) or not x.axis:
+        return x
+    lengths = jnp.broadcast_to(x.length, x.data.shape[:1])
+    return StackedList(PaddedArray(x.data, lengths, x.axis - 1))
 
 
 def empty(row_type: Any) -> StackedList:

@@ -129,6 +129,13 @@ def as_padded(x: Any, axis: int = 0) -> PaddedArray:
     return x if isinstance(x, PaddedArray) else PaddedArray(jnp.asarray(x), np.shape(x)[axis], axis)
 
 
+def cut_if_known(x: Any) -> Any:
+    """``x``, a trace without the room behind its end where its length is known: nothing is compiled."""
+    if not isinstance(x, PaddedArray) or isinstance(x.length, jax.core.Tracer):
+        return x
+    return x.rows()
+
+
 def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> PaddedArray:
     """The trace of the rows ``ys``, in the order of the steps, of which the first ``n_done`` count.
 
