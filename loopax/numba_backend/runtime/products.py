@@ -8,9 +8,9 @@ import numpy as np
 
 from loopax.numba_backend.compiling.pipeline import njit_inner
 
-# Multiplications from which a call of BLAS is faster, which takes 60 ns itself. In loops and by BLAS: 5 x 5 by
-# 5 x 5 takes 61 and 66 ns, 6 x 6 94 and 61, 9 x 9 390 and 117; 16 x 16 by a vector 86 and 83, 24 x 24 214
-# and 103.
+# Multiplications from which a call of BLAS is faster, which takes 60 ns itself. In loops and by BLAS:
+# 61 and 66 ns for 5 x 5 by 5 x 5, 94 and 61 for 6 x 6, 390 and 117 for 9 x 9; 86 and 83 for 16 x 16 by a
+# vector, 214 and 103 for 24 x 24.
 _BLAS, _BLAS_OF_VECTOR = 128, 256
 
 
