@@ -18,6 +18,8 @@ from loopax.demo.nile import PUBLISHED_VARIANCES, read_flow
 from loopax.ir import Scan
 from tests.compare import primitives
 
+pytestmark = pytest.mark.one_stack
+
 KEYS = jax.random.split(jax.random.key(17), 1000)
 FLOW = read_flow()[1]
 EXAMPLES = (random_walk, epidemic, particle_filter, gibbs_sampler)

@@ -90,6 +90,7 @@ def test_matrices_of_matrices(static, wide):
     agrees(found, np.asarray(jax.jacobian(hand)(M)))
 
 
+@pytest.mark.slow
 def test_a_hessian_by_a_matrix_and_of_a_batch():
     def f(m):
         return (pt.exp(m[0] * m[1]) + m[0] ** 3).sum()

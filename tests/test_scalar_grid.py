@@ -37,7 +37,7 @@ FAST = {("float64",), ("int64",), ("float64", "float64")}
 
 def cases(dtypes):
     for backend, family in itertools.product(("jax", "numba"), ("basic", "special")):
-        fast = dtypes in FAST and (len(dtypes) == 1 or backend == "jax")
+        fast = dtypes in FAST and (len(dtypes) == 1 or (backend, family) == ("jax", "basic"))
         yield pytest.param(
             backend,
             family,

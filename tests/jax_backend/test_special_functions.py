@@ -141,6 +141,12 @@ def test_derivatives_of_the_incomplete_beta_function():
         ends = [sp.betainc(*(np.array(values) + sign * step)) for sign in (1, -1)]
         by_differences = (ends[0] - ends[1]) / (2 * step[k])
         np.testing.assert_allclose(slope, by_differences, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.slow
+def test_the_hessian_of_the_incomplete_beta_function_and_its_ends():
+    a, b, x = pt.dvectors("a", "b", "x")
+    f = jaxify([a, b, x], pt.betainc(a, b, x).sum())
     at = [np.array([v]) for v in (2.0, 3.0, 0.4)]
     hessian = np.squeeze(np.array(jax.hessian(f, (0, 1, 2))(*at)))
     np.testing.assert_allclose(hessian, hessian.T, rtol=1e-9)

@@ -5,7 +5,7 @@ from typing import Any
 from tests.every_op.record import A, B, given
 
 TITLE = "Optimisers"
-SLOW: set[tuple[str, str]] = set()
+SLOW = {(name, c) for name in ("MinimizeOp", "RootOp") for c in ("second", "loopax.grad")}
 REASONS = [
     "`MinimizeOp`, `MinimizeScalarOp`, `RootOp`, `RootScalarOp`: the algorithms are SciPy's.",
 ]

@@ -23,6 +23,8 @@ from tests.compare import FAST_COMPILE
 from tests.marking import slow_where
 
 X, A = pt.dscalar("x"), pt.dscalar("a")
+pytestmark = pytest.mark.one_stack
+
 XS = pt.dvector("xs")
 ROWS = np.array([0.9, 0.3, -0.4, 0.7, 0.2, 0.5, -0.1])
 

@@ -13,6 +13,8 @@ from numba import njit
 from loopax.numba_backend.ffi.handler import handler
 from loopax.numba_backend.ffi.row import ArrayType
 
+pytestmark = pytest.mark.one_stack
+
 DTYPES = ["bool", "int8", "uint8", "int32", "uint32", "int64", "uint64", "float32", "float64"]
 DTYPES += ["complex64", "complex128"]
 
