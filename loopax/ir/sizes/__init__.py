@@ -6,6 +6,7 @@ from loopax.ir.sizes.analysis import Dims, Fact, loop_facts
 from loopax.ir.sizes.bodies import body_dims
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, asked_length, counts_steps
 from loopax.ir.sizes.feature import dims_of, unconditional_dims_of, without_dims
+from loopax.ir.sizes.intervals import Interval, interval_of, masks_of
 from loopax.ir.sizes.rules import length_inputs, length_rule, value_rule
 from loopax.ir.sizes.slices import Slice, Window, head, mirrored_row, position, slice_of, window_of
 
@@ -15,6 +16,7 @@ __all__ = [
     "DimExpr",
     "Dims",
     "Fact",
+    "Interval",
     "Length",
     "Slice",
     "Window",
@@ -24,9 +26,11 @@ __all__ = [
     "counts_steps",
     "dims_of",
     "head",
+    "interval_of",
     "length_inputs",
     "length_rule",
     "loop_facts",
+    "masks_of",
     "mirrored_row",
     "position",
     "read_of",

@@ -20,7 +20,7 @@ from loopax.ir.places import with_items
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
-from loopax.jax_backend.staging.intervals import known_range
+from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.leaves import Leaves
@@ -79,10 +79,10 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
     inside = site.frame_of(site.op.fgraph, values, site.node.inputs)
     for v, out in zip(site.node.outputs, inside.plan.outputs, strict=True):
         interval = (
-            known_range(inside, out) if getattr(v.type, "dtype", "") in integer_dtypes else None
+            known_interval(inside, out) if getattr(v.type, "dtype", "") in integer_dtypes else None
         )
         if interval is not None:
-            site.frame.ranges[v] = interval
+            site.frame.intervals[v] = interval
     return [inside.read(v) for v in inside.plan.outputs]
 
 

@@ -24,7 +24,7 @@ from loopax.jax_backend.control_flow.for_loops import for_loop
 from loopax.jax_backend.control_flow.while_loops import while_loop
 from loopax.jax_backend.parallel.remarks import remark_unknown_steps
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.intervals import known_range
+from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length
@@ -90,7 +90,7 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
 
 def _bound(site: Site, args: Any) -> int | None:
     """How many steps there are at most; None where nobody knows."""
-    known = known_range(site.frame, site.node.inputs[0])
+    known = known_interval(site.frame, site.node.inputs[0])
     bounds = [x.bound for x in args.sequences if _is_padded_along_steps(x)]
     if known is not None and known[1] < UNBOUNDED:
         bounds.append(max(known[1], 0))

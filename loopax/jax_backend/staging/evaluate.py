@@ -25,7 +25,7 @@ from loopax.ir import Scan
 from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
-from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_range
+from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_interval
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.staging.static import fold, is_traced, or_no_number
 from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
@@ -63,7 +63,7 @@ class Site:
         """
         v = self.node.inputs[k]
         if is_traced(self.frame.read(v)) and getattr(v.type, "dtype", "") in integer_dtypes:
-            interval = known_range(self.frame, v) if v.type.ndim == 0 else None
+            interval = known_interval(self.frame, v) if v.type.ndim == 0 else None
             if interval is not None and interval[0] == interval[1]:
                 return np.asarray(interval[0], dtype=v.type.dtype)
         return self.frame.static_value(self.node.inputs[k], self.node)

@@ -151,7 +151,7 @@ class Frame:
 
     ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` one, a number for an
     input of the program, or a word for what else changes from step to step. ``pulled`` is the
-    node whose pullback the graph is, where it is one. ``ranges`` are those of integers that a call
+    node whose pullback the graph is, where it is one. ``intervals`` are those of integers that a call
     returns, which the graph inside it showed.
     """
 
@@ -162,7 +162,7 @@ class Frame:
     parent: Frame | None = None
     pulled: Apply | None = None
     dims: Dims = field(default_factory=Dims)
-    ranges: dict[Variable, tuple[int, int]] = field(default_factory=dict)
+    intervals: dict[Variable, tuple[int, int]] = field(default_factory=dict)
 
     def read(self, v: Variable) -> Any:
         x = v.data if isinstance(v, Constant) else self.values[v]

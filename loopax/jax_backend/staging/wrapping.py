@@ -28,7 +28,7 @@ from pytensor.tensor.subtensor import (
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.sizes import length_inputs
 from loopax.jax_backend.staging.frame import Frame
-from loopax.jax_backend.staging.intervals import known_range
+from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.static import is_traced
 
 _PRODUCTS = tuple(type(op) for op in (ps.mul, ps.pow, ps.sqr))
@@ -71,7 +71,7 @@ def _multiplies(op: Any) -> bool:
 
 def _fits(frame: Frame, node: Apply, dtype: str) -> bool:
     """Whether the graph shows that the product fits, or that all but one of its factors are small."""
-    sizes = [_size(known_range(frame, v)) for v in node.inputs]
+    sizes = [_size(known_interval(frame, v)) for v in node.inputs]
     most = np.iinfo(jax.dtypes.canonicalize_dtype(dtype)).max
     scalar = getattr(node.op, "scalar_op", None)
     if not isinstance(node.op, Elemwise):  # the products of as many as there are

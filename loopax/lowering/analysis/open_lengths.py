@@ -8,15 +8,15 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import walk
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, Subtensor
+from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir import Scan
 from loopax.ir.inner_graph_op import InnerGraphOp
-from loopax.ir.sizes import DimExpr, Length
+from loopax.ir.sizes import DimExpr, Length, masks_of
 
 
 def has_open_lengths(graph: Any) -> bool:
@@ -29,12 +29,9 @@ def has_open_lengths(graph: Any) -> bool:
     for node in graph.apply_nodes:
         op: Any = node.op
         scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
-        if isinstance(op, Nonzero) or (isinstance(op, Scan) and op.stops):
+        if masks_of(node) or (isinstance(op, Scan) and op.stops):
             return True
-        if isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
-            if any(getattr(v.type, "dtype", None) == "bool" for v in node.inputs[1:]):
-                return True
-        elif isinstance(scalar_op, ps.ScalarMinimum | ps.Clip | ps.Switch):
+        if isinstance(scalar_op, ps.ScalarMinimum | ps.Clip | ps.Switch):
             v: Any = node.outputs[0]
             if not v.type.ndim and v.type.dtype in discrete_dtypes and not _follows_from_shapes(v):
                 return True

@@ -18,7 +18,7 @@ from loopax.ir import FitRows
 from loopax.ir.compat import joined_by
 from loopax.ir.rows import KeepRows
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
-from loopax.jax_backend.staging.intervals import known_range
+from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
@@ -142,7 +142,7 @@ def lengths_of(site: Site, v: Any) -> list[_Length]:
 
 
 def _length(site: Site, v: Any) -> _Length:
-    known, found = _known(site, v), known_range(site.frame, v)
+    known, found = _known(site, v), known_interval(site.frame, v)
     most = None if found is None else max(found[1], 0)
     return _Length(known, site.frame.read(v) if known is None else known, most)
 
@@ -199,12 +199,12 @@ def _known(site: Site, v: Any) -> int | None:
     x = site.frame.read(v)
     if not is_traced(x):
         return int(x)
-    found = known_range(site.frame, v)
+    found = known_interval(site.frame, v)
     return found[0] if found is not None and found[0] == found[1] else None
 
 
 def _room(site: Site, k: int) -> int:
-    known = known_range(site.frame, site.node.inputs[k])
+    known = known_interval(site.frame, site.node.inputs[k])
     if known is None:
         refuse_trace(site)
     return max(known[1], 0)

@@ -1,0 +1,105 @@
+"""What lies between the ends of its operands lies between the ends that are said of the result."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given, seed
+from hypothesis import strategies as st
+
+from loopax import scan
+from loopax.ir.sizes import interval_of, masks_of
+from tests.compare import FAST_COMPILE
+from tests.random_loops import RANDOM
+
+A, B, C = (pt.lscalar(name) for name in "abc")
+OPS = {
+    "add": lambda a, b, c: a + b,
+    "sub": lambda a, b, c: a - b,
+    "neg": lambda a, b, c: -a,
+    "mul": lambda a, b, c: a * b,
+    "minimum": lambda a, b, c: pt.minimum(a, b),
+    "maximum": lambda a, b, c: pt.maximum(a, b),
+    "mod": lambda a, b, c: a % b,
+    "clip": lambda a, b, c: pt.clip(a, b, c),
+    "switch": lambda a, b, c: pt.switch(a > b, b, c),
+    "cast": lambda a, b, c: pt.cast(a, "int32"),
+}
+ENDS = st.tuples(st.integers(-6, 6), st.integers(-6, 6)).map(lambda ends: tuple(sorted(ends)))
+
+
+def no_length(x, axis):
+    return None
+
+
+def answer(known):
+    """An interval of whatever follows from the variables that ``known`` has."""
+
+    def value(v):
+        if v in known or v.owner is None:
+            return known.get(v)
+        return interval_of(v, value, no_length)
+
+    return value
+
+
+@seed(0)
+@RANDOM
+@given(st.sampled_from(sorted(OPS)), st.sampled_from(sorted(OPS)), st.data())
+def test_results_lie_in_the_interval(outer, inner, data):
+    ends = {v: data.draw(ENDS | st.none()) for v in (A, B, C)}
+    v = OPS[outer](OPS[inner](A, B, C), B, C)
+    values = [data.draw(st.integers(*(ends[v] or (-6, 6)))) for v in (A, B, C)]
+    if "mod" in (outer, inner) and values[1] == 0:
+        return  # NumPy's answer is no remainder
+    interval = answer({v: e for v, e in ends.items() if e})(v)
+    if interval is not None and values[1] <= values[2]:  # clip takes its ends in order
+        found = v.eval(
+            dict(zip((A, B, C), values, strict=True)), mode=FAST_COMPILE, on_unused_input="ignore"
+        )
+        assert interval[0] <= found <= interval[1]
+
+
+@pytest.mark.parametrize(
+    ("v", "known", "expected"),
+    [
+        (A + B, {A: (0, 2), B: (1, 5)}, (1, 7)),
+        (A % 5, {}, (0, 4)),
+        (A % B, {A: (0, 2)}, None),
+        (A * B, {A: (-2, 3), B: (-1, 4)}, (-8, 12)),
+        (pt.maximum(A, 2), {A: (0, 5)}, (2, 5)),
+        (pt.maximum(A, 2), {}, None),
+        (pt.clip(A, 0, 9), {}, (0, 9)),
+    ],
+)
+def test_it_is_no_wider_than_that(v, known, expected):
+    constants = {
+        u: (int(u.data),) * 2 for u in v.owner.inputs if u.owner is None and hasattr(u, "data")
+    }
+    assert answer(known | constants)(v) == expected
+
+
+def test_a_minimum_is_at_most_what_is_known():
+    assert answer({A: (3, 7)})(pt.minimum(A, B))[1] == 7
+
+
+def test_how_many_places_and_steps_there_are():
+    mask = pt.matrix("mask", dtype="bool")
+    lengths = {0: (0, 4), 1: (3, 3)}
+    assert interval_of(mask.sum(), answer({}), lambda x, axis: lengths[axis]) == (0, 12)
+    assert interval_of(mask.sum(), answer({}), no_length) is None
+    x = pt.dvector("x")
+    n_done = scan(lambda s, r: (s + r, s, s > 3), 0.0, x)[1].owner.outputs[-2]
+    n_steps = n_done.owner.inputs[0]
+    assert interval_of(n_done, {n_steps: (2, 9)}.get, no_length) == (0, 9)
+
+
+def test_masks():
+    x, mask, k = pt.dvector("x"), pt.vector("mask", dtype="bool"), pt.lvector("k")
+    assert masks_of(x[mask].owner) == [mask]
+    assert masks_of(pt.set_subtensor(x[mask], 0.0).owner) == [mask]
+    assert masks_of(pt.nonzero(mask)[0].owner) == [mask]
+    assert masks_of(x[k].owner) == []
+    assert masks_of(pt.set_subtensor(mask[k], mask[k]).owner) == []  # values, not places
+    f = pytensor.function([x, mask], x[mask], mode=FAST_COMPILE)
+    assert f(np.arange(3.0), np.array([True, False, True])).shape == (2,)
