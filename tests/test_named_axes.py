@@ -6,9 +6,12 @@ import pytensor
 import pytensor.tensor as pt
 import pytensor.xtensor as px
 import pytest
+from pytensor.compile.ops import deep_copy_op, view_op
+from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.printing import Print
 from pytensor.xtensor.type import xtensor_shared
 
 import loopax
@@ -60,6 +63,18 @@ def test_shared_variables_and_updates(options):
     np.testing.assert_allclose(f(AT[0]), (AT[0] + 2 * AT[1]).sum(1))
     adds = jaxify([Y], total.sum(), updates={total: total + Y}, **options).stateful()
     np.testing.assert_allclose([adds(AT[1]), adds(AT[1])], [12.0, 18.0])
+
+
+@BOTH
+@pytest.mark.parametrize("identity", [view_op, deep_copy_op, disconnected_grad, Print("sum")])
+@pytest.mark.filterwarnings("ignore:Print.* runs on the host")
+def test_identities(options, identity):
+    """A deterministic of PyMC is a view, and may be an output beside what is made of it."""
+    seen = identity((X * Y).sum("time"))
+    found = jaxify([X, Y], [seen, identity(seen + 1.0)], **options)(*AT)
+    expected = (AT[0] * AT[1]).sum(0)
+    np.testing.assert_allclose(found[0], expected)
+    np.testing.assert_allclose(found[1], expected + 1)
 
 
 @BOTH

@@ -9,9 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 from pytensor.compile.mode import optdb
+from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.printing import Print
+
+_IDENTITIES = (
+    ViewOp,
+    DeepCopyOp,
+    Print,
+)  # their output is of the type of their input, whatever that is
 
 
 def axis_names(v: Any) -> tuple[str, ...] | None:
@@ -39,5 +47,13 @@ def without_names(v: Any) -> Any:
 def lower_names(graph: FunctionGraph) -> None:
     """Write operations on named tensors as plain ones, in place; not those in bodies of ops."""
     if any(axis_names(v) is not None for node in graph.apply_nodes for v in node.outputs):
+        for node in graph.toposort():
+            # PyTensor's rewrites know the ops for named tensors only, and PyMC's deterministics are views.
+            if (
+                isinstance(node.op, _IDENTITIES)
+                and (names := axis_names(node.outputs[0])) is not None
+            ):
+                plain = node.op(without_names(node.inputs[0]))
+                graph.replace(node.outputs[0], with_names(plain, names))
         tags = RewriteDatabaseQuery(include=["fast_run"])
         optdb["lower_xtensor"].query(tags).rewrite(graph)

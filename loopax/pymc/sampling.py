@@ -11,6 +11,8 @@ from threading import RLock
 from typing import Any
 
 import pymc as pm
+from pymc.step_methods import STEP_METHODS
+from pymc.vartypes import discrete_types
 
 from loopax.calling import backend_named
 from loopax.ir.collection import uncollected
@@ -47,7 +49,8 @@ def sample(
         The model; in a ``with`` block of one, that.
     sampler
         ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the only
-        one that has steps for discrete variables. None is nutpie where it is installed, else PyMC's own.
+        one that has steps other than NUTS, for discrete variables say. None is nutpie where it is installed
+        and NUTS is all that the model takes, else PyMC's own.
     backend
         ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as an
         operation of JAX. ``"jax"``: the default of these two, and possible for PyMC's own.
@@ -73,7 +76,7 @@ def sample(
     ImportError
         The sampler is not installed.
     ValueError
-        There is no such sampler, or the sampler does not take the backend.
+        There is no such sampler, or it does not take the backend, or the model takes other steps than its.
     TypeError
         There is no model, or an option of ``pm.sample`` has another name here.
 
@@ -96,9 +99,17 @@ def sample(
                 f"loopax.pymc.sample calls {theirs!r} of pm.sample {ours!r}: sample(model, "
                 f"{ours}={options[theirs]!r})."
             )
+    others = _steps_beside_nuts(model)
     if sampler is None:
-        sampler = "nutpie" if find_spec("nutpie") else "pymc"
+        alone = not others and options.get("step") is None
+        sampler = "nutpie" if alone and find_spec("nutpie") else "pymc"
     _refuse_sampler(sampler)
+    if sampler != "pymc" and others:
+        raise ValueError(
+            f"sampler={sampler!r} draws by NUTS alone, and PyMC has another step for "
+            f"{', '.join(others)}. PyMC's own sampler has both: loopax.pymc.sample(model, "
+            "sampler='pymc'). Discrete variables can be summed out as well: pymc_extras.marginalize."
+        )
     chosen = backend or ("jax" if sampler in _OF_JAX else "numba")
     mode = _mode(chosen)
     if sampler == "nutpie" and chosen != "numba":
@@ -221,6 +232,20 @@ def _mode(backend: str) -> str:
     if backend not in modes:
         raise ValueError(f"backend must be one of {tuple(modes)}, got {backend!r}")
     return modes[backend]
+
+
+def _steps_beside_nuts(model: Any) -> list[str]:
+    """The variables to which PyMC gives another step than NUTS, each with its name.
+
+    By what its steps say of a variable, as ``pm.sample`` asks them, but without a gradient for each.
+    """
+    found = []
+    for value in model.value_vars:
+        variable, differentiable = model.values_to_rvs[value], value.dtype not in discrete_types
+        step = max(STEP_METHODS, key=lambda step: step._competence(variable, differentiable))
+        if not issubclass(step, pm.NUTS):
+            found.append(f"{variable.name!r} ({step.__name__})")
+    return found
 
 
 def _refuse_sampler(sampler: str) -> None:

@@ -79,7 +79,7 @@ from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.signal.conv import Convolve2d
+from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 from pytensor.tensor.sort import ArgSortOp, SortOp
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -628,7 +628,16 @@ def test_the_derivative_of_a_remainder_of_operands_that_are_broadcast_and_of_two
     agrees([column % row, row % column], (M, F32), (M, F32))
 
 
-EXAMPLES = (Bartlett, Convolve2d, Eig, FillDiagonalOffset, Lstsq, TensorInv, TensorSolve)
+EXAMPLES = (
+    Bartlett,
+    Convolve1d,
+    Convolve2d,
+    Eig,
+    FillDiagonalOffset,
+    Lstsq,
+    TensorInv,
+    TensorSolve,
+)
 EXAMPLES += (LUFactorTridiagonal, SolveLUFactorTridiagonal)
 SMALL = (MatrixInverse, Det, SLogDet, Cholesky, Solve, SolveTriangular, CholeskySolve)
 

@@ -1,6 +1,7 @@
 """`loopax.pymc.sample` and its kin. What needs a sampler that is not installed is skipped."""
 
 import importlib
+from contextlib import nullcontext
 from importlib.util import find_spec
 
 import numpy as np
@@ -122,3 +123,23 @@ def test_refusals(model, monkeypatch):
     monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
     with pytest.raises(ValueError, match="goes with backend='numba'"):
         loopax.pymc.sample(model, "nutpie", backend="jax")
+
+
+def test_models_that_take_other_steps_than_nuts(monkeypatch):
+    """They are PyMC's own sampler's, where none is named; the others say of which variables."""
+    with pm.Model() as mixed:
+        kind = pm.Bernoulli("kind", 0.5)
+        pm.Normal("y", pm.Normal("center"), 1.0 + kind, observed=ROWS[:, 0])
+    monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
+    for sampler in ("nutpie", "numpyro", "blackjax"):
+        with pytest.raises(ValueError, match=r"'kind' \(BinaryGibbsMetropolis\).*sampler='pymc'"):
+            loopax.pymc.sample(mixed, sampler)
+    monkeypatch.setattr("loopax.pymc.sampling.installed", lambda **_: nullcontext())
+    asked = []
+    monkeypatch.setattr(pm, "sample", lambda **options: asked.append(options["nuts_sampler"]))
+    loopax.pymc.sample(mixed)
+    with pm.Model() as smooth:
+        x = pm.Normal("x")
+    loopax.pymc.sample(smooth)
+    loopax.pymc.sample(smooth, step=pm.Slice([x], model=smooth))
+    assert asked == ["pymc", "nutpie", "pymc"]

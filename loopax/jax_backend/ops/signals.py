@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from pytensor.tensor.extra_ops import Bartlett
 from pytensor.tensor.fft import IRFFTOp, RFFTOp
-from pytensor.tensor.signal.conv import Convolve2d
+from pytensor.tensor.signal.conv import Convolve1d, Convolve2d
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
@@ -29,8 +29,9 @@ def irfft(site: Site, a: Any, s: Any) -> Any:
     return found * jnp.prod(jnp.asarray(sizes))
 
 
-@rule(Convolve2d)
-def convolve2d(site: Site, x: Any, kernel: Any, full: Any) -> Any:
+@rule(Convolve1d, Convolve2d)
+def convolve(site: Site, x: Any, kernel: Any, full: Any) -> Any:
+    """In PyTensor's derivatives the mode follows from the lengths of ``x`` and ``kernel``."""
     mode = "full" if site.static(2) else "valid"
     precision = jax.lax.Precision.HIGHEST
     return jax.scipy.signal.convolve(

@@ -248,7 +248,7 @@ class Frame:
         x = self.read(v)
         if not is_traced(x):
             return np.asarray(x) if isinstance(x, jax.Array) else x
-        if v.owner is None:
+        if v.owner is None or v in self.plan.inputs:
             raise NotKnown
         outs = compute(v.owner, [self._computed(u) for u in v.owner.inputs])
         self.values.update(zip(v.owner.outputs, outs, strict=True))
@@ -260,10 +260,7 @@ class Frame:
         stack, seen = [v], {v}
         while stack:
             v = stack.pop()
-            if v.owner is not None and isinstance(v.owner.op, RandomVariable):
-                changing.add("a random draw")
-                continue
-            if v.owner is None:
+            if v in self.plan.inputs:  # an input of the core of a Blockwise may be made by a cast
                 origin = self.origins[self.plan.inputs.index(v)]
                 if not is_traced(self.values[v]):
                     continue  # static here; what varies is the batch row taken from it
@@ -274,6 +271,9 @@ class Frame:
                     changing |= self.parent.blame(origin, positions)
                 else:
                     changing.add(str(origin))
+                continue
+            if isinstance(v.owner.op, RandomVariable):
+                changing.add("a random draw")
                 continue
             for u in v.owner.inputs:
                 if u not in seen and not isinstance(u, Constant) and is_traced(self.read(u)):
