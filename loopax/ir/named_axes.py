@@ -15,11 +15,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.printing import Print
 
-_IDENTITIES = (
-    ViewOp,
-    DeepCopyOp,
-    Print,
-)  # their output is of the type of their input, whatever that is
+# Their output is of the type of their input, whatever that is.
+_IDENTITIES = (ViewOp, DeepCopyOp, Print)
 
 
 def axis_names(v: Any) -> tuple[str, ...] | None:

@@ -45,6 +45,11 @@ class Plan:
     read: frozenset[Variable] = frozenset()
 
     @cached_property
+    def positions(self) -> dict[Variable, int]:
+        """Where each input stands. An input of the core of a Blockwise may have an owner, a cast."""
+        return {v: k for k, v in enumerate(self.inputs)}
+
+    @cached_property
     def readers(self) -> dict[Variable, list[Apply]]:
         """The nodes that each variable is an input of."""
         nodes: dict[Variable, list[Apply]] = {}
@@ -248,7 +253,7 @@ class Frame:
         x = self.read(v)
         if not is_traced(x):
             return np.asarray(x) if isinstance(x, jax.Array) else x
-        if v.owner is None or v in self.plan.inputs:
+        if v.owner is None or v in self.plan.positions:
             raise NotKnown
         outs = compute(v.owner, [self._computed(u) for u in v.owner.inputs])
         self.values.update(zip(v.owner.outputs, outs, strict=True))
@@ -260,8 +265,8 @@ class Frame:
         stack, seen = [v], {v}
         while stack:
             v = stack.pop()
-            if v in self.plan.inputs:  # an input of the core of a Blockwise may be made by a cast
-                origin = self.origins[self.plan.inputs.index(v)]
+            if v in self.plan.positions:
+                origin = self.origins[self.plan.positions[v]]
                 if not is_traced(self.values[v]):
                     continue  # static here; what varies is the batch row taken from it
                 if isinstance(origin, int):

@@ -46,7 +46,7 @@ def known_interval(frame: Frame, v: Variable, rows: bool = True) -> Interval | N
     if getattr(v.type, "dtype", None) == "bool":
         return 0, 1
     if v.owner is None:
-        origin = frame.origins[frame.plan.inputs.index(v)]
+        origin = frame.origins[frame.plan.positions[v]]
         if rows and isinstance(origin, RowOf):
             origin = origin.sequence
         if isinstance(origin, Variable) and frame.parent is not None:
@@ -127,7 +127,7 @@ def _is_never_static(frame: Frame, v: Variable) -> bool:
         if isinstance(frame.read(v), PaddedArray):
             return True
         if v.owner is None:
-            origin = None if isinstance(v, Constant) else frame.origins[frame.plan.inputs.index(v)]
+            origin = None if isinstance(v, Constant) else frame.origins[frame.plan.positions[v]]
             if (
                 isinstance(origin, Variable)
                 and frame.parent
@@ -153,7 +153,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
     None of them where it hangs on how many steps a loop takes, or on what changes from step to step.
     """
     if v.owner is None:
-        origin = frame.origins[frame.plan.inputs.index(v)]
+        origin = frame.origins[frame.plan.positions[v]]
         if isinstance(origin, Variable) and frame.parent is not None:
             return inputs_of_length(frame.parent, origin)
         return frozenset()
