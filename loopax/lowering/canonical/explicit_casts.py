@@ -2,6 +2,7 @@
 
     log(sigmoid(x))  ->  log(sigmoid(cast(x, "float32")))
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
+    polygamma(n, x)  ->  polygamma(cast(n, "int64"), x)    of a short n: SciPy would compute in float32
 
 Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
 integer or bool operand of another one. (A complex number made of its parts computes in floats.) Constants
@@ -42,7 +43,11 @@ _OTHERS = (
 def make_casts_explicit(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` in place; its bodies stay."""
     for node in graph.toposort():
-        if not isinstance(node.op, Elemwise) or isinstance(node.op.scalar_op, _OTHERS):
+        if not isinstance(node.op, Elemwise):
+            continue
+        if isinstance(node.op.scalar_op, PolyGamma):
+            _widen_order(graph, node)
+        if isinstance(node.op.scalar_op, _OTHERS):
             continue
         declared = node.outputs[0].type.dtype
         if len(node.outputs) > 1 or declared == "bool" or declared in complex_dtypes:
@@ -56,6 +61,14 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
             found = node.op.make_node(*inputs).outputs[0]
             if found.type.dtype == declared:
                 graph.replace(node.outputs[0], found, import_missing=False)
+
+
+def _widen_order(graph: FunctionGraph, node: Any) -> None:
+    """In float32 the zeta of a large order is 0, though the value of the polygamma is not."""
+    n, x = node.inputs
+    if not isinstance(n, Constant) and n.type.dtype not in ("int64", "uint64"):
+        found = node.op.make_node(pt.cast(n, "int64"), x).outputs[0]
+        graph.replace(node.outputs[0], found, import_missing=False)
 
 
 def _is_converted(node: Any, k: int, declared: str) -> bool:
