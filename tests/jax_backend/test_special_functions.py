@@ -157,6 +157,15 @@ def test_derivatives_of_the_incomplete_beta_function():
         np.testing.assert_allclose(slope, by_differences, rtol=1e-4, atol=1e-7)
 
 
+def test_the_ends_of_the_incomplete_beta_function_of_large_parameters():
+    """0 and 1, whatever the normalization; no value of parameters that are none."""
+    a, b, x = pt.dvectors("a", "b", "x")
+    found = jaxify([a, b, x], pt.betainc(a, b, x), loops="xla")(
+        [0.7, 1e308, 1e308, -1.0], [1e308, 0.7, 1e308, 2.0], [0.0, 1.0, 0.0, 0.0]
+    )
+    np.testing.assert_array_equal(found, [0, 1, 0, np.nan])
+
+
 @pytest.mark.slow
 def test_the_hessian_of_the_incomplete_beta_function_and_its_ends():
     a, b, x = pt.dvectors("a", "b", "x")

@@ -8,6 +8,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.math import Erf, Erfc, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 
+from loopax import jaxify
 from loopax.ir import evaluate
 from loopax.numba_backend import compile_program
 from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
@@ -143,3 +144,15 @@ def test_functions_in_loops_over_elements():
         assert of_singles == (name not in ("sin", "cos"))
     if HAS_FUSED:
         assert all(run.source.count(text) == 1 for text in ("math.erfc(", " ** "))
+
+
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_rewrites_to_functions_that_compare(dtype):
+    """PyTensor makes softplus and log1mexp of complex numbers too, which have no order in Numba."""
+    z = pt.vector("z", dtype=dtype)
+    values = np.array([0.5 + 1j, -2 - 0.3j, -5 + 0.1j, 0.01 + 0.5j], dtype)
+    found = jaxify([z], [pt.log1p(pt.exp(z)), pt.log(1 - pt.exp(z))], backend="numba")(values)
+    exact = values.astype("complex128")
+    for x, right in zip(found, [np.log1p(np.exp(exact)), np.log1p(-np.exp(exact))], strict=True):
+        assert x.dtype == dtype
+        np.testing.assert_allclose(x, right, rtol=1e-5 if dtype == "complex64" else 1e-12)

@@ -87,6 +87,8 @@ _FLOATS = {
     ps.Mod: "remainder({0}, {1})",
     ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
 }
+# PyTensor's rewrites make these of complex numbers too, and compare them, which Numba refuses.
+_COMPLEX = {kind: _FLOATS[kind].replace("{0} <", "{0}.real <") for kind in (Softplus, Log1mexp)}
 # In a loop over elements: `runtime/vector_functions`, which LLVM vectorizes there. In a step of a
 # recurrence the C library's take less time until the result is there (GARCH: 18 us, and 25 with these).
 VECTORIZED = {
@@ -171,6 +173,7 @@ _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
 _REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
+_COMPLEX_DTYPES = {"complex64", "complex128"}
 _PLAIN = _REAL | _INTEGERS | {"bool"}
 FOLDS = {ps.Add: operator.add, ps.Mul: operator.mul}
 # What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
@@ -235,6 +238,8 @@ def _expression(
 ) -> Expr | None:
     """The op as an expression of the dtype ``out``, before it is cut to its size."""
     kind, kinds = type(op), set(dtypes)
+    if kind in _COMPLEX and out in _COMPLEX_DTYPES and kinds == {out}:
+        return _filled(_COMPLEX[kind], operands, out)
     if not {*kinds, out} <= _PLAIN:
         return None
     if kind in _COMPARISONS and kinds != {"bool"}:

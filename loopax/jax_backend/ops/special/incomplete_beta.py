@@ -87,4 +87,10 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
     return jnp.where(mirrored, 1 - value, value)
 
 
-_betainc = with_slopes(jax.scipy.special.betainc, _slope(0), _slope(1), density)
+def _value(a: Any, b: Any, x: Any) -> Any:
+    """JAX's, but 0 and 1 at the ends: it multiplies them by a normalization that overflows (0.7, 1e38)."""
+    at_an_end = ((x == 0) | (x == 1)) & (a > 0) & (b > 0)
+    return jnp.where(at_an_end, x, jax.scipy.special.betainc(a, b, jnp.where(at_an_end, 0.5, x)))
+
+
+_betainc = with_slopes(_value, _slope(0), _slope(1), density)
