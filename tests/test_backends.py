@@ -24,8 +24,13 @@ DUE = due()
 # What a transformation of the program as it was read cannot do.
 BY_GRAPH = {
     # https://github.com/aesara-devs/aesara/issues/46: what overflows is rewritten in the value, and its
-    # derivative is taken before that.
-    "special-log_of_a_sum_of_exponentials": pytest.mark.xfail(raises=AssertionError, strict=True),
+    # derivative is taken before that. PyTensor 3.3 rewrites that one too.
+    "special-log_of_a_sum_of_exponentials": pytest.mark.xfail(
+        pytensor.__version__.startswith("3.0."),
+        raises=AssertionError,
+        strict=True,
+        reason="overflows in PyTensor 3.0",
+    ),
     # https://github.com/pymc-devs/pytensor/issues/466: PyTensor's pullback of qr calls a module, `ifelse`.
     "linalg-gradient_of_qr": pytest.mark.xfail(raises=TypeError, strict=True),
 }

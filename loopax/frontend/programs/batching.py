@@ -16,7 +16,7 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import ARange, Eye, Nonzero, Split
+from pytensor.tensor.basic import ARange, Eye, Nonzero
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Reshape
@@ -34,7 +34,7 @@ from loopax.ir.sizes import length_inputs
 
 # Ops whose lengths follow from values, beside those that `length_inputs` knows: from which of their inputs
 # on. In a batch PyTensor puts a `Blockwise` around them, which stacks what comes of each row.
-_FIRST_SIZE = {ARange: 0, Eye: 0, Nonzero: 0, Repeat: 1, Reshape: 1, Split: 1, Unique: 0}
+_FIRST_SIZE = {ARange: 0, Eye: 0, Nonzero: 0, Repeat: 1, Reshape: 1, Unique: 0}
 
 
 def batched_outputs(

@@ -55,6 +55,11 @@ def _stacked(scan: ScanGrammar, rows: Sequence[Any]) -> Any:
     return np.stack(rows)
 
 
+def row_count(x: Any) -> Any:
+    """The length of an array, which may be a symbol of JAX's (for which ``len`` raises), or of a list."""
+    return x.shape[0] if hasattr(x, "shape") else len(x)
+
+
 def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> None:
     """Raise ValueError unless ``n_steps >= 0`` and every sequence has that many rows."""
     if n_steps < 0:
@@ -67,7 +72,7 @@ def check_lengths(scan: ScanGrammar, n_steps: Any, sequences: Sequence[Any]) -> 
             "(pushforward, jax.jvp)."
         )
     for k, x in enumerate(sequences):
-        rows = x.shape[0] if hasattr(x, "shape") else len(x)  # a symbol is no length of Python's
+        rows = row_count(x)
         if rows != n_steps:
             raise ValueError(
                 f"{scan} takes {n_steps} steps, but its sequence {k} has {rows} rows. "

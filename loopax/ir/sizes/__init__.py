@@ -6,8 +6,8 @@ from loopax.ir.sizes.analysis import Dims, Fact, loop_facts
 from loopax.ir.sizes.bodies import body_dims
 from loopax.ir.sizes.dim_expr import Clipped, DimExpr, Length, asked_length, counts_steps
 from loopax.ir.sizes.feature import dims_of, unconditional_dims_of, without_dims
-from loopax.ir.sizes.intervals import Interval, interval_of, masks_of
-from loopax.ir.sizes.rules import length_inputs, length_rule, value_rule
+from loopax.ir.sizes.intervals import interval_of, masks_of
+from loopax.ir.sizes.rules import Interval, length_inputs, length_rule, value_rule
 from loopax.ir.sizes.slices import Slice, Window, head, mirrored_row, position, slice_of, window_of
 
 __all__ = [

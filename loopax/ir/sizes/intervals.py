@@ -21,23 +21,21 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import Unique
 from pytensor.tensor.math import Max, Min, Sum
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir.scan import Scan
 from loopax.ir.sizes.dim_expr import asked_length
+from loopax.ir.sizes.rules import Interval, interval_arithmetic, interval_rule, mask_rule
 
-Interval = tuple[int, int]
 OfValue = Callable[[Variable], Interval | None]
 OfLength = Callable[[Variable, int], Interval | None]
-_LEAST = -(2**63)
-
-# What they give are elements of their first input.
-_PASS_ON = (CheckAndRaise, DimShuffle, Max, Min, ScalarFromTensor, TensorFromScalar)
+_LEAST = -(2**63)  # of what has no lower end
 
 
 def interval_of(v: Variable, value: OfValue, length: OfLength) -> Interval | None:
@@ -45,55 +43,107 @@ def interval_of(v: Variable, value: OfValue, length: OfLength) -> Interval | Non
 
     ``value`` says the same of its inputs, ``length`` of how long an array is along an axis.
     """
-    node = v.owner
-    if node is None:
+    if v.owner is None:
         return None
-    op: Any = node.op
-    inputs = node.inputs
-    if isinstance(op, Scan) and op.stops and v is node.outputs[-2]:
-        asked = value(inputs[0])
-        return None if asked is None else (0, max(asked[1], 0))
-    if (asked_of := asked_length(v)) is not None:
-        return length(asked_of.of, asked_of.axis)
-    if isinstance(op, _PASS_ON):
-        return value(inputs[0])
-    if isinstance(op, Sum) and inputs[0].type.dtype == "bool":  # how many places of a mask are true
-        ends = [length(inputs[0], axis) for axis in range(inputs[0].type.ndim)]
-        return None if None in ends else (0, int(np.prod([end[1] for end in ends if end])))
-    if isinstance(op, Shape) and inputs[0].type.ndim == 1:
-        return length(inputs[0], 0)
-    if isinstance(op, Elemwise):
-        return _of_scalars(op.scalar_op, [value(u) for u in inputs])
-    return None
+    if (asked := asked_length(v)) is not None:
+        return length(asked.of, asked.axis)
+    return interval_rule(v.owner.op, v.owner, v, value, length)
 
 
 def masks_of(node: Apply) -> list[Variable]:
     """The masks of which ``node`` takes the true places: how many those are only the run tells."""
-    op: Any = node.op
-    if isinstance(op, Nonzero | Unique):
-        return [node.inputs[0]]
-    first = next((k for cls, k in _FIRST_INDEX.items() if isinstance(op, cls)), None)
-    if first is None:
-        return []
-    return [
-        v for v in node.inputs[first:] if getattr(v.type, "dtype", None) == "bool" and v.type.ndim
-    ]
+    return list(mask_rule(node.op, node))
 
 
-_FIRST_INDEX: dict[type, int] = {AdvancedSubtensor: 1, AdvancedIncSubtensor: 2}
+# -- arrays and loops --------------------------------------------------------------------------------
 
 
-def _of_scalars(op: Any, operands: list[Interval | None]) -> Interval | None:
-    rule = _SCALAR_OPS.get(type(op))
-    return None if rule is None else rule(*operands)
+@interval_rule.register(Scan)
+def _steps_taken(
+    op: Scan, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    """How many steps a loop took that stops: at most what was asked for."""
+    asked = value(node.inputs[0]) if op.stops and v is node.outputs[-2] else None
+    return None if asked is None else (0, max(asked[1], 0))
+
+
+@interval_rule.register(
+    CheckAndRaise | DimShuffle | Max | Min | ScalarFromTensor | TensorFromScalar
+)
+def _elements(
+    op: Any, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    """What it gives are elements of its first input."""
+    return value(node.inputs[0])
+
+
+@interval_rule.register(MakeVector)
+def _hull(
+    op: MakeVector, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    entries = list(map(value, node.inputs))
+    if not entries or None in entries:
+        return None
+    return min(e[0] for e in entries if e), max(e[1] for e in entries if e)
+
+
+@interval_rule.register(Sum)
+def _places(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength) -> Interval | None:
+    """How many places of a mask are true."""
+    (mask,) = node.inputs
+    if mask.type.dtype != "bool":
+        return None
+    ends = [length(mask, axis) for axis in range(mask.type.ndim)]
+    return None if None in ends else (0, int(np.prod([end[1] for end in ends if end])))
+
+
+@interval_rule.register(Shape)
+def _length_of_vector(
+    op: Shape, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    (x,) = node.inputs
+    return length(x, 0) if x.type.ndim == 1 else None
+
+
+@mask_rule.register(Nonzero | Unique)
+def _mask_itself(op: Any, node: Apply) -> list[Variable]:
+    return [node.inputs[0]]
+
+
+@mask_rule.register(AdvancedSubtensor)
+def _masks_read_at(op: Any, node: Apply) -> list[Variable]:
+    return _masks(node.inputs[1:])
+
+
+@mask_rule.register(AdvancedIncSubtensor)
+def _masks_written_at(op: Any, node: Apply) -> list[Variable]:
+    return _masks(node.inputs[2:])
+
+
+def _masks(index: list[Variable]) -> list[Variable]:
+    return [v for v in index if getattr(v.type, "dtype", None) == "bool" and v.type.ndim]
+
+
+# -- arithmetic --------------------------------------------------------------------------------------
+
+
+@interval_rule.register(Elemwise)
+def _arithmetic(
+    op: Elemwise, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    """None where the result may wrap around; that a number of which nothing is known does is left aside."""
+    interval = interval_arithmetic(op.scalar_op, *map(value, node.inputs))
+    if interval is None or v.type.dtype not in integer_dtypes:
+        return interval
+    limits = np.iinfo(v.type.dtype)
+    is_open = interval[0] < _LEAST // 2
+    return (
+        interval if (is_open or limits.min <= interval[0]) and interval[1] <= limits.max else None
+    )
 
 
 def _where_all_are_known(f: Callable[..., Interval]) -> Callable[..., Interval | None]:
-    return lambda *operands: None if None in operands else f(*operands)
-
-
-def _add(*operands: Interval) -> Interval:
-    return sum(x[0] for x in operands), sum(x[1] for x in operands)
+    return lambda op, *operands: None if None in operands else f(*operands)
 
 
 def _mul(a: Interval, b: Interval) -> Interval:
@@ -101,12 +151,14 @@ def _mul(a: Interval, b: Interval) -> Interval:
     return min(ends), max(ends)
 
 
-def _remainder(_: Interval | None, divisor: Interval | None) -> Interval | None:
+@interval_arithmetic.register(ps.Mod)
+def _remainder(op: Any, _: Interval | None, divisor: Interval | None) -> Interval | None:
     """Of a positive divisor: from 0 on, whatever is divided."""
     return None if divisor is None or divisor[0] <= 0 else (0, divisor[1] - 1)
 
 
-def _minimum(*operands: Interval | None) -> Interval | None:
+@interval_arithmetic.register(ps.ScalarMinimum)
+def _minimum(op: Any, *operands: Interval | None) -> Interval | None:
     """At most the least of the upper ends that are known."""
     known = [x for x in operands if x is not None]
     if not known:
@@ -115,26 +167,27 @@ def _minimum(*operands: Interval | None) -> Interval | None:
     return least, min(x[1] for x in known)
 
 
-def _clip(x: Interval | None, low: Interval | None, high: Interval | None) -> Interval | None:
+@interval_arithmetic.register(ps.Clip)
+def _clip(
+    op: Any, x: Interval | None, low: Interval | None, high: Interval | None
+) -> Interval | None:
     if low is None or high is None:
         return None
     return (low[0], high[1]) if x is None else (max(x[0], low[0]), min(x[1], high[1]))
 
 
-def _switch(_: Interval | None, a: Interval | None, b: Interval | None) -> Interval | None:
+@interval_arithmetic.register(ps.Switch)
+def _switch(op: Any, _: Interval | None, a: Interval | None, b: Interval | None) -> Interval | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
-_SCALAR_OPS: dict[type, Callable[..., Interval | None]] = {
-    ps.Add: _where_all_are_known(_add),
-    ps.Sub: _where_all_are_known(lambda a, b: (a[0] - b[1], a[1] - b[0])),
-    ps.Neg: _where_all_are_known(lambda a: (-a[1], -a[0])),
-    ps.Mul: _where_all_are_known(_mul),
-    ps.ScalarMaximum: _where_all_are_known(lambda *x: (max(a[0] for a in x), max(a[1] for a in x))),
-    ps.ScalarMinimum: _minimum,
-    ps.Mod: _remainder,
-    ps.Clip: _clip,
-    ps.Switch: _switch,
-    ps.Cast: lambda a: a,
-    ps.Identity: lambda a: a,
+_WHERE_ALL_ARE_KNOWN: dict[type, Callable[..., Interval]] = {
+    ps.Add: lambda *x: (sum(a[0] for a in x), sum(a[1] for a in x)),
+    ps.Sub: lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    ps.Neg: lambda a: (-a[1], -a[0]),
+    ps.Mul: _mul,
+    ps.ScalarMaximum: lambda *x: (max(a[0] for a in x), max(a[1] for a in x)),
 }
+for _op, _rule in _WHERE_ALL_ARE_KNOWN.items():
+    interval_arithmetic.register(_op)(_where_all_are_known(_rule))
+interval_arithmetic.register(ps.Cast | ps.Identity)(lambda op, a: a)

@@ -18,6 +18,8 @@ from typing import Any
 
 from loopax.ir.sizes.dim_expr import DimExpr
 
+Interval = tuple[int, int]  # the least and the greatest that a value can be
+
 
 @singledispatch
 def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | None:
@@ -47,3 +49,24 @@ def value_rule(op: Any, dims: Any, node: Any) -> DimExpr | None:
 def arithmetic_rule(op: Any, dims: Any, inputs: Any) -> DimExpr | None:
     """What the scalar op ``op`` makes of integers where it does not wrap around; None as above."""
     return None
+
+
+@singledispatch
+def interval_rule(op: Any, node: Any, v: Any, value: Any, length: Any) -> Interval | None:
+    """Between which integers ``v``, an output of ``node``, lies; None where nobody can tell.
+
+    ``value(u)`` says the same of an input, ``length(u, axis)`` of how long an array is.
+    """
+    return None
+
+
+@singledispatch
+def interval_arithmetic(op: Any, *operands: Interval | None) -> Interval | None:
+    """What the scalar op ``op`` makes of integers that lie there, if it does not wrap around."""
+    return None
+
+
+@singledispatch
+def mask_rule(op: Any, node: Any) -> Sequence[Any]:
+    """The masks of which ``node`` takes the true places: how many those are only a run tells."""
+    return ()

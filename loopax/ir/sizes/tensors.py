@@ -94,7 +94,7 @@ length_rule.register(AllocEmpty)(lambda op, dims, node, x, axis: dims.value(node
 length_inputs.register(Alloc)(lambda op, node: node.inputs[1:])
 length_inputs.register(AllocEmpty)(lambda op, node: node.inputs)
 length_inputs.register(ARange)(lambda op, node: node.inputs[1:2])
-length_inputs.register(FitRows | KeepRows)(lambda op, node: node.inputs[-1:])
+length_inputs.register(FitRows | KeepRows | Split)(lambda op, node: node.inputs[-1:])
 
 
 @length_rule.register(ARange)

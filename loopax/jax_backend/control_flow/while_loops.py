@@ -15,7 +15,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError
-from loopax.ir.evaluation.run_scan import check_lengths
+from loopax.ir.evaluation.run_scan import check_lengths, row_count
 from loopax.ir.places import with_items
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
@@ -114,7 +114,7 @@ def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: A
     n_steps = bound if asked is None else asked
     legal = jnp.asarray(n_steps) >= 0
     for x in args.sequences:
-        legal &= (x.length if isinstance(x, PaddedArray) else np.shape(x)[0]) == n_steps
+        legal &= (x.length if isinstance(x, PaddedArray) else row_count(x)) == n_steps
 
     def checked(x: Any, v: Any) -> Any:
         if isinstance(x, PaddedArray):

@@ -52,7 +52,9 @@ def known_interval(frame: Frame, v: Variable, rows: bool = True) -> Interval | N
         if isinstance(origin, Variable) and frame.parent is not None:
             return known_interval(frame.parent, origin, rows)
         return None
-    return interval_of(v, lambda u: known_interval(frame, u, rows), partial(_length_range, frame))
+    return interval_of(
+        v, lambda u: known_interval(frame, u, rows), partial(_length_interval, frame)
+    )
 
 
 def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
@@ -171,7 +173,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
     return frozenset(positions)
 
 
-def _length_range(frame: Frame, v: Variable, axis: int) -> Interval | None:
+def _length_interval(frame: Frame, v: Variable, axis: int) -> Interval | None:
     x = frame.read(v)
     n = np.shape(x.data if isinstance(x, PaddedArray) else x)[axis]
     if not isinstance(n, int):  # a symbol

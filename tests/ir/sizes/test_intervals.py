@@ -24,6 +24,7 @@ OPS = {
     "clip": lambda a, b, c: pt.clip(a, b, c),
     "switch": lambda a, b, c: pt.switch(a > b, b, c),
     "cast": lambda a, b, c: pt.cast(a, "int32"),
+    "wrapped": lambda a, b, c: pt.cast(a, "uint8"),
 }
 ENDS = st.tuples(st.integers(-6, 6), st.integers(-6, 6)).map(lambda ends: tuple(sorted(ends)))
 
