@@ -10,7 +10,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from loopax import DynamicShapeError, jaxify
+from loopax import DynamicShapeError, LoopTypeError, jaxify
 from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import interpreted, lowered
 
@@ -232,6 +232,20 @@ def test_a_mask_that_is_given_beside_what_is_differentiated(output):
     else:  # what a step emits keeps its length beside it
         for x, y in zip(jax.jit(jax.value_and_grad(f))(*values), expected, strict=True):
             np.testing.assert_allclose(x, y, rtol=1e-10)
+
+
+def test_rows_of_which_each_step_has_another_number():
+    """PyTensor and NumPy cannot stack them either; a program that runs cannot raise, and gives no numbers."""
+    keep = pt.matrix("keep", dtype="bool")
+    rows = pytensor.scan(lambda r, k: r[k], sequences=[M, keep], return_updates=False)
+    f, values = jaxify([M, keep], rows), np.arange(6.0).reshape(2, 3)
+    equal = np.array([[True, False, True], [False, True, True]])
+    np.testing.assert_array_equal(np.asarray(jax.jit(f)(values, equal)), [[0, 2], [4, 5]])
+    unequal = np.array([[True, False, True], [False, True, False]])
+    assert np.isnan(np.asarray(jax.jit(f)(values, unequal))).all()
+    np.testing.assert_array_equal(f(values, equal), [[0, 2], [4, 5]])  # written out, of known masks
+    with pytest.raises(LoopTypeError, match=r"shapes \[\(2,\), \(1,\)\]: they cannot be stacked"):
+        f(values, unequal)
 
 
 K = pt.lvector("k")

@@ -457,10 +457,12 @@ def test_rows_of_different_shapes():
     with pytest.raises(LoopTypeError, match=r"The rows of a trace .* they cannot be stacked. Pad"):
         f(np.ones(4))
     f = jaxify([X, k], scan(lambda i: X[:i], k))
+    with pytest.raises(LoopTypeError, match=r"the shapes \[\(1,\), \(2,\)\]"):  # written out
+        f(np.ones(4), np.array([1, 2]))
     with pytest.raises(
         DynamicShapeError, match="a sequence of a loop, which is only known when the"
     ):
-        f(np.ones(4), np.array([1, 2]))
+        f(np.ones(4), np.arange(65))
 
 
 def test_a_shape_that_follows_from_a_state():

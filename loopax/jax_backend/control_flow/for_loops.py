@@ -112,7 +112,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
 def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:
     """The loop step by step, each with the values that are static at that step."""
     op: Scan = site.op
-    step = scan_step(site, args.consts)
+    step = scan_step(site, args.consts, unrolled=True)
     states, rows = tuple(args.states), []
     order = range(int(args.n_steps))
     for k in reversed(order) if op.options.reverse else order:

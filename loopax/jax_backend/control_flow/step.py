@@ -25,14 +25,18 @@ INDEX, STATE = "the index of a loop's step", "a state of a loop"
 Step = Callable[[Any, Any, Any, Any], tuple[tuple[Any, ...], tuple[Any, ...], Any]]
 
 
-def scan_step(site: Site, consts: Sequence[Any], padded_rows: bool = False) -> Step:
+def scan_step(
+    site: Site, consts: Sequence[Any], padded_rows: bool = False, unrolled: bool = False
+) -> Step:
     """``step(i, rows, states, kept) -> (next states, the ys at kept, stop)`` of ``site``'s Scan.
 
-    With ``padded_rows`` a y may be a `PaddedArray`: stacked, each has its length beside it.
+    With ``padded_rows`` a y may be a `PaddedArray`: stacked, each has its length beside it. In an
+    ``unrolled`` loop a row is a known one of its sequence, and static where that is.
     """
     op: Scan = site.op
     outer = op.split_inputs(site.node.inputs)
-    origins = [INDEX, *map(RowOf, outer.sequences), *[STATE] * op.n_states, *outer.consts]
+    rows_of_what = outer.sequences if unrolled else map(RowOf, outer.sequences)
+    origins = [INDEX, *rows_of_what, *[STATE] * op.n_states, *outer.consts]
 
     def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
         given = [
