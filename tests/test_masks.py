@@ -235,7 +235,7 @@ def test_a_mask_that_is_given_beside_what_is_differentiated(output):
 
 
 def test_rows_of_which_each_step_has_another_number():
-    """PyTensor and NumPy cannot stack them either; a program that runs cannot raise, and gives no numbers."""
+    """PyTensor and NumPy cannot stack them; a program that runs cannot raise, and gives no numbers."""
     keep = pt.matrix("keep", dtype="bool")
     rows = pytensor.scan(lambda r, k: r[k], sequences=[M, keep], return_updates=False)
     f, values = jaxify([M, keep], rows), np.arange(6.0).reshape(2, 3)
