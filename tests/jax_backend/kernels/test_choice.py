@@ -20,6 +20,7 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import jaxify
+from loopax.jax_backend.kernels import choice
 from tests.compare import primitives
 
 X = np.arange(1.0, 5.0)
@@ -118,6 +119,17 @@ def test_what_numba_cannot_compile_stays_with_jax_and_says_so(x, monkeypatch):
     f = native([x], total_of_steps(3.0 * x))
     with pytest.warns(UserWarning, match="no such thing"):
         assert f(X) == 270.0
+
+
+def test_long_code_stays_with_jax_unless_told(x, monkeypatch):
+    values = np.linspace(0.0, 1.0, 500)
+    final = loopax.scan(lambda s, y: (pt.sin(s) + y, None), 0.0, x)[0]
+    assert kernels(jaxify([x], final, loops="auto"), values) == 1
+    monkeypatch.setattr(choice, "_MOST_LINES", 3)
+    f = jaxify([x], final, loops="auto")
+    assert kernels(f, values) == 0
+    assert "would take long to compile" in str(loopax.explain(f))
+    assert kernels(native([x], final), values) == 1
 
 
 def test_what_is_exported_has_jax_operations(x):
