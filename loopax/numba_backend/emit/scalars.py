@@ -266,7 +266,9 @@ def _expression(
         # What float64 makes of it, which is right to the last place of float32.
         return call(VECTORIZED[kind], *(cast(x, out, "float64") for x in operands)).astype(out)
     if kind is ps.Pow:
-        return expr("{0} ** {1}" if out in _REAL else "int_power({0}, {1})", *operands)
+        if out in _REAL:
+            return expr("{0} ** {1}", *operands)
+        return call("int_power", *operands).astype(out)  # which is a uint64
     if kind is _ANGLE:
         if out not in _REAL or kinds & _REAL:
             return None
