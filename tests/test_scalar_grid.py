@@ -87,6 +87,34 @@ def test_every_op(backend, family, dtypes):
             )
 
 
+@pytest.mark.parametrize(
+    "dtypes",
+    [
+        pytest.param(d, id="-".join(d), marks=[pytest.mark.slow] * (d != ("int64", "int64")))
+        for d in [*PAIRS, *((d,) for d in INTEGERS)]
+        if not any(each.startswith(("complex", "float")) for each in d)
+    ],
+)
+def test_integers_that_are_read_in_the_loop_that_makes_them(dtypes):
+    """They are of their dtype there too, not only in an array: a power was a uint64 whatever its sign."""
+    inputs, outputs = applied(dtypes, lambda name: not is_special(name))
+    outputs = {name: out for name, out in outputs.items() if out.dtype in INTEGERS}
+    given = grid(dtypes)
+    expected = {}
+    for name, out in outputs.items():
+        mask = comparable(name, given, out)
+        values = reference(name, out, [x[mask] for x in given])
+        if values is not None:
+            expected[name] = mask, values
+    for some in _batched(list(expected)):
+        read = [pt.stack([pt.lt(outputs[n], 1) * 1.0, outputs[n] * 0.5]) for n in some]
+        found = within(LIMIT, lambda read=read: jaxify(inputs, read, backend="numba")(*given))
+        for name, values in zip(some, found, strict=True):
+            mask, right = expected[name]
+            both = np.stack([(right < 1).astype(float), right * 0.5])
+            np.testing.assert_allclose(values[:, mask], both, rtol=1e-12, err_msg=name)
+
+
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_bool_times_what_is_not_finite(backend):
     """False times infinity is nan, which XLA's simplifier does not keep of a converted bool."""
