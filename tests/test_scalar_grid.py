@@ -100,19 +100,21 @@ def test_integers_that_are_read_in_the_loop_that_makes_them(dtypes):
     inputs, outputs = applied(dtypes, lambda name: not is_special(name))
     outputs = {name: out for name, out in outputs.items() if out.dtype in INTEGERS}
     given = grid(dtypes)
+    # LLVM takes it that a sum or product of signed 64 bits does not wrap around before it is compared.
+    small = np.all([np.abs(x.astype(float)) < 2**30 for x in given], axis=0)
     expected = {}
     for name, out in outputs.items():
-        mask = comparable(name, given, out)
+        mask = comparable(name, given, out) & small
         values = reference(name, out, [x[mask] for x in given])
         if values is not None:
             expected[name] = mask, values
-    for some in _batched(list(expected)):
-        read = [pt.stack([pt.lt(outputs[n], 1) * 1.0, outputs[n] * 0.5]) for n in some]
-        found = within(LIMIT, lambda read=read: jaxify(inputs, read, backend="numba")(*given))
+    # One reader each: what two of them read is an array.
+    for read, some in itertools.product((lambda x: x < 1, lambda x: x * 0.5), _batched(expected)):
+        outs = [read(outputs[name]) for name in some]
+        found = within(LIMIT, lambda outs=outs: jaxify(inputs, outs, backend="numba")(*given))
         for name, values in zip(some, found, strict=True):
             mask, right = expected[name]
-            both = np.stack([(right < 1).astype(float), right * 0.5])
-            np.testing.assert_allclose(values[:, mask], both, rtol=1e-12, err_msg=name)
+            np.testing.assert_allclose(values[mask], read(right), rtol=1e-12, err_msg=name)
 
 
 @pytest.mark.parametrize("backend", ["jax", "numba"])
@@ -143,4 +145,5 @@ def test_a_bool_times_what_is_not_finite(backend):
 
 
 def _batched(names, n=16):
+    names = list(names)
     return [names[k : k + n] for k in range(0, len(names), n)]
