@@ -163,10 +163,16 @@ def run() -> Iterator[Callable[[Path, Path], tuple[int, str]]]:
             )  # which closes its stdin, and so ends it
         return servers[loops]
 
+    def environment() -> dict[str, str]:
+        """That of this process, without the devices that an import of pymc.sampling.jax asks for."""
+        flags = os.environ.get("XLA_FLAGS", "").split()
+        kept = [flag for flag in flags if "force_host_platform_device_count" not in flag]
+        return {**os.environ, "XLA_FLAGS": " ".join(kept), **fixed}
+
     def run(document: Path, folder: Path) -> tuple[int, str]:
         output = folder / "printed.txt"
         request = {"path": str(document), "folder": str(folder), "output": str(output)}
-        server().stdin.write(json.dumps({**request, "environment": os.environ | fixed}) + "\n")
+        server().stdin.write(json.dumps({**request, "environment": environment()}) + "\n")
         server().stdin.flush()
         status = int(server().stdout.readline())
         return status, output.read_text(encoding="utf-8")
