@@ -5,7 +5,9 @@ written out for the types of one program, as the program itself is. Numba is giv
 argument for each input: an array of the declared dtype, rank and static shape, in C order, that may be
 written to, or for a 0-d input a number. So there is one compilation, whatever a caller gives, and the
 program may rely on the order. Everything else is converted as PyTensor converts it, or refused. Whether an
-array of undeclared shape is of that kind, Numba's call finds out by itself (`../compiling/exact_types.py`).
+array of undeclared shape is of that kind, Numba's call finds out by itself (`../compiling/exact_types.py`),
+until one was not: that takes Numba 12 us for each, read-only arrays of JAX or pandas for instance, and a
+look at its flags 0.05.
 """
 
 from __future__ import annotations
@@ -67,8 +69,7 @@ def entry(
     names = [f"x{k}" for k in range(len(inputs))]
     given = names[: len(inputs) - len(cells) - count]
     source = Source("call", _parameters(given, in_order))
-    if not variants.axes:
-        source.line("global function")
+    source.line("global careful" if variants.axes else "global careful, function")
     namespace: dict[str, Any] = {
         "found": variants.found,
         "find": variants.find,
@@ -79,6 +80,7 @@ def entry(
         "ndarray": np.ndarray,
         "asarray": np.asarray,
         "missing": _missing,
+        "careful": False,
         "build": build,
         "explained": explained,
         "kept": kept,
@@ -106,9 +108,8 @@ def entry(
         namespace[f"convert_{x}"] = _converter(declared, what)
         if _ndim(declared) and k not in measured and not any(_static(declared)):
             late.append(x)
-            with source.block(
-                f"if type({x}) is not ndarray:"
-            ):  # Numba takes a masked one for an array
+            # Numba takes a masked one for an array.
+            with source.block(f"if type({x}) is not ndarray or careful and not {x}.flags.carray:"):
                 source.line(f"{x} = convert_{x}({x})")
         else:
             _write_check(source, namespace, x, declared)
@@ -121,25 +122,32 @@ def entry(
     else:  # there is one function for all lengths, until a state has changed its shape
         namespace.update(lengths=(), function=variants.find(()))
     values = f"({''.join(f'{x}, ' for x in names)})"
-    source.line("converted = False")
+    source.line("converted = compiled = False")
     with source.block("while True:"):
         with source.block("try:"):
             source.line(f"{to}function({', '.join(names)})")
             source.line("break")
         with source.block("except OtherTypes:"):
-            with source.block("if converted:"):
+            with source.block("if compiled:"):
                 source.line("raise")
         with source.block("except StateChangesShape:"):
             source.line("changing()")
             source.line("function = find(lengths)")
-            source.line("converted = False")
+            source.line("compiled = False")
             source.line("continue")
         with source.block("except (ValueError, IndexError) as error:"):
             source.line(f"raise explained(error, {values}) from None")
-        for x in late:
-            source.line(f"{x} = convert_{x}({x})")
+        if late:
+            with source.block("if not converted:"):
+                source.line("converted = True")
+                source.line(f"exact = {tuple_of([f'convert_{x}({x})' for x in late])}")
+                changed = " or ".join(f"{x} is not exact[{k}]" for k, x in enumerate(late))
+                with source.block(f"if {changed}:"):
+                    source.line("careful = True")
+                    source.line(f"{', '.join(late)}, = exact")
+                    source.line("continue")
         source.line(f"compile_for(function, {values})")
-        source.line("converted = True")
+        source.line("compiled = True")
     results = [_result(namespace, y, t) for y, t in zip(found, outputs, strict=True)]
     source.line(f"return {_structure(build, results)}")
     exec(compile(str(source), "<call of a native program>", "exec"), namespace)
@@ -195,10 +203,14 @@ def _write_check(source: Source, namespace: dict[str, Any], x: str, declared: An
 
 
 def _converter(declared: Any, what: str) -> Callable[[Any], Any]:
+    if not _on_numbers(declared):
+        return lambda x: argument(declared, accept(x, declared, what))
+    dtype, shape = np.dtype(declared.dtype), _static(declared)
+
     def convert(x: Any) -> Any:
-        x = accept(x, declared, what)
-        if not _on_numbers(declared):
-            return argument(declared, x)
+        is_exact = type(x) is np.ndarray and x.dtype == dtype and x.ndim == len(shape)
+        if not is_exact or any(n not in (None, m) for n, m in zip(shape, x.shape, strict=True)):
+            x = accept(x, declared, what)
         if not _ndim(declared):
             return x[()] if declared.dtype == "uint64" else x.item()
         if type(x) is np.ndarray and x.flags.carray and x.dtype.isnative:

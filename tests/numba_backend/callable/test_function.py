@@ -536,3 +536,21 @@ def test_a_traced_function_keeps_what_each_call_needs():
     assert keeper(2.0) == 2.0
     total.set_value(3.0)
     assert keeper(2.0) == 2.0 and f.stateful(live=True)(2.0) == 6.0
+
+
+@pytest.mark.parametrize("shape", [(None,), (3,)])
+def test_arrays_that_may_not_be_written_to(shape):
+    """As JAX's and pandas' are: copied, now and then or always, and compiled for once."""
+    x, y = pt.tensor("x", shape=shape, dtype="float64"), pt.dmatrix("y")
+    f = jaxify([x, y], (x * 2.0 + y.sum()), backend="numba")
+    values, square = np.arange(3.0), np.eye(2)
+    for given in (True, False, True, False, False):
+        values, square = values.copy(), square.copy()
+        values.flags.writeable = square.flags.writeable = given
+        np.testing.assert_array_equal(f(values, square), [2.0, 4.0, 6.0])
+        np.testing.assert_array_equal(f(values, np.asfortranarray(square)), [2.0, 4.0, 6.0])
+        assert values.flags.writeable is given
+    np.testing.assert_array_equal(f(values.astype("float32"), square), [2.0, 4.0, 6.0])
+    np.testing.assert_array_equal(f(list(values), jnp.asarray(square)), [2.0, 4.0, 6.0])
+    with pytest.raises(LoopTypeError):
+        f(values, values)
