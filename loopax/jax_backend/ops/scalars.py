@@ -98,6 +98,7 @@ def _complex(x: Any, y: Any) -> Any:
 
 def _complex_from_polar(r: Any, theta: Any) -> Any:
     """No number for a negative radius, which PyTensor refuses."""
+    r, theta = jnp.real(r), jnp.real(theta)  # integers come as the complex numbers of the result
     r = jnp.where(r < 0, jnp.nan, r)
     return jax.lax.complex(*jnp.broadcast_arrays(r * jnp.cos(theta), r * jnp.sin(theta)))
 

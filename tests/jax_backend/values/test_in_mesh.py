@@ -100,6 +100,10 @@ def test_programs_of_the_corpus(program):
         pytest.skip(
             "JAX's own erf is not made for it: its polynomials have coefficients that vary nowhere"
         )
+    if str(program) == "special-incomplete_beta" and jax.__version_info__ < (0, 12):
+        pytest.skip(
+            "nor was JAX's own betainc, of JAX 0.10: its loop starts from what varies nowhere"
+        )
     names = sorted(program.grad_wrt, key=test_programs.converted(program)[2].index)
     f, values = test_programs.over(program, names)
     weights = reference.weights(program)
