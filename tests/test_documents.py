@@ -153,7 +153,7 @@ def run() -> Iterator[Callable[[Path, Path], tuple[int, str]]]:
         if loops not in servers:
             started = subprocess.Popen(
                 [sys.executable, *options, __file__, "--serve"],
-                env=os.environ | fixed,
+                env=environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

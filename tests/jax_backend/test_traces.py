@@ -300,6 +300,18 @@ def test_pytensors_gradient_transpiled(rank):
         np.testing.assert_allclose(f(XS, limit), sum(expected.values()), rtol=1e-8, atol=1e-9)
 
 
+def test_the_gradient_of_a_trace_that_is_filled_up():
+    """Of an array of known length, which is split where the loop stopped."""
+    t = until(ROWS[1][0])
+    filled = pt.concatenate([t, pt.zeros(8 - t.shape[0])])
+    f = jax.jit(jaxify([X, LIMIT], pytensor.grad(pt.sin(filled).sum(), X)))
+
+    def hand(x):
+        return jnp.sin(by_hand(ROWS[1][1], x, 4)).sum()
+
+    np.testing.assert_allclose(f(XS, LIMITS[0]), jax.grad(hand)(XS), rtol=1e-9)
+
+
 # -- random programs --------------------------------------------------------------------------------
 
 STEPS = {

@@ -28,6 +28,7 @@ from pytensor.scalar.math import (
     Softplus,
     TriGamma,
 )
+from pytensor.tensor.type import complex_dtypes
 
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import (
@@ -173,7 +174,6 @@ _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
 _REAL = {"float32", "float64"}
 _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
-_COMPLEX_DTYPES = {"complex64", "complex128"}
 _PLAIN = _REAL | _INTEGERS | {"bool"}
 FOLDS = {ps.Add: operator.add, ps.Mul: operator.mul}
 # What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
@@ -238,7 +238,7 @@ def _expression(
 ) -> Expr | None:
     """The op as an expression of the dtype ``out``, before it is cut to its size."""
     kind, kinds = type(op), set(dtypes)
-    if kind in _COMPLEX and out in _COMPLEX_DTYPES and kinds == {out}:
+    if kind in _COMPLEX and out in complex_dtypes and kinds == {out}:
         return _filled(_COMPLEX[kind], operands, out)
     if not {*kinds, out} <= _PLAIN:
         return None

@@ -71,6 +71,8 @@ def test_results_lie_in_the_interval(outer, inner, data):
         (pt.maximum(A, 2), {A: (0, 5)}, (2, 5)),
         (pt.maximum(A, 2), {}, None),
         (pt.clip(A, 0, 9), {}, (0, 9)),
+        (pt.stack([A, B]), {A: (0, 2), B: (4, 5)}, (0, 5)),
+        (pt.stack([A, B]), {A: (0, 2)}, None),
     ],
 )
 def test_it_is_no_wider_than_that(v, known, expected):

@@ -35,6 +35,8 @@ from loopax import (
     scan,
 )
 from loopax.jax_backend import JaxContext
+from loopax.numba_backend.callable import entry
+from loopax.numba_backend.compiling.exact_types import compile_for
 from tests.compare import FAST_COMPILE
 
 x, s, m = pt.dvector("x"), pt.dscalar("s"), pt.dmatrix("m")
@@ -539,8 +541,14 @@ def test_a_traced_function_keeps_what_each_call_needs():
 
 
 @pytest.mark.parametrize("shape", [(None,), (3,)])
-def test_arrays_that_may_not_be_written_to(shape):
+def test_arrays_that_may_not_be_written_to(shape, monkeypatch):
     """As JAX's and pandas' are: copied, now and then or always, and compiled for once."""
+    compiled = []
+    monkeypatch.setattr(
+        entry,
+        "compile_for",
+        lambda function, args: compiled.append(args) or compile_for(function, args),
+    )
     x, y = pt.tensor("x", shape=shape, dtype="float64"), pt.dmatrix("y")
     f = jaxify([x, y], (x * 2.0 + y.sum()), backend="numba")
     values, square = np.arange(3.0), np.eye(2)
@@ -552,5 +560,6 @@ def test_arrays_that_may_not_be_written_to(shape):
         assert values.flags.writeable is given
     np.testing.assert_array_equal(f(values.astype("float32"), square), [2.0, 4.0, 6.0])
     np.testing.assert_array_equal(f(list(values), jnp.asarray(square)), [2.0, 4.0, 6.0])
+    assert len(compiled) == 1
     with pytest.raises(LoopTypeError):
         f(values, values)
