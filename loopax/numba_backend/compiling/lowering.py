@@ -4,10 +4,15 @@ Numba has a place on the stack for each local that more than one block uses, and
 array (seven numbers and pointers) wherever an element is read. LLVM takes them away again, in up to a half
 of all the time that it has. Here a local that is assigned once is a value of LLVM's wherever it is used,
 and elements are read and written by the numbers that describe their array.
+
+Numba also promises LLVM that sums, differences and products of signed integers do not wrap around, so that
+``i + 1`` is no index from the end. Of numbers that the user compares that is a wrong answer: LLVM takes
+``x * x < 0`` for False. Here the promise is made of indices alone.
 """
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
 from typing import Any
 
@@ -19,6 +24,9 @@ from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 
 from loopax.numba_backend.compiling.libraries import InnerLibrary
+
+# Operators by which a signed integer may wrap around.
+_WRAPPING = {operator.add, operator.sub, operator.mul}
 
 
 class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
@@ -37,6 +45,21 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
     def _counts_references(self, name: str) -> bool:
         model: Any = self.context.data_model_manager[self.typeof(name)]
         return bool(model.contains_nrt_meminfo())
+
+    def lower_function_body(self) -> Any:
+        self._indices = used_as_indices(self.func_ir.blocks)
+        return super().lower_function_body()
+
+    def lower_assign(self, type_: Any, statement: Any) -> Any:
+        value = super().lower_assign(type_, statement)
+        # Numba computes no more than the sum itself for an operator of integers, and its dtype is theirs.
+        if (
+            _is_arithmetic(statement.value)
+            and statement.target.name not in self._indices
+            and "nsw" in getattr(value, "flags", ())
+        ):
+            value.flags.remove("nsw")
+        return value
 
     def lower_getitem(
         self, type_: Any, expression: Any, array: Any, index: Any, signature: Any
@@ -148,13 +171,66 @@ def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
     }
 
 
-def _uses(statement: Any) -> set[str]:
+def _uses(statement: Any) -> list[str]:
     if isinstance(statement, ir.Del):
-        return {statement.value}
+        return [statement.value]
     if isinstance(statement, ir.Assign):
         value = statement.value
-        return {v.name for v in value.list_vars()} if hasattr(value, "list_vars") else set()
-    return {v.name for v in statement.list_vars()}
+        if isinstance(value, ir.Var):
+            return [value.name]
+        return [v.name for v in value.list_vars()] if hasattr(value, "list_vars") else []
+    return [v.name for v in statement.list_vars()]
+
+
+def used_as_indices(blocks: dict[int, Any]) -> set[str]:
+    """Locals that are read as the index of an element, or to compute one, and nowhere else."""
+    computed_from: dict[str, set[str]] = defaultdict(set)
+    read, waiting = set(), []
+    for block in blocks.values():
+        for statement in block.find_insts(ir.Stmt):
+            if isinstance(statement, ir.Del):
+                continue
+            names = _uses(statement)
+            read |= set(names)
+            if _may_compute_index(statement):
+                computed_from[statement.target.name] |= set(names)
+                continue
+            if (index := _index(statement)) is not None:
+                names.remove(index.name)
+            waiting += names
+    others: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in others:
+            others.add(name)
+            waiting += computed_from[name]
+    return read - others
+
+
+def _index(statement: Any) -> Any:
+    """The local that says which element is read or written, if one is."""
+    reads_element = isinstance(statement, ir.Assign) and (
+        isinstance(statement.value, ir.Expr) and statement.value.op == "getitem"
+    )
+    if reads_element or isinstance(statement, ir.SetItem):
+        return (statement.value if reads_element else statement).index
+    return None
+
+
+def _may_compute_index(statement: Any) -> bool:
+    if not isinstance(statement, ir.Assign):
+        return False
+    value = statement.value
+    is_tuple = isinstance(value, ir.Expr) and value.op == "build_tuple"
+    return is_tuple or isinstance(value, ir.Var) or _is_arithmetic(value)
+
+
+def _is_arithmetic(value: Any) -> bool:
+    return (
+        isinstance(value, ir.Expr)
+        and value.op in {"binop", "inplace_binop"}
+        and (value.fn if value.op == "binop" else value.immutable_fn) in _WRAPPING
+    )
 
 
 def _is_number(declared: Any) -> bool:

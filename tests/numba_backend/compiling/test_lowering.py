@@ -7,7 +7,7 @@ from numba.core.codegen import CPUCodeLibrary
 from numba.core.compiler import run_frontend
 from numba.core.runtime import _nrt_python, rtsys
 
-from loopax.numba_backend.compiling.lowering import values_once
+from loopax.numba_backend.compiling.lowering import used_as_indices, values_once
 from loopax.numba_backend.compiling.pipeline import EmittedCode
 
 emitted = njit(pipeline_class=EmittedCode, error_model="numpy")
@@ -173,3 +173,32 @@ def test_what_is_assigned_once():
     assert {"a", "b", "d", "x", "n"} <= once.keys()
     assert "c" not in once
     assert once["b"] and not once["d"]  # a loop assigns it again
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_wrap_around_before_they_are_compared(dtype):
+    def compare(x, y):
+        total = x
+        for _ in range(2):
+            total += y
+        return x * x < 1, x - y < 1, total < x, (x + y) * 1.0
+
+    x, y = dtype(2**62 - 1), dtype(2**62 + 1)
+    with np.errstate(over="ignore"):
+        assert emitted(compare)(x, y) == (x * x < 1, x - y < 1, x + y + y < x, (x + y) * 1.0)
+
+
+def test_locals_that_are_indices():
+    def read(a, i, j, k, m):
+        element = i + 1
+        column = element - 1
+        compared = j * 2
+        written = k * 3
+        if compared < 3:
+            element = column
+        a[element, compared] = written
+        a[written, column] = a[k, m + 1]
+        return m
+
+    locals_ = set(read.__code__.co_varnames)
+    assert used_as_indices(run_frontend(read).blocks) & locals_ == {"i", "element", "column"}
