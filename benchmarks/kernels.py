@@ -1,19 +1,20 @@
-"""Programs as `jaxify` chooses to run them on the CPU beside the same programs as JAX's operations.
+"""Programs as `jaxify` chooses to run them on the CPU beside the same programs written by hand in JAX.
 
 Those of `native`, with shapes declared: forward, value and gradient, a Hessian-vector product, and 64 rows
-of value and gradient by ``jax.vmap``. JAX's operations are within a few percent of what is written by hand
-in JAX, as the first table shows of three programs.
+of value and gradient by ``jax.vmap``, all of them under ``jax.jit``.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import jax_hand
 from benchmarks.measure import repeated_calls
 from benchmarks.native import PROGRAMS, Native
+from benchmarks.programs import ar2_hand, garch_hand, kalman_hand
 from benchmarks.report import KERNELS, Figure
 from loopax import jaxify
 
@@ -21,15 +22,39 @@ RTOL, ATOL, ROWS = 1e-7, 1e-9, 64
 LIMITS = {"forward": 1.0, "gradient": 1.0, "HV product": 1.1, f"{ROWS} rows": 1.1}
 
 
+class ByHand(NamedTuple):
+    """What is beside a program: its value, and where JAX cannot derive that, what it can derive."""
+
+    value: Callable
+    derivable: Callable
+
+
+HAND = {
+    "garch": ByHand(garch_hand, garch_hand),
+    "ar2": ByHand(ar2_hand, ar2_hand),
+    "hmm": ByHand(jax_hand.hmm, jax_hand.hmm),
+    "hmm_log": ByHand(jax_hand.hmm_log, jax_hand.hmm_log),
+    "kalman": ByHand(kalman_hand, kalman_hand),
+    "rnn": ByHand(jax_hand.rnn, jax_hand.rnn),
+    "runge_kutta": ByHand(jax_hand.runge_kutta, jax_hand.runge_kutta),
+    "nested": ByHand(jax_hand.nested, jax_hand.nested),
+    "newton": ByHand(*jax_hand.NEWTON),
+    "newton_many": ByHand(*jax_hand.NEWTON_MANY),
+    "newton_data": ByHand(*jax_hand.NEWTON_DATA),
+}
+
+
 def kernels(pairs: int, names: Any, say: Callable[[str], None]) -> Iterator[Figure]:
     for name in names or PROGRAMS:
         p = PROGRAMS[name][0]
         for comparison, limit in LIMITS.items():
             say(f"kernels, {p.title}, {comparison}")
-            yield Figure(p.title, comparison, KERNELS, limit, compared(p, comparison, pairs))
+            by_hand = HAND[name].value if comparison == "forward" else HAND[name].derivable
+            measured = compared(p, by_hand, comparison, pairs)
+            yield Figure(p.title, comparison, KERNELS, limit, measured)
 
 
-def compared(p: Native, comparison: str, pairs: int) -> Any:
+def compared(p: Native, by_hand: Callable, comparison: str, pairs: int) -> Any:
     inputs, out = p.graph()
     wrt = tuple(k for k, v in enumerate(inputs) if v.name in p.wrt)
     args = [jnp.asarray(x) for x in p.values()]
@@ -37,14 +62,19 @@ def compared(p: Native, comparison: str, pairs: int) -> Any:
         scale = jnp.linspace(0.99, 1.01, ROWS)
         args = [jnp.multiply.outer(scale, x) if k in wrt else x for k, x in enumerate(args)]
 
-    def made(loops: str) -> Callable:
-        return jax.jit(transformed(jaxify(inputs, out, loops=loops), comparison, wrt))
+    def ours() -> Callable:
+        return jax.jit(transformed(jaxify(inputs, out), comparison, wrt))
 
-    ours, theirs = made("auto")(*args), made("xla")(*args)
-    atol = ATOL * max(np.max(np.abs(x)) for x in theirs)  # the gradient of what has converged is 0
-    for mine, other in zip(ours, theirs, strict=True):
-        np.testing.assert_allclose(mine, other, rtol=RTOL, atol=atol)
-    return repeated_calls(lambda: (made("auto"), made("xla")), args, pairs)
+    def theirs() -> Callable:
+        return jax.jit(transformed(by_hand, comparison, wrt))
+
+    expected = theirs()(*args)
+    atol = ATOL * max(
+        np.max(np.abs(x)) for x in expected
+    )  # the gradient of what has converged is 0
+    for x, y in zip(ours()(*args), expected, strict=True):
+        np.testing.assert_allclose(x, y, rtol=RTOL, atol=atol)
+    return repeated_calls(lambda: (ours(), theirs()), args, pairs)
 
 
 def transformed(f: Callable, comparison: str, wrt: tuple[int, ...]) -> Callable:

@@ -194,7 +194,7 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
     ),
     (
         KERNELS,
-        'loops as jaxify chooses on the CPU beside the same as JAX\'s operations (loops="xla")',
+        "loops as jaxify chooses on the CPU beside hand-written JAX, both under jax.jit",
         line("", "", [HEAD]),
         row,
     ),
