@@ -99,6 +99,8 @@ EQUATIONS = {
     "ignore:QZ.*has no JAX conversion"
 )  # it runs on the host, with one warning
 @pytest.mark.filterwarnings("ignore:.*run as Python")
+# PyTensor runs what is inside of an OpFromGraph in its default mode, Numba's, whose `dot` warns.
+@pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaPerformanceWarning")
 @pytest.mark.parametrize(
     "name", slow_where(lambda name: name not in ("sylvester", "kronecker"), EQUATIONS)
 )

@@ -147,10 +147,11 @@ class Candidate:
     def _at_static(self, in_jax: InJax) -> Callable[..., list[Any]]:
         return lambda *args: in_jax([self.static.get(k, x) for k, x in enumerate(args)])
 
-    def _worth(self, shapes: Shapes, rows: int) -> bool:
+    def _worth(self, shapes: Shapes, rows: int, is_derivative: bool = False) -> bool:
         """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
         _, cost = self._trace(shapes[: len(self.inputs)])
-        return self.loops == "native" or cost.saved(rows) > (0 if self._has_loop else _LEAST_SAVED)
+        least = 0 if self._has_loop else _LEAST_SAVED
+        return self.loops == "native" or cost.saved(rows, is_derivative) > least
 
     def _divided(self, shapes: Shapes, rows: int) -> bool:
         _, cost = self._trace(shapes[: len(self.inputs)])

@@ -50,6 +50,10 @@ _OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5}
 _LATENCY = {**_SCALAR, "simple": 1.1, "root": 4.0, "product": 2.2}
 _NATIVE = {**_SCALAR, "exp": 1.5, "sine": 3.5, "power": 4.0, "gamma": 5.0}  # of many elements
 _WIDE = 8  # elements
+# A product of so many multiplications in the step of a loop: native code leaves it to BLAS, and XLA has none
+# of its threads help. A network of 32 units (RNN 100 of `benchmarks`) took 0.9 of XLA's time forward and with
+# gradients, and 0.3 of it for 64 rows.
+_BLAS, _BLAS_PRODUCT = (4e3, 1e6), 0.2
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
 _EXPONENTIALS = {"exp", "expm1", "log", "log1p", "tanh", "logistic"}
@@ -115,9 +119,9 @@ class Cost:
     def times(self, n: float) -> Cost:
         return Cost(*(n * a for a in astuple(self)))
 
-    def saved(self, rows: int) -> float:
+    def saved(self, rows: int, is_derivative: bool = False) -> float:
         """By native code, for a batch: XLA's operations are those of one row, on all of them."""
-        return self._xla(rows) - self._native(rows)
+        return self._xla(rows, is_derivative) - self._native(rows)
 
     def in_words(self) -> str:
         """Both, in words."""
@@ -131,8 +135,10 @@ class Cost:
         threads = min(_cores(), rows) if self.is_divided(rows) else 1
         return _CALL + rows * self.native * (1 + (threads - 1) * _TOLL) / threads
 
-    def _xla(self, rows: int) -> float:
-        narrow = self.narrow if rows < _WIDE else self.vectorized
+    def _xla(self, rows: int, is_derivative: bool = False) -> float:
+        # What a derivative goes through again comes from memory, and its fusions are many: with gradients 64
+        # rows of 500 Runge-Kutta steps take 3 ms so, and 1.0 as native code.
+        narrow = self.narrow if is_derivative or rows < _WIDE else self.vectorized
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
 
@@ -146,45 +152,47 @@ def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def cost_of(jaxpr: Jaxpr, thunk: float = _TASK) -> Cost:
-    """The cost of running ``jaxpr`` once, where XLA pays so much for a ``thunk``."""
+def cost_of(jaxpr: Jaxpr, in_loop: bool = False) -> Cost:
+    """The cost of running ``jaxpr`` once, by itself or as a part of a loop's step."""
     total = Cost()
     fused = False  # whether the operation before is one that this one can be fused with
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
-        inner = _inner(eqn, thunk)
+        inner = _inner(eqn, in_loop)
         if inner is not None:
             total, fused = total + inner, False
         elif name not in _FREE:
-            own = 0.0 if fused and name in _FUSED else thunk
-            total, fused = total + _operation(eqn, name, own), name in _FUSED
+            if not (fused and name in _FUSED):
+                total += Cost(_THUNK if in_loop else _TASK)
+            total, fused = total + _operation(eqn, name, in_loop), name in _FUSED
     return total
 
 
-def _inner(eqn: Any, thunk: float) -> Cost | None:
-    """The cost of a loop, a branch, or a call; a ``thunk`` next to it costs XLA so much."""
+def _inner(eqn: Any, in_loop: bool) -> Cost | None:
+    """The cost of a loop, a branch, or a call."""
     params = eqn.params
     match eqn.primitive.name:
         case "scan":
             body = params["jaxpr"].jaxpr
             # A row of each sequence and trace, which native code reads and writes where it is.
             read, written = _rows(eqn.invars, body.invars), _rows(eqn.outvars, body.outvars)
-            step = cost_of(body, _THUNK) + Cost(thunks=_STEP + _THUNK * (read + written))
+            step = cost_of(body, in_loop=True) + Cost(thunks=_STEP + _THUNK * (read + written))
             following = body.outvars[: len(body.outvars) - written]
             states = body.invars[: len(body.invars) - read][-len(following) :]
             chain = _chain(body, states, following) if following else 0.0
             return replace(step, native=max(step.native, chain)).times(params["length"])
         case "while":
-            body = cost_of(params["body_jaxpr"].jaxpr, _THUNK)
-            body += cost_of(params["cond_jaxpr"].jaxpr, _THUNK)
+            body = cost_of(params["body_jaxpr"].jaxpr, in_loop=True)
+            body += cost_of(params["cond_jaxpr"].jaxpr, in_loop=True)
             return (body + Cost(thunks=_STEP)).times(_steps(eqn))
         case "cond":
-            branches = [cost_of(branch.jaxpr, thunk) for branch in params["branches"]]
-            return max(branches, key=lambda cost: cost.native) + Cost(thunks=thunk)
+            branches = [cost_of(branch.jaxpr, in_loop) for branch in params["branches"]]
+            own = Cost(_THUNK if in_loop else _TASK)
+            return max(branches, key=lambda cost: cost.native) + own
     for value in params.values():
         jaxpr = getattr(value, "jaxpr", value)
         if hasattr(jaxpr, "eqns"):
-            return cost_of(jaxpr, thunk)
+            return cost_of(jaxpr, in_loop)
     return None
 
 
@@ -204,14 +212,14 @@ def _chain(jaxpr: Jaxpr, states: Sequence[Any], following: Sequence[Any]) -> flo
 
 
 def _latency(eqn: Any) -> float:
-    inner = _inner(eqn, _THUNK)
+    inner = _inner(eqn, in_loop=True)
     if inner is not None:
         return inner.native
     name = eqn.primitive.name
     if name in _FREE or name in _INDICES:
         return 0.0
     kind, size = _kind_and_size(eqn, name)
-    return _LATENCY[kind] if size < _WIDE else _NATIVE[kind] * size
+    return _LATENCY[kind] if size < _WIDE else _native(kind, size, in_loop=True)
 
 
 def _steps(eqn: Any) -> float:
@@ -224,13 +232,20 @@ def _steps(eqn: Any) -> float:
     return float(max([*ends, _MOST_STEPS]))
 
 
-def _operation(eqn: Any, name: str, thunk: float) -> Cost:
+def _operation(eqn: Any, name: str, in_loop: bool) -> Cost:
+    """Without the thunk that it takes of XLA."""
     kind, size = _kind_and_size(eqn, name)
     read = 0.0 if name in _INDICES else size  # by native code
     if size < _WIDE:
         narrow, rows = _SCALAR[kind] * size, _OF_ROWS[kind] * size
-        return Cost(thunk, narrow=narrow, vectorized=rows, native=_SCALAR[kind] * read)
-    return Cost(thunk, wide=_VECTOR[kind] * size, native=_NATIVE[kind] * read)
+        return Cost(narrow=narrow, vectorized=rows, native=_SCALAR[kind] * read)
+    return Cost(wide=_VECTOR[kind] * size, native=_native(kind, read, in_loop))
+
+
+def _native(kind: str, size: float, in_loop: bool) -> float:
+    """Of many elements."""
+    by_blas = kind == "product" and in_loop and _BLAS[0] <= size < _BLAS[1]
+    return size * (_BLAS_PRODUCT if by_blas else _NATIVE[kind])
 
 
 def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:

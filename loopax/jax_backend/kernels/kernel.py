@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -50,21 +50,32 @@ class Policy:
         One of `CHECKS`. With ``"raise"`` a check raises in native code, otherwise it is left out there;
         with ``"checkify"``, checkify sees it in the form in JAX's operations.
     worth
-        Whether native code is faster, for arguments of these shapes and so many rows of a batch. A
-        derivative asks it with the shapes of its own inputs, of which those of its kernel are the first.
+        Whether native code is faster, for arguments of these shapes, so many rows of a batch, and a
+        derivative or the program itself. A derivative asks it with the shapes of its own inputs, of which
+        those of its kernel are the first.
     divided
         Whether so many rows take long enough for threads to share them; asked as ``worth`` is.
     most_lines
         Of the native source: what is longer takes too long to compile.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: for its passes, and those of each derivative.
+    is_derivative
+        Whether it is that of a derivative.
     """
 
     checks: str = CHECKS[0]
-    worth: Callable[[Shapes, int], bool] = lambda shapes, rows: True
+    worth: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_derivative: True
     divided: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
     optimize: str = "none"
+    is_derivative: bool = False
+
+    @property
+    def of_derivatives(self) -> Policy:
+        return replace(self, is_derivative=True)
+
+    def chooses_native(self, shapes: Shapes, rows: int) -> bool:
+        return self.worth(shapes, rows, self.is_derivative)
 
 
 class Kernel:
@@ -235,7 +246,7 @@ class Kernel:
             in_jax,
             shapes,
             f"{self.name}_with_gradient",
-            self.policy,
+            self.policy.of_derivatives,
         )
 
     def _pushforward(self, wrt: tuple[int, ...]) -> Kernel:
@@ -256,7 +267,7 @@ class Kernel:
             in_jax,
             shapes,
             f"{self.name}_pushforward",
-            self.policy,
+            self.policy.of_derivatives,
             linear=len(wrt),
             transpose=lambda: self.pullback(wrt),
         )
@@ -269,7 +280,7 @@ class Kernel:
             lambda *args: self.pulled_back_in_jax(wrt, args),
             lambda inputs: [inputs[k] for k in wrt],
             f"{self.name}_pullback",
-            self.policy,
+            self.policy.of_derivatives,
             linear=len(self.floats),
             transpose=lambda: self.pushforward(wrt),
         )

@@ -64,7 +64,7 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         lambda *args: [*kernel.in_jax(*args), *keep(*args)],
         shapes,
         f"{kernel.name}_with_residuals",
-        kernel.policy,
+        kernel.policy.of_derivatives,
         canonical=True,
     )
     # The pushforward computes the states again, in the loop that it runs for the tangents anyway.
@@ -75,7 +75,7 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         lambda *args: push.in_jax(*without_residuals(args)),
         lambda inputs: push.shapes(tuple(without_residuals(inputs))),
         push.name,
-        kernel.policy,
+        kernel.policy.of_derivatives,
         linear=push.linear,
         transpose=lambda: pullback,
     )
@@ -85,7 +85,7 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         lambda *args: kernel.pulled_back_in_jax(wrt, without_residuals(args)),
         lambda inputs: [inputs[k] for k in wrt],
         f"{kernel.name}_pullback",
-        kernel.policy,
+        kernel.policy.of_derivatives,
         linear=len(kernel.floats),
         transpose=lambda: pushforward,
         canonical=True,

@@ -80,6 +80,37 @@ def test_many_rows_of_plain_arithmetic_are_for_vector_code():
     assert cost(steps, 1.0).saved(4) > 0 > cost(steps, 1.0).saved(64)
 
 
+def test_rows_of_a_derivative_come_from_memory():
+    def steps(c):
+        return jax.lax.fori_loop(0, 500, lambda i, c: c + 0.1 * (c - c * c * c * c), c)
+
+    assert cost(steps, 1.0).saved(64, is_derivative=True) > 0
+
+
+def test_products_in_a_loop_are_left_to_blas():
+    def steps(n):
+        h = jnp.ones((n, n))
+        return cost(lambda h: jax.lax.fori_loop(0, 1, lambda i, s: s @ h, h), h).native
+
+    small, medium, large = (steps(n) / n**3 for n in (10, 32, 128))
+    assert medium < small and small == pytest.approx(large, rel=0.01)
+    assert cost(jnp.matmul, jnp.ones((32, 32)), jnp.ones((32, 32))).native / 32**3 > medium
+
+
+def test_a_derivative_and_the_program_itself_are_chosen_apart(monkeypatch):
+    asked = []
+    monkeypatch.setattr(Cost, "saved", lambda self, *args: asked.append(args) or 1.0)
+    x = pt.dvector("x")
+    f = jaxify([x], smoothed(x), loops="auto")
+    jax.jit(f)(X)
+    asked.clear()
+    jax.jit(jax.vmap(jax.grad(f)))(np.ones((3, 200)))
+    assert (3, True) in asked and (3, False) not in asked
+    asked.clear()
+    jax.jit(jax.vmap(f))(np.ones((3, 200)))
+    assert (3, False) in asked and (3, True) not in asked
+
+
 def choice(inputs, outputs, *args, **options):
     f = jaxify(inputs, outputs, loops="auto", **options)
     return primitives(jax.make_jaxpr(f)(*args))["loopax_kernel"]
@@ -125,7 +156,7 @@ def test_factorizations_cost_the_third_power(op):
 def test_wide_steps_are_xlas():
     h, xs = pt.dmatrix("h"), pt.dtensor3("xs")
     last, _ = loopax.scan(lambda s, x: (pt.tanh(s @ s + x), None), h, xs)
-    assert choice([h, xs], last, np.ones((64, 64)), np.ones((20, 64, 64))) == 0
+    assert choice([h, xs], last, np.ones((128, 128)), np.ones((20, 128, 128))) == 0
 
 
 def test_checks_keep_nothing_from_native_code(x):
