@@ -50,9 +50,9 @@ _OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5}
 _LATENCY = {**_SCALAR, "simple": 1.1, "root": 4.0, "product": 2.2}
 _NATIVE = {**_SCALAR, "exp": 1.5, "sine": 3.5, "power": 4.0, "gamma": 5.0}  # of many elements
 _WIDE = 8  # elements
-# A product of so many multiplications in the step of a loop: native code leaves it to BLAS, and XLA has none
-# of its threads help. A network of 32 units (RNN 100 of `benchmarks`) took 0.9 of XLA's time forward and with
-# gradients, and 0.3 of it for 64 rows.
+# A product of so many multiplications in the step of a loop: native code leaves it to BLAS, and XLA has no
+# other thread help. A network of 32 units (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's time forward
+# and with gradients, and 0.3 of it for 64 rows.
 _BLAS, _BLAS_PRODUCT = (4e3, 1e6), 0.2
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
@@ -136,8 +136,8 @@ class Cost:
         return _CALL + rows * self.native * (1 + (threads - 1) * _TOLL) / threads
 
     def _xla(self, rows: int, is_derivative: bool = False) -> float:
-        # What a derivative goes through again comes from memory, and its fusions are many: with gradients 64
-        # rows of 500 Runge-Kutta steps take 3 ms so, and 1.0 as native code.
+        # What a derivative goes through again comes from memory, and its fusions are many: native code takes
+        # half of the time for the gradients of 64 rows of 500 Runge-Kutta steps.
         narrow = self.narrow if is_derivative or rows < _WIDE else self.vectorized
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
