@@ -136,8 +136,8 @@ class Cost:
         return _CALL + rows * self.native * (1 + (threads - 1) * _TOLL) / threads
 
     def _xla(self, rows: int, is_derivative: bool = False) -> float:
-        # What a derivative goes through again comes from memory, and its fusions are many: native code takes
-        # half of the time for the gradients of 64 rows of 500 Runge-Kutta steps.
+        # What a derivative goes through again comes from memory, and its fusions are many: native code
+        # takes half of the time for the gradients of 64 rows of 500 Runge-Kutta steps.
         narrow = self.narrow if is_derivative or rows < _WIDE else self.vectorized
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
