@@ -117,9 +117,8 @@ class _Importer:
     def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
         """A batch of loops, and with each of them what is read of it."""
         op: Any = node.op
-        core: Any = op._create_dummy_core_node(node.inputs)
-        inputs = [v.type() for v in core.inputs]
-        found = batched_reads(graph, node.outputs, core.op.make_node(*inputs).outputs)
+        core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
+        found = batched_reads(graph, node.outputs, core.outputs)
         body = self.run(FunctionGraph(inputs, [one for _, one in found], clone=False))
         made = [
             ",".join(f"r{k}{d}" for d in range(v.type.ndim)) for k, v in enumerate(body.outputs)
@@ -131,11 +130,13 @@ class _Importer:
         return dict(zip((v for v, _ in found), new, strict=True))
 
     def core_call(self, op: Blockwise, node: Apply) -> Call:
-        """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row."""
-        core: Any = op._create_dummy_core_node(node.inputs)
-        inputs = [v.type() for v in core.inputs]
-        outputs = core.op.make_node(*inputs).outputs
-        body = self.run(FunctionGraph(inputs, outputs, clone=False))
+        """A Call that applies ``op.core_op``, an op with an inner graph, to one batch row.
+
+        A scan casts what it is given (a row of floats where its step reads integers): the casts, which are
+        between ``inputs`` and the node's own, are part of the body.
+        """
+        core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
+        body = self.run(FunctionGraph(inputs, core.outputs, clone=False))
         return Call(body.freeze(), name=str(core.op))
 
 

@@ -7,6 +7,8 @@ import pytensor.tensor as pt
 import pytest
 from pytensor import typed_list
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.scan.utils import until
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax import grad, jaxify, scan, vmap, while_loop
@@ -122,6 +124,25 @@ def test_no_loop_where_every_row_has_one_length():
     inside = vmap(lambda v: scan(lambda i, _: (i + 1, v[i : i + 1].sum()), 0, length=2)[1])(m)
     (loop,) = loops(FunctionGraph([m], [inside], clone=True))
     assert not any(isinstance(node.op, Blockwise) for node in loop.op.fgraph.apply_nodes)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_rows_of_another_dtype_are_cast_as_the_loop_casts_them(backend, stops):
+    """pymc-marketing's BG/BB model writes its loop for counts, and gives it rows of floats."""
+    counts, m = pt.lvector("counts"), pt.matrix("m")
+    (total,) = pytensor.scan(
+        lambda n, c: (c + n // 2, until(c > 10**6)) if stops else c + n // 2,
+        sequences=[counts],
+        outputs_info=[pt.zeros((), dtype="int64")],
+        return_updates=False,
+        return_list=True,
+    )
+    batched = vectorize_graph(total[-1], {counts: m})
+    expected = pytensor.function([m], batched, mode=FAST_COMPILE)(ROWS)
+    found = np.asarray(jaxify([m], batched, backend=backend)(ROWS))
+    assert found.dtype == expected.dtype
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_rows_of_several_lengths_are_no_array():
