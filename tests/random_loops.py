@@ -4,16 +4,19 @@ A step is a random expression of the row, the states, the index and what it clos
 inner loops and inner loops that stop; there are one or two states, a count beside them, and two traces.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from hypothesis import HealthCheck, Phase, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from loopax import cond, fori_loop, scan, while_loop
+from tests.random_expressions import build, expressions
 
 # The seed is in the name of a test, so that a failure is one that a change has made; to look for more,
 # add seeds. Not Phase.shrink: a failing loop is small, and minutes go into shrinking several.
@@ -48,26 +51,7 @@ BINARY = {
         lambda s: s.sum() < 1.3, lambda s: s + 0.3 + 0.1 * pt.sin(s * y), x + 0 * y, max_steps=3
     ),
 }
-# A leaf is a number: the leaves of a step are found modulo how many there are.
-EXPRESSIONS = st.recursive(
-    st.integers(0, 11),
-    lambda inner: st.one_of(
-        st.tuples(st.sampled_from(sorted(UNARY)), inner),
-        st.tuples(st.sampled_from(sorted(BINARY)), inner, inner),
-    ),
-    max_leaves=4,
-)
-
-
-def build(expression: Any, leaves: list[Any]) -> Any:
-    match expression:
-        case int(k):
-            return leaves[k % len(leaves)]
-        case (name, x):
-            return UNARY[name](build(x, leaves))
-        case (name, x, y):
-            return BINARY[name](build(x, leaves), build(y, leaves))
-
+EXPRESSIONS = expressions(UNARY, BINARY, max_leaves=4)
 
 # -- loops -------------------------------------------------------------------------------------------
 
@@ -139,7 +123,7 @@ def loop(recipe: Recipe) -> list[Any]:
         if n is not None:
             leaves.append(row * n)
         # What an expression does not depend on has no rank of its own.
-        outs = [build(e, leaves) + 0 * row for e in recipe.steps]
+        outs = [build(e, leaves, UNARY | BINARY) + 0 * row for e in recipe.steps]
         carry = (None if n is None else n + 1), outs[:-2]
         ys = outs[-2:]
         return (carry, ys, outs[0].sum() > 0.4) if recipe.stops else (carry, ys)
@@ -148,3 +132,24 @@ def loop(recipe: Recipe) -> list[Any]:
     init = (0 if recipe.counts else None, starts)
     (n, finals), ys, *stopped = scan(step, init, rows, reverse=recipe.reverse, **recipe.options)
     return [*finals, *ys, *([] if n is None else [n]), *stopped]
+
+
+def gradients_of_random_loops(test: Callable[[list[Any], list[Any], list[Any]], None]) -> Any:
+    """``test(inputs, outputs, values)`` of a pass, on eight loops with their gradients, as a slow test.
+
+    In `make test` the passes meet such loops one after the other (`test_passes.py`).
+    """
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("number", range(2))
+    def on_random_loops(number: int) -> None:
+        @seed(number)
+        @settings(RANDOM, max_examples=4)
+        @given(recipes())
+        def holds(recipe: Recipe) -> None:
+            test(inputs(recipe), with_gradients(recipe), values(recipe))
+
+        holds()
+
+    on_random_loops.__doc__ = test.__doc__
+    return on_random_loops

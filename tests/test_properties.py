@@ -25,6 +25,7 @@ from loopax import jaxify
 from loopax.ir import check, evaluate
 from loopax.lowering import lower
 from tests.compare import COMPILES_LITTLE, FAST_COMPILE, gradient, imported
+from tests.random_expressions import build, expressions
 
 scan = partial(pytensor.scan, return_updates=False)
 
@@ -61,26 +62,7 @@ BINARY = {
     "switch": lambda x, y: pt.switch(pt.ge(x, 100.0), x, y),
     "div": lambda x, y: x / (2 + pt.cos(y)),
 }
-# A leaf is a number: the leaves of a step are found modulo how many there are.
-EXPRESSIONS = st.recursive(
-    st.integers(0, 11),
-    lambda inner: st.one_of(
-        st.tuples(st.sampled_from(sorted(UNARY)), inner),
-        st.tuples(st.sampled_from(sorted(BINARY)), inner, inner),
-    ),
-    max_leaves=5,
-)
-
-
-def build(expression: Any, leaves: list[Any]) -> Any:
-    match expression:
-        case int(k):
-            return leaves[k % len(leaves)]
-        case (name, x):
-            return UNARY[name](build(x, leaves))
-        case (name, x, y):
-            return BINARY[name](build(x, leaves), build(y, leaves))
-
+EXPRESSIONS = expressions(UNARY, BINARY, max_leaves=5)
 
 # -- loops -------------------------------------------------------------------------------------------
 
@@ -130,7 +112,7 @@ def program(recipe: Recipe) -> tuple[list[Any], list[Any], list[Any]]:
 
     def step(*args: Any) -> list[Any]:
         leaves = list(args)
-        outs = [build(e, leaves) for e in recipe.steps]
+        outs = [build(e, leaves, UNARY | BINARY) for e in recipe.steps]
         # What an expression does not depend on has no rank of its own.
         return [o + 0 * args[0] for o in outs]
 

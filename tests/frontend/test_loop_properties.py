@@ -8,6 +8,7 @@ may stop. Several loops are compiled at once, because compiling is what takes th
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from pytensor.scan.utils import until
 from loopax import cond, fori_loop, jaxify, lag, scan
 from loopax.ir import evaluate
 from tests.compare import FAST_COMPILE, imported
+from tests.random_expressions import build, expressions
 
 # 50 loops, and 150 more in `make test-all`: the seed is in the name of a test, so that two workers share
 # them, and a failure is one that a change has made; to look for more, add seeds.
@@ -61,24 +63,7 @@ OURS = PLAIN | {
 }
 UNARY = ["tanh", "sin", "mean"]
 BINARY = ["add", "sub", "mul", "div", "branch", "inner"]
-# A leaf is a number: the leaves of a step are found modulo how many there are.
-EXPRESSIONS = st.recursive(
-    st.integers(0, 11),
-    lambda inner: st.one_of(
-        st.tuples(st.sampled_from(UNARY), inner),
-        st.tuples(st.sampled_from(BINARY), inner, inner),
-    ),
-    max_leaves=4,
-)
-
-
-def build(expression: Any, leaves: list[Any], table: Any, module: Any) -> Any:
-    match expression:
-        case int(k):
-            return leaves[k % len(leaves)]
-        case (name, *args):
-            return table[name](module, *[build(e, leaves, table, module) for e in args])
-
+EXPRESSIONS = expressions(UNARY, BINARY, max_leaves=4)
 
 # -- loops -------------------------------------------------------------------------------------------
 
@@ -144,7 +129,8 @@ def stepped(
     """The new leaves, y, and the flag, of one step that sees ``seen``."""
     leaves = [row, *[v for s in seen for v in (s if isinstance(s, tuple) else [s])], a, b]
     # What an expression does not depend on has no rank of its own.
-    outs = [build(e, leaves, table, module) + 0 * row for e in recipe.steps]
+    operations = {name: partial(f, module) for name, f in table.items()}
+    outs = [build(e, leaves, operations) + 0 * row for e in recipe.steps]
     return outs[:-1], outs[-1], module.sum(outs[0]) > 0.4
 
 

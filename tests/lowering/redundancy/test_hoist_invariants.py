@@ -7,7 +7,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed, settings
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import Assert
 from pytensor.tensor.random.type import random_generator_type
@@ -18,7 +17,7 @@ from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
+from tests.random_loops import gradients_of_random_loops
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")
@@ -364,15 +363,6 @@ def test_a_while_loop_keeps_its_condition():
     hoisted([found], [s, a], [0.6, 0.7])
 
 
-@pytest.mark.slow  # test_passes.py has random programs in make test
-@pytest.mark.parametrize("number", range(2))
-def test_random_loops_and_their_gradients(number):
-    @seed(number)
-    @settings(RANDOM, max_examples=4)
-    @given(recipes())
-    def holds(recipe):
-        given = inputs(recipe)
-        outs = with_gradients(recipe)
-        hoisted(outs, given, values(recipe))
-
-    holds()
+@gradients_of_random_loops
+def test_random_loops_and_their_gradients(given, outs, at):
+    hoisted(outs, given, at)

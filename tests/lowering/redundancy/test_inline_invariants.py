@@ -6,7 +6,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed, settings
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
@@ -17,7 +16,7 @@ from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
+from tests.random_loops import gradients_of_random_loops
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")
@@ -254,22 +253,11 @@ def test_what_an_inner_loop_passes_on():
 # -- programs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # test_passes.py has random programs in make test
-@pytest.mark.parametrize("number", range(2))
-def test_random_loops_and_their_gradients(number):
-    @seed(number)
-    @settings(RANDOM, max_examples=4)
-    @given(recipes())
-    def holds(recipe):
-        given = inputs(recipe)
-        outs = with_gradients(recipe)
-        before = ports(FunctionGraph(given, outs, clone=True))
-        graph = inlined(outs, given, values(recipe))
-        assert sum(p[0] + p[1] + p[3] for p in ports(graph)) <= sum(
-            p[0] + p[1] + p[3] for p in before
-        )
-
-    holds()
+@gradients_of_random_loops
+def test_random_loops_and_their_gradients(given, outs, at):
+    before = ports(FunctionGraph(given, outs, clone=True))
+    graph = inlined(outs, given, at)
+    assert sum(p[0] + p[1] + p[3] for p in ports(graph)) <= sum(p[0] + p[1] + p[3] for p in before)
 
 
 def test_no_ones_are_read_in_the_second_gradient_of_a_sum():

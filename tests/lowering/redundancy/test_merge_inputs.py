@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-import pytest
-from hypothesis import given, seed, settings
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
@@ -15,7 +13,7 @@ from loopax.ir.records import INDEX_TYPE
 from loopax.lowering.redundancy.merge_inputs import merge_inputs
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
+from tests.random_loops import gradients_of_random_loops
 
 x = pt.dvector("x")
 s, a = pt.dscalar("s"), pt.dscalar("a")
@@ -140,17 +138,8 @@ def test_nothing_to_merge():
     assert graph.toposort() == before
 
 
-@pytest.mark.slow  # test_passes.py has random programs in make test
-@pytest.mark.parametrize("number", range(2))
-def test_random_loops_and_their_gradients(number):
-    @seed(number)
-    @settings(RANDOM, max_examples=4)
-    @given(recipes())
-    def holds(recipe):
-        given = inputs(recipe)
-        outs = with_gradients(recipe)
-        before = ports(FunctionGraph(given, outs, clone=True))
-        after = merged(outs, given, values(recipe))
-        assert len(after) <= len(before) and sum(map(sum, after)) <= sum(map(sum, before))
-
-    holds()
+@gradients_of_random_loops
+def test_random_loops_and_their_gradients(given, outs, at):
+    before = ports(FunctionGraph(given, outs, clone=True))
+    after = merged(outs, given, at)
+    assert len(after) <= len(before) and sum(map(sum, after)) <= sum(map(sum, before))

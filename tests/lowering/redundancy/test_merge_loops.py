@@ -6,7 +6,6 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import given, seed
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
@@ -16,7 +15,7 @@ from loopax.lowering.redundancy.merge_loops import merge_loops
 from tests.assorted_loops import CASES, X, a, s, x
 from tests.compare import loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
+from tests.random_loops import gradients_of_random_loops
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 
@@ -206,16 +205,7 @@ def test_one_loop_is_not_looked_at():
 # -- random loops ------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow  # test_passes.py has them in make test
-@pytest.mark.parametrize("number", range(2))
-def test_gradients_of_random_loops(number):
-    @seed(number)
-    @RANDOM
-    @given(recipes())
-    def holds(recipe):
-        given = inputs(recipe)
-        outs = with_gradients(recipe)
-        before = len(loops(FunctionGraph(given, outs, clone=True)))
-        assert len(merged(outs, given, values(recipe))) <= before
-
-    holds()
+@gradients_of_random_loops
+def test_random_loops_and_their_gradients(given, outs, at):
+    before = len(loops(FunctionGraph(given, outs, clone=True)))
+    assert len(merged(outs, given, at)) <= before
