@@ -36,34 +36,49 @@ _MARGIN = 1.4
 _DIVIDED, _TOLL = 10_000.0, 0.08
 _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
 
-# An element of a simple operation, of a root or quotient, of exp and its kin, of sines, of powers and error
-# functions, of gamma functions, of other functions; a multiplication of a product. From some elements on
-# XLA uses vector code, but for sines and what follows them; native code has it for all but "function".
-_VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "function": 3.0, "product": 0.15}
-_VECTOR |= {"sine": 10.0, "power": 15.0, "gamma": 40.0}
-_SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "function": 6.0, "product": 0.3}
-_SCALAR |= {"sine": 10.0, "power": 12.0, "gamma": 10.0}
-# Of few elements in each of many rows: what XLA fuses stays in registers. 64 rows of 500 Runge-Kutta steps
-# take 0.34 ms so, and 0.58 as native code, row by row.
-_OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5}
-# Until the result is there, of few elements: for that long, what waits for it has nothing else to do.
-_LATENCY = {**_SCALAR, "simple": 1.1, "root": 4.0, "product": 2.2}
-_NATIVE = {**_SCALAR, "exp": 1.5, "sine": 3.5, "power": 4.0, "gamma": 5.0}  # of many elements
-_WIDE = 8  # elements
-# A product of so many multiplications in the step of a loop: native code leaves it to BLAS, and XLA has no
-# other thread help. A network of 32 units (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's time forward
-# and with gradients, and 0.3 of it for 64 rows.
-_BLAS, _BLAS_PRODUCT = (4e3, 1e6), 0.2
+# An element of a simple operation, of a root or quotient, of exp, logarithms, tanh, sines, powers,
+# of error functions, of gamma functions, of other functions; a multiplication of a product. From some
+# elements on XLA uses vector code, but for sines and what follows them; native code has it for all but
+# "function".
+_VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "log": 3.0, "tanh": 3.0, "function": 3.0}
+_VECTOR |= {"sine": 10.0, "power": 15.0, "erf": 15.0, "gamma": 40.0, "product": 0.15}
+# XLA: of few elements.
+_NARROW = {"simple": 0.4, "root": 1.5, "exp": 14.0, "log": 13.0, "tanh": 11.0, "function": 14.0}
+_NARROW |= {"sine": 6.0, "power": 15.0, "erf": 6.0, "gamma": 33.0, "product": 0.3}
+# Of few elements in each of many rows: what XLA fuses stays in registers. 64 rows of 500 steps of one tanh
+# take 0.06 ms so, and 0.9 as native code, row by row; of Runge and Kutta's 0.34 and 0.58.
+_OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5, "exp": 1.4, "log": 6.0, "tanh": 0.9}
+_OF_ROWS |= {"sine": 5.0, "power": 7.0, "erf": 2.4, "gamma": 20.0}
+# What the backward loop reads of each such operation comes from memory: XLA takes twice the time of native
+# code for the gradients of 64 rows of 500 Runge-Kutta steps.
+_RESIDUAL = 0.32
+# Native: of few elements, and the same until the result is there. For that long, what waits for it has
+# nothing else to do.
+_SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "log": 8.0, "tanh": 20.0, "function": 15.0}
+_SCALAR |= {"sine": 8.0, "power": 18.0, "erf": 8.0, "gamma": 12.0, "product": 0.3}
+_LATENCY = {"simple": 1.1, "root": 4.0, "exp": 8.0, "log": 12.0, "tanh": 24.0, "function": 20.0}
+_LATENCY |= {"sine": 9.0, "power": 21.0, "erf": 9.0, "gamma": 15.0, "product": 2.2}
+# Native: of many elements.
+_NATIVE = {"simple": 0.4, "root": 1.5, "exp": 1.5, "log": 1.5, "tanh": 1.5, "function": 6.0}
+_NATIVE |= {"sine": 3.5, "power": 4.0, "erf": 4.0, "gamma": 5.0, "product": 0.3}
+_WIDE, _VECTOR_WIDTH = 8, 4  # elements: of what counts as many, and of a register of float64
+# Multiplications of a product in the step of a loop which native code leaves to BLAS, and to which no other
+# thread of XLA comes. A network of 32 units and 16 rows (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's
+# time, 48 by 48 by 48 took 1.5, and a matrix by a vector of 64 to 512 elements 0.3 to 0.05.
+_BLAS_LEAST, _BLAS_MOST, _BLAS_MOST_OF_VECTORS, _BLAS_PRODUCT = 4e3, 2.5e4, 1e6, 0.2
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
-_EXPONENTIALS = {"exp", "expm1", "log", "log1p", "tanh", "logistic"}
 _FUNCTIONS = {
     *("exp2", "tan", "erf_inv"),
     *("sinh", "cosh", "asin", "acos", "atan", "atan2", "asinh", "acosh", "atanh"),
 }
 _SPECIAL = {
+    **dict.fromkeys(("exp", "expm1", "logistic"), "exp"),
+    **dict.fromkeys(("log", "log1p"), "log"),
+    "tanh": "tanh",
     **dict.fromkeys(("sin", "cos"), "sine"),
-    **dict.fromkeys(("pow", "erf", "erfc"), "power"),
+    "pow": "power",
+    **dict.fromkeys(("erf", "erfc"), "erf"),
     **dict.fromkeys(("lgamma", "digamma"), "gamma"),
 }
 # Multiplications for each of n^3, n the length of an axis (m n min(m, n) of a matrix that is not square).
@@ -88,13 +103,11 @@ _FUSED = {
     *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "xor", "floor", "ceil", "round"),
     *("is_finite", "clamp", "iota", "nextafter"),
     *_ROOTS,
-    *_EXPONENTIALS,
     *_FUNCTIONS,
     *_SPECIAL,
 }
 _KINDS = {
     **dict.fromkeys(_ROOTS, "root"),
-    **dict.fromkeys(_EXPONENTIALS, "exp"),
     **dict.fromkeys(_FUNCTIONS, "function"),
     **_SPECIAL,
 }
@@ -111,6 +124,9 @@ class Cost:
     narrow: float = 0.0
     wide: float = 0.0
     vectorized: float = 0.0  # what ``narrow`` is as vector code
+    residuals: float = (
+        0.0  # of the operations of ``narrow`` in loops, for a derivative of many rows
+    )
     native: float = 0.0
 
     def __add__(self, other: Cost) -> Cost:
@@ -136,9 +152,9 @@ class Cost:
         return _CALL + rows * self.native * (1 + (threads - 1) * _TOLL) / threads
 
     def _xla(self, rows: int, is_derivative: bool = False) -> float:
-        # What a derivative goes through again comes from memory, and its fusions are many: native code
-        # takes half of the time for the gradients of 64 rows of 500 Runge-Kutta steps.
-        narrow = self.narrow if is_derivative or rows < _WIDE else self.vectorized
+        narrow = self.narrow
+        if rows >= _VECTOR_WIDTH:  # one vector operation takes about as long as one of a number
+            narrow = max(self.vectorized, narrow / rows) + (self.residuals if is_derivative else 0)
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
 
@@ -219,7 +235,7 @@ def _latency(eqn: Any) -> float:
     if name in _FREE or name in _INDICES:
         return 0.0
     kind, size = _kind_and_size(eqn, name)
-    return _LATENCY[kind] if size < _WIDE else _native(kind, size, in_loop=True)
+    return _LATENCY[kind] if size < _WIDE else _operation(eqn, name, in_loop=True).native
 
 
 def _steps(eqn: Any) -> float:
@@ -237,15 +253,25 @@ def _operation(eqn: Any, name: str, in_loop: bool) -> Cost:
     kind, size = _kind_and_size(eqn, name)
     read = 0.0 if name in _INDICES else size  # by native code
     if size < _WIDE:
-        narrow, rows = _SCALAR[kind] * size, _OF_ROWS[kind] * size
-        return Cost(narrow=narrow, vectorized=rows, native=_SCALAR[kind] * read)
-    return Cost(wide=_VECTOR[kind] * size, native=_native(kind, read, in_loop))
+        return Cost(
+            narrow=_NARROW[kind] * size,
+            vectorized=_OF_ROWS[kind] * size,
+            residuals=_RESIDUAL * size if in_loop else 0.0,
+            native=_SCALAR[kind] * read,
+        )
+    native = _BLAS_PRODUCT if in_loop and _is_for_blas(eqn, size) else _NATIVE[kind]
+    return Cost(wide=_VECTOR[kind] * size, native=native * read)
 
 
-def _native(kind: str, size: float, in_loop: bool) -> float:
-    """Of many elements."""
-    by_blas = kind == "product" and in_loop and _BLAS[0] <= size < _BLAS[1]
-    return size * (_BLAS_PRODUCT if by_blas else _NATIVE[kind])
+def _is_for_blas(eqn: Any, size: float) -> bool:
+    """Whether it is a product of floats, so many multiplications, that BLAS is fast with in a loop."""
+    if eqn.primitive.name != "dot_general" or eqn.outvars[0].aval.dtype.kind not in "fc":
+        return False
+    (summed, _), (batched, _) = eqn.params["dimension_numbers"]
+    left, right = (math.prod(v.aval.shape) for v in eqn.invars)
+    length = math.prod(eqn.invars[0].aval.shape[k] for k in summed)
+    most = _BLAS_MOST_OF_VECTORS if length in (left, right) else _BLAS_MOST
+    return not batched and _BLAS_LEAST <= size < most
 
 
 def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
