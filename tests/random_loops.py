@@ -135,7 +135,7 @@ def loop(recipe: Recipe) -> list[Any]:
 
 
 def gradients_of_random_loops(test: Callable[[list[Any], list[Any], list[Any]], None]) -> Any:
-    """``test(inputs, outputs, values)`` of a pass, on eight loops with their gradients, as a slow test.
+    """``test(inputs, outputs, values)`` of a pass, on 16 loops with their gradients, as a slow test.
 
     In `make test` the passes meet such loops one after the other (`test_passes.py`).
     """
@@ -144,7 +144,7 @@ def gradients_of_random_loops(test: Callable[[list[Any], list[Any], list[Any]], 
     @pytest.mark.parametrize("number", range(2))
     def on_random_loops(number: int) -> None:
         @seed(number)
-        @settings(RANDOM, max_examples=4)
+        @RANDOM
         @given(recipes())
         def holds(recipe: Recipe) -> None:
             test(inputs(recipe), with_gradients(recipe), values(recipe))

@@ -14,7 +14,7 @@ from loopax import jaxify, scan
 from loopax.lowering.fission.functions_out import functions_out
 from tests.compare import imported, loops
 from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 x, y, s, c = pt.dvector("x"), pt.dvector("y"), pt.dscalar("s"), pt.dscalar("c")
 X = pt.dmatrix("X", shape=(None, 3))
@@ -159,11 +159,7 @@ def test_random_loops_and_their_gradients(number):
     @settings(RANDOM, max_examples=20 if number else 6)
     @given(recipes())
     def holds(recipe):
-        given = inputs(recipe)
-        outs = loop(recipe)
-        cost = sum(pt.sin(out).sum() for out in outs if out.type.dtype == "float64")
-        outs += pytensor.grad(cost, given, disconnected_inputs="ignore")
-        graph = FunctionGraph(given, outs, clone=True)
+        graph = FunctionGraph(inputs(recipe), with_gradients(recipe), clone=True)
         rewritten(graph, functions_out, values(recipe), rtol=1e-10, atol=1e-13)
 
     holds()
