@@ -16,7 +16,7 @@ from loopax.ir.errors import DynamicShapeError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.variant import Variant
-from loopax.jax_backend.staging.frame import NeedsStatic
+from loopax.jax_backend.staging.frame import DiffersByRow, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import is_static
 from loopax.jax_backend.values.generators import is_key
@@ -38,8 +38,8 @@ class Variants:
     program
         What it is of.
     make
-        The variant for values of the static inputs, by position, and for whether a transformation of the
-        caller's is under way.
+        The variant for values of the static inputs, by position, and for whether lengths may be open: in a
+        transformation of the caller's, and where rows of a batch make them.
     """
 
     def __init__(
@@ -52,6 +52,7 @@ class Variants:
         )
         self._kept: OrderedDict[Any, Variant] = OrderedDict()
         self._without_static = make({}, False)
+        self._open_lengths = False  # in direct calls
         self._warned = False
 
     @property
@@ -78,16 +79,24 @@ class Variants:
         DynamicShapeError
             An input has to be static, and a tracer arrives for it.
         """
-        static = self._static
+        before = static = self._static
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
             # known number of steps can be differentiated.
             static = frozenset(k for k in static | self._counts if not is_traced(args[k]))
         while True:
             try:
-                if not static and concrete:
+                if not static and concrete and not self._open_lengths:
                     return self._without_static.run(args)
                 return self._call_variant(args, static, concrete)
+            except DiffersByRow:
+                # A row of a batch is traced, and no value of an argument makes it static: the batch works
+                # as it does under jit, or not at all.
+                if not concrete or self._open_lengths:
+                    raise
+                with TRACING:
+                    self._open_lengths, self._static = True, before
+                static = before
             except NeedsStatic as need:
                 self._make_static(need, args, static)
                 static = static | need.positions
@@ -97,11 +106,12 @@ class Variants:
     ) -> tuple[Any, Any]:
         values = {k: jax.tree.map(_known, args[k]) for k in sorted(static)}
         leaves, tree = jax.tree.flatten(values)
-        key = (concrete, tree, *map(_identity, leaves))
+        open_lengths = self._open_lengths or not concrete
+        key = (concrete, open_lengths, tree, *map(_identity, leaves))
         with TRACING:
             if key not in self._kept:
                 self._warn_of_recompiling(values)
-                self._kept[key] = self._make(values, not concrete)
+                self._kept[key] = self._make(values, open_lengths)
                 if len(self._kept) > _MOST_VARIANTS:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)

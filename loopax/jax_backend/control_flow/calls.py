@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+from pytensor.graph.basic import Apply
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.type import integer_dtypes
@@ -22,7 +21,7 @@ from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
@@ -90,7 +89,9 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 def blockwise_rule(site: Site, *values: Any) -> Any:
     """``jnp.vectorize`` of the core op's own conversion.
 
-    A static input that is the same in every batch row, a number of steps say, stays static.
+    A static input that is the same in every batch row, a number of steps say, stays static. Where only the
+    run tells how long what is made of a row is, all rows are of one length, as in PyTensor: there are no
+    numbers where they are not.
     """
     op: Blockwise = site.op
     op._check_runtime_broadcast(site.node, values)
@@ -104,24 +105,45 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     frame = Frame(site.context, Plan(tuple(core_node.inputs)), {}, site.node.inputs, site.frame)
     core_site = Site(core_node, site.used, frame)
 
-    def core(*rows: Any) -> Any:
+    padded_axes: list[int | None] = []  # of the outputs, there when a row has been traced
+
+    def core(*rows: Any) -> tuple[Any, ...]:
         given = [static.get(k, row) for k, row in enumerate(rows)]
         frame.values.update(zip(core_node.inputs, given, strict=True))
-        outs = tuple(jnp.asarray(x) for x in convert(core_site, given))
-        return outs if len(outs) > 1 else outs[0]
+        outs = convert(core_site, given)
+        padded_axes[:] = [x.axis if isinstance(x, PaddedArray) else None for x in outs]
+        lengths = [x.length if isinstance(x, PaddedArray) else 0 for x in outs]
+        arrays = [x.data if isinstance(x, PaddedArray) else x for x in outs]
+        return tuple(jnp.asarray(x) for x in (*arrays, *lengths))
 
-    return jnp.vectorize(core, signature=_signature(op))(*map(jnp.asarray, values))
+    found = jnp.vectorize(core, signature=_signature(op, site.node))(*map(jnp.asarray, values))
+    n_outs = len(site.node.outputs)
+    outs = zip(found[:n_outs], found[n_outs:], padded_axes, strict=True)
+    return tuple(
+        data if axis is None else _of_equal_lengths(data, lengths, batch_ndim + axis)
+        for data, lengths, axis in outs
+    )
 
 
-def _signature(op: Blockwise) -> str:
-    """As NumPy has it. PyTensor says of LU that its matrices are square, and computes tall and wide ones.
+def _of_equal_lengths(data: Any, lengths: Any, axis: int) -> PaddedArray:
+    """The rows ``data``, as long along ``axis`` as each of the rows is, which are to be equal."""
+    length = jnp.max(lengths, initial=0)
+    return PaddedArray(or_no_number(jnp.all(lengths == length), data), length, axis)
 
-    To be removed once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
+
+def _signature(op: Blockwise, node: Apply) -> str:
+    """That of the arrays of one row, and of how long each output is where only the run tells.
+
+    An output's axes have names of their own: there may be room in it for more than an input is long.
+    PyTensor says of LU that its matrices are square, and computes tall and wide ones. To be removed, for
+    the inputs, once ``LU.gufunc_signature`` names two axes (3.3.7 names one).
     """
-    if not isinstance(op.core_op, LU | LUFactor):
-        return str(op.signature)
-    names = (f"d{k}" for k in itertools.count())
-    return re.sub(r"\w+", lambda _: next(names), op.signature)
+    taken = op.inputs_sig
+    if isinstance(op.core_op, LU | LUFactor):
+        taken = [[f"i{d}" for d in range(len(names))] for names in taken]
+    made = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
+    made += [[] for _ in node.outputs]
+    return "->".join(",".join(f"({','.join(names)})" for names in part) for part in (taken, made))
 
 
 def _same_row(x: Any, batch_ndim: int) -> Any:

@@ -111,6 +111,10 @@ class ChangesInLoop(DynamicShapeError):
     """A shape hangs on what changes from step to step of a loop."""
 
 
+class DiffersByRow(DynamicShapeError):
+    """A shape hangs on what differs from row to row of a batch, though all else is known."""
+
+
 class NeedsStatic(Exception):
     """The values of program inputs (by position) must be static; ``reason`` is for the user.
 
@@ -183,7 +187,7 @@ class Frame:
         NeedsStatic
             It is traced, but follows from program inputs that could be static.
         DynamicShapeError
-            It is traced, and changes from step to step of a loop.
+            It is traced, and changes from step to step of a loop, or from row to row of a batch.
         """
         x = self.read(v)
         if not is_traced(x):
@@ -201,7 +205,7 @@ class Frame:
         if not positions:
             with suppress(NotKnown):
                 return self._computed(v)
-            raise DynamicShapeError(
+            raise DiffersByRow(
                 f"{reason}, and it differs from row to row of a batch: all rows of an array have one "
                 "shape. Make it the same for all rows, or pad and mask."
             )

@@ -45,7 +45,7 @@ def known_interval(frame: Frame, v: Variable, rows: bool = True) -> Interval | N
         return frame.intervals[v]
     if getattr(v.type, "dtype", None) == "bool":
         return 0, 1
-    if v.owner is None:
+    if v in frame.plan.positions:
         origin = frame.origins[frame.plan.positions[v]]
         if rows and isinstance(origin, RowOf):
             origin = origin.sequence
@@ -128,8 +128,10 @@ def _is_never_static(frame: Frame, v: Variable) -> bool:
         v = stack.pop()
         if isinstance(frame.read(v), PaddedArray):
             return True
-        if v.owner is None:
-            origin = None if isinstance(v, Constant) else frame.origins[frame.plan.positions[v]]
+        if isinstance(v, Constant):
+            continue
+        if v in frame.plan.positions:
+            origin = frame.origins[frame.plan.positions[v]]
             if (
                 isinstance(origin, Variable)
                 and frame.parent
@@ -154,7 +156,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
 
     None of them where it hangs on how many steps a loop takes, or on what changes from step to step.
     """
-    if v.owner is None:
+    if v in frame.plan.positions:
         origin = frame.origins[frame.plan.positions[v]]
         if isinstance(origin, Variable) and frame.parent is not None:
             return inputs_of_length(frame.parent, origin)

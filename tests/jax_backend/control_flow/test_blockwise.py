@@ -1,0 +1,100 @@
+"""Batches by ``vectorize_graph`` of rows as long as their values say: of one length, as in PyTensor."""
+
+import warnings
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.scan.utils import until
+
+from loopax import jaxify
+from tests.compare import FAST_COMPILE
+
+X, N = pt.matrix("X"), pt.lvector("n")
+V, K, MASK = pt.vector("v"), pt.lscalar("k"), pt.vector("mask", dtype="bool")
+MASKS = pt.matrix("masks", dtype="bool")
+ROWS = np.array([[1.0, -2.0, 3.0, 0.5], [-1.0, 2.0, 0.25, 4.0], [2.0, 1.0, 5.0, -3.0]])
+EQUAL_MASKS = np.array([[True, False, True, False], [False, True, True, False]])
+
+
+def _traced(step, stop=None):
+    return pytensor.scan(
+        lambda v, s: step(v, s) if stop is None else (step(v, s), until(stop(step(v, s)))),
+        sequences=V,
+        outputs_info=pt.zeros(()),
+        return_updates=False,
+    )
+
+
+def _of_graph(make):
+    """An op with an inner graph, of a row and an integer that is the same in all rows."""
+    return OpFromGraph([V, K], [make(V, K)])(V, K)
+
+
+STOPPED = _traced(lambda v, s: s + abs(v), lambda s: s > 2.5)  # after two steps, in each of `ROWS[:2]`
+GROWN = pytensor.scan(
+    lambda i, s: s + V[:i].sum(),
+    sequences=pt.arange(1, 4),
+    outputs_info=pt.zeros(()),
+    return_updates=False,
+)
+BATCHES = {
+    "trace": (STOPPED, {V: X}, [ROWS[:2]]),
+    "sum of a trace": (STOPPED.sum(), {V: X}, [ROWS[:2]]),
+    "slice of a trace": (STOPPED[:2], {V: X}, [ROWS[:2]]),
+    "rows of a mask": (V[V > 0].sum(), {V: X}, [ROWS]),
+    "masks": (V[MASK].sum(), {MASK: MASKS}, [ROWS[0], EQUAL_MASKS]),
+    "slices": (V[K : K + 2], {K: N}, [ROWS[0], np.array([0, 2, 1])]),
+    "gradient of slices in a loop": (pytensor.grad(GROWN[-1], V), {V: X}, [ROWS]),
+}
+OF_A_COUNT = {
+    "zeros": lambda v, k: pt.zeros(k) + v[0],
+    "arange": lambda v, k: pt.arange(k) * v[0],
+    "slice": lambda v, k: v[:k],
+}
+
+
+@pytest.mark.filterwarnings("ignore:The assertion:UserWarning")
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["direct", "jit"])
+@pytest.mark.parametrize("name", BATCHES)
+def test_rows_of_equal_lengths_are_stacked(name, wrap):
+    out, rows, args = BATCHES[name]
+    inputs = [rows.get(v, v) for v in (V, K, MASK) if v in pytensor.graph.traversal.ancestors([out])]
+    function = pytensor.function(inputs, vectorize_graph(out, rows), mode=FAST_COMPILE)
+    found = np.asarray(wrap(jaxify(function))(*args))
+    expected = function(*args)
+    np.testing.assert_allclose(found, expected)
+    assert found.dtype == expected.dtype
+
+
+@pytest.mark.parametrize("name", OF_A_COUNT)
+def test_a_count_that_all_rows_share_makes_their_length(name):
+    out = vectorize_graph(_of_graph(OF_A_COUNT[name]), {V: X})
+    function = pytensor.function([X, K], out, mode=FAST_COMPILE)
+    f = jaxify(function)
+    for k in (2, 3):
+        np.testing.assert_allclose(f(ROWS, k), function(ROWS, k))
+        found = jax.jit(f, static_argnums=1)(ROWS, k)
+        np.testing.assert_allclose(found, function(ROWS, k))
+
+
+def test_rows_of_several_lengths_have_no_numbers():
+    function = pytensor.function([X], vectorize_graph(V[V > 0].sum(), {V: X}), mode=FAST_COMPILE)
+    rows = np.array([[1.0, 2.0], [1.0, -1.0]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        assert np.isnan(jaxify(function)(rows)).all()
+
+
+def test_one_compiled_function_for_all_masks():
+    function = pytensor.function([X], vectorize_graph(V[V > 0].sum(), {V: X}), mode=FAST_COMPILE)
+    f = jaxify(function)
+    f(ROWS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (ROWS + 0.125, ROWS * 2):
+            np.testing.assert_allclose(f(rows), function(rows))
