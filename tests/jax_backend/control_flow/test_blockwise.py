@@ -35,7 +35,9 @@ def _of_graph(make):
     return OpFromGraph([V, K], [make(V, K)])(V, K)
 
 
-STOPPED = _traced(lambda v, s: s + abs(v), lambda s: s > 2.5)  # after two steps, in each of `ROWS[:2]`
+STOPPED = _traced(
+    lambda v, s: s + abs(v), lambda s: s > 2.5
+)  # after two steps, in each of `ROWS[:2]`
 GROWN = pytensor.scan(
     lambda i, s: s + V[:i].sum(),
     sequences=pt.arange(1, 4),
@@ -63,7 +65,9 @@ OF_A_COUNT = {
 @pytest.mark.parametrize("name", BATCHES)
 def test_rows_of_equal_lengths_are_stacked(name, wrap):
     out, rows, args = BATCHES[name]
-    inputs = [rows.get(v, v) for v in (V, K, MASK) if v in pytensor.graph.traversal.ancestors([out])]
+    inputs = [
+        rows.get(v, v) for v in (V, K, MASK) if v in pytensor.graph.traversal.ancestors([out])
+    ]
     function = pytensor.function(inputs, vectorize_graph(out, rows), mode=FAST_COMPILE)
     found = np.asarray(wrap(jaxify(function))(*args))
     expected = function(*args)
