@@ -18,7 +18,9 @@ from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
+from loopax.ir import Call
 from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.sizes import Dims, Length
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule
 from loopax.numba_backend.emit.expressions import FALSE, TRUE, Dim, Expr, Index, expr
@@ -31,14 +33,14 @@ from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 def blockwise(site: Site, *values: Value) -> Any:
     ranks = [len(names) for names in site.op.inputs_sig]
     types = [_core(v.type, rank) for v, rank in zip(site.node.inputs, ranks, strict=True)]
-    node = _lowered(site.op.core_op.make_node(*[t() for t in types]))
+    core = site.op.core_op.make_node(*[t() for t in types])
     names = {}
     for v, sig in zip(values, site.op.inputs_sig, strict=True):
         names.update(zip(sig, v.shape[len(v.shape) - len(sig) :], strict=True))
     if isinstance(site.op.core_op, LU):  # PyTensor's signature says that its matrices are square
         names = {}
     shapes = [[names.get(name) for name in sig] for sig in site.op.outputs_sig]
-    return repeated(site, node, values, ranks, shapes)
+    return repeated(site, _lowered(core), values, ranks, shapes, _lengths_of_row(core, values))
 
 
 @rule(BatchedDot)
@@ -47,7 +49,31 @@ def batched_dot(site: Site, a: Value, b: Value) -> Any:
     node = Dot().make_node(*[t() for t in types])
     shape = [*a.shape[1:-1], *b.shape[2:]]
     ranks = [len(v.shape) - 1 for v in (a, b)]
-    return repeated(site, node, (a, b), ranks, [shape], stretches=False)
+    return repeated(site, node, (a, b), ranks, [shape], [shape], stretches=False)
+
+
+def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | None]]:
+    """The shapes of the outputs of ``node`` that follow from those of one row of each of ``values``.
+
+    They are those of a batch without rows. With rows the first result tells, which a step may make
+    another length than it declares.
+    """
+    op: Any = node.op
+    graph: Any = op.fgraph if isinstance(op, Call) else node
+    inputs, dims = list(graph.inputs), Dims()
+
+    def length(v: Any, axis: int) -> Dim | None:
+        found = dims.length(v, axis)
+        total: Any = found.offset
+        for variable, k in found.terms:
+            if not isinstance(variable, Length) or variable.of not in inputs:
+                return None
+            at = inputs.index(variable.of)
+            rank = inputs[at].type.ndim
+            total = total + values[at].shape[len(values[at].shape) - rank + variable.axis] * k
+        return total  # type: ignore[no-any-return]
+
+    return [[length(v, axis) for axis in range(v.type.ndim)] for v in graph.outputs]
 
 
 def _lowered(node: Apply) -> Apply:
@@ -70,11 +96,13 @@ def repeated(
     values: Sequence[Value],
     ranks: Sequence[int],
     shapes: Sequence[Sequence[Dim | None]],
+    without_rows: Sequence[Sequence[Dim | None]],
     stretches: bool = True,
 ) -> tuple[Value, ...]:
     """``node`` for each index into the leading axes; ``ranks`` are those of its inputs.
 
     ``shapes`` are those of its outputs: None is a length that only the first result tells.
+    ``without_rows`` are those where there is none: None is a length that nothing tells then.
     """
     emit = site.emit
     n_batch = len(values[0].shape) - ranks[0]
@@ -104,7 +132,7 @@ def repeated(
             places, found if isinstance(found, tuple) else (found,), strict=True
         ):
             place.write(at, value)
-    return tuple(place.array() for place in places)
+    return tuple(place.array(shape) for place, shape in zip(places, without_rows, strict=True))
 
 
 def _indexed_at_no_cost(v: Value) -> bool:
@@ -138,6 +166,17 @@ class _Place:
     def _make(self, core: Sequence[Any]) -> None:
         self.emit.set(self.name, new_array([*self.batch, *core], self.dtype))
 
+    def _take(self, core: Sequence[Dim | None]) -> None:
+        """The shape where there is no row."""
+        lengths = [n for n in core if n is not None]
+        if len(lengths) < len(core):
+            message = "a batch of no rows: nothing says how long what is made of a row would be"
+            self.emit.fail("ValueError", message)
+            return
+        self._make(lengths)
+        for row, n in zip(self.rows, lengths, strict=True):
+            self.emit.set(row, n)
+
     def write(self, at: Sequence[Index], value: Value) -> None:
         emit = self.emit
         if not self.known:
@@ -153,6 +192,9 @@ class _Place:
             for rest in indices:
                 emit.set(self.name[*at, *rest], emit.read(value, rest))
 
-    def array(self) -> Array:
+    def array(self, without_rows: Sequence[Dim | None]) -> Array:
+        if not self.known:
+            with self.emit.when(expr("not {}", self.made)):
+                self._take(without_rows)
         shape = (*self.batch, *(self.core if self.known else self.rows))
         return Array(self.name, shape, self.dtype, fresh=True, compact=True)  # type: ignore[arg-type]
