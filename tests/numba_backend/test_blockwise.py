@@ -35,6 +35,32 @@ def test_a_batch_of_no_rows_has_the_shape_of_a_row(make, shape):
     assert f(np.ones((3, 4))).shape == (3, *shape[1:])
 
 
+def _discounted(v):
+    return pytensor.scan(
+        lambda x, s: 0.5 * s + x,
+        sequences=v,
+        outputs_info=pt.zeros(()),
+        return_updates=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (_discounted, (0, 4)),
+        (lambda v: _discounted(v)[-1], (0,)),
+        (lambda v: v.reshape((2, 2)), (0, 2, 2)),
+        (lambda v: pt.tile(v, 2), (0, 8)),
+        (lambda v: v[: v.shape[0] - 1], (0, 3)),
+    ],
+    ids=["trace", "last of a trace", "reshape", "tile", "slice"],
+)
+def test_a_length_that_rows_share_is_that_of_no_rows(make, shape):
+    f = jaxify([X], vectorize_graph(make(V), {V: X}), backend="numba")
+    assert f(np.zeros((0, 4))).shape == shape
+    assert f(np.ones((3, 4))).shape == (3, *shape[1:])
+
+
 def test_a_batch_of_no_rows_whose_length_follows_from_values_is_refused():
     f = _native(lambda v: v[v > 0])
     assert f(np.array([[1.0, -1.0], [-1.0, 2.0]])).tolist() == [[1.0], [2.0]]

@@ -23,7 +23,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 
 from loopax.frontend.loops.variants import map as map_rows
-from loopax.ir.batching.batch import same_in_all_rows
+from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
 from loopax.ir.errors import LoopaxError
 from loopax.ir.inner_graph_op import nodes_within
@@ -98,7 +98,7 @@ def _may_stack_lengths(node: Apply) -> bool:
     ndim = op.batch_ndim(node)
     if None not in node.outputs[0].type.shape[ndim:]:
         return False
-    return not all(same_in_all_rows(v, ndim) for v in _sizes(op.core_op, node))
+    return any(row_value(v, ndim) is None for v in _sizes(op.core_op, node))
 
 
 def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:

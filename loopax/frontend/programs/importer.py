@@ -28,6 +28,7 @@ from loopax.frontend.legacy_scan.importer import import_scan
 from loopax.frontend.programs.accumulators import widen_accumulators
 from loopax.frontend.programs.cumulative_products import exact_product
 from loopax.ir import Call, UnsupportedOpError
+from loopax.ir.batching.row_values import unbatch_equal_integers
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.pullback import PullbackRule
@@ -57,6 +58,7 @@ class _Importer:
 
     def run(self, graph: FunctionGraph) -> FunctionGraph:
         lower_names(graph)
+        unbatch_equal_integers(graph)
         for node in graph.toposort():
             if node not in graph.apply_nodes:
                 continue  # it only served a node that is gone

@@ -7,12 +7,7 @@ from copy import copy
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.graph.basic import Constant
 from pytensor.graph.replace import vectorize_graph
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.bounds import known_number
@@ -96,31 +91,3 @@ def greatest(n: Any) -> Any:
     if (known := known_number(n)) is not None:
         return pt.constant(known, dtype="int64")
     return pt.max(pt.concatenate([pt.zeros(1, dtype="int64"), pt.flatten(n)])) if n.type.ndim else n
-
-
-def same_in_all_rows(v: Any, ndim: int) -> bool:
-    """Whether ``v`` has the same value along its first ``ndim`` axes, as its graph shows.
-
-    So has what follows from the shape of a batched array, which PyTensor broadcasts to the batch.
-    """
-    if all(n == 1 for n in v.type.shape[:ndim]):
-        return True
-    if isinstance(v, Constant):
-        return bool((v.data == v.data.ravel()[:1]).all()) if v.data.size else True
-    if v.owner is None:
-        return False
-    op, inputs = v.owner.op, v.owner.inputs
-    if isinstance(op, Alloc):
-        extra = inputs[0].type.ndim - (v.type.ndim - ndim)
-        return extra <= 0 or same_in_all_rows(inputs[0], extra)
-    if isinstance(op, CheckAndRaise):
-        return same_in_all_rows(inputs[0], ndim)
-    if isinstance(op, Elemwise):
-        return all(same_in_all_rows(x, ndim) for x in inputs)
-    if isinstance(op, DimShuffle):
-        kept = [k for k in op.new_order[:ndim] if k != "x"]
-        return kept == list(range(len(kept))) and same_in_all_rows(inputs[0], len(kept))
-    if isinstance(op, Subtensor):
-        whole = all(k == slice(None) for k in op.idx_list[:ndim])
-        return len(op.idx_list) >= ndim and whole and same_in_all_rows(inputs[0], ndim)
-    return False

@@ -19,7 +19,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.batching.batch import Batch, greatest, is_batched, same_in_all_rows, vectorized
+from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
+from loopax.ir.batching.row_values import row_value
 from loopax.ir.bounds import split_bound
 from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw
@@ -73,14 +74,14 @@ class _BatchedScan:
         n = self.args.n_steps
         if not self.batched.n_steps:
             return n, None, None
-        if same_in_all_rows(n, n.type.ndim):
-            return self._unless_empty(greatest(n)), None, None
+        if (same := row_value(n, n.type.ndim)) is not None:
+            return same, None, None
         if self.args.sequences:  # each row has its sequences' length, which is one for all of them
             longest = EQUAL_STEPS(greatest(n), pt.all(pt.eq(n, greatest(n))))
             return self._unless_empty(longest), None, None
         bound, go = split_bound(n)
-        if go is not None and same_in_all_rows(bound, bound.type.ndim):
-            return greatest(bound), go, None
+        if go is not None and (same := row_value(bound, bound.type.ndim)) is not None:
+            return same, go, None
         return greatest(n), None, n
 
     def _unless_empty(self, n: Any) -> Any:

@@ -44,6 +44,8 @@ GROWN = pytensor.scan(
     outputs_info=pt.zeros(()),
     return_updates=False,
 )
+TRACE = _traced(lambda v, s: 0.5 * s + v)
+JACOBIAN = pytensor.gradient.jacobian(_traced(lambda v, s: pt.sin(s * v)), V, vectorize=True)
 BATCHES = {
     "trace": (STOPPED, {V: X}, [ROWS[:2]]),
     "sum of a trace": (STOPPED.sum(), {V: X}, [ROWS[:2]]),
@@ -52,6 +54,8 @@ BATCHES = {
     "masks": (V[MASK].sum(), {MASK: MASKS}, [ROWS[0], EQUAL_MASKS]),
     "slices": (V[K : K + 2], {K: N}, [ROWS[0], np.array([0, 2, 1])]),
     "gradient of slices in a loop": (pytensor.grad(GROWN[-1], V), {V: X}, [ROWS]),
+    "gradient of a trace": (pytensor.grad((TRACE**2).sum(), V), {V: X}, [ROWS]),
+    "gradient of a jacobian": (pytensor.grad((JACOBIAN**2).sum(), V), {V: X}, [ROWS]),
 }
 OF_A_COUNT = {
     "zeros": lambda v, k: pt.zeros(k) + v[0],
@@ -84,6 +88,38 @@ def test_a_count_that_all_rows_share_makes_their_length(name):
         np.testing.assert_allclose(f(ROWS, k), function(ROWS, k))
         found = jax.jit(f, static_argnums=1)(ROWS, k)
         np.testing.assert_allclose(found, function(ROWS, k))
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled again for each new value:UserWarning")
+@pytest.mark.parametrize("read", [lambda u: u[-1], lambda u: u.sum()], ids=["last", "sum"])
+def test_gradients_of_rows_that_stop_together(read):
+    # A graph of its own: PyTensor 3.0 rewrites the step of a loop that it compiles, in place.
+    stopped = _traced(lambda v, s: s + v**2, lambda s: s > 2.5)
+    gradient = vectorize_graph(pytensor.grad(read(stopped), V), {V: X})
+    function = pytensor.function([X], gradient, mode=FAST_COMPILE)
+    f = jaxify(function)
+    for rows in (
+        ROWS[:2],
+        np.array([[1.0, 1.0, 1.0, 9.0], [0.5, -1.0, 1.5, 9.0]]),
+    ):  # 2 and 3 steps
+        np.testing.assert_allclose(f(rows), function(rows))
+
+
+@pytest.mark.parametrize(
+    ("out", "shape"),
+    [
+        (TRACE, (0, 4)),
+        (pytensor.grad((TRACE**2).sum(), V), (0, 4)),
+        (pt.diag(V), (0, 4, 4)),
+        (V.reshape((2, 2)), (0, 2, 2)),
+        (pt.tile(V, 2), (0, 8)),
+    ],
+    ids=["trace", "gradient", "diagonal", "reshape", "tile"],
+)
+def test_a_batch_of_no_rows_has_the_shape_of_a_row(out, shape):
+    f = jaxify([X], vectorize_graph(out, {V: X}))
+    assert f(ROWS[:0]).shape == jax.jit(f)(ROWS[:0]).shape == shape
+    assert f(ROWS).shape == (3, *shape[1:])
 
 
 def test_rows_of_several_lengths_have_no_numbers():

@@ -1,0 +1,99 @@
+"""What all rows of a batch share: found in the graph, right in every run, and no false claim."""
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.basic import AllocEmpty
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.ir.batching.row_values import row_value, unbatch_equal_integers
+from tests.compare import FAST_COMPILE
+
+X, Y = pt.matrix("x"), pt.vector("y")
+X_ROWS, Y_ROWS = pt.tensor3("x_rows"), pt.matrix("y_rows")
+ROWS = {X: X_ROWS, Y: Y_ROWS}
+
+_LENGTHS = st.sampled_from([X.shape[0], X.shape[1], Y.shape[0], Y[1:].shape[0], pt.constant(3)])
+_EXPRESSIONS = st.recursive(
+    _LENGTHS,
+    lambda inner: st.one_of(
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, b: pt.maximum(a, b) - 1, inner, inner),
+        st.builds(lambda a, b: pt.switch(a > b, a * 2, b), inner, inner),
+        st.builds(lambda a, b: pt.stack([a, b]).sum(), inner, inner),
+        st.builds(lambda a, b: pt.stack([a, b])[1:].prod(), inner, inner),
+        st.builds(lambda a, b: pt.zeros((2, 3), dtype="int64").sum() + a, inner, inner),
+    ),
+    max_leaves=5,
+)
+
+
+@given(length=_EXPRESSIONS)
+def test_an_expression_of_lengths_is_one_for_all_rows(length):
+    batched = vectorize_graph(length, ROWS)
+    found = row_value(batched, batched.type.ndim)
+    assert found is not None
+    assert (found.type.ndim, found.type.dtype) == (0, length.type.dtype)
+    arrays = np.ones((2, 4, 3)), np.ones((2, 5))
+    kept = {"mode": FAST_COMPILE, "on_unused_input": "ignore"}
+    of_all = pytensor.function([X_ROWS, Y_ROWS], found, **kept)
+    of_one = pytensor.function([X, Y], length, **kept)
+    for n in (0, 2):  # no rows share what one row would have
+        assert of_all(*(a[:n] for a in arrays)) == of_one(*(a[0] for a in arrays))
+
+
+@pytest.mark.parametrize(
+    "out",
+    [
+        Y.sum(),
+        Y.sum().astype("int64"),
+        (Y > 0).sum() + Y.shape[0],
+        pt.stack([Y.shape[0], Y.argmax()]),
+    ],
+    ids=["float", "integer", "a count", "stacked"],
+)
+def test_what_follows_from_values_is_not(out):
+    assert row_value(vectorize_graph(out, ROWS), 1) is None
+
+
+def test_a_constant_is_if_its_rows_are_equal():
+    same, different = pt.constant([[1, 2], [1, 2]]), pt.constant([[1, 2], [1, 3]])
+    assert row_value(same, 1).data.tolist() == [1, 2]
+    assert row_value(different, 1) is None
+    assert row_value(pt.constant(np.zeros((0, 2))), 1) is None  # nothing says
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: AllocEmpty("float64")(Y.shape[0]) * 0,
+        lambda: pt.zeros(Y.shape[0] + 1),
+        lambda: pt.full(X.shape[0], Y[0]),
+        lambda: Y[: X.shape[0]],
+        lambda: pt.arange(Y.shape[0]),
+        lambda: Y[pt.arange(X.shape[0])],
+        lambda: pt.tile(Y, 2),
+        lambda: Y.reshape((1, Y.size)),
+    ],
+    ids=["empty", "zeros", "full", "slice", "arange", "positions", "tile", "reshape"],
+)
+def test_a_shared_length_leaves_no_blockwise(make):
+    core = make()
+    batched = vectorize_graph(core, ROWS)
+    inputs = [X_ROWS, Y_ROWS]
+    graph = FunctionGraph(inputs, [batched], clone=True)
+    unbatch_equal_integers(graph)
+    assert not any(isinstance(node.op, Blockwise) for node in graph.apply_nodes)
+    assert graph.outputs[0].type.ndim == core.type.ndim + 1
+    after = pytensor.function(
+        graph.inputs, graph.outputs[0], mode=FAST_COMPILE, on_unused_input="ignore"
+    )
+    before = pytensor.function(inputs, batched, mode=FAST_COMPILE, on_unused_input="ignore")
+    x, y = np.ones((2, 3, 2)), np.arange(10.0).reshape(2, 5)
+    np.testing.assert_allclose(np.nan_to_num(after(x, y)), np.nan_to_num(before(x, y)))
+    assert after(x[:0], y[:0]).shape == (0, *before(x, y).shape[1:])
