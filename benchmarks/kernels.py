@@ -1,7 +1,7 @@
 """Programs as `jaxify` chooses to run them on the CPU beside the same programs written by hand in JAX.
 
-Those of `native`, with shapes declared: forward, value and gradient, a Hessian-vector product, and 64 rows
-of value and gradient by ``jax.vmap``, all of them under ``jax.jit``.
+Those of `native`, with shapes declared: forward, value and gradient, a Hessian-vector product, 64 rows of
+value and gradient by ``jax.vmap``, value and pushforward, and 64 rows of these, all under ``jax.jit``.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,14 @@ from benchmarks.report import KERNELS, Figure
 from loopax import jaxify
 
 RTOL, ATOL, ROWS = 1e-7, 1e-9, 64
-LIMITS = {"forward": 1.0, "gradient": 1.0, "HV product": 1.1, f"{ROWS} rows": 1.1}
+LIMITS = {
+    "forward": 1.0,
+    "gradient": 1.0,
+    "HV product": 1.1,
+    f"{ROWS} rows": 1.1,
+    "pushforward": 1.0,
+    f"{ROWS} rows of it": 1.1,
+}
 
 
 class ByHand(NamedTuple):
@@ -58,7 +65,7 @@ def compared(p: Native, by_hand: Callable, comparison: str, pairs: int) -> Any:
     inputs, out = p.graph()
     wrt = tuple(k for k, v in enumerate(inputs) if v.name in p.wrt)
     args = [jnp.asarray(x) for x in p.values()]
-    if comparison.endswith("rows"):
+    if comparison.startswith(str(ROWS)):
         scale = jnp.linspace(0.99, 1.01, ROWS)
         args = [jnp.multiply.outer(scale, x) if k in wrt else x for k, x in enumerate(args)]
 
@@ -92,13 +99,26 @@ def transformed(f: Callable, comparison: str, wrt: tuple[int, ...]) -> Callable:
         at = tuple(args[k] for k in wrt)
         return list(jax.jvp(slopes, at, at)[1])
 
-    def rows(*args: Any) -> list:
-        return jax.vmap(flat, tuple(0 if k in wrt else None for k in range(len(args))))(*args)
+    def pushed(*args: Any) -> list:
+        def value(*moving: Any) -> Any:
+            given = dict(zip(wrt, moving, strict=True))
+            return f(*(given.get(k, x) for k, x in enumerate(args)))
+
+        at = tuple(args[k] for k in wrt)
+        return list(jax.jvp(value, at, at))
+
+    def rows(one: Callable) -> Callable:
+        def of_all(*args: Any) -> list:
+            return jax.vmap(one, tuple(0 if k in wrt else None for k in range(len(args))))(*args)
+
+        return of_all
 
     forms: dict[str, Callable] = {
         "forward": lambda *args: [f(*args)],
         "gradient": flat,
         "HV product": product,
-        f"{ROWS} rows": rows,
+        f"{ROWS} rows": rows(flat),
+        "pushforward": pushed,
+        f"{ROWS} rows of it": rows(pushed),
     }
     return forms[comparison]

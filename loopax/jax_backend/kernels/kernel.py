@@ -1,8 +1,4 @@
-"""``Kernel``: a graph with its native code, its form in JAX's operations, and its derivatives.
-
-The derivatives are kernels again, to any order: of the native code by the IR's pullback and pushforward, of
-JAX's form by JAX's own.
-"""
+"""``Kernel``: a graph with its native code, and its form in JAX's operations."""
 
 from __future__ import annotations
 
@@ -12,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-import jax
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
@@ -21,12 +16,6 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
-from loopax.ir.places import function_at
-from loopax.jax_backend.kernels.derivatives import (
-    pulled_back,
-    pushed_forward,
-    with_gradient,
-)
 from loopax.jax_backend.staging.frame import CHECKS
 from loopax.lowering.rewritten import fact_of_rewritten
 
@@ -100,6 +89,8 @@ class Kernel:
         pullback: a derivative's own would seldom be asked for.
     canonical
         Whether the graph is a part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
+    pushes
+        The kernel, and the positions of its inputs, whose outputs and pushforward it computes at once.
     """
 
     def __init__(
@@ -114,6 +105,7 @@ class Kernel:
         transpose: Callable[[], Kernel] | None = None,
         transpiled: Callable[[FunctionGraph], InJax] | None = None,
         canonical: bool = False,
+        pushes: tuple[Kernel, tuple[int, ...]] | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -124,6 +116,7 @@ class Kernel:
         self.transpose = transpose
         self.transpiled = transpiled
         self.canonical = canonical
+        self.pushes = pushes
         self._shapes = shapes
         self._derivatives: dict[tuple[str, tuple[int, ...]], Any] = {}
 
@@ -188,20 +181,6 @@ class Kernel:
                 return _too_long(code.lines)
         return code
 
-    # -- derivatives -------------------------------------------------------------------------------
-
-    def with_gradient(self, wrt: tuple[int, ...]) -> Kernel:
-        """The outputs, and behind them the gradient of the scalar one with respect to ``wrt``."""
-        return self.derivative("gradient", wrt, self._with_gradient)
-
-    def pushforward(self, wrt: tuple[int, ...]) -> Kernel:
-        """Of the inputs and tangents of those at ``wrt``: the tangents of the outputs that have some."""
-        return self.derivative("pushforward", wrt, self._pushforward)
-
-    def pullback(self, wrt: tuple[int, ...]) -> Kernel:
-        """Of the inputs and cotangents of the outputs that have some: those of the inputs at ``wrt``."""
-        return self.derivative("pullback", wrt, self._pullback)
-
     def derivative(
         self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], T]
     ) -> T:
@@ -221,79 +200,6 @@ class Kernel:
                     # integer, and of QR (3.3.7).
                     raise NotImplementedError(str(error)) from error
             return self._derivatives[kind, wrt]
-
-    def _with_gradient(self, wrt: tuple[int, ...]) -> Kernel:
-        (scalar,) = self.floats
-        graph = with_gradient(self.inputs, self.outputs, scalar, wrt)
-
-        def in_jax(*args: Any) -> list[Any]:
-            outputs = function_at(self.in_jax, args, wrt)
-
-            def value(*moving: Any) -> Any:
-                outs = outputs(*moving)
-                return outs[scalar], outs
-
-            pull = jax.grad(value, argnums=tuple(range(len(wrt))), has_aux=True)
-            slopes, outs = pull(*(args[k] for k in wrt))
-            return [*outs, *slopes]
-
-        def shapes(inputs: Shapes) -> list[Shape]:
-            return [*self.shapes(inputs), *(inputs[k] for k in wrt)]
-
-        return Kernel(
-            graph.inputs,
-            graph.outputs,
-            in_jax,
-            shapes,
-            f"{self.name}_with_gradient",
-            self.policy.of_derivatives,
-        )
-
-    def _pushforward(self, wrt: tuple[int, ...]) -> Kernel:
-        graph = pushed_forward(self.inputs, self.outputs, self.floats, wrt)
-        n = len(self.inputs)
-
-        def in_jax(*args: Any) -> list[Any]:
-            floats = function_at(self._floats_in_jax, args[:n], wrt)
-            return jax.jvp(floats, tuple(args[k] for k in wrt), tuple(args[n:]))[1]
-
-        def shapes(inputs: Shapes) -> list[Shape]:
-            outs = self.shapes(inputs[:n])
-            return [outs[k] for k in self.floats]
-
-        return Kernel(
-            graph.inputs,
-            graph.outputs,
-            in_jax,
-            shapes,
-            f"{self.name}_pushforward",
-            self.policy.of_derivatives,
-            linear=len(wrt),
-            transpose=lambda: self.pullback(wrt),
-        )
-
-    def _pullback(self, wrt: tuple[int, ...]) -> Kernel:
-        graph = pulled_back(self.inputs, self.outputs, self.floats, wrt)
-        return Kernel(
-            graph.inputs,
-            graph.outputs,
-            lambda *args: self.pulled_back_in_jax(wrt, args),
-            lambda inputs: [inputs[k] for k in wrt],
-            f"{self.name}_pullback",
-            self.policy.of_derivatives,
-            linear=len(self.floats),
-            transpose=lambda: self.pushforward(wrt),
-        )
-
-    def pulled_back_in_jax(self, wrt: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
-        """What the `pullback` gives, in JAX's operations."""
-        n = len(self.inputs)
-        floats = function_at(self._floats_in_jax, args[:n], wrt)
-        return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
-
-    def _floats_in_jax(self, *args: Any) -> list[Any]:
-        outs = self.in_jax(*args)
-        return [outs[k] for k in self.floats]
 
 
 def _too_long(lines: int) -> str:

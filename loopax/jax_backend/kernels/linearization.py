@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import jax
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.jax_backend.kernels.derivatives import pulled_back_in_two
+from loopax.jax_backend.kernels.derivative_graphs import pulled_back_in_two
+from loopax.jax_backend.kernels.derivative_kernels import pulled_back_in_jax, pushforward
 from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Shape, Shapes
 
 
@@ -68,26 +69,26 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         canonical=True,
     )
     # The pushforward computes the states again, in the loop that it runs for the tangents anyway.
-    push = kernel.pushforward(wrt)
-    pushforward = Kernel(
+    push = pushforward(kernel, wrt)
+    with_residuals = Kernel(
         [*push.inputs[:n], *(v.type() for v in residuals), *push.inputs[n:]],
         push.outputs,
         lambda *args: push.in_jax(*without_residuals(args)),
         lambda inputs: push.shapes(tuple(without_residuals(inputs))),
         push.name,
-        kernel.policy.of_derivatives,
+        push.policy,
         linear=push.linear,
         transpose=lambda: pullback,
     )
     pullback = Kernel(
         graphs.backward.inputs,
         graphs.backward.outputs,
-        lambda *args: kernel.pulled_back_in_jax(wrt, without_residuals(args)),
+        lambda *args: pulled_back_in_jax(kernel, wrt, without_residuals(args)),
         lambda inputs: [inputs[k] for k in wrt],
         f"{kernel.name}_pullback",
         kernel.policy.of_derivatives,
         linear=len(kernel.floats),
-        transpose=lambda: pushforward,
+        transpose=lambda: with_residuals,
         canonical=True,
     )
-    return Linearization(forward, pushforward)
+    return Linearization(forward, with_residuals)

@@ -156,6 +156,65 @@ def test_inside_of_jax_loops_branches_and_checkpoints():
     check("volatility", lambda f: jax.grad(jax.checkpoint(f)), P, X)
 
 
+def kernels_in(f, *args):
+    """How many kernels there are in a traced function: all, and those of a value and its tangent."""
+    counts = primitives(jax.make_jaxpr(f)(*args))
+    return counts["loopax_kernel"], counts["loopax_kernel_jvp"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_forward_mode_is_one_kernel_and_reverse_mode_has_none_of_its_tangents(name):
+    native, _ = both(name)
+    forward = lambda p, v: jax.jvp(lambda p: floats_of(native)(p, X), (p,), (v,))  # noqa: E731
+    assert kernels_in(forward, P, P) == (0, 1)
+    _, joint = kernels_in(jax.grad(total(native)), P, X)
+    assert joint == 0
+    steps = lambda p: jax.lax.scan(lambda c, x: (c + total(native)(p, x), None), 0.0, X[None])[0]  # noqa: E731
+    _, joint = kernels_in(jax.grad(steps), P)  # traced forwards, then taken apart
+    assert joint == 0
+    check(name, lambda f: lambda p, v: jax.jvp(lambda p: f(p, X), (p,), (v,))[0], P, P)
+
+
+POLICIES = {
+    "nothing": jax.checkpoint_policies.nothing_saveable,
+    "everything": jax.checkpoint_policies.everything_saveable,
+}
+
+
+@pytest.mark.parametrize("name", ["volatility", "filtered"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_forward_mode_taken_apart(name, policy):
+    """In a loop, in a checkpoint, and in both: what was traced forwards is transposed."""
+    rows = np.stack([X, X + 0.1])
+
+    def carried(f):
+        def step(c, x):
+            return jnp.tanh(c + 0.01 * total(f)(P * c, jnp.sin(x))), c
+
+        return lambda c, xs: jax.lax.scan(jax.checkpoint(step, policy=POLICIES[policy]), c, xs)[0]
+
+    check(name, lambda f: jax.value_and_grad(carried(f), argnums=(0, 1)), 1.0, rows)
+    held = lambda f: jax.checkpoint(  # noqa: E731
+        lambda p, x: jnp.sin(total(f)(jnp.cos(p), x)), policy=POLICIES[policy]
+    )
+    check(name, lambda f: jax.grad(held(f), argnums=(0, 1)), P, X)
+    batched = lambda f: jax.vmap(jax.grad(held(f)), in_axes=(None, 0))  # noqa: E731
+    check(name, batched, P, rows)
+
+
+@pytest.mark.parametrize("name", ["volatility", "filtered"])
+def test_forward_mode_in_reverse_mode(name):
+    def slope(f):
+        return lambda p, v: jax.jvp(lambda p: total(f)(p, X), (p,), (v,))[1]
+
+    check(name, lambda f: jax.grad(slope(f), argnums=(0, 1)), P, P + 0.1)
+    check(name, lambda f: jax.linear_transpose(lambda v: slope(f)(P, v), P), 1.0)
+    check(name, lambda f: jax.vmap(slope(f), in_axes=(None, 0)), P, np.eye(3))  # one value for all
+    rows = np.stack([P, P + 0.1])
+    check(name, lambda f: jax.vmap(jax.jacfwd(total(f)), in_axes=(0, None)), rows, X)
+    check(name, lambda f: jax.jacrev(jax.jacfwd(total(f))), P, X)
+
+
 def test_linearize_and_linear_transpose():
     def line(f):
         def moved(p, x):
@@ -190,7 +249,9 @@ def test_derivatives_that_pytensor_does_not_know_are_jax_own():
     order, x = pt.dscalar("order"), pt.dvector("x")
     f, of_xla = (jaxify([order, x], pt.iv(order, x), loops=loops) for loops in ("native", "xla"))
     for transform in (jax.jacfwd, jax.jacrev, lambda f, k: jax.grad(lambda *a: f(*a).sum(), k)):
-        np.testing.assert_array_equal(transform(f, 1)(1.0, X**2), transform(of_xla, 1)(1.0, X**2))
+        np.testing.assert_allclose(
+            transform(f, 1)(1.0, X**2), transform(of_xla, 1)(1.0, X**2), rtol=1e-14
+        )
         for by_order in (transform(f, 0), transform(of_xla, 0)):
             with pytest.raises(UnsupportedOpError, match="no derivative by its input 0"):
                 by_order(1.0, X**2)

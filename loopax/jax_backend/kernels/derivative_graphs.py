@@ -38,10 +38,10 @@ def with_gradient(
     return _from_disk(inputs, outputs, len(inputs), make, with_gradient, scalar, tuple(wrt))
 
 
-def pushed_forward(
+def with_pushforward(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``[*inputs, *tangents of those at wrt] -> tangents of the outputs at moving``.
+    """``[*inputs, *tangents of those at wrt] -> [*outputs, *tangents of the outputs at moving]``.
 
     Raises as `with_gradient` does.
     """
@@ -53,10 +53,21 @@ def pushed_forward(
         moved = push_forward(graph.inputs, graph.outputs, every)
         chosen = [graph.outputs[k] for k in moving]
         new = _complete(chosen, [moved[k] for k in moving])
-        return with_own_kinks([*graph.inputs, *tangents.values()], new)
+        return with_own_kinks([*graph.inputs, *tangents.values()], [*graph.outputs, *new])
 
     n = len(inputs) + len(wrt)
-    return _from_disk(inputs, outputs, n, make, pushed_forward, tuple(moving), tuple(wrt))
+    return _from_disk(inputs, outputs, n, make, with_pushforward, tuple(moving), tuple(wrt))
+
+
+def pushed_forward(
+    inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
+) -> FunctionGraph:
+    """``[*inputs, *tangents of those at wrt] -> tangents of the outputs at moving``.
+
+    Raises as `with_gradient` does.
+    """
+    joint = with_pushforward(inputs, outputs, moving, wrt)
+    return FunctionGraph(joint.inputs, joint.outputs[len(outputs) :], clone=True)
 
 
 def pulled_back(

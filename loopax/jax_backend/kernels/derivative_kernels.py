@@ -1,0 +1,145 @@
+"""The derivatives of a kernel, which are kernels again, to any order.
+
+The native code is that of the IR's derivatives (`derivative_graphs`); JAX derives the form in its own
+operations. Each is made once for a kernel and the positions ``wrt`` of the inputs that it is with respect
+to. It raises NotImplementedError where PyTensor has no derivative of an op.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from loopax.ir.places import function_at
+from loopax.jax_backend.kernels import derivative_graphs
+from loopax.jax_backend.kernels.kernel import InJax, Kernel, Shape, Shapes
+
+
+def with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    """The outputs, and behind them the gradient of the one that is a number."""
+    return kernel.derivative("gradient", wrt, lambda wrt: _with_gradient(kernel, wrt))
+
+
+def with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    """Of the inputs of `pushforward`: the outputs, and behind them what that gives."""
+    return kernel.derivative("with_pushforward", wrt, lambda wrt: _with_pushforward(kernel, wrt))
+
+
+def pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    """Of the inputs and tangents of those at ``wrt``: the tangents of the outputs that have some."""
+    return kernel.derivative("pushforward", wrt, lambda wrt: _pushforward(kernel, wrt))
+
+
+def pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    """Of the inputs and cotangents of the outputs that have some: those of the inputs at ``wrt``."""
+    return kernel.derivative("pullback", wrt, lambda wrt: _pullback(kernel, wrt))
+
+
+def _with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    (scalar,) = kernel.floats
+    graph = derivative_graphs.with_gradient(kernel.inputs, kernel.outputs, scalar, wrt)
+
+    def in_jax(*args: Any) -> list[Any]:
+        outputs = function_at(kernel.in_jax, args, wrt)
+
+        def value(*moving: Any) -> Any:
+            outs = outputs(*moving)
+            return outs[scalar], outs
+
+        pull = jax.grad(value, argnums=tuple(range(len(wrt))), has_aux=True)
+        slopes, outs = pull(*(args[k] for k in wrt))
+        return [*outs, *slopes]
+
+    def shapes(inputs: Shapes) -> list[Shape]:
+        return [*kernel.shapes(inputs), *(inputs[k] for k in wrt)]
+
+    return Kernel(
+        graph.inputs,
+        graph.outputs,
+        in_jax,
+        shapes,
+        f"{kernel.name}_with_gradient",
+        kernel.policy.of_derivatives,
+    )
+
+
+def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    graph = derivative_graphs.with_pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
+    n = len(kernel.inputs)
+
+    def in_jax(*args: Any) -> list[Any]:
+        outs, moved = _pushed_forward_in_jax(kernel, kernel.in_jax, wrt, args)
+        return [*outs, *(moved[k] for k in kernel.floats)]
+
+    def shapes(inputs: Shapes) -> list[Shape]:
+        outs = kernel.shapes(inputs[:n])
+        return [*outs, *(outs[k] for k in kernel.floats)]
+
+    # It keeps nothing for a way back, as other derivatives do: it costs what the program costs, twice.
+    return Kernel(
+        graph.inputs,
+        graph.outputs,
+        in_jax,
+        shapes,
+        f"{kernel.name}_with_pushforward",
+        kernel.policy,
+        pushes=(kernel, wrt),
+    )
+
+
+def _pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    graph = derivative_graphs.pushed_forward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
+    n = len(kernel.inputs)
+
+    def shapes(inputs: Shapes) -> list[Shape]:
+        outs = kernel.shapes(inputs[:n])
+        return [outs[k] for k in kernel.floats]
+
+    return Kernel(
+        graph.inputs,
+        graph.outputs,
+        lambda *args: _pushed_forward_in_jax(kernel, _floats_in_jax(kernel), wrt, args)[1],
+        shapes,
+        f"{kernel.name}_pushforward",
+        kernel.policy,
+        linear=len(wrt),
+        transpose=lambda: pullback(kernel, wrt),
+    )
+
+
+def _pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
+    graph = derivative_graphs.pulled_back(kernel.inputs, kernel.outputs, kernel.floats, wrt)
+    return Kernel(
+        graph.inputs,
+        graph.outputs,
+        lambda *args: pulled_back_in_jax(kernel, wrt, args),
+        lambda inputs: [inputs[k] for k in wrt],
+        f"{kernel.name}_pullback",
+        kernel.policy.of_derivatives,
+        linear=len(kernel.floats),
+        transpose=lambda: pushforward(kernel, wrt),
+    )
+
+
+# -- in JAX's operations -----------------------------------------------------------------------------
+
+
+def _pushed_forward_in_jax(
+    kernel: Kernel, function: InJax, wrt: tuple[int, ...], args: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
+    n = len(kernel.inputs)
+    moving = function_at(function, args[:n], wrt)
+    return jax.jvp(moving, tuple(args[k] for k in wrt), tuple(args[n:]))
+
+
+def pulled_back_in_jax(kernel: Kernel, wrt: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
+    """What the `pullback` gives, in JAX's operations."""
+    n = len(kernel.inputs)
+    floats = function_at(_floats_in_jax(kernel), args[:n], wrt)
+    return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
+
+
+def _floats_in_jax(kernel: Kernel) -> InJax:
+    return lambda *args: [kernel.in_jax(*args)[k] for k in kernel.floats]
