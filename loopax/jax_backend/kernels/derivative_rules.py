@@ -60,8 +60,14 @@ def _jvp_at_once(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
     of_both = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
-    found = bind(with_pushforward(kernel, wrt), [*primals, *tangents], of_both)
-    outs, moved = found[: len(kernel.outputs)], found[len(kernel.outputs) :]
+    if kernel.policy.is_derivative:
+        # A product with a Hessian reads the tangents alone, and XLA drops the gradient. Both in one kernel
+        # took three times as long for a hidden Markov model in logs, too long to be held in locals.
+        outs = bind(kernel, primals, batch)
+        moved = bind(pushforward(kernel, wrt), [*primals, *tangents], of_both)
+    else:
+        found = bind(with_pushforward(kernel, wrt), [*primals, *tangents], of_both)
+        outs, moved = found[: len(kernel.outputs)], found[len(kernel.outputs) :]
     return outs, _with_zeros(outs, dict(zip(kernel.floats, moved, strict=True)))
 
 
