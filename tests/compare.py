@@ -20,7 +20,7 @@ from pytensor.graph.basic import Apply, Variable
 from loopax import jaxify
 from loopax.frontend import import_graph, read_variables
 from loopax.ir import Scan, check, evaluate
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.program import Program
 from loopax.lowering import lower
 

@@ -78,7 +78,7 @@ def name_of(path: Path) -> str:
 
 
 def module_of(path: Path) -> str:
-    """The dotted name: loopax/ir/scan.py -> loopax.ir.scan, loopax/ir/__init__.py -> loopax.ir."""
+    """The dotted name: loopax/ir/ops/scan.py -> loopax.ir.ops.scan, loopax/ir/__init__.py -> loopax.ir."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -308,10 +308,10 @@ def test_imports_are_found(source: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("loopax.ir.scan", "from loopax import jaxify"),
-        ("loopax.ir.scan", "import loopax.lowering.order"),
-        ("loopax.ir.scan", "from ..lowering import order"),
-        ("loopax.ir.scan", "import jax"),
+        ("loopax.ir.ops.scan", "from loopax import jaxify"),
+        ("loopax.ir.ops.scan", "import loopax.lowering.order"),
+        ("loopax.ir.ops.scan", "from ...lowering import order"),
+        ("loopax.ir.ops.scan", "import jax"),
         ("loopax.frontend.trace", "import jax.numpy as jnp"),
         ("loopax.frontend.loops.trees", "from pytensor.link.jax.dispatch import jax_funcify"),
         ("loopax.lowering.order", "from loopax.frontend import scan"),
@@ -335,8 +335,8 @@ def test_a_forbidden_import_is_seen(module: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("module", "source"),
     [
-        ("loopax.ir.scan", "from loopax.ir import check"),
-        ("loopax.ir.scan", "import jaxtyping"),
+        ("loopax.ir.ops.scan", "from loopax.ir import check"),
+        ("loopax.ir.ops.scan", "import jaxtyping"),
         ("loopax.frontend.loops.trees", "import jax"),
         ("loopax.lowering.order", "from . import hoist"),
         ("loopax.jax_backend.ops.linalg", "from pytensor.link.jax.dispatch import jax_funcify"),

@@ -25,7 +25,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.ir import Cond, Scan
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length
 from loopax.lowering.op_costs import ARRAY, COPY, OTHER, PER_ENTRY, UNKNOWN_LENGTH, WRITE
 from loopax.lowering.record import with_body

@@ -1,9 +1,7 @@
 """The one IR: PyTensor's own graph plus the ops defined here."""
 
 from loopax.ir.batching import vectorize  # noqa: F401  (registers its rules with PyTensor)
-from loopax.ir.call import Call
 from loopax.ir.check import check
-from loopax.ir.cond import Cond
 from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.errors import (
     DynamicShapeError,
@@ -15,12 +13,14 @@ from loopax.ir.errors import (
     VerifyError,
 )
 from loopax.ir.evaluation.evaluate import evaluate
-from loopax.ir.loop import Loop
+from loopax.ir.ops.call import Call
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.loop import Loop
+from loopax.ir.ops.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
+from loopax.ir.ops.rows import FitRows, KeepRows
+from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.trace import Stack, TraceType, Unstack
 from loopax.ir.pformat import pformat
-from loopax.ir.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
-from loopax.ir.rows import FitRows, KeepRows
-from loopax.ir.scan import Scan
-from loopax.ir.trace import Stack, TraceType, Unstack
 
 __all__ = [
     "UNBOUNDED",

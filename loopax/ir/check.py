@@ -7,13 +7,13 @@ from typing import Any
 from pytensor.graph.basic import Apply, Constant, NominalVariable, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from loopax.ir.call import Call
-from loopax.ir.cond import Cond
 from loopax.ir.errors import VerifyError
+from loopax.ir.ops.call import Call
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE
+from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.trace import stacked
 from loopax.ir.pformat import pformat
-from loopax.ir.records import FLAG_TYPE, INDEX_TYPE
-from loopax.ir.scan import Scan
-from loopax.ir.trace import stacked
 
 
 def check(graph: AbstractFunctionGraph) -> None:

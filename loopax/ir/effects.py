@@ -34,8 +34,8 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.call import Call
-from loopax.ir.inner_graph_op import InnerGraphOp, is_foreign
+from loopax.ir.ops.call import Call
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, is_foreign
 from loopax.ir.sizes import Dims, access_of
 
 

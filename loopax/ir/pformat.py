@@ -19,10 +19,10 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
-from loopax.ir.call import Call
-from loopax.ir.cond import Cond
 from loopax.ir.derivatives.lazy import Derivative
-from loopax.ir.scan import Scan
+from loopax.ir.ops.call import Call
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.scan import Scan
 
 
 def pformat(graph: AbstractFunctionGraph, name: str = "program") -> str:

@@ -19,11 +19,11 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.compat import IfElse, thaw
-from loopax.ir.cond import Cond
-from loopax.ir.records import ScanArgs
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.records import ScanArgs
+from loopax.ir.ops.scan_grammar import ScanGrammar
+from loopax.ir.ops.trace import stacked
 from loopax.ir.replace import replaced
-from loopax.ir.scan_grammar import ScanGrammar
-from loopax.ir.trace import stacked
 
 _ASK = object()
 

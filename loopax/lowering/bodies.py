@@ -11,7 +11,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp, core_of
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 
 Change = Callable[[FunctionGraph], None]
 Where = Callable[[AbstractFunctionGraph], bool]

@@ -26,7 +26,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.program import EarlyPart, Program
 from loopax.ir.replace import replaced
 from loopax.lowering.order import CANONICAL_PASSES, run_passes

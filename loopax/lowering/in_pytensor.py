@@ -13,7 +13,7 @@ from pytensor.compile.mode import optdb
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, stabilize_bodies
 from loopax.lowering.derivatives.take_derivatives import take_derivatives

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import ancestors
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.compat import thaw
-from loopax.ir.records import ScanOptions
+from loopax.ir.ops.records import ScanOptions
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 
 from loopax.ir import Scan
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp, core_of
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering import order
 
 

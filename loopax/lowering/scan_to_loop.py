@@ -33,10 +33,10 @@ from pytensor.typed_list import append, getitem, length, reverse
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.trace import stacked
 from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import Dims, unconditional_dims_of
-from loopax.ir.trace import stacked
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 
 _ROWS = 2**16  # a bound up to this is a buffer's length though the loop may stop long before

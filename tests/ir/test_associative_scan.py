@@ -11,7 +11,7 @@ from pytensor.graph.replace import vectorize_graph
 
 from loopax import LoopTypeError, jaxify
 from loopax.ir import check, evaluate
-from loopax.ir.associative_scan import AssociativeScan
+from loopax.ir.ops.associative_scan import AssociativeScan
 from loopax.lowering import lower
 
 x, a = pt.dtensor3("x"), pt.dmatrix("a")

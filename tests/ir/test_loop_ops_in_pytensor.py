@@ -16,7 +16,7 @@ from pytensor.typed_list import make_list
 
 from loopax import cond, scan, while_loop
 from loopax.ir import Cond, FitRows, KeepRows, Scan, Stack, Unstack, evaluate
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from tests.assorted_loops import CASES, PLAIN, X, a, s, x
 from tests.bare_loops import While
 from tests.compare import FAST_COMPILE, FAST_RUN, loops

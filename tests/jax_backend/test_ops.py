@@ -117,9 +117,9 @@ from loopax.ir import (
     Unstack,
     evaluate,
 )
-from loopax.ir.associative_scan import AssociativeScan
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, Ger
 from loopax.ir.derivatives.pullback import PullbackRule
+from loopax.ir.ops.associative_scan import AssociativeScan
 from loopax.jax_backend import JaxFunction, JaxOp
 from loopax.jax_backend.ops.indexing.slices import write_slices
 from loopax.jax_backend.ops.scalars import _FUNCTIONS

@@ -8,7 +8,7 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax import cond, scan
 from loopax.ir import Call, pformat
 from loopax.ir.compat import thaw
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering import NATIVE_PASSES, lower, order
 from loopax.lowering.record import counts, stages
 from tests.assorted_loops import CASES, a, s, x

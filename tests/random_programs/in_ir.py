@@ -29,10 +29,10 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate, pformat
-from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse
 from loopax.ir.evaluation.evaluate import own
-from loopax.ir.records import INDEX_TYPE, UNBOUNDED, ScanOptions
+from loopax.ir.ops.checked import Checked
+from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, ScanOptions
 from loopax.lowering.order import PASSES
 from tests.kept import Fault, assert_kept, outcome
 

@@ -10,7 +10,7 @@ from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 
 from loopax.frontend.filters.steps import as_floats, for_all_steps, one_by_one, with_first
-from loopax.ir.associative_scan import AssociativeScan
+from loopax.ir.ops.associative_scan import AssociativeScan
 
 
 class HmmForward(NamedTuple):

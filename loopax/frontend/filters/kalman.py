@@ -10,7 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from loopax.frontend.filters.steps import as_floats, for_all_steps, one_by_one, with_first
-from loopax.ir.associative_scan import AssociativeScan
+from loopax.ir.ops.associative_scan import AssociativeScan
 
 
 class KalmanFilter(NamedTuple):

@@ -18,7 +18,7 @@ from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from loopax.frontend.filters.kalman import filtered, read_state_space
 from loopax.frontend.filters.steps import for_all_steps, one_by_one, with_last
-from loopax.ir.associative_scan import AssociativeScan
+from loopax.ir.ops.associative_scan import AssociativeScan
 
 
 class KalmanSmoother(NamedTuple):

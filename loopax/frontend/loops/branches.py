@@ -15,9 +15,9 @@ from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function
-from loopax.ir.cond import Cond
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import INDEX_TYPE
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.records import INDEX_TYPE
 
 
 def cond(

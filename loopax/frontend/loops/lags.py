@@ -17,8 +17,8 @@ from pytensor.tensor.type import TensorType
 from loopax.frontend.loops.carry import fitted
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.windows import may_be_cut, window
-from loopax.ir.checked import Checked
 from loopax.ir.errors import LoopTypeError, describe
+from loopax.ir.ops.checked import Checked
 
 
 class Lag:

@@ -18,9 +18,9 @@ from pytensor.typed_list.type import TypedListType
 from loopax.frontend.loops.lags import Lead
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names
-from loopax.ir.checked import Checked
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import INDEX_TYPE
+from loopax.ir.ops.checked import Checked
+from loopax.ir.ops.records import INDEX_TYPE
 
 
 class Rows:

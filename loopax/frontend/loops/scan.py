@@ -25,7 +25,7 @@ from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function, refusing_arguments
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import (
+from loopax.ir.ops.records import (
     INDEX_TYPE,
     UNBOUNDED,
     BodyArgs,
@@ -35,7 +35,7 @@ from loopax.ir.records import (
     ScanArgs,
     ScanOptions,
 )
-from loopax.ir.scan import Scan
+from loopax.ir.ops.scan import Scan
 
 # What people give that have used `pytensor.scan`, which jaxify takes as it is.
 _IN_PLACE_OF = {

@@ -23,7 +23,7 @@ from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.scan import Emitted, make_options, run
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.ir.errors import LoopTypeError, describe
-from loopax.ir.records import INDEX_TYPE, UNBOUNDED, Checkpoint
+from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 
 
 def map(

@@ -26,10 +26,10 @@ from loopax.frontend.loops.variants import map as map_rows
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
 from loopax.ir.errors import LoopaxError
-from loopax.ir.inner_graph_op import nodes_within
+from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.ops.rows import KeepRows
 from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
-from loopax.ir.rows import KeepRows
 from loopax.ir.sizes import length_inputs
 
 # Ops whose lengths follow from values, beside those that `length_inputs` knows: from which of their inputs

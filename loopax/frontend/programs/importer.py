@@ -32,8 +32,8 @@ from loopax.ir.batching.row_values import unbatch_equal_integers
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.pullback import PullbackRule
-from loopax.ir.inner_graph_op import InnerGraphOp
 from loopax.ir.named_axes import lower_names
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import without_dims
 

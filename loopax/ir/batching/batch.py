@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.bounds import known_number
+from loopax.ir.ops.bounds import known_number
 
 
 class Batch:

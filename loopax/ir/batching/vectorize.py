@@ -21,11 +21,11 @@ from loopax.ir.batching import (  # noqa: F401  (they register their rules)
 )
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.compat import thaw
-from loopax.ir.cond import Cond
-from loopax.ir.inner_graph_op import core_of, is_foreign, nodes_within
-from loopax.ir.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
-from loopax.ir.rows import KeepRows
-from loopax.ir.scan import Scan
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.inner_graph_op import core_of, is_foreign, nodes_within
+from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.ops.rows import KeepRows
+from loopax.ir.ops.scan import Scan
 
 # -- Cond --------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import _vectorize_node
 from pytensor.typed_list import basic
 
-from loopax.ir.trace import Stack, Unstack
+from loopax.ir.ops.trace import Stack, Unstack
 
 
 def vectorize_list_op(op: Any, node: Apply, *inputs: Any) -> Sequence[Variable]:

@@ -21,12 +21,12 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
 from loopax.ir.batching.row_values import row_value
-from loopax.ir.bounds import split_bound
-from loopax.ir.checked import Checked
 from loopax.ir.compat import thaw
-from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
-from loopax.ir.scan import Scan
-from loopax.ir.trace import stacked
+from loopax.ir.ops.bounds import split_bound
+from loopax.ir.ops.checked import Checked
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.scan import Scan
+from loopax.ir.ops.trace import stacked
 
 # Stands where the rows of a batch may take different numbers of steps, over sequences of one length.
 EQUAL_STEPS = Checked(

@@ -14,7 +14,7 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor, Subtensor
 
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 
 _SUMS = ps.Add, ps.Sub, ps.Neg, ps.Identity, ps.Cast
 _OF_THE_FIRST = Alloc, DimShuffle, Reshape, SpecifyShape, Split, Subtensor, AdvancedSubtensor, Sum

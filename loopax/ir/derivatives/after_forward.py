@@ -23,7 +23,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.inner_graph_op import core_of, is_foreign
+from loopax.ir.ops.inner_graph_op import core_of, is_foreign
 
 _LOCK = RLock()  # what is left must still be there when it is read
 # The inputs that ops ran for last, of those whose gradient reads what they leave.

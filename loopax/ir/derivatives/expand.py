@@ -27,16 +27,16 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import make_slice
 from pytensor.typed_list import extend
 
-from loopax.ir.bounds import is_unbounded, split_bound
 from loopax.ir.compat import thaw
-from loopax.ir.cond import Cond
 from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.ops.bounds import is_unbounded, split_bound
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
+from loopax.ir.ops.rows import KeepRows
+from loopax.ir.ops.scan_grammar import ScanGrammar
+from loopax.ir.ops.trace import TraceType, stacked
 from loopax.ir.places import with_items
-from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
-from loopax.ir.rows import KeepRows
-from loopax.ir.scan_grammar import ScanGrammar
 from loopax.ir.shapes import lengths, symbolic_shape
-from loopax.ir.trace import TraceType, stacked
 
 Expansion = Callable[[ScanArgs], ScanOuts]
 

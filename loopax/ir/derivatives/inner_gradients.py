@@ -19,7 +19,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list.type import TypedListType
 
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
 

@@ -31,7 +31,7 @@ from loopax.ir.derivatives.affine import is_affine
 from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
 from loopax.ir.derivatives.of_graphs import gradients, jacobian, pulled_back, pushed_forward
 from loopax.ir.evaluation.inner import CompiledBodies
-from loopax.ir.inner_graph_op import InnerGraphOp, Step
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, Step
 from loopax.ir.replace import replaced
 
 

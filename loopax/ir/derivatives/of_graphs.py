@@ -23,9 +23,9 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.derivatives.inner_gradients import is_float, pull_back, push_forward, zeros_for
-from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.scan import Scan
 from loopax.ir.replace import replaced
-from loopax.ir.scan import Scan
 from loopax.ir.shapes import lengths
 
 # What PyTensor raises where an op has a pullback only, and that has none of its own: a product, say.

@@ -40,9 +40,9 @@ from loopax.ir.derivatives.inner_gradients import (
     unknown_through_list,
     zeros_for,
 )
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.places import with_items
-from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
-from loopax.ir.scan_grammar import ScanGrammar
 
 
 def connection_pattern(scan: ScanGrammar, node: Apply) -> list[list[bool]]:

@@ -23,9 +23,9 @@ from loopax.ir.derivatives.inner_gradients import (
     spread,
     through,
 )
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.places import with_items
-from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
-from loopax.ir.scan_grammar import ScanGrammar
 
 
 def pushforward(

@@ -20,7 +20,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.compat import IfElse, LazyIfElse
 from loopax.ir.derivatives.after_forward import perform
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 
 def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:

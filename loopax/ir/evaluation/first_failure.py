@@ -13,7 +13,7 @@ from pytensor.raise_op import CheckAndRaise
 
 from loopax.ir.errors import describe
 from loopax.ir.evaluation.evaluate import node_outputs, run_nodes
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 _ELEMENTS = 10_000  # so many take as long as a node of a few
 

@@ -14,7 +14,7 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from loopax.ir.compat import thaw
 from loopax.ir.evaluation.evaluate import perform_nodes
-from loopax.ir.inner_graph_op import InnerGraphOp, Step
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, Step
 
 
 class CompiledBodies(InnerGraphOp):

@@ -10,8 +10,8 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.evaluation.evaluate import own
-from loopax.ir.records import UNBOUNDED, ScanOuts
-from loopax.ir.scan_grammar import ScanGrammar
+from loopax.ir.ops.records import UNBOUNDED, ScanOuts
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.shapes import empty_traces
 
 

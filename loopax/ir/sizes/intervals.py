@@ -29,7 +29,7 @@ from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import integer_dtypes
 
-from loopax.ir.scan import Scan
+from loopax.ir.ops.scan import Scan
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.ir.sizes.rules import Interval, interval_arithmetic, interval_rule, mask_rule
 

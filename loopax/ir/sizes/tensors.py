@@ -13,7 +13,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.ir.compat import axis_of, joined_rows
-from loopax.ir.rows import FitRows, KeepRows
+from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total

@@ -12,12 +12,12 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 from scipy import sparse
 
-from loopax.ir.call import Call
-from loopax.ir.cond import Cond
 from loopax.ir.derivatives.lazy import Derivative
 from loopax.ir.evaluation.evaluate import apply
-from loopax.ir.inner_graph_op import InnerGraphOp, is_foreign
-from loopax.ir.scan import Scan
+from loopax.ir.ops.call import Call
+from loopax.ir.ops.cond import Cond
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, is_foreign
+from loopax.ir.ops.scan import Scan
 from loopax.ir.sparsity.known import Known, UnknownStructure, constant, stacked, union
 from loopax.ir.sparsity.rules import known_outputs
 

@@ -66,8 +66,7 @@ def pushed_forward(
 
     Raises as `with_gradient` does.
     """
-    joint = with_pushforward(inputs, outputs, moving, wrt)
-    return FunctionGraph(joint.inputs, joint.outputs[len(outputs) :], clone=True)
+    return _without_outputs(with_pushforward(inputs, outputs, moving, wrt), len(outputs))
 
 
 def pulled_back(
@@ -77,8 +76,7 @@ def pulled_back(
 
     Raises as `with_gradient` does.
     """
-    joint = _with_pullback(inputs, outputs, moving, wrt)
-    return FunctionGraph(joint.inputs, joint.outputs[len(outputs) :], clone=True)
+    return _without_outputs(_with_pullback(inputs, outputs, moving, wrt), len(outputs))
 
 
 def pulled_back_in_two(
@@ -109,6 +107,11 @@ def _with_pullback(
 
     n = len(inputs) + len(moving)
     return _from_disk(inputs, outputs, n, make, pulled_back, tuple(moving), tuple(wrt))
+
+
+def _without_outputs(joint: FunctionGraph, n: int) -> FunctionGraph:
+    """The derivatives of a graph that has ``n`` outputs before them."""
+    return FunctionGraph(joint.inputs, joint.outputs[n:], clone=True)
 
 
 def _from_disk(

@@ -14,8 +14,8 @@ from pytensor.raise_op import CheckAndRaise
 
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.inner_graph_op import nodes_within
 from loopax.ir.lock import TRACING
+from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.jax_backend.staging.frame import CHECKS
 from loopax.lowering.rewritten import fact_of_rewritten
 

@@ -30,7 +30,7 @@ from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
 from loopax.ir import FitRows, KeepRows
 from loopax.ir.errors import describe
-from loopax.ir.rows import fit_rows
+from loopax.ir.ops.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, or_no_number

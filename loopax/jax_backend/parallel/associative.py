@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.ir.associative_scan import AssociativeScan
+from loopax.ir.ops.associative_scan import AssociativeScan
 from loopax.jax_backend.parallel.blocks import scan_in_blocks
 from loopax.jax_backend.parallel.remarks import remark_parallel
 from loopax.jax_backend.staging.evaluate import Site

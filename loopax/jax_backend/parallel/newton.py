@@ -32,7 +32,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.ir.errors import ConvergenceError
-from loopax.ir.records import Newton
+from loopax.ir.ops.records import Newton
 from loopax.jax_backend.parallel.coordinates import Coordinates
 from loopax.jax_backend.parallel.recurrence import linear_recurrence
 from loopax.jax_backend.parallel.trajectory import Equation, one_by_one, trajectory

@@ -30,7 +30,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.typed_list.basic import Length
 
 from loopax.ir import Call
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.jax_backend.staging.registry import find_rule
 from loopax.lowering.canonical.stabilize import KNOWN_SHAPES
 

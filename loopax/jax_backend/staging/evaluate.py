@@ -22,8 +22,8 @@ from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import MakeSlice
 
 from loopax.ir import Scan
-from loopax.ir.bounds import is_unbounded
 from loopax.ir.errors import DynamicShapeError, describe
+from loopax.ir.ops.bounds import is_unbounded
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_interval
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule

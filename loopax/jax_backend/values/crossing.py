@@ -41,7 +41,7 @@ from loopax.calling.types import (
     refuse_variable,
 )
 from loopax.ir.errors import LoopTypeError
-from loopax.ir.trace import stacked
+from loopax.ir.ops.trace import stacked
 from loopax.jax_backend.values.generators import as_generator, as_key, is_key
 from loopax.jax_backend.values.lists import RaggedList, StackedList, as_list, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray

@@ -18,9 +18,9 @@ from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.checked import Checked
 from loopax.ir.compat import IfElse, LazyIfElse
 from loopax.ir.elementwise import is_elementwise
+from loopax.ir.ops.checked import Checked
 from loopax.ir.sizes import (
     DimExpr,
     Dims,

@@ -13,7 +13,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import length
 
 from loopax.ir import Scan, ScanArgs
-from loopax.ir.checked import Checked
+from loopax.ir.ops.checked import Checked
 from loopax.ir.sizes import Dims
 
 Conditions = Sequence[tuple[str, Any]]  # a message, and what must hold

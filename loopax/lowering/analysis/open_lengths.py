@@ -15,7 +15,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.ir import Scan
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Length, masks_of
 
 

@@ -33,8 +33,8 @@ from pytensor.tensor.basic import ARange
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import Scan
-from loopax.ir.checked import Checked
 from loopax.ir.effects import Errors, errors
+from loopax.ir.ops.checked import Checked
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import (
     Clipped,

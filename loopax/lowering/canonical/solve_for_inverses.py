@@ -15,7 +15,7 @@ from pytensor.tensor.basic import eye
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import solve
 
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.bodies import replace_nodes
 
 

@@ -30,8 +30,8 @@ from loopax.ir import Jacobian, Pullback, Pushforward, Scan
 from loopax.ir.compat import thaw
 from loopax.ir.derivatives.lazy import expand
 from loopax.ir.derivatives.of_graphs import over_rows
-from loopax.ir.inner_graph_op import core_of
-from loopax.ir.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.inner_graph_op import core_of
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.sparsity.colouring import neighbour_colours
 from loopax.ir.sparsity.known import UnknownStructure
 from loopax.ir.sparsity.pattern import jacobian_pattern

@@ -25,7 +25,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.compat import AdvancedIncSubtensor1, IfElse
 from loopax.ir.effects import errors
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.egraph.op_table import FLOATS
 
 

@@ -38,7 +38,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.records import UNBOUNDED
+from loopax.ir.ops.records import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions

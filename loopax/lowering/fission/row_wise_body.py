@@ -13,7 +13,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.effects import is_dear_function
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.fission import row_wise_rules  # noqa: F401  (they register themselves)
 from loopax.lowering.fission.row_wise import RowWise, row_wise
 

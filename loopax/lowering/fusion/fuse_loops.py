@@ -35,7 +35,7 @@ from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.extra_ops import squeeze
 
 from loopax.ir.compat import thaw
-from loopax.ir.records import INDEX_TYPE
+from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.lowering.analysis.atoms import Atom, atoms, whole
 from loopax.lowering.analysis.row_level import row_of, stands_for_all_rows

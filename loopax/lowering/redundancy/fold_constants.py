@@ -36,7 +36,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluation.evaluate import apply
-from loopax.ir.inner_graph_op import InnerGraphOp, core_of
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering.bodies import map_bodies
 
 FREE = 16 * 2**20  # bytes of a result that is kept in any case

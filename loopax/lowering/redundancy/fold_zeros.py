@@ -38,7 +38,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Scan
 from loopax.ir.compat import IfElse, joined_by
 from loopax.ir.elementwise import is_elementwise
-from loopax.ir.inner_graph_op import core_of
+from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 from loopax.lowering.bodies import map_bodies

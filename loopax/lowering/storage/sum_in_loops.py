@@ -32,9 +32,9 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
-from loopax.ir.checked import Checked
 from loopax.ir.compat import joined_rows
-from loopax.ir.records import INDEX_TYPE
+from loopax.ir.ops.checked import Checked
+from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows

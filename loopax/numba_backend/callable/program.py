@@ -16,7 +16,7 @@ from pytensor.typed_list import TypedListType
 
 from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.evaluation.first_failure import first_failure
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend import rules
 from loopax.numba_backend.callable.entry import entry

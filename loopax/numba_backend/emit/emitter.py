@@ -19,7 +19,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.trace import TraceType
+from loopax.ir.ops.trace import TraceType
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.expressions import Dim, Expr, literal, local
 from loopax.numba_backend.emit.source import compiled

@@ -26,7 +26,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.ir import Cond, Scan
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.numba_backend.emit.outlining import is_worth_it
 from loopax.numba_backend.emit.uses import uses_of

@@ -19,7 +19,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.type import TensorType
 
 from loopax.ir import Call
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import Dims, Length
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.emit.emitter import Emitter, Site, find_rule, rule

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
 from loopax.ir import evaluate
-from loopax.ir.rows import FitRows, KeepRows
+from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.sizes import DimExpr, Dims, Window, loop_facts, window_of
 from tests.random_loops import RANDOM
 

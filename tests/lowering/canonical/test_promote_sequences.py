@@ -13,7 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import cond, fori_loop, jaxify, scan, while_loop
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
-from loopax.ir.checked import Checked
+from loopax.ir.ops.checked import Checked
 from loopax.lowering.canonical.promote_sequences import promote_sequences
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from tests.assorted_loops import m, s, x

@@ -14,7 +14,7 @@ from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax import scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, evaluate
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.replace import replaced
 from loopax.lowering import lower
 from loopax.lowering.canonical.recognise_reverse import recognise_reverse

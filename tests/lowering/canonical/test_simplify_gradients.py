@@ -19,8 +19,8 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subt
 from loopax import cond, scan
 from loopax.frontend import import_graph, read_variables
 from loopax.ir import Scan, check, evaluate
-from loopax.ir.checked import Checked
 from loopax.ir.compat import joined_rows
+from loopax.ir.ops.checked import Checked
 from loopax.lowering import lower
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from tests.compare import loops

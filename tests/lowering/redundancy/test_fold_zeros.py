@@ -9,7 +9,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import cond, scan
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate
-from loopax.ir.records import INDEX_TYPE
+from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.fold_zeros import fold_zeros
 from tests.compare import loops
 from tests.kept import rewritten

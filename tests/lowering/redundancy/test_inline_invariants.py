@@ -12,7 +12,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import explain, jaxify, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
-from loopax.ir.records import INDEX_TYPE
+from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
 from tests.compare import loops
 from tests.kept import rewritten

@@ -9,7 +9,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax import scan
-from loopax.ir.inner_graph_op import InnerGraphOp
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering import lower_to_loops
 from loopax.lowering.redundancy.nest_terms import nest_terms
 from tests.compare import imported

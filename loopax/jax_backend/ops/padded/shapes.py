@@ -16,7 +16,7 @@ from pytensor.tensor.shape import Reshape, Shape
 
 from loopax.ir import FitRows
 from loopax.ir.compat import joined_by
-from loopax.ir.rows import KeepRows
+from loopax.ir.ops.rows import KeepRows
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import trace_rule

@@ -27,8 +27,8 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir.derivatives import scan_pullback, scan_pushforward
 from loopax.ir.evaluation.run_scan import run_scan
-from loopax.ir.inner_graph_op import Step
-from loopax.ir.scan_grammar import ScanGrammar
+from loopax.ir.ops.inner_graph_op import Step
+from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.shapes import trace_shapes
 
 

@@ -27,7 +27,7 @@ from loopax.ir.derivatives.inner_gradients import (
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.ir.evaluation.inner import CompiledBodies
-from loopax.ir.inner_graph_op import Step
+from loopax.ir.ops.inner_graph_op import Step
 from loopax.ir.replace import outputs_at, replaced
 
 

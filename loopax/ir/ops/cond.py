@@ -35,9 +35,9 @@ from loopax.ir.derivatives.inner_gradients import (
 )
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.evaluation.inner import CompiledBodies
-from loopax.ir.inner_graph_op import Step
+from loopax.ir.ops.inner_graph_op import Step
+from loopax.ir.ops.records import FLAG_TYPE
 from loopax.ir.places import with_items
-from loopax.ir.records import FLAG_TYPE
 
 
 class Cond(CompiledBodies):

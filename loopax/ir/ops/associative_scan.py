@@ -17,10 +17,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.call import Call
 from loopax.ir.errors import LoopTypeError
-from loopax.ir.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
-from loopax.ir.scan import Scan
+from loopax.ir.ops.call import Call
+from loopax.ir.ops.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.ops.scan import Scan
 
 
 class AssociativeScan(Call):
@@ -41,7 +41,7 @@ class AssociativeScan(Call):
     Examples
     --------
     >>> import pytensor.tensor as pt
-    >>> from loopax.ir.associative_scan import AssociativeScan
+    >>> from loopax.ir.ops.associative_scan import AssociativeScan
     >>> x = pt.dvector("x")
     >>> op = AssociativeScan.of(lambda a, b: [a[0] * b[0]], [x])
     >>> op(x).eval({x: [1.0, 2.0, 3.0]})

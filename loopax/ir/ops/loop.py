@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopax.ir.scan import Scan
+from loopax.ir.ops.scan import Scan
 
 
 class Loop(Scan):

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
 from loopax.ir.evaluation.inner import CompiledBodies
-from loopax.ir.records import (
+from loopax.ir.ops.records import (
     FLAG_TYPE,
     INDEX_TYPE,
     BodyArgs,
@@ -23,7 +23,7 @@ from loopax.ir.records import (
     ScanOptions,
     ScanOuts,
 )
-from loopax.ir.trace import stacked
+from loopax.ir.ops.trace import stacked
 
 _DEFAULTS = ScanOptions()
 

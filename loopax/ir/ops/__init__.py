@@ -1,0 +1,1 @@
+"""The ops of the IR: loops, conditionals, calls, traces."""
