@@ -5,7 +5,7 @@ first what does not read the tangents, keeps what is linear in them, and transpo
 of a number is computed with the number, and the product with the tangent is JAX's; of arrays there is a
 `linearization`. A derivative forwards that JAX has traced, the step of a loop, is taken apart later.
 
-Forwards in one kernel takes 0.4 to 0.9 of the time of the way backwards: its 64 rows 0.2 to 0.7.
+In one kernel a value and a tangent take 0.5 to 1.0 of the time of a gradient and the product with it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,11 @@ def _jvp_in_jax(
 
 def _with_zeros(outs: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
     """A tangent for each output: zero for those that have none."""
-    return [tangents.get(k, ad.Zero(jax.typeof(x).to_tangent_aval())) for k, x in enumerate(outs)]
+    return [tangents.get(k, _zero_of(x)) for k, x in enumerate(outs)]
+
+
+def _zero_of(x: Any) -> ad.Zero:
+    return ad.Zero(jax.typeof(x).to_tangent_aval())
 
 
 # -- a kernel and its pushforward, taken apart -----------------------------------------------------
@@ -152,9 +156,11 @@ def _split(trace: Any, *tracers: Any, kernel: Kernel, batch: Batch, **params: An
     if all(known) or not all(known[:n]):
         params = {"kernel": kernel, "batch": batch, **params}
         return trace.default_process_primitive(kernel_jvp_p, tracers, params)
+    primals, moving = tracers[:n], dict(zip(wrt, tracers[n:], strict=True))
+    tangents = [moving.get(k, _zero_of(x)) for k, x in enumerate(primals)]
     with set_current_trace(trace):
         of_values = tuple(has_axis[:n] for has_axis in batch)
-        outs, moved = _linearized(of, of_values, tracers[:n], wrt, tracers[n:])
+        outs, moved = _jvp(primals, tangents, kernel=of, batch=of_values)
         return [*outs, *(moved[k] for k in of.floats)]
 
 
@@ -206,6 +212,6 @@ def _transpose(
 
 for _p in (kernel_p, kernel_jvp_p):
     ad.primitive_jvps[_p] = _jvp
-    ad.primitive_transposes[_p] = _transpose
+ad.primitive_transposes[kernel_p] = _transpose
 pe.custom_partial_eval_rules[kernel_jvp_p] = _split
 pe.partial_eval_jaxpr_custom_rules[kernel_jvp_p] = _split_equation
