@@ -43,7 +43,7 @@ test-all: $(READY) ## all tests, and those of values once more with loops as nat
 # Pictures and times are those that `make gallery` has kept. On Python 3.11 what needs PyMC is left out.
 docs: $(VENV)/.installed-docs ## run every example and code block, and build the documentation into out/site
 	$(PY) -m examples.gallery --check
-	$(PY) -m pytest -q -n $(WORKERS) --dist load tests/test_documents.py
+	$(PY) -m pytest -q -n $(WORKERS) --dist load tests/documents/test_documents.py
 	NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "Open out/site/index.html"
 
@@ -51,7 +51,7 @@ gallery: $(VENV)/.installed-docs ## the pictures and times that come with the co
 	$(PY) -m examples.gallery --to docs/gallery $(ARGS)
 
 docs-check: $(READY) ## run every code block of README.md and docs/
-	$(PYTEST) tests/test_documents.py $(ARGS)
+	$(PYTEST) tests/documents/test_documents.py $(ARGS)
 
 lint: $(VENV)/.installed-lint ## style, format, and the types of ir, lowering and calling
 	$(PY) -m ruff check .

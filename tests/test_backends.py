@@ -14,9 +14,9 @@ import pytest
 import loopax
 from loopax import SharedContext, StatefulFunctionError, jaxify
 from loopax.calling import register_backend
-from tests.evaluating_backend import EVALUATE, EvaluatedFunction
 from tests.programs import reference
 from tests.programs.catalogue import due
+from tests.support.evaluating_backend import EVALUATE, EvaluatedFunction
 
 pytestmark = pytest.mark.both_stacks
 

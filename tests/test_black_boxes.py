@@ -13,8 +13,8 @@ from pytensor.graph.replace import vectorize_graph
 import loopax
 from loopax import UnsupportedOpError, jaxify
 from loopax.ir.compat import WithShapes
-from tests.both_backends import NATIVE
-from tests.compare import FAST_COMPILE
+from tests.support.both_backends import NATIVE
+from tests.support.compare import FAST_COMPILE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has no JAX conversion"),

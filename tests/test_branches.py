@@ -11,8 +11,8 @@ from pytensor.graph.op import Op
 import loopax
 from loopax import jaxify
 from loopax.ir.compat import IfElse, WithShapes
-from tests.both_backends import NATIVE
-from tests.compare import FAST_COMPILE
+from tests.support.both_backends import NATIVE
+from tests.support.compare import FAST_COMPILE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*has no JAX conversion"),

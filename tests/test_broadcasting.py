@@ -8,7 +8,7 @@ import pytest
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import LoopTypeError, jaxify
-from tests.both_backends import NATIVE
+from tests.support.both_backends import NATIVE
 
 X, M = np.array([0.5, 1.0, 2.0, 3.0]), np.ones((3, 4))
 MASK = np.array([True, False, True, True])

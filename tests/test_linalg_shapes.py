@@ -8,7 +8,7 @@ from pytensor.compile.mode import Mode
 from pytensor.tensor.linalg import lu, qr
 
 from loopax import jaxify
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 UNREWRITTEN = Mode(linker="py", optimizer=None)
 rng = np.random.default_rng(0)

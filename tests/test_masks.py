@@ -11,8 +11,8 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import DynamicShapeError, LoopTypeError, jaxify
-from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import interpreted, lowered
+from tests.support.compare import FAST_COMPILE
 
 rng = np.random.default_rng(0)
 X = np.arange(24.0).reshape(2, 3, 4)

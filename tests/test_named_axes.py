@@ -16,7 +16,7 @@ from pytensor.xtensor.type import xtensor_shared
 
 import loopax
 from loopax import LoopTypeError, jaxify
-from tests.both_backends import NATIVE
+from tests.support.both_backends import NATIVE
 
 X = px.xtensor("x", dims=("time", "city"))
 Y = px.xtensor("y", dims=("city",))

@@ -9,8 +9,8 @@ import pytest
 
 from loopax import LoopTypeError, StatefulFunctionError, cond, hvp, jaxify, jvp, vjp
 from loopax.numba_backend import NumbaFunction
+from tests.derivatives.test_jacobians import X, agrees, by_hand, cost, hand_cost, rolled, run
 from tests.numba_backend.interpreted import InterpretedFunction
-from tests.test_jacobians import X, agrees, by_hand, cost, hand_cost, rolled, run
 
 NATIVE = InterpretedFunction.backend_name
 T = np.cos(X)

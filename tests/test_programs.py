@@ -9,9 +9,9 @@ import pytest
 
 import loopax
 from loopax.jax_backend.values.padded_array import PaddedArray
-from tests.marking import slow_where
 from tests.programs import composition, linalg, models, reference, special
 from tests.programs.catalogue import PROGRAMS, due, not_yet, raising
+from tests.support.marking import slow_where
 
 NOW = due()
 

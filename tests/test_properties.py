@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from loopax import jaxify
 from loopax.ir import check, evaluate
 from loopax.lowering import lower
-from tests.compare import COMPILES_LITTLE, FAST_COMPILE, gradient, imported
-from tests.random_expressions import build, expressions
+from tests.support.compare import COMPILES_LITTLE, FAST_COMPILE, gradient, imported
+from tests.support.random_expressions import build, expressions
 
 scan = partial(pytensor.scan, return_updates=False)
 

@@ -8,7 +8,7 @@ import pytest
 from pytensor import scan
 
 from loopax import jaxify
-from tests.scalar_grid import (
+from tests.support.scalar_grid import (
     INTEGERS,
     RTOL,
     applied,

@@ -16,8 +16,8 @@ from loopax import jaxify
 from loopax.cache import results
 from loopax.lowering import NATIVE_PASSES, PASSES, order, run_passes
 from loopax.lowering.canonical.stabilize import registered_rewrites
-from tests.random_loops import RANDOM
 from tests.random_programs.in_ir import program
+from tests.support.random_loops import RANDOM
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from loopax.ir.errors import LoopTypeError
 from loopax.ir.program import Program
 from loopax.jax_backend.callable import shared_values
 from loopax.lowering.early_part import early_part
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X = pt.dvector("x")
 XS = np.linspace(0.5, 1.5, 40)

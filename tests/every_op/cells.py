@@ -31,11 +31,11 @@ from pytensor.graph.traversal import graph_inputs
 
 import loopax
 from loopax import DynamicShapeError, PaddedArray, UnsupportedOpError, jaxify
-from tests.compare import primitives
 from tests.every_op.record import COLUMNS, PLAIN, Example, value_of
 from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.jax_backend.interpreted import evaluate
 from tests.numba_backend.interpreted import InterpretedFunction
+from tests.support.compare import primitives
 
 NATIVE, CALLBACK, DISCRETE = "native", "callback", "discrete"
 NO_DERIVATIVE, NO_SHAPE, IN_C = "no derivative", "no shape", "in C alone"

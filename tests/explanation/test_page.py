@@ -15,8 +15,8 @@ from loopax.explanation.drawing import bodies
 from loopax.ir import Cond, Scan
 from loopax.ir.compat import thaw
 from loopax.lowering.record import stages
-from tests.assorted_loops import CASES, a, s, x
-from tests.bare_loops import While
+from tests.support.assorted_loops import CASES, a, s, x
+from tests.support.bare_loops import While
 
 VOID = {"meta"}
 

@@ -8,7 +8,7 @@ import pytest
 from loopax import explain, jaxify, scan
 from loopax.explanation.expected_time import expected_times
 from loopax.explanation.summary import MOST_OPS, summary
-from tests.compare import imported
+from tests.support.compare import imported
 
 x, y, m = pt.dvector("x"), pt.dvector("y"), pt.dmatrix("m")
 n = pt.lscalar("n")

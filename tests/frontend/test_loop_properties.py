@@ -22,8 +22,8 @@ from pytensor.scan.utils import until
 
 from loopax import cond, fori_loop, jaxify, lag, scan
 from loopax.ir import evaluate
-from tests.compare import FAST_COMPILE, imported
-from tests.random_expressions import build, expressions
+from tests.support.compare import FAST_COMPILE, imported
+from tests.support.random_expressions import build, expressions
 
 # 50 loops, and 150 more in `make test-all`: the seed is in the name of a test, so that two workers share
 # them, and a failure is one that a change has made; to look for more, add seeds.

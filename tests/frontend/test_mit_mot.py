@@ -14,7 +14,7 @@ from pytensor.scan.op import Scan as LegacyScan
 from pytensor.scan.op import ScanInfo
 
 from loopax import UnsupportedOpError, jaxify
-from tests.compare import FAST_COMPILE, assert_agrees, imported, loops, primitives
+from tests.support.compare import FAST_COMPILE, assert_agrees, imported, loops, primitives
 
 scan = partial(pytensor.scan, return_updates=False)
 

@@ -24,8 +24,8 @@ from loopax.frontend import import_graph, read_function
 from loopax.ir import check, evaluate
 from loopax.ir.compat import IfElse
 from loopax.lowering import lower
-from tests.compare import FAST_COMPILE, imported, loops, primitives
-from tests.random_loops import RANDOM
+from tests.support.compare import FAST_COMPILE, imported, loops, primitives
+from tests.support.random_loops import RANDOM
 
 scan = partial(pytensor.scan, return_updates=False)
 # The rewrites of FAST_RUN, which shorten buffers; run in Python: compiling C takes longer than all else.

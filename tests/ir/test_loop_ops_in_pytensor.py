@@ -17,9 +17,9 @@ from pytensor.typed_list import make_list
 from loopax import cond, scan, while_loop
 from loopax.ir import Cond, FitRows, KeepRows, Scan, Stack, Unstack, evaluate
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
-from tests.assorted_loops import CASES, PLAIN, X, a, s, x
-from tests.bare_loops import While
-from tests.compare import FAST_COMPILE, FAST_RUN, loops
+from tests.support.assorted_loops import CASES, PLAIN, X, a, s, x
+from tests.support.bare_loops import While
+from tests.support.compare import FAST_COMPILE, FAST_RUN, loops
 
 VM = Mode("vm", "fast_run").excluding("local_add_of_sparse_write")
 MODES = {"FAST_COMPILE": FAST_COMPILE, "CVM": FAST_RUN, "VM": VM}

@@ -12,7 +12,7 @@ from pytensor.gradient import DisconnectedInputError, verify_grad
 from loopax import jaxify
 from loopax.ir import FitRows
 from loopax.ir.ops.rows import KeepRows
-from tests.compare import FAST_COMPILE, MODES, assert_agrees
+from tests.support.compare import FAST_COMPILE, MODES, assert_agrees
 
 ROWS = np.arange(1.0, 7.0).reshape(3, 2)
 FITTED = {

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import Assert
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
-from tests.compare import MODES
+from tests.support.compare import MODES
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import jaxify
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 GRIDS = np.linspace(0.0, 1.0, 12)[:, None], np.linspace(0.0, 2.0, 15)[:, None]
 

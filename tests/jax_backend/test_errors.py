@@ -26,8 +26,8 @@ from loopax import (
     UnsupportedOpError,
     jaxify,
 )
-from tests.compare import FAST_COMPILE
 from tests.frontend.test_mit_mot import mit_mot
+from tests.support.compare import FAST_COMPILE
 
 scan = partial(pytensor.scan, return_updates=False)
 

@@ -12,7 +12,7 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import DynamicShapeError, UnsupportedOpError, jaxify, scan
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 x, m = pt.dvector("x"), pt.dmatrix("m")
 X, M = np.array([0.5, 3.0, -1.0, 2.0, 4.0]), np.arange(6.0).reshape(2, 3) + 1

@@ -9,10 +9,10 @@ from jax import lax
 
 import loopax
 from loopax import jaxify
-from tests.compare import primitives
 from tests.jax_backend.interpreted import InterpretedFunction, interpreted
 from tests.jax_backend.numpy_indices import RULES
 from tests.jax_backend.numpy_primitives import UFUNCS
+from tests.support.compare import primitives
 
 X = np.array([[0.5, -1.5, np.nan, 0.0], [np.inf, 2.25, -0.25, 7.0]])
 Y = np.array([[2.0, -0.5, 1.0, -3.0], [1.5, np.inf, 4.0, -7.0]])

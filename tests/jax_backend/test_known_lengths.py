@@ -12,7 +12,7 @@ from pytensor.scan.utils import until
 
 import loopax
 from loopax import PaddedArray, jaxify
-from tests.both_backends import NATIVE, in_both
+from tests.support.both_backends import NATIVE, in_both
 
 X = np.array([0.5, 1.0, 2.0, 3.0])
 x = pt.dvector("x")

@@ -14,7 +14,7 @@ from pytensor.typed_list import getitem, make_list
 
 from loopax import jaxify
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, TraceType, evaluate
-from tests.compare import assert_agrees, primitives
+from tests.support.compare import assert_agrees, primitives
 
 XS = np.linspace(-1.0, 1.0, 7)
 

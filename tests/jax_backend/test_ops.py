@@ -126,7 +126,7 @@ from loopax.jax_backend.ops.scalars import _FUNCTIONS
 from loopax.jax_backend.ops.special.table import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging import registry
 from loopax.jax_backend.staging.registry import converted_ops
-from tests.bare_loops import While
+from tests.support.bare_loops import While
 
 V, U, M, B = pt.dvector("v"), pt.dvector("u"), pt.dmatrix("m"), pt.vector("b", dtype="bool")
 A, N, K, INT8 = pt.dscalar("a"), pt.lscalar("n"), pt.lvector("k"), pt.bvector("i")

@@ -8,7 +8,7 @@ import pytest
 from pytensor.tensor.basic import inverse_permutation, permute_row_elements
 
 from loopax import jaxify
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X, ORDER = pt.dmatrix("x"), pt.lmatrix("order")
 XS = np.arange(6.0).reshape(2, 3) + 0.5

@@ -17,7 +17,7 @@ from scipy import stats
 
 from loopax import DynamicShapeError, LoopTypeError, UnsupportedOpError, cond, jaxify, scan
 from loopax.jax_backend.samplers.registry import find_family
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 pytestmark = pytest.mark.one_stack
 

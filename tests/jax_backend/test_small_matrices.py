@@ -14,7 +14,7 @@ from pytensor.tensor.linalg import cho_solve, cholesky, det, inv, slogdet, solve
 
 from loopax import jaxify, scan
 from loopax.jax_backend.ops.linalg import small_matrices
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 A, B = pt.dmatrix("a"), pt.dmatrix("b")
 SIZES = pytest.mark.parametrize("n", [1, 2, 3])

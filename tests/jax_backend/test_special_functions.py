@@ -13,7 +13,7 @@ import scipy.special as sp
 from loopax import jaxify
 from loopax.jax_backend.ops.special import bessel, incomplete_gammas, normal_tails, polygammas
 from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
-from tests.scalar_grid import within
+from tests.support.scalar_grid import within
 
 LINE = np.array(
     [-700.25, -88.5, -30.25, -20.5, -10.25, -2.5, -1e-3, -1e-20, 1e-20, 0.3, 1, 3.5, 88, 1e6, 1e200]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pytensor.compile.io import In
 
 from loopax import StatefulFunctionError, jaxify
-from tests.compare import FAST_COMPILE, FAST_RUN
+from tests.support.compare import FAST_COMPILE, FAST_RUN
 
 X = pt.dvector("x")
 XS = np.array([0.5, -1.0, 2.0])

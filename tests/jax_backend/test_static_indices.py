@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import jaxify
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 X = np.arange(60.0).reshape(5, 3, 4)
 ROWS = np.array([0, -1, 3, 3, -5])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopax import jaxify
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 X = np.arange(1.0, 13.0).reshape(3, 4)
 SCATTERS = {"scatter", "scatter-add", "scatter_add"}

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 import loopax
 from loopax import DynamicShapeError, jaxify, scan
 from loopax.jax_backend.values.padded_array import PaddedArray
-from tests.compare import FAST_COMPILE
-from tests.random_loops import RANDOM
+from tests.support.compare import FAST_COMPILE
+from tests.support.random_loops import RANDOM
 
 pytestmark = pytest.mark.one_stack
 

@@ -27,7 +27,7 @@ from loopax.ir import (
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.values.lists import StackedList, empty
-from tests.compare import imported, primitives
+from tests.support.compare import imported, primitives
 
 ROWS = [np.array([0.5, -1.0, 2.0]), np.array([1.0, 2.0, 3.0])]
 VECTORS = TypedListType(pt.dvector)

@@ -12,9 +12,9 @@ from pytensor.tensor.elemwise import Elemwise
 from loopax import cond, scan
 from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.lowering import PASSES
-from tests.kept import Fault, assert_kept, difference, expected, outcome
-from tests.random_loops import RANDOM
 from tests.random_programs.in_ir import Program, program
+from tests.support.kept import Fault, assert_kept, difference, expected, outcome
+from tests.support.random_loops import RANDOM
 
 PROGRAMS = settings(RANDOM, max_examples=25)
 

@@ -11,8 +11,8 @@ from loopax.ir.compat import thaw
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering import NATIVE_PASSES, lower, order
 from loopax.lowering.record import counts, stages
-from tests.assorted_loops import CASES, a, s, x
-from tests.compare import imported
+from tests.support.assorted_loops import CASES, a, s, x
+from tests.support.compare import imported
 
 
 def read(name):

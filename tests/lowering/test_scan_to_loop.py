@@ -25,8 +25,8 @@ from loopax.ir import (
 from loopax.ir.errors import LoopTypeError
 from loopax.lowering import lower
 from loopax.lowering.scan_to_loop import scan_to_loop
-from tests.compare import imported
-from tests.kept import rewritten
+from tests.support.compare import imported
+from tests.support.kept import rewritten
 from tests.test_properties import program, recipes
 
 RANDOM = settings(

@@ -10,8 +10,8 @@ import scipy.sparse
 from loopax.ir import evaluate
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
-from tests.compare import imported
 from tests.numba_backend.interpreted import interpreted
+from tests.support.compare import imported
 
 
 def assert_agrees(

@@ -19,8 +19,8 @@ from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.variants import Sizes, Variants
 from loopax.numba_backend.runtime.checks import StateChangesShape
-from tests.compare import imported
-from tests.evaluating_backend import EvaluatedFunction
+from tests.support.compare import imported
+from tests.support.evaluating_backend import EvaluatedFunction
 
 UNKNOWN = 10**9  # no length that a program would be written for
 

@@ -8,7 +8,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.replace import vectorize_graph
 
 from loopax import jaxify
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 V, X = pt.vector("v"), pt.matrix("X")
 

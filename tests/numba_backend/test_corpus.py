@@ -13,10 +13,10 @@ from pytensor.typed_list import TypedListType
 from loopax.frontend import import_graph, read_variables
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
-from tests.marking import slow_where
 from tests.numba_backend.interpreted import interpreted
 from tests.programs import reference
 from tests.programs.catalogue import due, raising
+from tests.support.marking import slow_where
 
 QUICK = {
     "shapes-length_from_the_data",

@@ -11,7 +11,7 @@ from pytensor.raise_op import Assert
 from benchmarks.programs import kalman_graph
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend.callable.program import emitted
-from tests.compare import imported
+from tests.support.compare import imported
 
 
 def source(inputs, outputs, sizes=None):

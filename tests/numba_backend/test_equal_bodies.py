@@ -4,9 +4,9 @@ import numpy as np
 import pytensor.tensor as pt
 
 from loopax.ir import check, evaluate
-from tests.bare_loops import While
-from tests.compare import imported
 from tests.numba_backend.interpreted import interpreted, lowered
+from tests.support.bare_loops import While
+from tests.support.compare import imported
 
 n, k = pt.lscalars("n", "k")
 buffer = pt.dvector("buffer")

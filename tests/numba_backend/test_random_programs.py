@@ -12,9 +12,9 @@ import pytest
 from loopax.ir import pformat
 from loopax.ir.evaluation.evaluate import own
 from loopax.lowering import lower_to_loops
-from tests.kept import difference, expected
 from tests.numba_backend.interpreted import interpreted
 from tests.random_programs.in_ir import program
+from tests.support.kept import difference, expected
 
 # Shapes that do not fit are found at another place, and with another error, than in Python.
 _SHAPES = (ValueError, AssertionError, IndexError)

@@ -34,7 +34,7 @@ from loopax.ir.evaluation.evaluate import own
 from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, ScanOptions
 from loopax.lowering.order import PASSES
-from tests.kept import Fault, assert_kept, outcome
+from tests.support.kept import Fault, assert_kept, outcome
 
 WIDTH = 2
 ERRORS = ("index", "raise", "singular", "length", "steps")

@@ -12,8 +12,8 @@ import pytest
 from loopax import jaxify
 from loopax.frontend.loops.windows import WIDEST_REGISTERS
 from loopax.ir import evaluate
-from tests.compare import FAST_RUN, assert_agrees, imported, loops, primitives
-from tests.marking import slow_where
+from tests.support.compare import FAST_RUN, assert_agrees, imported, loops, primitives
+from tests.support.marking import slow_where
 
 scan = partial(pytensor.scan, return_updates=False)
 

@@ -13,7 +13,7 @@ from pytensor.raise_op import Assert
 
 from loopax import LoopTypeError, cond, jaxify, scan
 from loopax.ir import Cond, check
-from tests.compare import FAST_COMPILE, assert_agrees
+from tests.support.compare import FAST_COMPILE, assert_agrees
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")

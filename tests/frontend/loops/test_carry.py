@@ -7,7 +7,7 @@ import pytest
 
 from loopax import LoopTypeError, cond, fori_loop, jaxify, lag, reduce, scan, while_loop
 from loopax.ir import Scan
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")

@@ -8,7 +8,7 @@ import pytest
 from pytensor.gradient import DisconnectedInputError
 
 from loopax import LoopaxError, lead, map, scan
-from tests.both_backends import in_both
+from tests.support.both_backends import in_both
 
 X, A = np.array([0.5, -1.0, 2.0, 3.0]), 0.3
 x, a = pt.dvector("x"), pt.dscalar("a")

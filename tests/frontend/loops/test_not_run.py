@@ -11,7 +11,7 @@ from pytensor.tensor.linalg.inverse import MatrixInverse
 
 from loopax import DynamicShapeError, cond, fori_loop, jaxify, map, scan, while_loop
 from loopax.ir import Scan
-from tests.both_backends import NATIVE, in_both
+from tests.support.both_backends import NATIVE, in_both
 
 X = np.array([0.5, -1.0, 2.0])
 NONE, TWO = X[:0], X[:2]

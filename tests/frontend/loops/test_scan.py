@@ -28,8 +28,8 @@ from loopax import (
     while_loop,
 )
 from loopax.ir import UNBOUNDED, Scan, TraceType, check, evaluate
-from tests.both_backends import NATIVE
-from tests.compare import FAST_COMPILE, assert_agrees, loops
+from tests.support.both_backends import NATIVE
+from tests.support.compare import FAST_COMPILE, assert_agrees, loops
 
 XS = np.array([0.5, -1.0, 2.0, 3.0])
 x = pt.dvector("x")

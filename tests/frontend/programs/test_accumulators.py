@@ -8,8 +8,8 @@ import pytest
 
 import loopax
 from loopax import jaxify
-from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import interpreted, lowered
+from tests.support.compare import FAST_COMPILE
 
 x, b, i = pt.dvector("x"), pt.vector("b", dtype="bool"), pt.vector("i", dtype="int8")
 u, M = pt.vector("u", dtype="uint8"), pt.matrix("M", dtype="int16")

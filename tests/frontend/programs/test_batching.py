@@ -12,8 +12,8 @@ from pytensor.scan.utils import until
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax import grad, jaxify, scan, vmap, while_loop
-from tests.compare import FAST_COMPILE, loops
 from tests.numba_backend.interpreted import InterpretedFunction
+from tests.support.compare import FAST_COMPILE, loops
 
 V = pt.vector("v")
 ROWS = np.array([[1.0, 2.0, -1.0], [3.0, 0.0, -2.0], [-1.0, -1.0, 5.0]])

@@ -8,7 +8,7 @@ import pytest
 
 import loopax
 from loopax import jaxify
-from tests.both_backends import NATIVE
+from tests.support.both_backends import NATIVE
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])

@@ -11,7 +11,7 @@ from pytensor.scan.op import Scan as LegacyScan
 
 import loopax
 from loopax.ir.compat import IfElse
-from tests.compare import assert_agrees, imported, loops
+from tests.support.compare import assert_agrees, imported, loops
 
 X, A = pt.dvector("x"), pt.dscalar("a")
 VALUES = [np.array([0.3, 0.8, -0.2]), np.array(0.7)]

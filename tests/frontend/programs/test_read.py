@@ -18,7 +18,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import LoopTypeError, MissingInputError, StatefulFunctionError, jaxify
 from loopax.ir.compat import IfElse
-from tests.compare import FAST_RUN
+from tests.support.compare import FAST_RUN
 
 scan = partial(pytensor.scan, return_updates=False)
 

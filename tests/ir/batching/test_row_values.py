@@ -12,7 +12,7 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.batching.row_values import row_value, unbatch_equal_integers
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X, Y = pt.matrix("x"), pt.vector("y")
 X_ROWS, Y_ROWS = pt.tensor3("x_rows"), pt.matrix("y_rows")

@@ -16,10 +16,10 @@ from pytensor.tensor.type import TensorType
 from loopax import cond, fori_loop, scan, while_loop
 from loopax.ir import BodyArgs, BodyOuts, Cond, KeepRows, Scan, ScanArgs, ScanOptions, check
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
-from tests.assorted_loops import CASES, PLAIN, X, a, s, x
-from tests.bare_loops import While
-from tests.compare import loops
-from tests.marking import slow_where
+from tests.support.assorted_loops import CASES, PLAIN, X, a, s, x
+from tests.support.bare_loops import While
+from tests.support.compare import loops
+from tests.support.marking import slow_where
 
 RNG = np.random.default_rng(3)
 

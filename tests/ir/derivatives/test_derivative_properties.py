@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, seed
 from pytensor.gradient import pullback, pushforward
 
-from tests.assorted_loops import PLAIN
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.support.assorted_loops import PLAIN
+from tests.support.random_loops import RANDOM, inputs, loop, recipes, values
 
 
 def direction(v, k):

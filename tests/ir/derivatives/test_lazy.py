@@ -17,8 +17,8 @@ import loopax
 from loopax import grad, hessian, hvp, jacobian, jvp, scan, value_and_grad, vjp, vmap
 from loopax.ir import Grad, Jacobian, Pushforward, check, evaluate, pformat
 from loopax.ir.derivatives.lazy import Derivative, expand, has_derivatives
-from tests.compare import FAST_COMPILE
 from tests.numba_backend.interpreted import InterpretedFunction
+from tests.support.compare import FAST_COMPILE
 
 pytestmark = pytest.mark.one_stack
 

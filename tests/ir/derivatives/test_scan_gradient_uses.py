@@ -13,8 +13,8 @@ from pytensor.tensor.random.type import random_generator_type
 from loopax import cond, jaxify, scan, while_loop
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
-from tests.assorted_loops import PLAIN, M, V, X, a, close, m, s, slopes, v, x
-from tests.compare import FAST_RUN, loops
+from tests.support.assorted_loops import PLAIN, M, V, X, a, close, m, s, slopes, v, x
+from tests.support.compare import FAST_RUN, loops
 
 # -- with respect to what ----------------------------------------------------------------------------
 

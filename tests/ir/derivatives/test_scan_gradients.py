@@ -13,9 +13,9 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
 from loopax.ir import check
-from tests.assorted_loops import CASES, PLAIN, Case, close, slopes, v, x
-from tests.compare import FAST_RUN, loops
-from tests.marking import slow_where
+from tests.support.assorted_loops import CASES, PLAIN, Case, close, slopes, v, x
+from tests.support.compare import FAST_RUN, loops
+from tests.support.marking import slow_where
 
 
 class Tower(NamedTuple):

@@ -9,8 +9,8 @@ from pytensor.gradient import disconnected_grad, disconnected_type, pushforward
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import cond, jaxify, scan, while_loop
-from tests.assorted_loops import CASES, PLAIN, V, X, a, s, v, x
-from tests.compare import loops
+from tests.support.assorted_loops import CASES, PLAIN, V, X, a, s, v, x
+from tests.support.compare import loops
 
 BOTH = pytest.mark.parametrize("own", [True, False], ids=["own", "through the pullback"])
 

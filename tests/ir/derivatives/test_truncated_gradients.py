@@ -12,8 +12,8 @@ from pytensor.gradient import pushforward
 from loopax import fori_loop, grad, jaxify, lag, scan
 from loopax.frontend.programs.program_transforms import transformed
 from loopax.ir import evaluate
-from tests.assorted_loops import PLAIN, X, a, s, slopes, x
-from tests.marking import slow_where
+from tests.support.assorted_loops import PLAIN, X, a, s, slopes, x
+from tests.support.marking import slow_where
 
 
 def step(c, r):

@@ -17,7 +17,7 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.op import Op
 
 from loopax import cond, jaxify, scan, vmap, while_loop
-from tests.assorted_loops import PLAIN, X, a, s, x
+from tests.support.assorted_loops import PLAIN, X, a, s, x
 
 
 def value(outputs):

@@ -14,7 +14,7 @@ from loopax import scan
 from loopax.ir import evaluate
 from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.sizes import DimExpr, Dims, Window, loop_facts, window_of
-from tests.random_loops import RANDOM
+from tests.support.random_loops import RANDOM
 
 x, y = pt.dvector("x"), pt.dmatrix("y")
 n, m = pt.lscalar("n"), pt.lscalar("m")

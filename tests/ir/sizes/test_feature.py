@@ -24,8 +24,8 @@ from loopax.ir.sizes import (
     without_dims,
 )
 from loopax.lowering.order import NATIVE_PASSES, PASSES
-from tests.random_loops import RANDOM
 from tests.random_programs.in_ir import program
+from tests.support.random_loops import RANDOM
 
 PROGRAMS = settings(RANDOM, max_examples=10)
 

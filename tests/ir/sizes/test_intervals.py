@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from loopax import scan
 from loopax.ir.sizes import interval_of, masks_of
-from tests.compare import FAST_COMPILE
-from tests.random_loops import RANDOM
+from tests.support.compare import FAST_COMPILE
+from tests.support.random_loops import RANDOM
 
 A, B, C = (pt.lscalar(name) for name in "abc")
 OPS = {

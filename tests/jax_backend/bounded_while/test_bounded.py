@@ -19,8 +19,8 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scan.utils import until
 
 from loopax import UnsupportedOpError, cond, fori_loop, jaxify, lag, scan, while_loop
-from tests.compare import FAST_COMPILE
-from tests.marking import slow_where
+from tests.support.compare import FAST_COMPILE
+from tests.support.marking import slow_where
 
 X, A = pt.dscalar("x"), pt.dscalar("a")
 pytestmark = pytest.mark.one_stack

@@ -17,7 +17,7 @@ from loopax import (
     StatefulFunctionError,
     jaxify,
 )
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X = pt.dvector("x")
 XS = np.array([0.5, -1.0, 2.0])

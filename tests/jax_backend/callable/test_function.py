@@ -19,7 +19,7 @@ from pytensor.graph.op import Op
 
 import loopax
 from loopax import DynamicShapeError, LoopTypeError, jaxify
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 scan = partial(pytensor.scan, return_updates=False)
 

@@ -12,7 +12,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.scan.utils import until
 
 from loopax import jaxify
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X, N = pt.matrix("X"), pt.lvector("n")
 V, K, MASK = pt.vector("v"), pt.lscalar("k"), pt.vector("mask", dtype="bool")

@@ -8,7 +8,7 @@ import pytest
 
 import loopax
 from loopax import DynamicShapeError, jaxify
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 XS = np.linspace(-1.0, 1.0, 6)
 

@@ -9,8 +9,8 @@ import pytest
 import loopax
 from loopax import DynamicShapeError, LoopTypeError, explain, jaxify
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, evaluate
-from tests.bare_loops import While
-from tests.compare import assert_agrees, imported, primitives
+from tests.support.bare_loops import While
+from tests.support.compare import assert_agrees, imported, primitives
 
 UNBOUNDED = np.iinfo("int64").max
 

@@ -21,7 +21,7 @@ from pytensor.raise_op import Assert
 import loopax
 from loopax import jaxify
 from loopax.jax_backend.kernels import choice
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 X = np.arange(1.0, 5.0)
 

@@ -15,7 +15,7 @@ import loopax
 from loopax import jaxify
 from loopax.jax_backend.kernels.cost import Cost, cost_of
 from loopax.numba_backend.ffi.kernel_code import KernelCode
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 
 def cost(f, *args):

@@ -19,9 +19,9 @@ from loopax.jax_backend.kernels import linearization as module
 from loopax.jax_backend.kernels.derivative_graphs import pulled_back_in_two
 from loopax.jax_backend.kernels.partition import partition
 from loopax.lowering import lower_to_loops
-from tests.compare import loops
-from tests.kept import assert_same
 from tests.random_programs import in_ir
+from tests.support.compare import loops
+from tests.support.kept import assert_same
 
 S, P, X = pt.dscalar("s"), pt.dvector("p"), pt.dvector("x")
 A, R = np.array([0.3, 0.2, 0.5]), np.random.default_rng(1).normal(size=6)

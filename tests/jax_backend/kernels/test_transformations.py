@@ -10,7 +10,7 @@ import pytest
 
 import loopax
 from loopax import UnsupportedOpError, jaxify
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 RTOL, ATOL = 1e-9, 1e-11
 

@@ -9,7 +9,7 @@ import pytest
 
 import loopax
 from loopax import explain, fori_loop, jaxify, lag, scan
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 N = 50
 RNG = np.random.default_rng(0)

@@ -7,8 +7,8 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import explain, hmm_forward, jaxify, scan
-from tests.compare import primitives
-from tests.marking import slow_where
+from tests.support.compare import primitives
+from tests.support.marking import slow_where
 
 K, T = 3, 60
 RNG = np.random.default_rng(0)

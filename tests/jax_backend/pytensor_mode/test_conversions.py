@@ -21,9 +21,9 @@ from loopax.ir import (
 )
 from loopax.ir.compat import IfElse
 from loopax.jax_backend.staging.registry import find_rule, has_conversion
-from tests.bare_loops import While
-from tests.compare import primitives
-from tests.marking import slow_where
+from tests.support.bare_loops import While
+from tests.support.compare import primitives
+from tests.support.marking import slow_where
 
 XS = np.linspace(-1.0, 1.0, 5)
 X, S, A, N = pt.dvector("x"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")

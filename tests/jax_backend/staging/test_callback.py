@@ -15,7 +15,7 @@ from pytensor.graph.op import Op
 
 from loopax import DynamicShapeError, LoopaxError, UnsupportedOpError, jaxify
 from loopax.ir import compat
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 XS = np.array([0.5, -1.0, 2.0])
 

@@ -17,7 +17,7 @@ from pytensor.tensor.type_other import NoneConst, NoneTypeT, SliceType
 from pytensor.typed_list import TypedListType, getitem, make_list
 
 from loopax import DynamicShapeError, LoopTypeError, jaxify, scan
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X, N = pt.dvector("x"), pt.lscalar("n")
 XS = np.array([0.5, -1.0, 2.0])

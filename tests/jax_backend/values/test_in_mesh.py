@@ -17,10 +17,10 @@ import loopax
 from loopax.jax_backend.staging.linear import Linear
 from loopax.jax_backend.values.in_mesh import axes_of
 from tests import test_programs
-from tests.compare import primitives
-from tests.marking import slow_where
 from tests.programs import reference
 from tests.programs.catalogue import due
+from tests.support.compare import primitives
+from tests.support.marking import slow_where
 
 N = 2
 MESH = jax.sharding.Mesh(np.array(jax.devices()[:N]), ("rows",))

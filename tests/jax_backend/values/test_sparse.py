@@ -30,9 +30,9 @@ from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.registry import converted_ops
 from loopax.jax_backend.values.sparse import OrderedBCOO, as_bcoo, bcoo_to_scipy
-from tests.compare import FAST_COMPILE
-from tests.marking import slow_where
 from tests.programs.record import scan
+from tests.support.compare import FAST_COMPILE
+from tests.support.marking import slow_where
 
 pytestmark = pytest.mark.one_stack
 

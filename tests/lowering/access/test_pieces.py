@@ -13,7 +13,7 @@ from loopax.ir import evaluate
 from loopax.ir.sizes import DimExpr, Dims, Window
 from loopax.lowering.access.pieces import Pieces
 from loopax.lowering.access.row_pieces import ONE, Fill, Row, backwards
-from tests.random_loops import RANDOM
+from tests.support.random_loops import RANDOM
 
 x, y = pt.dmatrix("x"), pt.dmatrix("y")
 ROWS = x.shape[0]

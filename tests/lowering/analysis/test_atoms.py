@@ -7,7 +7,7 @@ from pytensor.tensor.random.type import random_generator_type
 from loopax import scan
 from loopax.lowering.analysis.atoms import atoms, whole
 from loopax.lowering.fusion.fusion_plan import Plan, can_be_fused
-from tests.compare import loops
+from tests.support.compare import loops
 
 x, y = pt.dvector("x"), pt.dvector("y")
 s, a = pt.dscalar("s"), pt.dscalar("a")

@@ -19,9 +19,9 @@ from loopax import scan
 from loopax.ir import Scan
 from loopax.lowering import lower
 from loopax.lowering.canonical.align_sums import align_sums
-from tests.compare import imported, loops
-from tests.kept import rewritten
-from tests.random_loops import RANDOM
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM
 
 w, q, m = pt.dvector("w"), pt.dvector("q"), pt.dmatrix("m")
 a, s = pt.dscalar("a"), pt.dscalar("s")

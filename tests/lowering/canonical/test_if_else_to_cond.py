@@ -15,7 +15,7 @@ from loopax.ir import Call, Cond, check, evaluate, pformat
 from loopax.ir.compat import IfElse
 from loopax.lowering import lower
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
-from tests.compare import FAST_RUN, assert_agrees, imported, primitives
+from tests.support.compare import FAST_RUN, assert_agrees, imported, primitives
 
 C, X, Y = pt.dscalar("c"), pt.dvector("x"), pt.dvector("y")
 AT = np.linspace(0.5, 2.0, 4)

@@ -10,7 +10,7 @@ import loopax
 from loopax import jaxify
 from loopax.ir.compat import IfElse
 from loopax.lowering.canonical.if_else_to_cond import with_conds
-from tests.both_backends import NATIVE
+from tests.support.both_backends import NATIVE
 
 X = np.array([0.5, 1.0, 2.0])
 a, x = pt.dscalar("a"), pt.dvector("x")

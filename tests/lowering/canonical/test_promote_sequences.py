@@ -16,10 +16,10 @@ from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, ev
 from loopax.ir.ops.checked import Checked
 from loopax.lowering.canonical.promote_sequences import promote_sequences
 from loopax.lowering.redundancy.remove_unused import remove_unused
-from tests.assorted_loops import m, s, x
-from tests.compare import imported, loops, primitives
-from tests.kept import rewritten
-from tests.random_loops import RANDOM
+from tests.support.assorted_loops import m, s, x
+from tests.support.compare import imported, loops, primitives
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM
 
 n = pt.lscalar("n")
 c = pt.dvector("c")

@@ -20,10 +20,10 @@ from loopax.lowering import lower
 from loopax.lowering.canonical.recognise_reverse import recognise_reverse
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.stabilize import stabilize
-from tests.assorted_loops import X, a, m, s, v, x
-from tests.compare import imported, loops
-from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.support.assorted_loops import X, a, m, s, v, x
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM, inputs, loop, recipes, values
 
 n = pt.lscalar("n")
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]

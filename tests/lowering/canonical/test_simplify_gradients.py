@@ -23,9 +23,9 @@ from loopax.ir.compat import joined_rows
 from loopax.ir.ops.checked import Checked
 from loopax.lowering import lower
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import RANDOM
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM
 
 x = pt.vector("x", dtype="float64")
 four = pt.vector("four", dtype="float64", shape=(4,))

@@ -20,7 +20,7 @@ from loopax import jaxify
 from loopax.ir import Cond, check, evaluate
 from loopax.lowering import PASSES, lower
 from loopax.lowering.canonical.stabilize import _tolerant, stabilize
-from tests.compare import imported, loops, primitives
+from tests.support.compare import imported, loops, primitives
 
 scan = partial(pytensor.scan, return_updates=False)
 

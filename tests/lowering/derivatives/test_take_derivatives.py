@@ -15,8 +15,8 @@ from loopax.lowering import lower
 from loopax.lowering.derivatives.jacobian_reads import read_jacobians
 from loopax.lowering.derivatives.simplify_derivatives import simplify_derivatives
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
-from tests.compare import loops
-from tests.kept import rewritten
+from tests.support.compare import loops
+from tests.support.kept import rewritten
 
 N = 5
 x = pt.dvector("x")

@@ -15,7 +15,7 @@ from loopax.lowering.canonical.stabilize import stabilize_for_loops
 from loopax.lowering.egraph.kronecker import kron
 from loopax.lowering.egraph.optimize import egraph, take_cheapest
 from tests.lowering.egraph.prices import by_chance
-from tests.marking import slow_where
+from tests.support.marking import slow_where
 
 N, M = 7, 9
 A, B, C = (pt.tensor(name, shape=(n, n)) for name, n in (("A", N), ("B", M), ("C", N)))

@@ -13,7 +13,7 @@ from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det
 from pytensor.tensor.math import Dot
 
-from tests.kept import rewritten
+from tests.support.kept import rewritten
 
 pytest.importorskip("egglog", reason="the extra egraph")
 

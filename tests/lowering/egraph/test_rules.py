@@ -15,10 +15,10 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import check, evaluate
 from loopax.lowering.notes import collected
-from tests.kept import assert_kept
 from tests.lowering.egraph.prices import by_chance
-from tests.marking import slow_where
 from tests.random_programs import in_ir
+from tests.support.kept import assert_kept
+from tests.support.marking import slow_where
 
 pytest.importorskip("egglog", reason="the extra egraph")
 

@@ -15,7 +15,7 @@ pytest.importorskip("egglog", reason="the extra egraph")
 
 from loopax.lowering.egraph.optimize import egraph, take_cheapest
 from tests.lowering.egraph.prices import by_chance
-from tests.marking import slow_where
+from tests.support.marking import slow_where
 
 N = 400
 RNG = np.random.default_rng(0)

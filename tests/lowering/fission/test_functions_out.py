@@ -12,9 +12,9 @@ from pytensor.scan import until
 
 from loopax import jaxify, scan
 from loopax.lowering.fission.functions_out import functions_out
-from tests.compare import imported, loops
-from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 x, y, s, c = pt.dvector("x"), pt.dvector("y"), pt.dscalar("s"), pt.dscalar("c")
 X = pt.dmatrix("X", shape=(None, 3))

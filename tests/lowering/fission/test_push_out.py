@@ -23,9 +23,9 @@ from loopax.ir import BodyArgs, BodyOuts, FitRows, Scan, ScanArgs, check, evalua
 from loopax.lowering import order
 from loopax.lowering.canonical.stabilize import stabilize
 from loopax.lowering.fission.push_out import push_out
-from tests.compare import FAST_COMPILE, imported, loops, primitives
-from tests.kept import assert_same, rewritten, values_or_error
-from tests.random_loops import RANDOM, inputs, loop, recipes, values
+from tests.support.compare import FAST_COMPILE, imported, loops, primitives
+from tests.support.kept import assert_same, rewritten, values_or_error
+from tests.support.random_loops import RANDOM, inputs, loop, recipes, values
 
 x, y, v, w = (pt.dvector(name) for name in "xyvw")
 s = pt.dscalar("s")

@@ -8,8 +8,8 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import scan
 from loopax.lowering.fission.row_wise_body import is_small_product
 from loopax.lowering.fission.split_loops import split_loops
-from tests.compare import loops
-from tests.kept import rewritten
+from tests.support.compare import loops
+from tests.support.kept import rewritten
 
 x, rows = pt.dvector("x"), pt.dmatrix("rows")
 s, v = pt.dscalar("s"), pt.dvector("v")

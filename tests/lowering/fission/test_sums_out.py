@@ -9,8 +9,8 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import scan
 from loopax.lowering import lower
 from loopax.lowering.fission.sums_out import sums_out
-from tests.compare import loops
-from tests.kept import rewritten
+from tests.support.compare import loops
+from tests.support.kept import rewritten
 
 x, s, p, v = pt.dvector("x"), pt.dscalar("s"), pt.dscalar("p"), pt.dvector("v")
 

@@ -16,11 +16,11 @@ from loopax.ir.ops.records import INDEX_TYPE, ScanOptions
 from loopax.lowering import lower
 from loopax.lowering.fusion.fuse_loops import fuse_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
-from tests.compare import imported, loops
-from tests.kept import rewritten
 from tests.lowering.nets_of_loops import INPUTS, net
 from tests.lowering.nets_of_loops import values as values_of
-from tests.marking import slow_where
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
+from tests.support.marking import slow_where
 
 x, y, s, a, n = pt.dvector("x"), pt.dmatrix("y"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")
 one = pt.TensorType("float64", (1,))("one")

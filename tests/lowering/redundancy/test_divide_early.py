@@ -8,7 +8,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.lowering.redundancy.divide_early import divide_early
-from tests.kept import rewritten
+from tests.support.kept import rewritten
 
 m, v, s, f = pt.dmatrix("m"), pt.dvector("v"), pt.dscalar("s"), pt.fmatrix("f")
 RNG = np.random.default_rng(0)

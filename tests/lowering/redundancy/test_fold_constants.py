@@ -12,7 +12,7 @@ from pytensor.tensor.basic import Join
 from loopax import explain, jaxify, scan
 from loopax.ir import Scan, check, evaluate
 from loopax.lowering.redundancy.fold_constants import fold_constants
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 X = pt.dvector("x")
 ROWS = np.random.default_rng(0).normal(size=(6, 2))

@@ -11,10 +11,10 @@ from loopax import cond, scan
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.fold_zeros import fold_zeros
-from tests.compare import loops
-from tests.kept import rewritten
 from tests.lowering.nets_of_loops import INPUTS, net
 from tests.lowering.nets_of_loops import values as values_of
+from tests.support.compare import loops
+from tests.support.kept import rewritten
 
 x, s, a, n = pt.dvector("x"), pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")
 v, m = pt.dvector("v"), pt.dmatrix("m")

@@ -15,9 +15,9 @@ from loopax import cond, jaxify, while_loop
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions, evaluate
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import gradients_of_random_loops
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import gradients_of_random_loops
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")

@@ -14,9 +14,9 @@ from loopax import explain, jaxify, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import gradients_of_random_loops
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import gradients_of_random_loops
 
 n = pt.lscalar("n")
 x, v = pt.dvector("x"), pt.dvector("v")

@@ -10,8 +10,8 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import scan
 from loopax.lowering.redundancy.merge_equal import merge_equal
-from tests.compare import loops
-from tests.kept import rewritten
+from tests.support.compare import loops
+from tests.support.kept import rewritten
 
 x, y = pt.dvectors("x", "y")
 i, j = pt.bvector("i"), pt.bvector("j")

@@ -11,9 +11,9 @@ from loopax import scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.merge_inputs import merge_inputs
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import gradients_of_random_loops
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import gradients_of_random_loops
 
 x = pt.dvector("x")
 s, a = pt.dscalar("s"), pt.dscalar("a")

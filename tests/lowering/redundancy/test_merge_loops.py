@@ -12,10 +12,10 @@ from pytensor.tensor.random.type import random_generator_type
 from loopax import cond, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check
 from loopax.lowering.redundancy.merge_loops import merge_loops
-from tests.assorted_loops import CASES, X, a, s, x
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import gradients_of_random_loops
+from tests.support.assorted_loops import CASES, X, a, s, x
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import gradients_of_random_loops
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 

@@ -12,8 +12,8 @@ from loopax import scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering import lower_to_loops
 from loopax.lowering.redundancy.nest_terms import nest_terms
-from tests.compare import imported
-from tests.kept import rewritten
+from tests.support.compare import imported
+from tests.support.kept import rewritten
 
 a, b, c, d, e, f, x, y = scalars = pt.dscalars("a", "b", "c", "d", "e", "f", "x", "y")
 GIVEN = np.random.default_rng(0).uniform(0.5, 1.5, len(scalars))

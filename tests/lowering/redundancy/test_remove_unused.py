@@ -18,11 +18,11 @@ from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.lowering import lower
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
-from tests.assorted_loops import X, a, m, s, v, x
-from tests.bare_loops import While
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import RANDOM, inputs, recipes, values, with_gradients
+from tests.support.assorted_loops import X, a, m, s, v, x
+from tests.support.bare_loops import While
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM, inputs, recipes, values, with_gradients
 
 VALUES = [X, np.asarray(0.6), np.asarray(0.7)]
 

@@ -11,8 +11,8 @@ from loopax.lowering.order import NATIVE_PASSES
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.redundancy.unmask import unmask
-from tests.compare import imported, loops
-from tests.kept import rewritten
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
 
 c, x0 = pt.dscalars("c", "x0")
 xs = pt.dvector("xs")

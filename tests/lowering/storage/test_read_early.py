@@ -11,9 +11,9 @@ from loopax.ir import pformat
 from loopax.lowering.storage.read_early import read_early
 from loopax.lowering.storage.read_last import read_last
 from loopax.lowering.storage.read_rows import read_rows
-from tests.both_backends import in_both
-from tests.compare import imported, loops
-from tests.kept import rewritten
+from tests.support.both_backends import in_both
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
 
 x, v, a = pt.dvector("x"), pt.dvector("v"), pt.dscalar("a")
 m = pt.dmatrix("m")

@@ -14,11 +14,11 @@ from loopax import jaxify, scan
 from loopax.ir import check, evaluate
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.storage.read_last import read_last
-from tests import random_loops
-from tests.compare import loops
-from tests.kept import rewritten
-from tests.random_loops import RANDOM, recipes, values
-from tests.reading import ERRORS, kept, loop, n, reads, s, x
+from tests.support import random_loops
+from tests.support.compare import loops
+from tests.support.kept import rewritten
+from tests.support.random_loops import RANDOM, recipes, values
+from tests.support.reading import ERRORS, kept, loop, n, reads, s, x
 
 LAST = {
     "-1": lambda t: t[-1],

@@ -10,8 +10,8 @@ from pytensor.tensor.basic import Join
 
 from loopax import scan
 from loopax.lowering.storage.state_traces import state_traces
-from tests.compare import loops
-from tests.kept import rewritten
+from tests.support.compare import loops
+from tests.support.kept import rewritten
 
 w, m = pt.dvector("w"), pt.dmatrix("m")
 a, s, v = pt.dscalar("a"), pt.dscalar("s"), pt.dvector("v")

@@ -15,8 +15,8 @@ from loopax.lowering.fusion.fuse_loops import fuse_loops
 from loopax.lowering.order import NATIVE_PASSES
 from loopax.lowering.redundancy.remove_unused import remove_unused
 from loopax.lowering.storage.sum_in_loops import sum_in_loops
-from tests.compare import imported, loops
-from tests.kept import rewritten
+from tests.support.compare import imported, loops
+from tests.support.kept import rewritten
 
 s0, a, b = pt.dscalars("s0", "a", "b")
 x, y = pt.dvectors("x", "y")

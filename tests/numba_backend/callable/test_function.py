@@ -37,7 +37,7 @@ from loopax import (
 from loopax.jax_backend import JaxContext
 from loopax.numba_backend.callable import entry
 from loopax.numba_backend.compiling.exact_types import compile_for
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 x, s, m = pt.dvector("x"), pt.dscalar("s"), pt.dmatrix("m")
 XS = np.array([0.5, -1.0, 2.0])

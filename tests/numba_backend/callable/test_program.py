@@ -25,11 +25,11 @@ from loopax.ir import (
     ScanOptions,
 )
 from loopax.numba_backend import compile_program
-from tests.bare_loops import While
-from tests.marking import slow_where
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import lowered
 from tests.programs import models, reference, scan_bodies, scans, zero_steps
+from tests.support.bare_loops import While
+from tests.support.marking import slow_where
 from tests.test_properties import program, recipes
 
 i = pt.lscalar("i")

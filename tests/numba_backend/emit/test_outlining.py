@@ -9,8 +9,8 @@ import pytensor.tensor as pt
 from loopax import jaxify
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend.callable.program import emitted
-from tests.compare import imported
 from tests.numba_backend.interpreted import interpreted
+from tests.support.compare import imported
 
 T, P = (pt.matrix(name, shape=(3, 3), dtype="float64") for name in "TP")
 

@@ -33,7 +33,7 @@ from loopax.ir import (
     evaluate,
 )
 from loopax.ir.errors import UnsupportedOpError
-from tests.bare_loops import While
+from tests.support.bare_loops import While
 
 i = pt.lscalar("i")
 

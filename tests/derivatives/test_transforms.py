@@ -27,8 +27,8 @@ from loopax import (
     while_loop,
 )
 from loopax.ir import check
-from tests.assorted_loops import PLAIN
-from tests.compare import FAST_COMPILE, loops, primitives
+from tests.support.assorted_loops import PLAIN
+from tests.support.compare import FAST_COMPILE, loops, primitives
 
 X = np.linspace(-1.0, 1.0, 12).reshape(3, 4)
 x = pt.dvector("x")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import scan
-from tests.kept import rewritten
+from tests.support.kept import rewritten
 
 x, s, n = pt.dmatrix("x"), pt.dvector("s"), pt.lscalar("n")
 

@@ -14,8 +14,8 @@ import loopax
 from loopax import explain, fori_loop, jaxify, scan
 from loopax.ir import MissingInputError, UnsupportedOpError, check
 from loopax.lowering import lower, lower_to_loops
-from tests.assorted_loops import CASES
-from tests.compare import FAST_COMPILE, imported
+from tests.support.assorted_loops import CASES
+from tests.support.compare import FAST_COMPILE, imported
 
 x = pt.dvector("x")
 s = pt.dscalar("s")

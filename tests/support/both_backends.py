@@ -8,8 +8,8 @@ import numpy as np
 import pytensor
 
 from loopax import jaxify
-from tests.compare import FAST_RUN
 from tests.numba_backend.interpreted import InterpretedFunction
+from tests.support.compare import FAST_RUN
 
 # Without C it leaves the first of the numbers that it adds up as it is, where it was to take their exp.
 IN_PYTENSOR = FAST_RUN.excluding("local_careduce_fusion")

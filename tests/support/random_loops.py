@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from loopax import cond, fori_loop, scan, while_loop
-from tests.random_expressions import build, expressions
+from tests.support.random_expressions import build, expressions
 
 # The seed is in the name of a test, so that a failure is one that a change has made; to look for more,
 # add seeds. Not Phase.shrink: a failing loop is small, and minutes go into shrinking several.

@@ -14,9 +14,9 @@ from pytensor.tensor.blockwise import Blockwise
 
 import loopax
 from loopax import UnsupportedOpError, jaxify
-from tests.both_backends import NATIVE
-from tests.compare import FAST_COMPILE
-from tests.marking import slow_where
+from tests.support.both_backends import NATIVE
+from tests.support.compare import FAST_COMPILE
+from tests.support.marking import slow_where
 
 S, U = pt.dscalars("s", "u")
 X, Y = pt.dscalars("x", "y")

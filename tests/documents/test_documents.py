@@ -7,7 +7,7 @@ each of them two seconds. A ```python block must run through. A ```pycon block s
 an error for instance, and is compared as doctest compares, with `...` for what is left out; of an
 error only the class counts, because messages have tests of their own.
 
-To run one document by hand: python tests/test_documents.py docs/scan.md
+To run one document by hand: python tests/documents/test_documents.py docs/scan.md
 """
 
 import doctest
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 # An opening fence (it may be indented, in a list), its language, what follows up to the same fence.

@@ -16,7 +16,7 @@ from examples import epidemic, gibbs_sampler, particle_filter, random_walk
 from loopax import jaxify
 from loopax.demo.nile import PUBLISHED_VARIANCES, read_flow
 from loopax.ir import Scan
-from tests.compare import primitives
+from tests.support.compare import primitives
 
 pytestmark = pytest.mark.one_stack
 

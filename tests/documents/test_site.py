@@ -13,7 +13,7 @@ import pytest
 
 from examples.gallery import page
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 MADE = {f"gallery/{name}.md" for name in (*page.EXAMPLES, "index")} | {"changelog.md"}
 NAV = re.findall(

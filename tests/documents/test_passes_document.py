@@ -1,6 +1,6 @@
 """docs/passes.md names every pass, and its table has the numbers of today.
 
-To print the table as it should be: python -m tests.test_passes_document
+To print the table as it should be: python -m tests.documents.test_passes_document
 """
 
 import re
@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 import loopax
 from loopax.lowering.order import NATIVE_PASSES, PASSES
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "passes.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "passes.md"
 HEAD = [
     "| order | loops as read | ops in them | loops lowered | ops in them |",
     "|---|---|---|---|---|",

@@ -16,8 +16,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorConstant
 
 from loopax import LoopTypeError, StatefulFunctionError, hessian, jacobian, jaxify, scan, vmap
-from tests.assorted_loops import PLAIN
 from tests.numba_backend.interpreted import InterpretedFunction
+from tests.support.assorted_loops import PLAIN
 
 X = np.linspace(0.2, 1.1, 5)
 M = np.arange(6.0).reshape(2, 3) / 5

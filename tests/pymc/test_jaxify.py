@@ -7,7 +7,7 @@ import pytest
 from pytensor.compile.mode import get_mode
 
 from loopax import jaxify
-from tests.marking import slow_where
+from tests.support.marking import slow_where
 
 pm = pytest.importorskip("pymc", reason="PyMC 6 needs Python 3.12; it is in the pymc extra")
 

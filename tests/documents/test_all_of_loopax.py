@@ -5,7 +5,7 @@ from pathlib import Path
 
 import loopax
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "all_of_loopax.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "all_of_loopax.md"
 
 
 def test_each_public_name_is_on_the_page():

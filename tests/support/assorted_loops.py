@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.tensor as pt
 
 from loopax import cond, fori_loop, lag, lead, scan, while_loop
-from tests.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE
 
 # PyTensor's Python code for an Elemwise takes 31 operands, and this rewrite makes sums of more.
 PLAIN = FAST_COMPILE.excluding("local_add_canonizer")

@@ -1,6 +1,6 @@
 """docs/derivatives_of_loops.md has how many loops the derivatives of loops of each kind are, as of today.
 
-To print the table as it should be: python -m tests.test_loops_per_order
+To print the table as it should be: python -m tests.derivatives.test_loops_per_order
 """
 
 from pathlib import Path
@@ -12,7 +12,7 @@ import pytest
 
 import loopax
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "derivatives_of_loops.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "derivatives_of_loops.md"
 HEAD = ["| loop | first | second | third |", "|---|---|---|---|"]
 ORDERS = 3
 

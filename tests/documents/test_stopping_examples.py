@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from examples import collatz, mixture, newton, pendulum, power_iteration
-from tests.marking import slow_where
+from tests.support.marking import slow_where
 
 DIFFERENTIABLE = ("newton", "power_iteration", "pendulum", "mixture")
 GRAVITY, TIME = 9.81, 3.0
