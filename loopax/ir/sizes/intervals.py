@@ -21,7 +21,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import Unique
 from pytensor.tensor.math import Max, Min, Sum
@@ -68,7 +68,7 @@ def _steps_taken(
 
 
 @interval_rule.register(
-    CheckAndRaise | DimShuffle | Max | Min | ScalarFromTensor | TensorFromScalar
+    Alloc | CheckAndRaise | DimShuffle | Max | Min | ScalarFromTensor | TensorFromScalar
 )
 def _elements(
     op: Any, node: Apply, v: Variable, value: OfValue, length: OfLength

@@ -8,7 +8,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
@@ -26,6 +26,7 @@ _WIDE = ("int64", "int32")
 value_rule.register(ScalarFromTensor | TensorFromScalar | CheckAndRaise)(
     lambda op, dims, node: dims.value(node.inputs[0])
 )
+value_rule.register(Alloc)(lambda op, dims, node: _repeated(dims, node.inputs[0]))
 value_rule.register(Shape_i)(lambda op, dims, node: dims.length(node.inputs[0], op.i))
 value_rule.register(ListLength)(lambda op, dims, node: dims.length(node.inputs[0]))
 
@@ -57,7 +58,16 @@ def element(dims: Dims, vector: Any, k: int) -> DimExpr | None:
         return dims.length(x, k) if 0 <= k < x.type.ndim else None
     if isinstance(op, MakeVector) and -len(node.inputs) <= k < len(node.inputs):
         return dims.value(node.inputs[k])
+    if isinstance(op, Alloc) or (isinstance(op, DimShuffle) and op.new_order == ("x",)):
+        return _repeated(dims, node.inputs[0])
     return None
+
+
+def _repeated(dims: Dims, x: Any) -> DimExpr | None:
+    """The element of a scalar, or of a vector that its type says has one."""
+    if x.type.ndim == 0:
+        return dims.value(x)
+    return element(dims, x, 0) if x.type.shape == (1,) else None
 
 
 # -- arithmetic --------------------------------------------------------------------------------------

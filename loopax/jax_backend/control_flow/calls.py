@@ -17,10 +17,10 @@ from loopax.ir.derivatives.pullback import floats
 from loopax.ir.lock import TRACING
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
-from loopax.jax_backend.staging.evaluate import Site, convert
+from loopax.jax_backend.staging.evaluate import Site, convert, refuse_trace
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.intervals import known_interval
-from loopax.jax_backend.staging.registry import rule
+from loopax.jax_backend.staging.registry import rule, trace_rule
 from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
@@ -86,17 +86,22 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 @rule(Blockwise)
+@trace_rule(Blockwise)
 def blockwise_rule(site: Site, *values: Any) -> Any:
     """``jnp.vectorize`` of the core op's own conversion.
 
     A static input that is the same in every batch row, a number of steps say, stays static. Where only the
-    run tells how long what is made of a row is, all rows are of one length, as in PyTensor: there are no
-    numbers where they are not.
+    run tells how long a row is, or what is made of it, all rows are of one length, as in PyTensor: there
+    are no numbers where they are not.
     """
     op: Blockwise = site.op
+    batch_ndim = op.batch_ndim(site.node)
+    padded = {k: x for k, x in enumerate(values) if isinstance(x, PaddedArray)}
+    if any(x.axis < batch_ndim for x in padded.values()):
+        refuse_trace(site)  # how many rows there are only the run tells
+    values = tuple(x.data if isinstance(x, PaddedArray) else x for x in values)
     op._check_runtime_broadcast(site.node, values)
     core_node = op._create_dummy_core_node(site.node.inputs, propagate_unbatched_core_inputs=True)
-    batch_ndim = op.batch_ndim(site.node)
     static = {
         k: row
         for k, x in enumerate(values)
@@ -109,6 +114,8 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
 
     def core(*rows: Any) -> tuple[Any, ...]:
         given = [static.get(k, row) for k, row in enumerate(rows)]
+        for k, x in padded.items():
+            given[k] = PaddedArray(rows[k], x.length, x.axis - batch_ndim)
         frame.values.update(zip(core_node.inputs, given, strict=True))
         outs = convert(core_site, given)
         padded_axes[:] = [x.axis if isinstance(x, PaddedArray) else None for x in outs]

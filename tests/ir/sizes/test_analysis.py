@@ -173,6 +173,8 @@ class _Expressions:
                 lambda: pt.switch(pt.lt(p, q), p, q),
                 lambda: pt.switch(pt.ge(p, k), p, k),
                 lambda: p.astype("int64"),
+                lambda: pt.alloc(p, 4)[k],
+                lambda: pt.alloc(p[None], 2)[0],
             ]
         )()
 

@@ -90,9 +90,14 @@ def test_a_count_that_all_rows_share_makes_their_length(name):
         np.testing.assert_allclose(found, function(ROWS, k))
 
 
-@pytest.mark.filterwarnings("ignore:.*compiled again for each new value:UserWarning")
-@pytest.mark.parametrize("read", [lambda u: u[-1], lambda u: u.sum()], ids=["last", "sum"])
-def test_gradients_of_rows_that_stop_together(read):
+@pytest.mark.filterwarnings("ignore:The assertion:UserWarning")
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["direct", "jit"])
+@pytest.mark.parametrize(
+    "read",
+    [lambda u: u[-1], lambda u: u.sum(), lambda u: (u[:2] * u[-1]).sum()],
+    ids=["last", "sum", "rows"],
+)
+def test_gradients_of_rows_that_stop_together(read, wrap):
     # A graph of its own: PyTensor 3.0 rewrites the step of a loop that it compiles, in place.
     stopped = _traced(lambda v, s: s + v**2, lambda s: s > 2.5)
     gradient = vectorize_graph(pytensor.grad(read(stopped), V), {V: X})
