@@ -4,6 +4,7 @@
     OpFromGraph                      -> its graph, inlined
     OpFromGraph with its own pullback-> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
+    Blockwise of what its rows share -> that without the batch
     LazyIfElse                       -> IfElse of the two inlined branches
     gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
     CumOp of a product               -> CumulativeProduct, with another derivative
@@ -28,7 +29,7 @@ from loopax.frontend.legacy_scan.importer import import_scan
 from loopax.frontend.programs.accumulators import widen_accumulators
 from loopax.frontend.programs.cumulative_products import exact_product
 from loopax.ir import Call, UnsupportedOpError
-from loopax.ir.batching.row_values import unbatch_equal_integers
+from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.pullback import PullbackRule
@@ -58,7 +59,7 @@ class _Importer:
 
     def run(self, graph: FunctionGraph) -> FunctionGraph:
         lower_names(graph)
-        unbatch_equal_integers(graph)
+        unbatch_row_values(graph)
         for node in graph.toposort():
             if node not in graph.apply_nodes:
                 continue  # it only served a node that is gone

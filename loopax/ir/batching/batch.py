@@ -51,7 +51,10 @@ class Batch:
         extra = x.type.ndim - core.ndim
         if extra == self.ndim and x.type.shape[:extra] == self.static and None not in self.static:
             return x
-        trailing = [x.shape[extra + k] for k in range(core.ndim)]
+        # A length of 1 as a number: where one Alloc is read by another, PyTensor asks whether it is one.
+        trailing = [
+            x.shape[extra + k] if n is None else n for k, n in enumerate(x.type.shape[extra:])
+        ]
         return self.type(core).filter_variable(pt.broadcast_to(x, [*self.shape, *trailing]))
 
     def all_full(self, xs: Sequence[Any], cores: Sequence[Any], flags: Sequence[bool]) -> list[Any]:

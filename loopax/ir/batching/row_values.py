@@ -10,6 +10,7 @@ around an op that makes a length of it, as if each row had a length of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
@@ -36,73 +37,94 @@ def row_value(v: Any, ndim: int) -> Any:
 
     None where the graph of ``v`` does not show that it has one value there.
     """
-    if _is_one(v, ndim):
-        return v.dimshuffle(*range(ndim, v.type.ndim)) if ndim else v
-    if isinstance(v, Constant):
-        rows = v.data.reshape(-1, *v.data.shape[ndim:])
-        is_one = len(rows) > 0 and bool((rows == rows[:1]).all())
-        return pt.constant(rows[0], dtype=v.type.dtype) if is_one else None
-    return None if v.owner is None else _row_made(v.owner.op, v, v.owner.inputs, ndim)
+    return _RowValues()(v, ndim)
+
+
+def shared_row(data: Any, ndim: int) -> Any:
+    """The row that an array repeats along its first ``ndim`` axes; None where rows differ, or are none."""
+    n_rows = math.prod(data.shape[:ndim])
+    rows = data.reshape(n_rows, *data.shape[ndim:])
+    return rows[0] if n_rows and (rows == rows[:1]).all() else None
+
+
+class _RowValues:
+    """`row_value`, made once for each variable."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, int], Any] = {}
+
+    def __call__(self, v: Any, ndim: int) -> Any:
+        if (v, ndim) not in self._known:
+            self._known[v, ndim] = self._made(v, ndim)
+        return self._known[v, ndim]
+
+    def _made(self, v: Any, ndim: int) -> Any:
+        if _has_length_1(v, ndim):
+            return v.dimshuffle(*range(ndim, v.type.ndim)) if ndim else v
+        if isinstance(v, Constant):
+            row = shared_row(v.data, ndim)
+            return None if row is None else pt.constant(row, dtype=v.type.dtype)
+        return None if v.owner is None else _row_made(v.owner.op, v, v.owner.inputs, ndim, self)
 
 
 @singledispatch
-def _row_made(op: Any, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _row_made(op: Any, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     """`row_value` of ``v``, which ``op`` makes of ``inputs``."""
     return None
 
 
 @_row_made.register
-def _(op: Elemwise, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
-    return _applied(op, v, [row_value(x, ndim) for x in inputs])
+def _(op: Elemwise, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+    return _applied(op, v, [row_of(x, ndim) for x in inputs])
 
 
 @_row_made.register
-def _(op: Blockwise, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _(op: Blockwise, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     same = op.batch_ndim(v.owner) == ndim
-    return _applied(op.core_op, v, [row_value(x, ndim) for x in inputs]) if same else None
+    return _applied(op.core_op, v, [row_of(x, ndim) for x in inputs]) if same else None
 
 
 @_row_made.register
-def _(op: CheckAndRaise, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
-    return _applied(op, v, [row_value(inputs[0], ndim), *inputs[1:]])
+def _(op: CheckAndRaise, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
+    return _applied(op, v, [row_of(inputs[0], ndim), *inputs[1:]])
 
 
 @_row_made.register
-def _(op: Alloc, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _(op: Alloc, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     x, lengths = inputs[0], inputs[1 + ndim :]
-    row = row_value(x, max(x.type.ndim - len(lengths), 0))
+    row = row_of(x, max(x.type.ndim - len(lengths), 0))
     return pt.alloc(row, *lengths) if row is not None and lengths else row
 
 
 @_row_made.register
-def _(op: DimShuffle, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _(op: DimShuffle, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     kept = [k for k in op.new_order[:ndim] if k != "x"]
-    row = row_value(inputs[0], len(kept)) if kept == list(range(len(kept))) else None
+    row = row_of(inputs[0], len(kept)) if kept == list(range(len(kept))) else None
     order = [k if k == "x" else k - len(kept) for k in op.new_order[ndim:]]
     return None if row is None else row.dimshuffle(*order)
 
 
 @_row_made.register
-def _(op: Subtensor, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _(op: Subtensor, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     if len(op.idx_list) < ndim or any(k != slice(None) for k in op.idx_list[:ndim]):
         return None
-    return _applied(Subtensor(op.idx_list[ndim:]), v, [row_value(inputs[0], ndim), *inputs[1:]])
+    return _applied(Subtensor(op.idx_list[ndim:]), v, [row_of(inputs[0], ndim), *inputs[1:]])
 
 
 @_row_made.register
-def _(op: CAReduce, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _(op: CAReduce, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     if op.axis is None or min(op.axis, default=ndim) < ndim:
         return None
     core_op = op.clone(axis=tuple(k - ndim for k in op.axis))
-    return _applied(core_op, v, [row_value(inputs[0], ndim)])
+    return _applied(core_op, v, [row_of(inputs[0], ndim)])
 
 
 @_row_made.register
-def _(op: Join, v: Any, inputs: Sequence[Any], ndim: int) -> Any:
+def _(op: Join, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
     axis = axis_of(v.owner)
     if axis is None or axis < ndim:
         return None
-    rows = [row_value(x, ndim) for x in joined_by(op, inputs)]
+    rows = [row_of(x, ndim) for x in joined_by(op, inputs)]
     return None if any(row is None for row in rows) else pt.join(axis - ndim, *rows)
 
 
@@ -113,41 +135,46 @@ def _applied(op: Any, v: Variable, rows: Sequence[Any]) -> Any:
     return op.make_node(*rows).outputs[v.owner.outputs.index(v)]
 
 
-def unbatch_equal_integers(graph: FunctionGraph) -> None:
-    """Take integers that are the same in all rows out of the batches of ``graph``, in place."""
+def unbatch_row_values(graph: FunctionGraph) -> None:
+    """Take what rows share out of the batches of ``graph``, in place: lengths, positions and masks.
+
+    With it goes what has length 1 in a batch, of any dtype.
+    """
     if not any(isinstance(node.op, Blockwise) for node in graph.apply_nodes):
         return
+    row_of = _RowValues()
     for node in graph.toposort():
-        new = _with_unbatched_integers(node) if isinstance(node.op, Blockwise) else None
+        new = _unbatched(node, row_of) if isinstance(node.op, Blockwise) else None
         if new is not None:
             pairs = list(zip(node.outputs, new, strict=True))
-            graph.replace_all(pairs, import_missing=True, reason="unbatch_equal_integers")
+            graph.replace_all(pairs, import_missing=True, reason="unbatch_row_values")
 
 
-def _with_unbatched_integers(node: Apply) -> list[Variable] | None:
-    """The outputs of ``node``, a `Blockwise`; None where no integer is the same in all of its rows."""
+def _unbatched(node: Apply, row_of: _RowValues) -> list[Variable] | None:
+    """The outputs of ``node``, a `Blockwise`; None where its rows share no integer or mask."""
     op: Any = node.op
     ndim = op.batch_ndim(node)
-    # What has length 1 in the batch leaves it too, once anything does: then there may be no batch left.
+    shared = [v.type.dtype in _DISCRETE and not _has_length_1(v, ndim) for v in node.inputs]
     rows = [
-        row_value(v, ndim) if _is_one(v, ndim) or v.type.dtype in _DISCRETE else None
-        for v in node.inputs
+        row_of(v, ndim) if is_shared or _has_length_1(v, ndim) else None
+        for v, is_shared in zip(node.inputs, shared, strict=True)
     ]
-    if all(row is None or _is_one(v, ndim) for v, row in zip(node.inputs, rows, strict=True)):
+    if all(row is None for row, is_shared in zip(rows, shared, strict=True) if is_shared):
         return None
     core, row = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
     inputs = [v if row is None else row for v, row in zip(node.inputs, rows, strict=True)]
     before, after = Batch(row, node.inputs), Batch(row, inputs)
     if not after.ndim:
         made = op.core_op.make_node(*inputs).outputs
-    elif _vectorize_node.dispatch(type(op.core_op)) is vectorize_node_fallback:
-        made = op.make_node(*inputs).outputs  # it keeps the signature and the name
-    else:
-        made = vectorized(core.outputs, dict(zip(row, inputs, strict=True)))
-    if after.static == before.static:
-        return list(made)
-    return [before.full(v, c.type) for v, c in zip(made, core.outputs, strict=True)]
+        return [before.full(v, c.type) for v, c in zip(made, core.outputs, strict=True)]
+    if after.static != before.static:
+        # Not the result, in which an axis of the batch may have a length of 1 that is no number.
+        inputs = before.all_full(inputs, row, after.batched)
+    if _vectorize_node.dispatch(type(op.core_op)) is vectorize_node_fallback:
+        return list(op.make_node(*inputs).outputs)  # it keeps the signature and the name
+    return vectorized(core.outputs, dict(zip(row, inputs, strict=True)))
 
 
-def _is_one(v: Any, ndim: int) -> bool:
+def _has_length_1(v: Any, ndim: int) -> bool:
+    """Whether each of the first ``ndim`` axes of ``v`` has, by its type."""
     return all(n == 1 for n in v.type.shape[:ndim])

@@ -13,6 +13,7 @@ from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.type import integer_dtypes
 
 from loopax.ir import Call
+from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
 from loopax.ir.lock import TRACING
 from loopax.ir.places import with_items
@@ -105,7 +106,7 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     static = {
         k: row
         for k, x in enumerate(values)
-        if isinstance(x, np.ndarray) and (row := _same_row(x, batch_ndim)) is not None
+        if isinstance(x, np.ndarray) and (row := shared_row(x, batch_ndim)) is not None
     }
     frame = Frame(site.context, Plan(tuple(core_node.inputs)), {}, site.node.inputs, site.frame)
     core_site = Site(core_node, site.used, frame)
@@ -151,9 +152,3 @@ def _signature(op: Blockwise, node: Apply) -> str:
     made = [[f"o{k}_{d}" for d in range(len(names))] for k, names in enumerate(op.outputs_sig)]
     made += [[] for _ in node.outputs]
     return "->".join(",".join(f"({','.join(names)})" for names in part) for part in (taken, made))
-
-
-def _same_row(x: Any, batch_ndim: int) -> Any:
-    """The row that ``x`` repeats along all of its batch axes, or None."""
-    rows = x.reshape(-1, *x.shape[batch_ndim:])
-    return rows[0] if len(rows) and (rows == rows[:1]).all() else None

@@ -148,11 +148,11 @@ class Candidate:
     def _at_static(self, in_jax: InJax) -> Callable[..., list[Any]]:
         return lambda *args: in_jax([self.static.get(k, x) for k, x in enumerate(args)])
 
-    def _worth(self, shapes: Shapes, rows: int, is_derivative: bool = False) -> bool:
+    def _worth(self, shapes: Shapes, rows: int, is_backward: bool = False) -> bool:
         """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
         _, cost = self._trace(shapes[: len(self.inputs)])
         least = 0 if self._has_loop else _LEAST_SAVED
-        return self.loops == "native" or cost.saved(rows, is_derivative) > least
+        return self.loops == "native" or cost.saved(rows, is_backward) > least
 
     def _divided(self, shapes: Shapes, rows: int) -> bool:
         _, cost = self._trace(shapes[: len(self.inputs)])

@@ -135,9 +135,9 @@ class Cost:
     def times(self, n: float) -> Cost:
         return Cost(*(n * a for a in astuple(self)))
 
-    def saved(self, rows: int, is_derivative: bool = False) -> float:
+    def saved(self, rows: int, is_backward: bool = False) -> float:
         """By native code, for a batch: XLA's operations are those of one row, on all of them."""
-        return self._xla(rows, is_derivative) - self._native(rows)
+        return self._xla(rows, is_backward) - self._native(rows)
 
     def in_words(self) -> str:
         """Both, in words."""
@@ -151,10 +151,10 @@ class Cost:
         threads = min(_cores(), rows) if self.is_divided(rows) else 1
         return _CALL + rows * self.native * (1 + (threads - 1) * _TOLL) / threads
 
-    def _xla(self, rows: int, is_derivative: bool = False) -> float:
+    def _xla(self, rows: int, is_backward: bool = False) -> float:
         narrow = self.narrow
         if rows >= _VECTOR_WIDTH:  # one vector operation takes about as long as one of a number
-            narrow = max(self.vectorized, narrow / rows) + (self.residuals if is_derivative else 0)
+            narrow = max(self.vectorized, narrow / rows) + (self.residuals if is_backward else 0)
         return _MARGIN * (self.thunks + rows * (narrow + self.wide))
 
 

@@ -61,7 +61,7 @@ def _with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
         in_jax,
         shapes,
         f"{kernel.name}_with_gradient",
-        kernel.policy.of_derivatives,
+        kernel.policy.backward,
     )
 
 
@@ -77,7 +77,7 @@ def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
         outs = kernel.shapes(inputs[:n])
         return [*outs, *(outs[k] for k in kernel.floats)]
 
-    # It keeps nothing for a way back, as other derivatives do: it costs what the program costs, twice.
+    # It goes forward only, as the program does: no policy of its own.
     return Kernel(
         graph.inputs,
         graph.outputs,
@@ -117,7 +117,7 @@ def _pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
         lambda *args: pulled_back_in_jax(kernel, wrt, args),
         lambda inputs: [inputs[k] for k in wrt],
         f"{kernel.name}_pullback",
-        kernel.policy.of_derivatives,
+        kernel.policy.backward,
         linear=len(kernel.floats),
         transpose=lambda: pushforward(kernel, wrt),
     )

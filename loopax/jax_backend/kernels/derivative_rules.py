@@ -1,8 +1,9 @@
 """The rules of `loopax_kernel`'s derivatives: forwards, and, taken apart, backwards.
 
-Forwards one kernel gives the outputs and their tangents. JAX goes backwards by another way: it computes
-first what does not read the tangents, keeps what is linear in them, and transposes that. Then the gradient
-of a number is computed with the number, and the product with the tangent is JAX's; of arrays there is a
+Forwards one kernel gives the outputs and their tangents; two, where many tangents share their outputs
+(`jax.jacfwd`), and where what is derived is a gradient. Backwards JAX has another way: it computes first
+what does not read the tangents, keeps what is linear in them, and transposes that. Then the gradient of a
+number is computed with the number, and the product with the tangent is JAX's; of arrays there is a
 `linearization`. A derivative forwards that JAX has traced, the step of a loop, is taken apart later.
 
 In one kernel a value and a tangent take 0.5 to 1.0 of the time of a gradient and the product with it.
@@ -60,7 +61,7 @@ def _jvp_at_once(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
     of_both = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
-    if kernel.policy.is_derivative:
+    if kernel.policy.is_backward:
         # A product with a Hessian reads the tangents alone, and XLA drops the gradient. Both in one kernel
         # took three times as long for a hidden Markov model in logs, too long to be held in locals.
         outs = bind(kernel, primals, batch)
@@ -168,7 +169,8 @@ def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEq
     """`_split` for `jax.checkpoint`, which computes the values again before it transposes what is left.
 
     Returns what is computed at first, what is computed later, which outputs only the latter gives, and
-    which it gives at all; and the inputs that it needs beside those that it has.
+    which it gives at all; and the inputs that it needs beside those that it has. What may be saved by the
+    policy of the checkpoint is computed again all the same.
     """
     of, _ = eqn.params["kernel"].pushes
     n, n_outs, n_all = len(of.inputs), len(of.outputs), len(eqn.outvars)

@@ -39,8 +39,8 @@ class Policy:
         One of `CHECKS`. With ``"raise"`` a check raises in native code, otherwise it is left out there;
         with ``"checkify"``, checkify sees it in the form in JAX's operations.
     worth
-        Whether native code is faster, for arguments of these shapes, so many rows of a batch, and a
-        derivative or the program itself. A derivative asks it with the shapes of its own inputs, of which
+        Whether native code is faster, for arguments of these shapes, so many rows of a batch, and a way
+        back through the program or not. A derivative asks it with the shapes of its own inputs, of which
         those of its kernel are the first.
     divided
         Whether so many rows take long enough for threads to share them; asked as ``worth`` is.
@@ -48,23 +48,24 @@ class Policy:
         Of the native source: what is longer takes too long to compile.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: for its passes, and those of each derivative.
-    is_derivative
-        Whether it is that of a derivative.
+    is_backward
+        Whether it is that of a gradient or a pullback, or of a derivative of these, which read what the
+        way forward has left.
     """
 
     checks: str = CHECKS[0]
-    worth: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_derivative: True
+    worth: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
     divided: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
     optimize: str = "none"
-    is_derivative: bool = False
+    is_backward: bool = False
 
     @property
-    def of_derivatives(self) -> Policy:
-        return replace(self, is_derivative=True)
+    def backward(self) -> Policy:
+        return replace(self, is_backward=True)
 
     def chooses_native(self, shapes: Shapes, rows: int) -> bool:
-        return self.worth(shapes, rows, self.is_derivative)
+        return self.worth(shapes, rows, self.is_backward)
 
 
 class Kernel:

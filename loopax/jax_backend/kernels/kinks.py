@@ -1,10 +1,12 @@
-"""Derivatives where a function has a kink, as JAX has them.
+"""Derivatives where a function has a kink, or a check, as JAX has them.
 
 At such points PyTensor and JAX choose different elements of the subdifferential: of ``maximum(x, y)`` at
 ``x == y`` all to ``x``, or one half to each; of ``abs(x)`` at 0 it is 0, or 1; of ``max(x)`` with equal
 elements 1 for each, or 1 shared among them. What runs as native code must not change ``jax.grad``. So these
 ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p``, ``min_p``, ``abs_p`` and
 ``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and put back afterwards.
+
+A check is one of the derivatives too, or a program that reads these alone would run without it.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.null_type import NullType
+from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Abs, Maximum, Minimum
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Max, Min
@@ -118,6 +122,27 @@ class _JaxMin(_SharedAmongEqual, Min):
     pass
 
 
+class _CheckedThrough(CheckAndRaise):
+    """The check ``own``, which its derivatives are checked by as well."""
+
+    __props__ = ("own",)
+
+    def __init__(self, own: CheckAndRaise) -> None:
+        self.own = own
+        super().__init__(own.exc_type, own.msg)  # type: ignore[no-untyped-call]
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+        first, *others = super().pullback(inputs, outputs, cotangents)  # type: ignore[no-untyped-call]
+        return [self._of(first, inputs), *others]
+
+    def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:
+        return [self._of(tangents[0], inputs)]
+
+    def _of(self, derivative: Any, inputs: Any) -> Any:
+        is_one = not isinstance(derivative.type, DisconnectedType | NullType)
+        return self(derivative, *inputs[1:]) if is_one else derivative
+
+
 # Each class with that of JAX's derivative, and the other way round.
 _JAX_FORMS: dict[type, Any] = {
     Maximum: _JaxMaximum,
@@ -131,6 +156,10 @@ _OWN_FORMS: dict[type, Any] = {v: k for k, v in _JAX_FORMS.items()}
 
 def _exchanged(op: Any, forms: dict[type, Any]) -> Any:
     """The form of ``op``; None where it has none."""
+    if isinstance(op, _CheckedThrough):
+        return op.own if forms is _OWN_FORMS else None
+    if isinstance(op, CheckAndRaise):
+        return _CheckedThrough(op) if forms is _JAX_FORMS else None
     if isinstance(op, Elemwise):
         scalar: Any = op.scalar_op
         if type(scalar) in forms:

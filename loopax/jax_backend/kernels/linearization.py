@@ -65,7 +65,7 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         lambda *args: [*kernel.in_jax(*args), *keep(*args)],
         shapes,
         f"{kernel.name}_with_residuals",
-        kernel.policy.of_derivatives,
+        kernel.policy.backward,
         canonical=True,
     )
     # The pushforward computes the states again, in the loop that it runs for the tangents anyway.
@@ -86,7 +86,7 @@ def _linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None
         lambda *args: pulled_back_in_jax(kernel, wrt, without_residuals(args)),
         lambda inputs: [inputs[k] for k in wrt],
         f"{kernel.name}_pullback",
-        kernel.policy.of_derivatives,
+        kernel.policy.backward,
         linear=len(kernel.floats),
         transpose=lambda: with_residuals,
         canonical=True,

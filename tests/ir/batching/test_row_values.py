@@ -11,7 +11,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.batching.row_values import row_value, unbatch_equal_integers
+from loopax.ir.batching.row_values import row_value, unbatch_row_values
 from tests.support.compare import FAST_COMPILE
 
 X, Y = pt.matrix("x"), pt.vector("y")
@@ -87,7 +87,7 @@ def test_a_shared_length_leaves_no_blockwise(make):
     batched = vectorize_graph(core, ROWS)
     inputs = [X_ROWS, Y_ROWS]
     graph = FunctionGraph(inputs, [batched], clone=True)
-    unbatch_equal_integers(graph)
+    unbatch_row_values(graph)
     assert not any(isinstance(node.op, Blockwise) for node in graph.apply_nodes)
     assert graph.outputs[0].type.ndim == core.type.ndim + 1
     after = pytensor.function(
@@ -97,3 +97,46 @@ def test_a_shared_length_leaves_no_blockwise(make):
     x, y = np.ones((2, 3, 2)), np.arange(10.0).reshape(2, 5)
     np.testing.assert_allclose(np.nan_to_num(after(x, y)), np.nan_to_num(before(x, y)))
     assert after(x[:0], y[:0]).shape == (0, *before(x, y).shape[1:])
+
+
+# The batches of two axes: what makes the length has both, or one of them, with the other of length 1.
+SEVERAL = {
+    "one axis less": ((2, 3), (3,), (None, None), (None,)),
+    "each its own": ((2, 1), (1, 3), (2, 1), (1, 3)),
+}
+
+
+@pytest.mark.parametrize("batches", SEVERAL)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pt.alloc(Y[0], X.shape[0], 2),
+        lambda: pt.repeat(Y, X.shape[0]),
+        lambda: pt.alloc(Y, X.shape[0], Y.shape[0]).T,
+        lambda: pytensor.grad(pt.repeat(Y, X.shape[0]).prod(), Y),
+        lambda: pt.zeros(X.shape[0]) + Y[0],
+        lambda: Y[: X.shape[0]],
+    ],
+    ids=["alloc", "repeat", "transposed", "gradient", "zeros", "slice"],
+)
+def test_batches_of_several_axes(make, batches):
+    of_x, of_y, declared_x, declared_y = SEVERAL[batches]
+    x_rows = pt.tensor("x_rows", shape=(*declared_x, None, None))
+    y_rows = pt.tensor("y_rows", shape=(*declared_y, None))
+    batched = vectorize_graph(make(), {X: x_rows, Y: y_rows})
+    kept = {"mode": FAST_COMPILE, "on_unused_input": "ignore"}
+    before = pytensor.function([x_rows, y_rows], batched, **kept)
+    graph = FunctionGraph([x_rows, y_rows], [batched], clone=True)
+    unbatch_row_values(graph)
+    after = pytensor.function(graph.inputs, graph.outputs[0], **kept)
+    args = np.ones((*of_x, 3, 2)), np.random.default_rng(0).normal(size=(*of_y, 5))
+    np.testing.assert_allclose(after(*args), before(*args))
+
+
+def test_a_long_chain_that_reads_each_number_twice():
+    n = Y.shape[0]
+    for _ in range(100):
+        n = (n + n) // 2
+    graph = FunctionGraph([Y_ROWS], [vectorize_graph(Y[:n], ROWS)], clone=True)
+    unbatch_row_values(graph)
+    assert len(graph.apply_nodes) < 500

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor.tensor as pt
 import pytest
+from pytensor.raise_op import Assert
 
 import loopax
 from loopax import UnsupportedOpError, jaxify
@@ -255,6 +256,37 @@ def test_derivatives_that_pytensor_does_not_know_are_jax_own():
         for by_order in (transform(f, 0), transform(of_xla, 0)):
             with pytest.raises(UnsupportedOpError, match="no derivative by its input 0"):
                 by_order(1.0, X**2)
+
+
+CHECKED = {
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (x,))[1],
+    "jacfwd": jax.jacfwd,
+    "jacrev": jax.jacrev,
+    "gradient": lambda f: jax.grad(lambda x: f(x).sum()),
+    "gradient of a tangent": lambda f: jax.grad(lambda x: jax.jvp(f, (x,), (x,))[1].sum()),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(lambda x: jax.jvp(f, (x,), (x,))[1].sum())),
+    "hessian": lambda f: jax.hessian(lambda x: f(x).sum()),
+}
+
+
+@pytest.mark.parametrize("transform", CHECKED)
+@pytest.mark.parametrize("where", ["outside", "in the step", "linear"])
+def test_a_check_of_what_only_the_derivative_is_read_of(where, transform):
+    x = pt.dvector("x")
+    positive = Assert("only positive numbers")
+
+    def step(h, r):
+        r = positive(r, r > 0) if where == "in the step" else r
+        return pt.tanh(h) + r, h**2
+
+    out = 2 * x if where == "linear" else loopax.scan(step, pt.as_tensor(0.1), x)[1]
+    out = out if where == "in the step" else positive(out, pt.all(x > 0))
+    native, xla = (jaxify([x], out, loops=loops, checks="raise") for loops in ("native", "xla"))
+    derived = jax.jit(CHECKED[transform](native))
+    at = np.array([0.5, 1.0, 2.0])
+    np.testing.assert_allclose(derived(at), CHECKED[transform](xla)(at), rtol=RTOL, atol=ATOL)
+    with pytest.raises(Exception, match="only positive numbers"):
+        jax.block_until_ready(derived(-at))
 
 
 def test_where_jax_looks_for_nan_it_names_the_program():
