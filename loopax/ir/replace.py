@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 
 from loopax.ir.compat import thaw
@@ -16,8 +17,11 @@ def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:
     return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))
 
 
-def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
+def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any], equal: bool = False) -> list[Any]:
     """``outputs``, with some of the variables that they follow from replaced.
+
+    With ``equal`` each replacement has the value of what it replaces, and so its type: types stay which an
+    op has read off how an input is made, as that of ``reshape(x, (n, 1))``.
 
     PyTensor's `clone_replace` copies the replacements too, and all that those follow from: nothing can
     be differentiated with respect to one of them any more, and what is behind them is there twice. Here
@@ -26,6 +30,11 @@ def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     new = {old: v for old, v in replace.items() if old is not v}
     for node in toposort(outputs, blockers=[*new]):
         if any(v in new for v in node.inputs):
-            made = node.clone_with_new_inputs([new.get(v, v) for v in node.inputs], strict=False)
+            inputs = [new.get(v, v) for v in node.inputs]
+            if all(v.type == x.type for v, x in zip(node.inputs, inputs, strict=True)):
+                # Types stay that an op has read off how an input is made, as of ``reshape(x, (n, 1))``.
+                made = Apply(node.op, inputs, [v.type.make_variable() for v in node.outputs])
+            else:
+                made = node.clone_with_new_inputs(inputs, strict=False)
             new.update(zip(node.outputs, made.outputs, strict=True))
     return [new.get(v, v) for v in outputs]

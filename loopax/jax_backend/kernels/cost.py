@@ -260,7 +260,18 @@ def _operation(eqn: Any, name: str, in_loop: bool) -> Cost:
             native=_SCALAR[kind] * read,
         )
     native = _BLAS_PRODUCT if in_loop and _is_for_blas(eqn, size) else _NATIVE[kind]
-    return Cost(wide=_VECTOR[kind] * size, native=native * read)
+    return Cost(wide=_VECTOR[kind] * _share_of_register(eqn) * size, native=native * read)
+
+
+def _share_of_register(eqn: Any) -> float:
+    """Of XLA's time for an element of 8 bytes, what one of a short integer takes.
+
+    A register holds more of these, and native code, whose indices are of 64 bits, makes no use of it: 20
+    steps of a stencil on 256 by 256 int8 took XLA 0.15 ms, of int32 0.53, and native code 1.1 and 0.59.
+    """
+    types = [v.aval.dtype for v in (*eqn.invars, *eqn.outvars)]
+    short = all(t.kind in "iub" and t.itemsize <= 2 for t in types)
+    return max(t.itemsize for t in types) / 8 if short and types else 1.0
 
 
 def _is_for_blas(eqn: Any, size: float) -> bool:

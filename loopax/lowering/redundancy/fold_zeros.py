@@ -1,6 +1,7 @@
-"""What is zero at every step -> gone from the step.
+"""What is zero at every step -> gone from the step, and a term that is zero from its sum.
 
     s' = s + 0 * x,  s starts at 0;  y = s * a + b      ->      y = b
+    a + b * (c @ 0)                                     ->      a
 
 A state is zero if it starts at zero and the step makes zero of it, given that the other states of
 which that is assumed are zero: the assumption is made of all that start at zero, and taken back until
@@ -10,8 +11,11 @@ Condition: a product with a zero factor counts as zero, as in PyTensor's ``local
 factor is infinite, its derivative is zero and not NaN.
 
 Reason: PyTensor's gradient of a gradient goes back through the cotangents of all inputs of the first
-one, those that nobody asked for too: sums of products with zero, carried through every loop. It comes
-before `stabilize`, which sees constants in the place of states and folds what is behind them.
+one, those that nobody asked for too: sums of products with zero, carried through every loop. That of an op
+with several outputs has a term for each, also for one that nobody reads: of ``eigh`` products of zero with
+``1 / (w_i - w_j)``, which are nan where eigenvalues are equal. Outside of loops a term that is no product
+stays: somebody has written it, and its length is to fit. It comes before `stabilize`, which sees constants
+in the place of states and folds what is behind them.
 
 In the literature: constant propagation through the carry, optimistic, for the constant 0.
 """
@@ -54,6 +58,8 @@ def fold_zeros(graph: FunctionGraph) -> None:
         if isinstance(node.op, Scan):
             _fold(graph, node, outside)
             outside = Zeros(lambda v: False) if node not in graph.apply_nodes else outside
+        elif terms := [k for k in _zero_terms(node, outside) if _is_product(node.inputs[k].owner)]:
+            graph.replace(node.outputs[0], _without_terms(node, node.inputs, terms), "fold_zeros")
     map_bodies(graph, fold_zeros)
 
 
@@ -132,15 +138,20 @@ def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
     for node in toposort(outputs):
         left = [now(v) for v in node.inputs]
         if terms := _zero_terms(node, zeros):
-            (out,) = node.outputs
-            # The dtype first: a sum of float32, or of integers, would be another one.
-            left = [v.astype(out.type.dtype) for k, v in enumerate(left) if k not in terms]
-            total: Any = node.op(*left) if len(left) > 1 else left[0]
-            new[out] = out.type.filter_variable(total)
+            new[node.outputs[0]] = _without_terms(node, left, terms)
         elif any(a is not b for a, b in zip(left, node.inputs, strict=True)):
             made = node.clone_with_new_inputs(left, strict=False)
             new.update(zip(node.outputs, made.outputs, strict=True))
     return [now(v) for v in outputs]
+
+
+def _without_terms(node: Apply, inputs: list[Any], terms: list[int]) -> Any:
+    """The sum that ``node`` is of ``inputs``, without the ``terms`` among them."""
+    (out,) = node.outputs
+    # The dtype first: a sum of float32, or of integers, would be another one.
+    left = [v.astype(out.type.dtype) for k, v in enumerate(inputs) if k not in terms]
+    op: Any = node.op
+    return out.type.filter_variable(op(*left) if len(left) > 1 else left[0])
 
 
 def _zero_terms(node: Apply, zeros: IsZero) -> list[int]:
@@ -234,8 +245,11 @@ def _is_zero(v: Any, found: dict[Variable, bool]) -> bool:
     if isinstance(v.owner.op, Scan):
         return _is_zero_output(v, lambda x: found.get(x, False))
     zero = [found.get(x, False) for x in _asks(v)]
-    product = isinstance(core_of(v.owner.op), Dot) or is_elementwise(v.owner, ps.Mul)
-    return bool(zero) and (any(zero) if product else all(zero))
+    return bool(zero) and (any(zero) if _is_product(v.owner) else all(zero))
+
+
+def _is_product(node: Apply | None) -> bool:
+    return node is not None and (isinstance(core_of(node.op), Dot) or is_elementwise(node, ps.Mul))
 
 
 def _is_zero_output(v: Any, outside: IsZero) -> bool:

@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Constant
+from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 
+from loopax.ir.elementwise import is_elementwise
+from loopax.ir.sizes import asked_length
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
-from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
+from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr, tuple_of
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static, traits
 
@@ -25,7 +31,28 @@ def reshape(site: Site, x: Value, dims: Value) -> Any:
     wanted = [as_dim(emit.read(dims, [k])) for k in range(site.out.type.ndim)]
     declared = site.out.type.shape
     wanted = [w if d is None else d for w, d in zip(wanted, declared, strict=True)]
-    return _reshaped(site, x, _completed(emit, wanted, emit.product(x.shape)))
+    total = emit.product(x.shape)
+    if not is_static(wanted) and all(map(_is_length, _entries(site.node.inputs[1]))):
+        emit.check("same_size", total, emit.product(wanted))
+        return _reshaped(site, x, wanted)
+    return _reshaped(site, x, _completed(emit, wanted, total))
+
+
+def _entries(dims: Any) -> Sequence[Any]:
+    """The numbers that the vector ``dims`` is made of; itself where nothing says so."""
+    made = dims.owner is not None and isinstance(dims.owner.op, MakeVector)
+    return dims.owner.inputs if made else [dims]
+
+
+def _is_length(v: Any) -> bool:
+    """Whether it is made of the lengths of arrays so that it is no -1, which stands for what is left."""
+    if isinstance(v, Constant):
+        return bool(np.all(v.data >= 0))
+    if asked_length(v) is not None:
+        return True
+    return is_elementwise(v.owner, ps.Mul | ps.Add | ps.Identity) and all(
+        map(_is_length, v.owner.inputs)
+    )
 
 
 def _completed(emit: Emitter, wanted: list[Dim], total: Dim) -> list[Dim]:
@@ -56,6 +83,10 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
     if isinstance(x, Small) and emit.is_small(shape) and x.elements.size == emit.product(shape):
         return Small(x.elements.reshape(shape), x.dtype)
     x = emit.indexable(x)
+    if isinstance(x, Array) and not (is_static(x.shape) and is_static(shape)):
+        # Not element by element: to divide by a length that is no number takes 10 ns.
+        name = emit.temp(expr("{}.reshape({})", emit.contiguous(x), tuple_of(shape)), "a")
+        return Array(name, tuple(shape), x.dtype, compact=True)
     first, last = _common(emit, x.shape, shape)
     old, new = x.shape[first : len(x.shape) - last], shape[first : len(shape) - last]
 

@@ -94,6 +94,14 @@ def test_rows_of_a_derivative_come_from_memory():
     assert cost(steps, 1.0).saved(64, is_backward=True) > 0
 
 
+def test_short_integers_are_for_vector_code():
+    def steps(c):
+        return jax.lax.fori_loop(0, 20, lambda i, c: jnp.roll(c, 1, 0) + jnp.roll(c, -1, 1), c)
+
+    board = np.ones((256, 256))
+    assert cost(steps, board.astype("int8")).saved(1) < 0 < cost(steps, board).saved(1)
+
+
 def test_products_in_a_loop_are_left_to_blas():
     def steps(n):
         h = jnp.ones((n, n))

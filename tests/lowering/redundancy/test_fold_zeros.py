@@ -3,12 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import cond, scan
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate
+from loopax.ir.elementwise import is_elementwise
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.lowering.redundancy.fold_zeros import fold_zeros
 from tests.lowering.nets_of_loops import INPUTS, net
@@ -164,6 +166,21 @@ def test_terms_that_a_shape_hangs_on():
     folded(ys)
     _, ys = run(lambda c, r: ((c[0] * r, c[1] * r), (c[0] + v) * c[1]), zero, s)
     assert ops(folded(ys)).count("add") == 0
+
+
+@pytest.mark.parametrize(
+    ("out", "sums"),
+    [
+        (m + m * (m @ pt.zeros_like(m)), 0),
+        (m + pt.zeros_like(m), 1),
+        (m * pt.zeros_like(m) + m + v, 1),
+    ],
+    ids=["a product", "written as zeros", "one of several"],
+)
+def test_products_outside_of_loops(out, sums):
+    """A term that somebody has written as zeros stays, for its length is to fit."""
+    nodes = folded(out).apply_nodes
+    assert sum(is_elementwise(node, ps.Add) for node in nodes) == sums
 
 
 def test_terms_that_a_dtype_hangs_on():
