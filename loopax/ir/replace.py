@@ -17,11 +17,8 @@ def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:
     return replaced(body.outputs, dict(zip(body.inputs, inputs, strict=True)))
 
 
-def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any], equal: bool = False) -> list[Any]:
+def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     """``outputs``, with some of the variables that they follow from replaced.
-
-    With ``equal`` each replacement has the value of what it replaces, and so its type: types stay which an
-    op has read off how an input is made, as that of ``reshape(x, (n, 1))``.
 
     PyTensor's `clone_replace` copies the replacements too, and all that those follow from: nothing can
     be differentiated with respect to one of them any more, and what is behind them is there twice. Here
