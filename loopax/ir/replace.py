@@ -27,11 +27,16 @@ def replaced(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     new = {old: v for old, v in replace.items() if old is not v}
     for node in toposort(outputs, blockers=[*new]):
         if any(v in new for v in node.inputs):
-            inputs = [new.get(v, v) for v in node.inputs]
-            if all(v.type == x.type for v, x in zip(node.inputs, inputs, strict=True)):
-                # Types stay that an op has read off how an input is made, as of ``reshape(x, (n, 1))``.
-                made = Apply(node.op, inputs, [v.type.make_variable() for v in node.outputs])
-            else:
-                made = node.clone_with_new_inputs(inputs, strict=False)
+            made = applied_to(node, [new.get(v, v) for v in node.inputs])
             new.update(zip(node.outputs, made.outputs, strict=True))
     return [new.get(v, v) for v in outputs]
+
+
+def applied_to(node: Apply, inputs: Sequence[Any]) -> Apply:
+    """The op of ``node`` on ``inputs``. Where these are of the same types, so are the outputs.
+
+    Else a type would be lost that the op has read off how an input is made, as of ``reshape(x, (n, 1))``.
+    """
+    if all(v.type == x.type for v, x in zip(node.inputs, inputs, strict=True)):
+        return Apply(node.op, list(inputs), [v.type.make_variable() for v in node.outputs])
+    return node.clone_with_new_inputs(list(inputs), strict=False)

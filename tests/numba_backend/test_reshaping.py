@@ -43,6 +43,14 @@ def test_values(make, name):
     np.testing.assert_array_equal(given, ARRAY)
 
 
+def test_an_argument_is_viewed():
+    f = jaxify([X], X.reshape((X.shape[2], X.shape[0] * X.shape[1])) * 2, backend="numba")
+    f(ARRAY)
+    assert (
+        f.source.count(".reshape(") == 1 and "%" not in f.source
+    )  # nothing is divided by a length
+
+
 def test_what_is_written_to_is_no_view_of_what_is_read_again():
     flat = X.reshape((X.size,))
     out = [pt.set_subtensor(flat[0], 9.0), flat.sum(), X.sum(), pt.set_subtensor(X[0, 0, 1], 5.0)]

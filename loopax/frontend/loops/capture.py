@@ -16,6 +16,7 @@ from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.errors import LoopaxError, StatefulFunctionError, describe
 from loopax.ir.named_axes import axis_names, with_names, without_names
+from loopax.ir.replace import applied_to
 
 
 def age(variable: Variable) -> int:
@@ -87,7 +88,7 @@ def _rebuilt(outs: Sequence[Any], nodes: Sequence[Apply], replace: Mapping[Any, 
     new: dict[Variable, Any] = dict(replace)
     for node in nodes:
         if any(v in new for v in node.inputs):
-            made = node.clone_with_new_inputs([new.get(v, v) for v in node.inputs], strict=False)
+            made = applied_to(node, [new.get(v, v) for v in node.inputs])
             for old, v in zip(node.outputs, made.outputs, strict=True):
                 new.setdefault(old, v)
     return [new.get(v, v) for v in outs]

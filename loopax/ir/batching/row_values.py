@@ -154,25 +154,25 @@ def _unbatched(node: Apply, row_of: _RowValues) -> list[Variable] | None:
     """The outputs of ``node``, a `Blockwise`; None where its rows share no integer or mask."""
     op: Any = node.op
     ndim = op.batch_ndim(node)
-    shared = [v.type.dtype in _DISCRETE and not _has_length_1(v, ndim) for v in node.inputs]
+    ones = [_has_length_1(v, ndim) for v in node.inputs]
     rows = [
-        row_of(v, ndim) if is_shared or _has_length_1(v, ndim) else None
-        for v, is_shared in zip(node.inputs, shared, strict=True)
+        row_of(v, ndim) if is_one or v.type.dtype in _DISCRETE else None
+        for v, is_one in zip(node.inputs, ones, strict=True)
     ]
-    if all(row is None for row, is_shared in zip(rows, shared, strict=True) if is_shared):
+    if all(is_one or row is None for row, is_one in zip(rows, ones, strict=True)):
         return None
-    core, row = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
+    core, dummies = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
     inputs = [v if row is None else row for v, row in zip(node.inputs, rows, strict=True)]
-    before, after = Batch(row, node.inputs), Batch(row, inputs)
+    before, after = Batch(dummies, node.inputs), Batch(dummies, inputs)
     if not after.ndim:
         made = op.core_op.make_node(*inputs).outputs
         return [before.full(v, c.type) for v, c in zip(made, core.outputs, strict=True)]
     if after.static != before.static:
         # Not the result, in which an axis of the batch may have a length of 1 that is no number.
-        inputs = before.all_full(inputs, row, after.batched)
+        inputs = before.all_full(inputs, dummies, after.batched)
     if _vectorize_node.dispatch(type(op.core_op)) is vectorize_node_fallback:
         return list(op.make_node(*inputs).outputs)  # it keeps the signature and the name
-    return vectorized(core.outputs, dict(zip(row, inputs, strict=True)))
+    return vectorized(core.outputs, dict(zip(dummies, inputs, strict=True)))
 
 
 def _has_length_1(v: Any, ndim: int) -> bool:

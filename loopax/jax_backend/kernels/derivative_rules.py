@@ -6,7 +6,8 @@ what does not read the tangents, keeps what is linear in them, and transposes th
 number is computed with the number, and the product with the tangent is JAX's; of arrays there is a
 `linearization`. A derivative forwards that JAX has traced, the step of a loop, is taken apart later.
 
-In one kernel a value and a tangent take 0.5 to 1.0 of the time of a gradient and the product with it.
+In one kernel a value and a tangent take 0.7 to 0.8 of the time of a gradient and the product with it, those
+of 64 rows 0.2 to 0.7 (GARCH, AR(2), HMM, Kalman, nested loops; Runge-Kutta 1.1, XLA's in both).
 """
 
 from __future__ import annotations

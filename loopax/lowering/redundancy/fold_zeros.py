@@ -43,6 +43,7 @@ from loopax.ir import Scan
 from loopax.ir.compat import IfElse, joined_by
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.ops.inner_graph_op import core_of
+from loopax.ir.replace import applied_to
 from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
 from loopax.lowering.bodies import map_bodies
@@ -140,7 +141,7 @@ def _without_zeros(outputs: list[Any], zeros: Zeros) -> list[Any]:
         if terms := _zero_terms(node, zeros):
             new[node.outputs[0]] = _without_terms(node, left, terms)
         elif any(a is not b for a, b in zip(left, node.inputs, strict=True)):
-            made = node.clone_with_new_inputs(left, strict=False)
+            made = applied_to(node, left)
             new.update(zip(node.outputs, made.outputs, strict=True))
     return [now(v) for v in outputs]
 
