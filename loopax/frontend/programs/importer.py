@@ -7,7 +7,6 @@
     Blockwise of what its rows share -> that without the batch
     LazyIfElse                       -> IfElse of the two inlined branches
     gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
-    CumOp of a product               -> CumulativeProduct, with another derivative
     DeepCopyOp                       -> its input (a pure program has no aliases)
 
 Inner graphs are imported before the graph they are in, so that one pass is enough.
@@ -27,7 +26,6 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax.frontend.legacy_scan.batched_reads import batched_reads
 from loopax.frontend.legacy_scan.importer import import_scan
 from loopax.frontend.programs.accumulators import widen_accumulators
-from loopax.frontend.programs.cumulative_products import exact_product
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
@@ -83,8 +81,6 @@ class _Importer:
             body = self.run(thaw(op.fgraph)).freeze()
             same = body == op.fgraph
             return {} if same else _zip(node, op.with_body(body).make_node(*node.inputs).outputs)
-        if product := exact_product(node):
-            return _zip(node, product.make_node(*node.inputs).outputs)
         if isinstance(op, DeepCopyOp):
             return {node.outputs[0]: node.inputs[0]}
         if isinstance(op, OpFromGraph):

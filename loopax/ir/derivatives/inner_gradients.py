@@ -1,11 +1,10 @@
-"""Derivatives of an inner graph, by PyTensor's own rules, with two of its traps avoided."""
+"""What derivatives of graphs have in common: which variables have one, and what a missing one is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytensor
 from pytensor.configdefaults import config
 from pytensor.gradient import (
     DisconnectedType,
@@ -15,12 +14,8 @@ from pytensor.gradient import (
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import io_connection_pattern
-from pytensor.graph.traversal import toposort
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list.type import TypedListType
 
-from loopax.ir.ops.inner_graph_op import InnerGraphOp
-from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
@@ -47,103 +42,6 @@ def is_connected(cotangent: Any) -> bool:
 def is_null(cotangent: Any) -> bool:
     """Whether PyTensor could not say what a cotangent is."""
     return cotangent is not None and isinstance(cotangent.type, NullType)
-
-
-def pull_back(
-    inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
-) -> list[Any]:
-    """The cotangents of ``inputs``, roots of a graph; None where none arrives.
-
-    ``cotangents`` are those of ``outputs``, None or disconnected where there is none. A result may
-    have a `NullType`.
-    """
-    # Each output is copied: PyTensor *replaces* the gradient of a variable it is told the gradient
-    # of, so that where one output feeds another, what comes through the other would be lost.
-    known = {out.copy(): g for out, g in zip(outputs, cotangents, strict=True) if is_connected(g)}
-    wrt = [v for v in inputs if is_float(v)]
-    if not known or not wrt:
-        return [None for _ in inputs]
-    arrived: Any = pytensor.grad(
-        None,
-        wrt,
-        known_grads=known,
-        disconnected_inputs="ignore",
-        return_disconnected="none",
-        null_gradients="return",
-    )
-    found = iter(arrived)
-    given = [next(found) if is_float(v) else None for v in inputs]
-    return [_as(v, g) for v, g in zip(inputs, given, strict=True)]
-
-
-def push_forward(
-    inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
-) -> list[Any]:
-    """The tangents of ``outputs``; None where none arrives, and for what is no float.
-
-    ``tangents`` are those of ``inputs``, roots of a graph, None where there is none.
-    """
-    moving = {v: t for v, t in zip(inputs, tangents, strict=True) if is_connected(t)}
-    reached = _reached([*moving], outputs)
-    wanted = [k for k, v in enumerate(outputs) if reached[k] and is_float(v)]
-    none: list[Any] = [None for _ in outputs]
-    if not wanted:
-        return none
-    found: Any
-    try:
-        found = _node_by_node(moving, [outputs[k] for k in wanted])
-    except (NotImplementedError, ValueError, TypeError):
-        # An op on the way has a pullback only. ValueError is what Argmax raises, an integer all the same,
-        # TypeError what Elemwise does with a derivative that nobody knows.
-        found = _pulled_back_twice(moving, [outputs[k] for k in wanted])
-    return with_items(
-        none, wanted, [_as(outputs[k], t) for k, t in zip(wanted, found, strict=True)]
-    )
-
-
-def _node_by_node(moving: dict[Any, Any], outputs: Sequence[Any]) -> list[Any]:
-    """The tangents of ``outputs`` by each op's own pushforward, None where none arrives."""
-    found = dict(moving)
-    for node in toposort(outputs, blockers=[*moving]):
-        op: Any = node.op
-        if not any(x in found for x in node.inputs):
-            continue
-        # Join and IncSubtensor drop the tangents that they have where one is missing.
-        complete = not isinstance(op, Elemwise | InnerGraphOp)
-        given = [
-            _as(x, found[x])
-            if x in found
-            else zeros_for(x)
-            if complete and is_float(x)
-            else disconnected_type()
-            for x in node.inputs
-        ]
-        made = op.pushforward(node.inputs, node.outputs, given)
-        found.update((y, t) for y, t in zip(node.outputs, made, strict=True) if is_connected(t))
-    return [found.get(v) for v in outputs]
-
-
-def _pulled_back_twice(moving: dict[Any, Any], outputs: Sequence[Any]) -> Any:
-    """The tangents of ``outputs`` by the pullback of their pullback, None where none arrives.
-
-    As PyTensor's `pushforward`, but that here each cotangent of an input is a copy: where that of one
-    feeds that of another, as for ``y - (M @ m)[0]`` and ``m``, PyTensor takes the tangent it is told for
-    all there is (3.0.7, 3.3.7), and loses what comes through the other.
-    """
-    cotangents = [v.zeros_like() for v in outputs]
-    arrived: Any = pytensor.grad(
-        None,
-        [*moving],
-        known_grads={out.copy(): g for out, g in zip(outputs, cotangents, strict=True)},
-        disconnected_inputs="ignore",
-    )
-    return pytensor.grad(
-        None,
-        cotangents,
-        known_grads={g.copy(): t for g, t in zip(arrived, moving.values(), strict=True)},
-        disconnected_inputs="ignore",
-        return_disconnected="none",
-    )
 
 
 def through(
@@ -188,13 +86,7 @@ def spread(
         found = found | more
 
 
-def _reached(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> list[bool]:
-    if not inputs:
-        return [False for _ in outputs]
-    return [any(column) for column in zip(*connections(inputs, outputs), strict=True)]
-
-
-def _as(v: Any, g: Any) -> Any:
+def of_type(v: Any, g: Any) -> Any:
     """A derivative with the type of what it belongs to."""
     if g is None or isinstance(g.type, NullType):
         return g

@@ -22,7 +22,8 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.derivatives.inner_gradients import is_float, pull_back, push_forward, zeros_for
+from loopax.ir.derivatives.inner_gradients import is_float, is_null, zeros_for
+from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.scan import Scan
 from loopax.ir.replace import replaced
@@ -33,10 +34,19 @@ NO_PUSHFORWARD = NotImplementedError, TypeError, ValueError, NullTypeGradError
 
 
 def gradients(wrt: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
-    """The gradient of the one output, a float scalar, by each of ``wrt``; zeros where it is constant."""
+    """The gradient of the one output, a float scalar, by each of ``wrt``; zeros where it is constant.
+
+    Raises
+    ------
+    pytensor.gradient.NullTypeGradError
+        An op on the way has no derivative.
+    """
     (value,) = outputs
-    found: Any = pytensor.grad(value, list(wrt), disconnected_inputs="ignore")
-    return list(found)
+    slopes = pull_back(wrt, [value], [pt.ones_like(value)])
+    for g in slopes:
+        if is_null(g):
+            raise NullTypeGradError(g.type.why_null)
+    return [zeros_for(v) if g is None else g for v, g in zip(wrt, slopes, strict=True)]
 
 
 def pulled_back(wrt: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:

@@ -13,6 +13,7 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 
 from loopax.ir.derivatives.after_forward import run_after_forward
+from loopax.ir.derivatives.rules import pullback_of
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 
@@ -77,7 +78,7 @@ class PullbackRule:
         # As PyTensor's own `grad`, ask no op whose outputs are all disconnected: an op asks its cotangents
         # for their ranks, and `PermuteRowElements` of integers raises.
         nothing: list[Any] = [None] * len(inputs)
-        found: list[Any] = op.pullback(list(inputs), applied, cotangents) if read else nothing
+        found = pullback_of(op, list(inputs), applied, cotangents) if read else nothing
         wanted: list[Variable] = []
         unknown = {}
         for k in floats(inputs):

@@ -34,12 +34,12 @@ from loopax.ir.derivatives.inner_gradients import (
     is_float,
     is_list_of_floats,
     is_null,
-    pull_back,
     spread,
     through,
     unknown_through_list,
     zeros_for,
 )
+from loopax.ir.derivatives.traversal import pull_back
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.places import with_items

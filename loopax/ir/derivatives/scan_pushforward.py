@@ -19,10 +19,10 @@ from loopax.ir.derivatives.inner_gradients import (
     connections,
     is_connected,
     is_float,
-    push_forward,
     spread,
     through,
 )
+from loopax.ir.derivatives.traversal import push_forward
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.places import with_items

@@ -20,11 +20,11 @@ from loopax.ir.derivatives.inner_gradients import (
     finished,
     is_connected,
     is_float,
-    pull_back,
     through,
     zeros_for,
 )
 from loopax.ir.derivatives.pullback import PullbackRule
+from loopax.ir.derivatives.traversal import pull_back
 from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.ops.inner_graph_op import Step

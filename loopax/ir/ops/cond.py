@@ -29,10 +29,9 @@ from loopax.ir.derivatives.inner_gradients import (
     is_connected,
     is_float,
     is_null,
-    pull_back,
-    push_forward,
     zeros_for,
 )
+from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.ops.inner_graph_op import Step

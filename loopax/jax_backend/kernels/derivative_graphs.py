@@ -7,7 +7,8 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir.derivatives.inner_gradients import is_null, pull_back, push_forward, zeros_for
+from loopax.ir.derivatives.inner_gradients import is_null, zeros_for
+from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
 from loopax.jax_backend.kernels.partition import Partition, partition
 from loopax.lowering import CANONICAL_PASSES, run_passes

@@ -13,7 +13,8 @@ from pytensor.scan import until
 import loopax
 from loopax import jaxify
 from loopax.ir import evaluate
-from loopax.ir.derivatives.inner_gradients import is_float, pull_back
+from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.derivatives.traversal import pull_back
 from loopax.jax_backend.kernels import derivative_rules
 from loopax.jax_backend.kernels import linearization as module
 from loopax.jax_backend.kernels.derivative_graphs import pulled_back_in_two

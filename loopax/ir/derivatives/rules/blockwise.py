@@ -1,0 +1,42 @@
+"""A batch of an op with a rule of ours: the rule of one element, vectorized as PyTensor's own would be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.gradient import DisconnectedType
+from pytensor.graph.null_type import NullType
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.ir.derivatives.rules.registry import has_own_pullback, pullback_of
+
+
+@pullback_of.register(Blockwise)
+def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    if not has_own_pullback(op.core_op):
+        return op.pullback(inputs, outputs, cotangents)
+    core = op._create_dummy_core_node(inputs)
+    seeds = [
+        g if isinstance(g.type, DisconnectedType) else y.type()
+        for y, g in zip(core.outputs, cotangents, strict=True)
+    ]
+    pulled = pullback_of(op.core_op, core.inputs, core.outputs, seeds)
+    batch = dict(zip([*core.inputs, *core.outputs], [*inputs, *outputs], strict=True))
+    batch |= {
+        seed: g
+        for seed, g in zip(seeds, cotangents, strict=True)
+        if not isinstance(g.type, DisconnectedType)
+    }
+    return [
+        g
+        if isinstance(g.type, DisconnectedType | NullType)
+        else _summed(x, vectorize_graph(g, batch))
+        for x, g in zip(inputs, pulled, strict=True)
+    ]
+
+
+def _summed(x: Any, g: Any) -> Any:
+    """``g`` summed over the axes of the batch along which ``x`` is broadcast."""
+    axes = [k for k, n in enumerate(x.type.shape) if n == 1 and g.type.shape[k] != 1]
+    return g.sum(axis=axes, keepdims=True) if axes else g

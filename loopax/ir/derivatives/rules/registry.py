@@ -1,0 +1,40 @@
+"""The two functions that every derivative of loopax asks for the rule of an op.
+
+A rule is registered for a class of ops; of every other op its own method is the rule. A rule that wants the
+op's own for a case calls ``op.pullback``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import singledispatch
+from typing import Any
+
+
+@singledispatch
+def pullback_of(
+    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+) -> Sequence[Any]:
+    """The cotangents of ``inputs``, from those of ``outputs``; a `DisconnectedType` where there is none."""
+    pulled: Sequence[Any] = op.pullback(inputs, outputs, cotangents)
+    return pulled
+
+
+@singledispatch
+def pushforward_of(
+    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+) -> Sequence[Any]:
+    """The tangents of ``outputs``, from those of ``inputs``; a `DisconnectedType` where there is none.
+
+    Raises
+    ------
+    NotImplementedError, TypeError, ValueError
+        The op has a pullback only.
+    """
+    pushed: Sequence[Any] = op.pushforward(inputs, outputs, tangents)
+    return pushed
+
+
+def has_own_pullback(op: Any) -> bool:
+    """Whether a rule is registered for the class of ``op``."""
+    return pullback_of.dispatch(type(op)) is not pullback_of.dispatch(object)

@@ -1,0 +1,67 @@
+"""The pullback of a write at indices that may repeat.
+
+    z = x with z[i] = y:    x̄ = z̄ with x̄[i] = 0,    ȳ = z̄[i] where y is what stands at i in the end
+
+PyTensor's gives all of ``z̄[i]`` to what a later element has overwritten (3.0.7, 3.3.8). Which element
+stands at a place in the end is for each backend to say, so the same op tells it: the elements' numbers are
+written, and read back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
+
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.ir.derivatives.rules.registry import pullback_of
+
+
+@pullback_of.register(AdvancedIncSubtensor1)
+@pullback_of.register(AdvancedIncSubtensor)
+def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    x, y, *indices = inputs
+    pulled = list(op.pullback(inputs, outputs, cotangents))
+    if not x.type.dtype.startswith("float"):
+        return pulled
+    (g,) = cotangents
+    if not op.set_instead_of_inc or not _may_repeat(indices):
+        return [pulled[0], _as_shaped(pulled[1], y), *pulled[2:]]
+    read = _reader(op)
+    places = read(g, *indices)
+    numbers = pt.arange(places.size, dtype="int64").reshape(places.shape, ndim=places.type.ndim)
+    none = pt.full_like(x, -1, dtype="int64")
+    last = pt.eq(read(op(none, numbers, *indices), *indices), numbers)
+    return [pulled[0], _as_shaped(pt.switch(last, places, 0), y), *pulled[2:]]
+
+
+def _reader(op: Any) -> Any:
+    """The op that reads where ``op`` writes."""
+    if isinstance(op, AdvancedIncSubtensor1):
+        return AdvancedSubtensor1()
+    return AdvancedSubtensor(op.idx_list) if hasattr(op, "idx_list") else AdvancedSubtensor()
+
+
+def _may_repeat(indices: Any) -> bool:
+    """Whether arrays of indices can have one place twice. A mask cannot; of constants the numbers say."""
+    arrays = [v for v in indices if getattr(v.type, "ndim", 0) and v.type.dtype != "bool"]
+    if not all(isinstance(v, Constant) for v in arrays):
+        return bool(arrays)
+    if len(arrays) != 1 or any(getattr(v.type, "dtype", "") == "bool" for v in indices):
+        return bool(arrays)
+    numbers = np.asarray(arrays[0].data).ravel()
+    # -1 and n - 1 are one place, and n is not known.
+    return len(np.unique(numbers)) < len(numbers) or bool(
+        (numbers < 0).any() and (numbers >= 0).any()
+    )
+
+
+def _as_shaped(g: Any, y: Any) -> Any:
+    """``g``, the cotangent of what was written, summed over the axes along which ``y`` was broadcast."""
+    extra = g.type.ndim - y.type.ndim
+    g = g.sum(axis=tuple(range(extra))) if extra else g
+    axes = [k for k, n in enumerate(y.type.shape) if n == 1 and g.type.shape[k] != 1]
+    return g.sum(axis=axes, keepdims=True) if axes else g
