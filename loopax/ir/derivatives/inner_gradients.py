@@ -14,6 +14,7 @@ from pytensor.gradient import (
 from pytensor.graph.basic import Variable
 from pytensor.graph.null_type import NullType
 from pytensor.graph.op import io_connection_pattern
+from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.ir.replace import replaced
@@ -24,6 +25,11 @@ _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 def is_float(v: Any) -> bool:
     """Whether ``v`` can have a derivative: a tensor of floats."""
     return getattr(v.type, "dtype", "") in _FLOATS and hasattr(v.type, "ndim")
+
+
+def is_sparse(v: Any) -> bool:
+    """Whether ``v`` is a sparse matrix."""
+    return isinstance(v.type, SparseTensorType)
 
 
 def is_list_of_floats(v: Any) -> bool:
@@ -92,7 +98,7 @@ def of_type(v: Any, g: Any) -> Any:
         return g
     if isinstance(g.type, DisconnectedType):
         return None
-    return v.type.filter_variable(g.astype(v.type.dtype))
+    return v.type.filter_variable(g if g.type.dtype == v.type.dtype else g.astype(v.type.dtype))
 
 
 def zeros_for(v: Any) -> Any:

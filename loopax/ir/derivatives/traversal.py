@@ -15,12 +15,14 @@ from pytensor.configdefaults import config
 from pytensor.gradient import NullTypeGradError, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
+from pytensor.sparse import sp_ones_like
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.derivatives.inner_gradients import (
     is_connected,
     is_float,
     is_null,
+    is_sparse,
     of_type,
     zeros_for,
 )
@@ -136,10 +138,12 @@ def _pushed_through(node: Apply, tangents: Sequence[Any]) -> Sequence[Any]:
 def _by_two_pullbacks(node: Apply, tangents: Sequence[Any]) -> list[Any]:
     """The pullback is linear in the cotangents, and its transpose is the pushforward.
 
-    The cotangents are zeros, not free variables: a pullback may ask them for their shapes.
+    It is taken at cotangents that have values: a pullback may ask them for their shapes.
     """
     places = [k for k, y in enumerate(node.outputs) if is_float(y)]
-    cotangents = [node.outputs[k].zeros_like() for k in places]
+    outputs: list[Any] = [node.outputs[k] for k in places]
+    # Zeros of a sparse matrix have no entry, and none could arrive where they are.
+    cotangents = [sp_ones_like(y) if is_sparse(y) else y.zeros_like() for y in outputs]
     arrived: list[Any] = [None] * len(node.outputs)
     for k, g in zip(places, cotangents, strict=True):
         arrived[k] = g

@@ -42,7 +42,9 @@ def _reader(op: Any) -> Any:
     """The op that reads where ``op`` writes."""
     if isinstance(op, AdvancedIncSubtensor1):
         return AdvancedSubtensor1()
-    return AdvancedSubtensor(op.idx_list) if hasattr(op, "idx_list") else AdvancedSubtensor()
+    idx_list = getattr(op, "idx_list", None)  # 3.0 has none
+    read: Any = AdvancedSubtensor
+    return read() if idx_list is None else read(idx_list)
 
 
 def _may_repeat(indices: Any) -> bool:

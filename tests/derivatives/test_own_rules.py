@@ -1,0 +1,135 @@
+"""Ops whose derivative PyTensor has wrong: the right one in every form, in loops, to second order."""
+
+import jax
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pytensor import sparse
+
+import loopax
+from loopax import jaxify
+from tests.support.both_backends import NATIVE
+from tests.support.compare import FAST_COMPILE
+from tests.support.marking import slow_where
+
+RNG = np.random.default_rng(7)
+V, W, AT, M = pt.dvector("v"), pt.dvector("w"), pt.lvector("i"), pt.dmatrix("m")
+BASE, VALUES, REPEATED = RNG.normal(size=5), RNG.normal(size=3), np.array([3, 0, 3])
+SQUARE = RNG.normal(size=(3, 3))
+FACTOR = np.linalg.cholesky(SQUARE @ SQUARE.T + np.eye(3)) + np.triu(np.full((3, 3), 7.0), 1)
+EXCHANGING = np.array([[0.1, 2.0, 1.0], [3.0, 0.4, 1.0], [0.5, 1.0, 0.2]])
+# What is differentiated with respect to the first input, and the inputs with their values.
+RULES = {
+    "set at an index twice": (pt.set_subtensor(V[AT], W), {W: VALUES, V: BASE, AT: REPEATED}),
+    "set at a constant twice": (pt.set_subtensor(V[[3, 0, 3]], W), {W: VALUES, V: BASE}),
+    "set at one place by two signs": (pt.set_subtensor(V[[1, -4, 2]], W), {W: VALUES, V: BASE}),
+    "set rows twice": (pt.set_subtensor(M[AT % 3], W), {W: VALUES, M: SQUARE, AT: REPEATED}),
+    "set elements twice": (
+        pt.set_subtensor(M[[0, 0, 1], [1, 1, 2]], W),
+        {W: VALUES, M: SQUARE},
+    ),
+    "set one number at all": (pt.set_subtensor(V[AT], W[0]), {W: VALUES, V: BASE, AT: REPEATED}),
+    "add at an index twice": (pt.inc_subtensor(V[AT], W), {W: VALUES, V: BASE, AT: REPEATED}),
+    "cho_solve, lower": (pt.linalg.cho_solve((M, True), W), {M: FACTOR, W: VALUES}),
+    "cho_solve, upper": (pt.linalg.cho_solve((M, False), W), {M: FACTOR.T, W: VALUES}),
+    "lu with its rows exchanged": (
+        pt.concatenate([x.ravel() for x in pt.linalg.lu(M, permute_l=True)]),
+        {M: EXCHANGING},
+    ),
+    "the first of these": (pt.linalg.lu(M, permute_l=True)[0], {M: EXCHANGING}),
+    "lu": (pt.concatenate([x.ravel() for x in pt.linalg.lu(M)[1:]]), {M: EXCHANGING}),
+    "lu with indices": (
+        pt.concatenate([x.ravel() for x in pt.linalg.lu(M, p_indices=True)[1:]]),
+        {M: EXCHANGING},
+    ),
+    "cumprod with zeros": (pt.cumprod(V), {V: np.array([2.0, 0.0, 3.0, 0.0, -1.0])}),
+    "cumprod of columns": (pt.cumprod(M, axis=0), {M: np.where(SQUARE > 0.5, 0.0, SQUARE)}),
+    "a transposed sparse matrix": (
+        sparse.dense_from_sparse(sparse.transpose(sparse.csr_from_dense(M))),
+        {M: SQUARE},
+    ),
+}
+
+
+def cost(part):
+    weights = pt.arange(1, part.size + 1).reshape(part.shape, ndim=part.type.ndim)
+    return (pt.sin(part) * weights).sum()
+
+
+def in_a_loop(part, x):
+    def step(carry, factor):
+        (inside,) = loopax.ir.replace.replaced([cost(part)], {x: x * factor})
+        return 0.5 * carry + pt.tanh(0.1 * inside), None
+
+    return loopax.scan(step, 0.0, pt.constant([1.0, 0.6]))[0]
+
+
+CASES = {
+    **{name: (cost(part), values) for name, (part, values) in RULES.items()},
+    **{
+        f"{name}, in a loop": (in_a_loop(part, next(iter(values))), values)
+        for name, (part, values) in RULES.items()
+        if "sparse" not in name  # PyTensor's scan has no sparse values
+    },
+}
+
+
+def differences(f, x, step=1e-5):
+    """``f``'s derivative by central differences, with the axes of ``x`` behind."""
+    columns = []
+    for k in range(x.size):
+        e = np.zeros(x.size)
+        e[k] = step
+        e = e.reshape(x.shape)
+        columns.append((np.asarray(f(x + e)) - np.asarray(f(x - e))) / (2 * step))
+    return np.stack(columns, -1).reshape(*np.shape(columns[0]), *x.shape)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_native_derivatives(name):
+    y, values = CASES[name]
+    inputs, (at, *others) = list(values), values.values()
+    value = pytensor.function(inputs, [y], mode=FAST_COMPILE)
+    f = jaxify(inputs, y, backend=NATIVE)
+    gradient = loopax.grad(f)
+    slope = differences(lambda x: value(x, *others)[0], at)
+    np.testing.assert_allclose(gradient(at, *others), slope, rtol=1e-5, atol=1e-6)
+    tangent = RNG.normal(size=at.shape)
+    still = [None for _ in others]
+    _, pushed = loopax.jvp(f, (at, *others), (tangent, *still))
+    np.testing.assert_allclose(pushed, (slope * tangent).sum(), rtol=1e-5, atol=1e-6)
+    product = loopax.hvp(f, (at, *others), (tangent, *still))
+    product = product[0] if others else product
+    curvature = differences(lambda x: gradient(x, *others), at)
+    expected = np.tensordot(curvature, tangent, at.ndim)
+    np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-5)
+
+
+QUICK = "set at an index twice, in a loop", "cho_solve, lower"
+
+
+@pytest.mark.parametrize("name", slow_where(lambda name: name not in QUICK, CASES))
+def test_one_derivative_whatever_the_form(name):
+    """`jax.grad` does not change with the form that is chosen, nor do lazy gradients."""
+    y, values = CASES[name]
+    inputs, arguments = list(values), list(values.values())
+    native, xla = (jaxify(inputs, y, loops=loops) for loops in ("native", "xla"))
+    for derive in (jax.grad, jax.hessian):
+        found, expected = (derive(f)(*arguments) for f in (native, xla))
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-7)
+    x = inputs[0]
+
+    def of_x(v):
+        return loopax.ir.replace.replaced([y], {x: v})[0]
+
+    lazy = jaxify(inputs, loopax.grad(of_x, lazy=True)(x), loops="xla")
+    np.testing.assert_allclose(lazy(*arguments), jax.grad(xla)(*arguments), rtol=1e-7, atol=1e-7)
+
+
+def test_gradients_of_pytensor_stay_as_they_are():
+    y, values = CASES["set at an index twice"]
+    inputs, arguments = list(values), list(values.values())
+    slope = pytensor.grad(y, W)
+    expected = pytensor.function(inputs, [slope], mode=FAST_COMPILE)(*arguments)[0]
+    np.testing.assert_allclose(jaxify(inputs, slope, backend=NATIVE)(*arguments), expected)
