@@ -4,6 +4,7 @@ import importlib.metadata
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor
@@ -145,13 +146,9 @@ def test_numbers_of_variables_and_jax_numpy_in_a_step():
     with pytest.raises(LoopTypeError, match=r"loopax\.fori_loop\(0, n, body, init\)"):
         jaxify(lambda n: sum(k * pt.ones(()) for k in range(n)))(3)
 
-    # NumPy's functions, and what Python asks of an array.
-    def of_numpy(x):
-        return np.sum(x)
-
     for use, message in (
-        (of_numpy, r"\. In of_numpy: NumPy's functions.*pt\.sum\(x\) for np\.sum"),
-        (lambda x: np.where(x > 1, x, 0.0), r"pt\.where for np\.where"),
+        (lambda x: np.rot90(x), r"np\.rot90 takes arrays.*from_jax\(jnp\.rot90\)"),
+        (lambda x: np.minimum.reduce(x), r"np\.minimum\.reduce takes arrays"),
         (lambda x: x / len(x), r"x\.shape\[0\]"),
         (lambda x: sum(r for r in x), r"loopax\.map\(f, x\)"),
     ):
@@ -161,6 +158,72 @@ def test_numbers_of_variables_and_jax_numpy_in_a_step():
     with pytest.raises(TypeError, match="unsupported operand") as caught:
         jaxify(lambda x: x + len({}) + "a" - object())(1.0)
     assert not isinstance(caught.value, LoopTypeError)
+
+
+OF_JAX = {
+    "jitted": lambda x: jnp.exp(x),
+    "of several": lambda x: jnp.where(x > 0, x, 0.0),
+    "relu": lambda x: jax.nn.relu(x),
+    "of a list": lambda x: jnp.stack([x, x]),
+    "lax": lambda x: jax.lax.add(x, x),
+    "zeros_like": lambda x: jnp.zeros_like(x),
+    "array": lambda x: jnp.asarray(x),
+    "draws": lambda x: jax.random.normal(x),
+    "print": lambda x: jax.debug.print("{}", x),
+    "cond": lambda x: jax.lax.cond(x > 0, lambda: 1, lambda: 2),
+    "jit": lambda x: jax.jit(lambda a: a + 1)(x),
+    "scan": lambda x: jax.lax.scan(lambda c, y: (c, y), x, jnp.ones(3)),
+}
+
+
+@pytest.mark.parametrize("use", OF_JAX.values(), ids=OF_JAX)
+def test_functions_of_jax_on_a_variable(use):
+    """JAX has a wording for each; all are answered in one way, in a step and in a function."""
+    for run in (lambda: loopax.scan(lambda c, x: (use(c), c), 0.0, X), lambda: jaxify(use)(1.0)):
+        with pytest.raises(LoopTypeError, match=r"loopax\.from_jax\(jnp\.sin\)"):
+            run()
+
+
+def test_an_array_of_jax_among_variables():
+    for use in (lambda x: jnp.ones(2) * x, lambda x: x * jnp.ones(2)):
+        with pytest.raises(LoopTypeError, match=r"np\.asarray\(a\)"):
+            jaxify(use)(np.ones(2))
+
+
+OF_NUMPY = {
+    "dot": lambda x: np.dot(x, x.T),
+    "norm": lambda x: np.linalg.norm(x),
+    "argmax": lambda x: np.argmax(x),
+    "sum": lambda x: np.sum(x, axis=0, keepdims=True),
+    "where": lambda x: np.where(x > 0, x, 0.0),
+    "stack": lambda x: np.stack([x, 2 * x], axis=1),
+    "concatenate": lambda x: np.concatenate([x, x]),
+    "isnan": lambda x: np.isnan(x),
+    "maximum": lambda x: np.maximum(x, 0.5),
+    "subtract": lambda x: np.subtract(x, 1.0),
+    "std": lambda x: np.std(x, axis=1, ddof=1),
+    "clip": lambda x: np.clip(x, -0.5, 0.5),
+    "inv": lambda x: np.linalg.inv(np.dot(x, x.T)),
+    "an array first": lambda x: np.ones(3) * x - np.float64(2.0) * x + np.zeros(3),
+    "comparison": lambda x: (np.zeros(3) < x) * np.ndim(x),
+}
+
+
+@pytest.mark.parametrize("f", OF_NUMPY.values(), ids=OF_NUMPY)
+def test_functions_of_numpy_on_a_variable(f):
+    """They are PyTensor's while a function of variables runs, and at no other time."""
+    x = np.random.default_rng(0).normal(size=(2, 3))
+    np.testing.assert_allclose(jaxify(f, loops="xla")(x), f(x), rtol=1e-12)
+    rows = loopax.map(lambda row: np.dot(row, np.cumsum(row)), pt.as_tensor(x))
+    np.testing.assert_allclose(rows.eval(), [np.dot(r, np.cumsum(r)) for r in x])
+    assert not hasattr(pt.TensorVariable, "__array_function__")
+
+
+def test_a_loop_over_arrays_of_jax():
+    """A loop is a graph; the mistake of who takes `loopax.scan` for `jax.lax.scan`."""
+    for traced in (jax.jit, jax.grad):
+        with pytest.raises(LoopTypeError, match=r"xs is traced by JAX.*@loopax\.jaxify"):
+            traced(lambda xs: loopax.scan(lambda c, x: (c + x, None), 0.0, xs)[0])(jnp.ones(3))
 
 
 def test_arguments_of_pytensor_scan():

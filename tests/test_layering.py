@@ -246,10 +246,12 @@ ON_DEMAND = {
     "loopax.numba_backend.callable.array_function",
     "loopax.numba_backend.pytensor_mode.conversions",
     "loopax.pymc",
+    "loopax.pymc.arguments",
     "loopax.pymc.blackjax_loop",
     "loopax.pymc.c_functions",
     "loopax.pymc.log_density",
     "loopax.pymc.sampling",
+    "loopax.pymc.start",
 }
 
 

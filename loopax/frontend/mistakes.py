@@ -5,14 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 from pytensor.graph.basic import Variable
 
+from loopax.frontend.numpy_functions import answered
 from loopax.ir.errors import LoopTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_JAX = (
+    "JAX's functions take arrays, and this is a variable. Write the function in PyTensor, pt.sin(x) for "
+    "jnp.sin(x); or make a function of variables of one that is written in JAX: "
+    "loopax.from_jax(jnp.sin)(x)."
+)
+_JAX_ARRAY = (
+    "A variable and an array of JAX do not go together. Convert the array, np.asarray(a); or make it an "
+    "argument of the function, or a sequence or state of the loop."
+)
 _NUMPY = (
     "NumPy's functions take arrays, and this is a variable, of which NumPy knows nothing: np.dot(x, y) "
     "would even multiply the elements. Write pt.sum(x) for np.sum(x), pt.where for np.where, x @ y."
@@ -34,11 +45,6 @@ _FIXES = {
         "int(x) and range(x) need a number now, and a variable has one only when the program runs. Cast by "
         "x.astype('int64'). A number of steps may be a variable: loopax.fori_loop(0, n, body, init)."
     ),
-    "is not a valid JAX type": (
-        "jax.numpy takes arrays, and this is a variable. Write the function in PyTensor, pt.sin(x) for "
-        "jnp.sin(x); or make a function of variables of one that is written in JAX: "
-        "loopax.from_jax(jnp.sin)(x)."
-    ),
     "has no len()": "The length of a variable is one itself, x.shape[0].",
     "cannot be determined": (
         "Python goes through a variable where its type says how many rows it has, "
@@ -47,6 +53,9 @@ _FIXES = {
     ),
     "_tensor_py_operators": _NUMPY,  # what np.sum calls
     "setting an array element with a sequence": _NUMPY,  # what np.where says
+    "not supported for the input types": _NUMPY,  # what np.isnan says
+    "'jaxlib._jax.ArrayImpl'": _JAX_ARRAY,  # what x * jnp.ones(3) says
+    "Cannot convert Array(": _JAX_ARRAY,  # what jnp.ones(3) * x says
 }
 
 
@@ -60,22 +69,58 @@ def explained(name: str) -> Iterator[None]:
         The exception was one of those that are known.
     """
     try:
-        yield
-    except (TypeError, ValueError) as error:
+        with answered():
+            yield
+    except (TypeError, ValueError, NotImplementedError) as error:
         if isinstance(error, LoopTypeError):
             raise
-        said = str(error)
-        for words, fix in _FIXES.items():
-            if words in said and _is_about_a_variable(error):
-                first = said.splitlines()[0].removesuffix(".")
-                raise LoopTypeError(f"{first}. In {name}: {fix}") from error
-        raise
+        fix = _fix(error)
+        if fix is None:
+            raise
+        first = str(error).splitlines()[0].removesuffix(".")
+        raise LoopTypeError(f"{first}. In {name}: {fix}") from error
+
+
+def _fix(error: Exception) -> str | None:
+    """What to write in the place of what raised; None where the mistake is not known."""
+    if _is_of_jax(error):
+        return _JAX
+    said = str(error)
+    if not _is_about_a_variable(error):
+        return None
+    return next((fix for words, fix in _FIXES.items() if words in said), None)
+
+
+def _is_of_jax(error: Exception) -> bool:
+    """Whether a function of JAX raised that was given a variable.
+
+    JAX has many wordings for it, which change, so the arguments in its frames decide. Where JAX has removed
+    its frames from the traceback, it says so in a note.
+    """
+    if any("JAX has removed its internal frames" in n for n in getattr(error, "__notes__", ())):
+        return True
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    return any(
+        str(frame.f_globals.get("__name__")).partition(".")[0] == "jax"
+        and any(map(_has_variable, list(frame.f_locals.values())))
+        for frame in frames
+    )
+
+
+def _has_variable(x: Any) -> bool:
+    """Whether ``x`` is a variable, or has one among its entries."""
+    entries = x if isinstance(x, tuple | list) else (x,)
+    return any(isinstance(entry, Variable) for entry in entries)
 
 
 def _is_about_a_variable(error: Exception) -> bool:
     texts = str(error), str(error.__cause__ or "")
     iterated = texts[0].startswith("Length of ")  # of PyTensor's own
-    return iterated or any("Variable" in t or "_tensor_py_operators" in t for t in texts)
+    return (
+        iterated
+        or "Array(" in texts[0]
+        or any("Variable" in t or "_tensor_py_operators" in t for t in texts)
+    )
 
 
 def refuse_no_function(given: Any, call: str, role: str, fix: str) -> None:

@@ -16,14 +16,15 @@ from pymc.vartypes import discrete_types
 
 from loopax.calling import backend_named
 from loopax.ir.collection import uncollected
+from loopax.pymc.arguments import asks_for_pymc, one_name
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import C_FUNCTIONS
 from loopax.pymc.log_density import built, checked_by_value, model_given_or_in_context
+from loopax.pymc.start import start_checked
 from loopax.pytensor_modes import MODES
 
 _SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 _OF_JAX = ("numpyro", "blackjax")
-_PYMC_NAMES = {"random_seed": "seed", "progressbar": "progress", "nuts_sampler": "sampler"}
 _COMPILES = "_compile_pymc_model_numba"  # in nutpie, from the graph of a model to C functions
 _INSTALLING = RLock()  # what `installed` changes is seen by all threads
 
@@ -34,14 +35,17 @@ def sample(
     *,
     backend: str | None = None,
     draws: int = 1000,
-    tune: int = 1000,
-    chains: int = 4,
+    tune: int | None = 1000,
+    chains: int | None = 4,
     seed: Any = None,
-    progress: bool = True,
+    progress: Any = True,
     log_likelihood: bool = False,
     **options: Any,
 ) -> Any:
     """Draws from the posterior of a PyMC model, by ``pm.sample``, with what it compiles compiled by loopax.
+
+    Every argument of ``pm.sample`` is accepted under its own name and with its own meaning, the number of
+    draws in the first place too: put ``loopax.pymc.`` where ``pm.`` was.
 
     Parameters
     ----------
@@ -50,21 +54,21 @@ def sample(
     sampler
         ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the only
         one that has steps other than NUTS, for discrete variables say. None is nutpie where it is installed
-        and NUTS is all that the model takes, else PyMC's own.
+        and can do what is asked for, else PyMC's own. Another name for ``nuts_sampler``.
     backend
         ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as an
         operation of JAX. ``"jax"``: the default of these two, and possible for PyMC's own.
     draws, tune, chains
-        As ``pm.sample`` has them.
+        The numbers of draws, of tuning steps and of chains, as in ``pm.sample``.
     seed
-        Its ``random_seed``.
+        Another name for ``random_seed``.
     progress
-        Its ``progressbar``. BlackJAX has none.
+        Another name for ``progressbar``. BlackJAX has none.
     log_likelihood
         Whether to add the log-likelihood of each observation.
     options
-        More of ``pm.sample``. Chains of numpyro and blackjax run side by side in one program, unless
-        ``nuts={"chain_method": ...}`` says something else.
+        More arguments of ``pm.sample``. Chains of numpyro and blackjax run side by side in one program,
+        unless ``nuts={"chain_method": ...}`` says something else.
 
     Returns
     -------
@@ -78,7 +82,9 @@ def sample(
     ValueError
         There is no such sampler, or it does not take the backend, or the model takes other steps than its.
     TypeError
-        There is no model, or an option of ``pm.sample`` has another name here.
+        There is no model, or an argument is there under both of its names.
+    pymc.exceptions.SamplingError
+        The log-density is not finite where sampling starts; the message lists the terms of the model.
 
     Examples
     --------
@@ -92,16 +98,15 @@ def sample(
     >>> bool(abs(trace.posterior["x"].mean() - 3.0) < 0.1)
     True
     """
+    if isinstance(model, int) and not isinstance(model, bool):  # pm.sample(500)
+        model, draws = None, model
     model = model_given_or_in_context(model, "sample")
-    for theirs, ours in _PYMC_NAMES.items():
-        if theirs in options:
-            raise TypeError(
-                f"loopax.pymc.sample calls {theirs!r} of pm.sample {ours!r}: sample(model, "
-                f"{ours}={options[theirs]!r})."
-            )
+    sampler = one_name("sampler", sampler, None, "nuts_sampler", options)
+    seed = one_name("seed", seed, None, "random_seed", options)
+    progress = one_name("progress", progress, True, "progressbar", options)
     others = _steps_beside_nuts(model)
     if sampler is None:
-        alone = not others and options.get("step") is None
+        alone = not others and not asks_for_pymc(options)
         sampler = "nutpie" if alone and find_spec("nutpie") else "pymc"
     _refuse_sampler(sampler)
     if sampler != "pymc" and others:
@@ -123,9 +128,10 @@ def sample(
         options["compile_kwargs"] = {"mode": mode, **options.get("compile_kwargs", {})}
         trace = pm.sample(model=model, **options)
     else:
-        if sampler in _OF_JAX:
+        if sampler in _OF_JAX and options.get("nuts_sampler_kwargs") is None:
             options["nuts"] = {"chain_method": "vectorized", **options.get("nuts", {})}
-        with installed(loops="native" if chosen == "numba" else None):
+        loops = "native" if chosen == "numba" else None
+        with installed(loops=loops), start_checked(model, options.get("initvals")):
             trace = pm.sample(model=model, **options)
     if log_likelihood:
         kwargs = {"compile_kwargs": {"mode": mode}, "progressbar": False}

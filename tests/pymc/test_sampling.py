@@ -108,12 +108,13 @@ def test_refusals(model, monkeypatch):
         loopax.pymc.sample(model, 500)
     with pytest.raises(ValueError, match="backend must be one of"):
         loopax.pymc.sample(model, "pymc", backend="torch")
-    # What has another name here would be overwritten by our defaults.
-    for theirs, ours in (("random_seed", "seed"), ("progressbar", "progress")):
-        with pytest.raises(TypeError, match=rf"'{theirs}' of pm\.sample '{ours}': .*{ours}=1\)"):
-            loopax.pymc.sample(model, "pymc", **{theirs: 1})
-    with pytest.raises(TypeError, match=r"sample\(model, sampler='pymc'\)"):
-        loopax.pymc.sample(model, nuts_sampler="pymc")
+    for theirs, ours, value in (
+        ("random_seed", "seed", 1),
+        ("progressbar", "progress", False),
+        ("nuts_sampler", "sampler", "pymc"),
+    ):
+        with pytest.raises(TypeError, match=f"'{ours}' and '{theirs}' are two names of one"):
+            loopax.pymc.sample(model, **{theirs: value, ours: value})
     monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: None)
     for sampler in ("nutpie", "numpyro", "blackjax"):
         with pytest.raises(ImportError, match=f"pip install {sampler}"):
@@ -143,3 +144,61 @@ def test_models_that_take_other_steps_than_nuts(monkeypatch):
     loopax.pymc.sample(smooth)
     loopax.pymc.sample(smooth, step=pm.Slice([x], model=smooth))
     assert asked == ["pymc", "nutpie", "pymc"]
+
+
+def test_the_arguments_of_pm_sample(model, monkeypatch):
+    """Each reaches ``pm.sample`` under its own name, however it was spelt, and the draws come first."""
+    asked = []
+    monkeypatch.setattr(pm, "sample", lambda **options: asked.append(options))
+    monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
+    monkeypatch.setattr("loopax.pymc.sampling.installed", lambda *_, **__: nullcontext())
+    theirs = {"random_seed": 3, "progressbar": False, "nuts_sampler": "numpyro"}
+    others = {
+        "tune": None,
+        "chains": None,
+        "cores": 1,
+        "initvals": {"scale": 1.0},
+        "var_names": ["scale"],
+    }
+    others |= {"idata_kwargs": {}, "mp_ctx": "spawn", "discard_tuned_samples": False}
+    with model:
+        loopax.pymc.sample(70, **theirs, **others)
+    loopax.pymc.sample(model, "numpyro", draws=70, seed=3, progress=False, **others)
+    assert asked[0] == asked[1]
+    assert asked[0].items() >= {"draws": 70, "model": model, **theirs, **others}.items()
+    loopax.pymc.sample(model, nuts_sampler="numpyro", nuts_sampler_kwargs={"target_accept": 0.9})
+    assert "nuts" not in asked[2]  # PyMC refuses both
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"init": "advi"}, {"callback": print}, {"initvals": [{"x": 1.0}, {"x": 2.0}]}]
+    + [{"return_inferencedata": False}],
+    ids=str,
+)
+def test_what_only_the_sampler_of_pymc_takes_chooses_it(monkeypatch, option):
+    asked = []
+    monkeypatch.setattr(pm, "sample", lambda **options: asked.append(options["nuts_sampler"]))
+    monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
+    with pm.Model():
+        pm.Normal("x")
+        loopax.pymc.sample(**option)
+    assert asked == ["pymc"]
+
+
+@pytest.mark.parametrize("finite", [False, True])
+def test_a_start_that_nutpie_refuses(monkeypatch, finite):
+    """The error names the term that is not finite, whatever nutpie says."""
+
+    def sample(**_):
+        raise RuntimeError("All initialization points failed: ErrorCode(4)")
+
+    with pm.Model() as model:
+        a = pm.Uniform("a")
+        pm.Uniform("y", 5 * a + (0 if finite else 10), 20, observed=3.0)
+    monkeypatch.setattr(pm, "sample", sample)
+    monkeypatch.setattr("loopax.pymc.sampling.find_spec", lambda name: True)
+    monkeypatch.setattr("loopax.pymc.sampling.installed", lambda *_, **__: nullcontext())
+    said = r"(?s)finds no start.*initvals=" if finite else r"(?s)Starting values.*'y': .*-inf"
+    with pytest.raises(pm.SamplingError, match=said):
+        loopax.pymc.sample(model, "nutpie")

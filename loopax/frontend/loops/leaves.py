@@ -11,7 +11,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.frontend.loops.trees import Tree, flatten, leaf_names
+from loopax.frontend.loops.trees import Tree, flatten, is_traced, leaf_names
 from loopax.ir.errors import LoopTypeError
 
 
@@ -43,6 +43,12 @@ def as_variable(x: Any, path: str) -> Variable:
             f"{path} is a NumPy generator. It is used up by drawing from it, so a graph cannot hold it "
             "as a constant. Make it an input, rng = pt.random.type.random_generator_type('rng'), or a "
             "shared variable, rng = pytensor.shared(generator)."
+        )
+    if is_traced(x):
+        raise LoopTypeError(
+            f"{path} is traced by JAX, and a loop of loopax is a graph of PyTensor variables. Make a "
+            "function of the graph first, by the decorator @loopax.jaxify on the function that has the "
+            "loop; jax.jit, jax.grad and jax.vmap take that."
         )
     if hasattr(x, "__array__"):
         return _constant(np.asarray(x), path)

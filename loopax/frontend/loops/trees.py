@@ -139,6 +139,11 @@ def leaf_names(tree: Any) -> list[str]:
     return found
 
 
+def is_traced(x: Any) -> bool:
+    """Whether ``x`` is a value of a program that JAX is tracing."""
+    return isinstance(x, jax.core.Tracer)
+
+
 def is_sparse(x: Any) -> bool:
     """Whether ``x`` is JAX's sparse matrix, which JAX itself takes for a tree of arrays."""
     return isinstance(x, BCOO)

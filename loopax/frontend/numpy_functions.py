@@ -1,0 +1,122 @@
+"""NumPy's functions on variables, while a function of variables runs.
+
+NumPy asks an argument that is no array of its own what to do with it (NEP 13 and 18). PyTensor's variables
+do not answer, and are taken for objects: ``np.dot(x, y)`` multiplies the elements. In `answered` they
+answer: a function that PyTensor has under the same name, with the same meaning, is PyTensor's; every other
+one raises, with what to write. It can go when PyTensor's variables have these protocols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.variable import _tensor_py_operators
+
+from loopax.ir.errors import LoopTypeError
+
+# PyTensor has them with the meaning, the order and the names of the arguments that NumPy has.
+_SAME = (
+    *("all", "allclose", "any", "argmax", "argmin", "argsort", "broadcast_to", "concatenate"),
+    *("cumprod", "cumsum", "diag", "diagonal", "diff", "dot", "einsum", "expand_dims", "flip"),
+    *("full_like", "imag", "isclose", "max", "mean", "median", "min", "moveaxis", "nan_to_num"),
+    *("nonzero", "ones_like", "outer", "pad", "prod", "ptp", "real", "repeat", "roll", "sort"),
+    *("squeeze", "stack", "std", "sum", "swapaxes", "take", "take_along_axis", "tensordot"),
+    *("tile", "trace", "transpose", "tril", "triu", "var", "where", "zeros_like"),
+)
+_SAME_IN_LINALG = (
+    *("cholesky", "det", "eigh", "eigvalsh", "inv", "matrix_power", "norm", "pinv", "slogdet"),
+    *("solve",),
+)
+# What NumPy reads off an argument without its values, shapes among them; it asks for the attributes itself.
+_ABOUT_TYPES = (np.ndim, np.shape, np.size, np.result_type, np.iscomplexobj, np.isrealobj)
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    **{getattr(np, name): getattr(pt, name) for name in _SAME if hasattr(pt, name)},
+    **{getattr(np.linalg, name): getattr(pt.linalg, name) for name in _SAME_IN_LINALG},
+    np.amax: pt.max,
+    np.amin: pt.min,
+    np.reshape: lambda a, /, shape: pt.reshape(a, shape),
+    np.ravel: lambda a: a.ravel(),
+    np.clip: lambda a, a_min=None, a_max=None: a.clip(a_min, a_max),
+}
+_UFUNCS: dict[Any, Callable[..., Any]] = {
+    **{
+        ufunc: getattr(pt, name)
+        for name, ufunc in vars(np).items()
+        if isinstance(ufunc, np.ufunc) and ufunc.nout == 1 and hasattr(pt, name)
+    },
+    np.absolute: pt.abs,
+    np.divide: pt.true_div,
+    np.equal: pt.eq,
+    np.floor_divide: pt.int_div,
+    np.greater: pt.gt,
+    np.greater_equal: pt.ge,
+    np.less: pt.lt,
+    np.less_equal: pt.le,
+    np.multiply: pt.mul,
+    np.negative: pt.neg,
+    np.not_equal: pt.neq,
+    np.positive: lambda x: x,
+    np.rint: pt.round,
+    np.subtract: pt.sub,
+}
+
+
+def _array_function(self: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    if function in _ABOUT_TYPES:
+        return function._implementation(*args, **kwargs)
+    if function in _FUNCTIONS:
+        return _FUNCTIONS[function](*args, **kwargs)
+    raise _no_meaning(function.__name__)
+
+
+def _array_ufunc(self: Any, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    if method == "__call__" and ufunc in _UFUNCS and not kwargs:
+        return _UFUNCS[ufunc](*args)
+    raise _no_meaning(ufunc.__name__ + ("" if method == "__call__" else f".{method}"))
+
+
+def _no_meaning(name: str) -> LoopTypeError:
+    return LoopTypeError(
+        f"np.{name} takes arrays, and one of its arguments is a PyTensor variable, whose numbers are known "
+        "only when the program runs. Write it with functions of PyTensor, pt.sum(x) or x[::-1] say; or "
+        f"take JAX's, if it has the function: loopax.from_jax(jnp.{name})(x)."
+    )
+
+
+_PROTOCOLS = {"__array_function__": _array_function, "__array_ufunc__": _array_ufunc}
+_LOCK = Lock()
+_inside = 0  # how many functions of variables run
+
+
+@contextmanager
+def answered() -> Iterator[None]:
+    """In the block NumPy's functions on variables are PyTensor's, or are refused in words.
+
+    Raises
+    ------
+    LoopTypeError
+        From a function that has no meaning on variables.
+    """
+    _count(1)
+    try:
+        yield
+    finally:
+        _count(-1)
+
+
+def _count(change: int) -> None:
+    """Give variables the protocols with the first block, and take them away after the last one."""
+    global _inside
+    with _LOCK:
+        if _inside == 0:
+            for name, method in _PROTOCOLS.items():
+                setattr(_tensor_py_operators, name, method)
+        _inside += change
+        if _inside == 0:
+            for name in _PROTOCOLS:
+                delattr(_tensor_py_operators, name)

@@ -1,0 +1,34 @@
+"""A start of sampling that is not finite, told in PyMC's words whatever the sampler."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pymc as pm
+from pymc.initial_point import make_initial_point_fn
+
+
+@contextmanager
+def start_checked(model: Any, starts: Any) -> Iterator[None]:
+    """PyMC's error where nutpie has no start: nutpie's own is a backtrace that names no variable.
+
+    See https://github.com/pymc-devs/nutpie/issues/44; this can go when nutpie names the variable.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "initialization points failed" not in str(error):
+            raise
+        start = make_initial_point_fn(model=model, overrides=starts)(None)
+        try:
+            # A handful of evaluations: the Python mode compiles nothing for them.
+            model.check_start_vals(start, mode="FAST_COMPILE")
+        except pm.SamplingError as table:
+            raise table from None
+        raise pm.SamplingError(
+            "nutpie finds no start: the log-density is finite at the model's initial point,\n"
+            f"{start},\nbut it or its gradient is not at any point that nutpie tried near there. Give "
+            "one that is well inside the model's domain, sample(model, initvals={...})."
+        ) from None
