@@ -1,8 +1,9 @@
 """A JAX program run equation by equation: XLA compiles none of it as a whole, so that there can be many.
 
 What is run is what JAX has traced: the staging, the conversions and JAX's transformations are all in it.
-Loops, branches and calls are Python's; what NumPy has with the same meaning is NumPy's; any other primitive
-is JAX's own, compiled for its shapes and parameters alone, and kept.
+Loops, branches and calls are Python's; what NumPy has with the same meaning is NumPy's; a kernel is the
+text of its native code, run as Python; any other primitive is JAX's own, compiled for its shapes and
+parameters alone, and kept.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -19,7 +21,9 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from loopax.calling import register_backend
 from loopax.jax_backend import JAX
 from loopax.jax_backend.callable.function import JaxFunction
+from loopax.lowering.scan_to_loop import scan_to_loop
 from tests.jax_backend.numpy_indices import RULES
+from tests.numba_backend import interpreted as native
 
 
 def interpreted(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -161,7 +165,37 @@ def _high(values: list[Any], *, _prim: Any) -> Any:
     return evaluate(jax.make_jaxpr(_prim.expand)(*args), values)
 
 
+# The programs of kernels live as long as their kernels.
+_KERNELS: WeakKeyDictionary[Any, Callable[..., list[Any]]] = WeakKeyDictionary()
+
+
+def _kernel(values: list[Any], *, kernel: Any, batch: Any, **_: Any) -> list[Any]:
+    """A kernel over the axes of its batch, one element after another."""
+    if kernel.no_code or not all(isinstance(x, np.ndarray) for x in values):
+        return NotImplemented
+    if batch:
+        (has_axis, *inner), rows = batch, values[batch[0].index(True)].shape[0]
+        if not rows:
+            return NotImplemented
+        each = [
+            _kernel(
+                [x[k] if has else x for x, has in zip(values, has_axis, strict=True)],
+                kernel=kernel,
+                batch=inner,
+            )
+            for k in range(rows)
+        ]
+        return [np.stack(column) for column in zip(*each, strict=True)]
+    if kernel not in _KERNELS:
+        graph = kernel.code.graph.clone()
+        scan_to_loop(graph)
+        _KERNELS[kernel] = native.interpreted(graph, sized=True)
+    return [np.asarray(y) for y in _KERNELS[kernel](*map(np.copy, values))]
+
+
 CONTROL_FLOW = {
+    "loopax_kernel": _kernel,
+    "loopax_kernel_jvp": _kernel,
     "cond": _cond,
     "while": _while,
     "scan": _scan,

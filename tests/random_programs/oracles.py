@@ -20,6 +20,8 @@ from tests.random_programs.judging import RUNS, noisy, reach
 from tests.random_programs.plain import PLAIN, REWRITTEN
 from tests.random_programs.written_out import TooLong, Values
 
+DERIVATIVES = "gradient", "pushforward", "Hessian product"
+
 
 def run_plain(
     inputs: list[Any], outputs: list[Any], values: Sequence[Any], mode: Any = PLAIN
@@ -85,7 +87,7 @@ class Case:
 
     def _answer(self, what: str, outputs: Callable[[Graph], list[Any]]) -> Answer:
         """``outputs`` gives those of a graph; ``what`` they are, for what is kept of them."""
-        answer = Answer(what == "gradient")
+        answer = Answer(what in DERIVATIVES)
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
@@ -164,11 +166,65 @@ class Case:
         answer.slopes = self.slopes
         return answer
 
-    def slopes(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """By differences of the reference to both sides: the smaller ones, and the larger."""
-        f = pytensor.function(
+    @cached_property
+    def direction(self) -> list[np.ndarray]:
+        """A tangent for each float argument."""
+        rng = np.random.default_rng(self.program.seed + 1)
+        shapes = [(self.values[k].shape, self.values[k].dtype) for k in self.wrt]
+        return [np.asarray(rng.normal(size=shape).round(2), dtype) for shape, dtype in shapes]
+
+    def along(self, graph: Graph) -> Any:
+        """The derivative of the cost along the direction."""
+        products = zip(self.gradients(graph), self.direction, strict=True)
+        return sum((g.astype("float64") * t).sum() for g, t in products)
+
+    @cached_property
+    def pushforward(self) -> Answer:
+        answer = self._answer("pushforward", lambda graph: [self.along(graph)])
+        answer.defined = self.gradient.defined
+        answer.slopes = self._slope_along
+        return answer
+
+    @cached_property
+    def hessian_product(self) -> Answer:
+        """The Hessian of the cost times the direction."""
+        answer = self._answer("Hessian product", self._hessian_products)
+        shapes = [self.values[k].shape for k in self.wrt]
+        answer.accepted = [a for a in answer.accepted if [x.shape for x in a[1]] == shapes]
+        if not answer.accepted:
+            raise NotAProgram("PyTensor's second derivatives have other shapes than the arguments")
+        answer.defined = self.gradient.defined and all(map(is_finite, self.gradient.values))
+        return answer
+
+    def _hessian_products(self, graph: Graph) -> list[Any]:
+        wrt = [graph.inputs[k] for k in self.wrt]
+        return pytensor.grad(
+            self.along(graph), wrt, disconnected_inputs="ignore", return_disconnected="zero"
+        )
+
+    def _slope_along(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The differences of the cost on both sides along the direction: the smaller, and the larger."""
+        f = self._cost_of_reference()
+        here, step = float(f(*self.values)), 1e-6
+        if any(self.values[k].dtype == "float32" for k in self.wrt):
+            step = 1e-3
+        sides = []
+        for sign in (1, -1):
+            moved = [np.copy(v) for v in self.values]
+            for k, t in zip(self.wrt, self.direction, strict=True):
+                moved[k] = np.asarray(moved[k] + sign * step * t, moved[k].dtype)
+            with np.errstate(all="ignore"):
+                sides.append((float(f(*moved)) - here) / (sign * step))
+        return [(np.asarray(min(sides)), np.asarray(max(sides)))]
+
+    def _cost_of_reference(self) -> Any:
+        return pytensor.function(
             self.reference.inputs, self.cost(self.reference), mode=PLAIN, on_unused_input="ignore"
         )
+
+    def slopes(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """By differences of the reference to both sides: the smaller ones, and the larger."""
+        f = self._cost_of_reference()
         here = float(f(*self.values))
         found = []
         for k in self.wrt:
@@ -194,6 +250,7 @@ class Case:
 
     # -- other values
 
+    @cached_property
     def nearby(self) -> "Case":
         """The program a little away from where it is, where nothing is at a kink or an end."""
         rng = np.random.default_rng(self.program.seed)

@@ -53,8 +53,9 @@ __all__ = ["ROUTES"]
 JAX, JAX_AS_PYTHON = "jax", InterpretedJax.backend_name
 NUMBA, NUMBA_AS_PYTHON = "numba", InterpretedNumba.backend_name
 NATIVE = "native jax"  # native code inside of JAX
+NATIVE_AS_PYTHON = "native jax as Python"
 BACKENDS = JAX, JAX_AS_PYTHON, NUMBA, NUMBA_AS_PYTHON
-IN_JAX = JAX, JAX_AS_PYTHON, NATIVE
+IN_JAX = JAX, JAX_AS_PYTHON, NATIVE, NATIVE_AS_PYTHON
 
 
 def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -> Any:
@@ -63,7 +64,9 @@ def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -
         if backend == NUMBA_AS_PYTHON and case.program.seed % 2:
             name = SizedNumba.backend_name
         if backend == JAX_AS_PYTHON:
-            options = {"jit": False}
+            options = {"jit": False, "loops": "xla"}
+        if backend == NATIVE_AS_PYTHON:
+            name, options = JAX_AS_PYTHON, {"jit": False, "loops": "native"}
         if backend == NATIVE:
             name, options = JAX, {"loops": "native"}
         return jaxify(case.written.inputs, outputs(), backend=name, **options)
@@ -120,7 +123,7 @@ def _in_each(name: str, backends: tuple[str, ...]) -> Callable[[Any], Any]:
     return register
 
 
-@_in_each("{}", (*BACKENDS, NATIVE))
+@_in_each("{}", (*BACKENDS, NATIVE, NATIVE_AS_PYTHON))
 def values(case: Case, backend: str) -> Any:
     answer = case.outputs
     found = _called(_value(case, backend), *case.values)
@@ -210,7 +213,7 @@ def updates(case: Case, backend: str) -> Any:
 
 def _transformed(backend: str, f: Callable[..., Any]) -> Callable[..., Any]:
     """``f``, a function that JAX may trace: as Python traced, and then run."""
-    return interpreted(f) if backend == JAX_AS_PYTHON else f
+    return interpreted(f) if backend.endswith("as Python") else f
 
 
 @_in_each("jit of {}", IN_JAX)
@@ -221,7 +224,7 @@ def under_jit(case: Case, backend: str) -> Any:
     def of(*some: Any) -> Any:
         return f(*_with(args, traced, some))
 
-    run = interpreted(of) if backend == JAX_AS_PYTHON else jax.jit(of)
+    run = interpreted(of) if backend.endswith("as Python") else jax.jit(of)
     found = run(*[case.values[k] for k in traced])
     return _arrays(found), answer, _dtypes(case.written.outputs)
 
@@ -243,6 +246,102 @@ def grad_by_jax(case: Case, backend: str) -> Any:
 
     found = _transformed(backend, of)(*[args[k] for k in case.wrt])
     return _arrays(found), answer, _of_floats(case)
+
+
+def _cost_of_floats(case: Case, backend: str) -> Callable[..., Any]:
+    """The cost as a function of the float arguments alone."""
+    args, f = _arguments(case), _cost(case, backend)
+    return lambda *floats: f(*_with(args, case.wrt, floats))
+
+
+# Derivatives of derivatives are taken a little away from kinks and ends, where each rule has its own.
+
+
+@_in_each("jax.jvp of {}", IN_JAX)
+def jvp_by_jax(case: Case, backend: str) -> Any:
+    near = case.nearby
+    f, primals = _cost_of_floats(near, backend), [_arguments(near)[k] for k in near.wrt]
+
+    def tangent(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(f, tuple(primals), tuple(tangents))[1]
+
+    moved = _transformed(backend, tangent)(primals, near.direction)
+    return _arrays([moved]), near.pushforward, ["float64"]
+
+
+@_in_each("jax.jvp of jax.grad of {}", IN_JAX)
+def forward_over_reverse(case: Case, backend: str) -> Any:
+    near = case.nearby
+    gradient = jax.grad(_cost_of_floats(near, backend), argnums=tuple(range(len(near.wrt))))
+
+    def product(primals: Any, tangents: Any) -> Any:
+        return jax.jvp(gradient, tuple(primals), tuple(tangents))[1]
+
+    primals = [_arguments(near)[k] for k in near.wrt]
+    products = _transformed(backend, product)(primals, near.direction)
+    return _arrays(products), near.hessian_product, _of_floats(near)
+
+
+@_in_each("jax.grad of jax.jvp of {}", IN_JAX)
+def reverse_over_forward(case: Case, backend: str) -> Any:
+    near = case.nearby
+    f = _cost_of_floats(near, backend)
+
+    def product(primals: Any, tangents: Any) -> Any:
+        def along(*floats: Any) -> Any:
+            return jax.jvp(f, floats, tuple(tangents))[1]
+
+        return jax.grad(along, argnums=tuple(range(len(primals))))(*primals)
+
+    primals = [_arguments(near)[k] for k in near.wrt]
+    products = _transformed(backend, product)(primals, near.direction)
+    return _arrays(products), near.hessian_product, _of_floats(near)
+
+
+def _near_of_pytensor(case: Case) -> Case:
+    """The program a little away, where PyTensor has a gradient of it with its loops."""
+    _gradient_of_pytensor(case.nearby)
+    return case.nearby
+
+
+def _primals_and_tangents(case: Case) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    tangents = _with([None] * len(case.values), case.wrt, case.direction)
+    return tuple(case.values), tuple(tangents)
+
+
+@_in_each("loopax.jvp in {}", (NUMBA, NUMBA_AS_PYTHON))
+def jvp_of_the_graph(case: Case, backend: str) -> Any:
+    near = _near_of_pytensor(case)
+    primals, tangents = _primals_and_tangents(near)
+    _, moved = _called(partial(loopax.jvp, _cost(near, backend)), primals, tangents)
+    return _arrays([moved]), near.pushforward, ["float64"]
+
+
+@_in_each("loopax.hvp in {}", (NUMBA, NUMBA_AS_PYTHON))
+def hvp_of_the_graph(case: Case, backend: str) -> Any:
+    near = _near_of_pytensor(case)
+    primals, tangents = _primals_and_tangents(near)
+    products = _called(partial(loopax.hvp, _cost(near, backend)), primals, tangents)
+    products = products if isinstance(products, tuple) else (products,)
+    return _arrays(products), near.hessian_product, _of_floats(near)
+
+
+@_in_each("loopax.grad of loopax.jvp in {}", (JAX_AS_PYTHON, NUMBA_AS_PYTHON))
+def reverse_over_forward_of_the_graph(case: Case, backend: str) -> Any:
+    near = _near_of_pytensor(case)
+    wrt = [near.written.inputs[k] for k in near.wrt]
+
+    def cost(*floats: Any) -> Any:
+        return replaced([near.cost(near.written)], dict(zip(wrt, floats, strict=True)))[0]
+
+    def products() -> Any:
+        def along(*floats: Any) -> Any:
+            return loopax.jvp(cost, floats, tuple(near.direction))[1]
+
+        return list(loopax.grad(along, tuple(range(len(wrt))))(*wrt))
+
+    f = _jaxified(near, backend, "reverse over forward", products)
+    return _arrays(_called(f, *near.values)), near.hessian_product, _of_floats(near)
 
 
 @_in_each("jax.vmap of {}", IN_JAX)

@@ -75,4 +75,4 @@ def _is_nan_here(case: Case, run: Any, found: list[Any], answer: Answer) -> bool
     if case.is_nearby:
         return False
     finite = [np.where(np.isnan(x), y, x) for x, y in zip(found, answer.values, strict=True)]
-    return answer.fault(finite) is None and run(case.nearby()).status == "right"
+    return answer.fault(finite) is None and run(case.nearby).status == "right"

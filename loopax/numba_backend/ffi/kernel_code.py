@@ -63,6 +63,7 @@ class KernelCode:
         passes = passes_with(optimize, NATIVE_PASSES)
         passes = after_canonical(passes) if canonical else passes
         run_passes(graph, (*before, *passes, solve_for_inverses))
+        self.graph = graph  # lowered: what the native code computes
         self._variants = native_variants(graph, on_missing="raise", inner=True)
         self._inputs = [_array_type(v) for v in graph.inputs]
         self._outputs = [_array_type(v) for v in graph.outputs]
