@@ -6,6 +6,7 @@ nothing reduces it. The ops' own ``perform``, which calls NumPy, says what is ri
 
 from typing import Any
 
+import jax
 import numpy as np
 import pytensor.tensor as pt
 import pytest
@@ -113,4 +114,81 @@ def test_values(layout):
             for name, e in zip(rules, expected, strict=True):
                 if fault := differs(found[name], e):
                     faults.append(f"{name}, {taken} taken{kind}: {fault}")
+    assert not faults, "\n".join(faults)
+
+
+# -- transformations ---------------------------------------------------------------------------------
+
+SMOOTH = (
+    *(
+        "sum",
+        "prod",
+        "mean",
+        "var",
+        "max",
+        "min",
+        "cum",
+        "sort",
+        "softmax",
+        "log softmax",
+        "joined",
+    ),
+    *(
+        "stacked",
+        "repeated",
+        "differences",
+        "rolled",
+        "read",
+        "set",
+        "add",
+        "x[",
+        "flat",
+        "transposed",
+    ),
+    *(
+        "tiled",
+        "broadcast",
+        "all in one row",
+        "contracted",
+        "dot",
+        "gram",
+        "matmul",
+        "with a",
+        "einsum",
+    ),
+    *("vector", "matrix", "-1 for", "0 and", "1 and"),
+)
+
+
+def costs(layout):
+    """A number for each rule that gives floats, in which each of these has a weight of its own."""
+    for name, rule in all_rules(layout.arrays).items():
+        if name.startswith(SMOOTH) and "nonzero" not in name:
+            out = rule()
+            if out.dtype.startswith("float"):
+                flat = out.ravel()
+                yield name, (pt.sqr(flat) * pt.cos(pt.cumsum(pt.ones_like(flat)))).sum()
+
+
+GRADIENTS = [((4, 3), 1), ((4, 3), 0), ((2, 4, 3), 1), ((5,), 0)]
+
+
+@parametrised([((5,), 0)], GRADIENTS)
+def test_derivatives(layout):
+    """Against those of the same program at a mask that is known, where nothing is padded."""
+    layout = Layout(*layout, "float64")
+    rules = dict(costs(layout))
+    f = jaxify(layout.inputs, rules, loops="xla")
+    x = filled(layout.shape, layout.dtype)
+    y = x[..., ::-1]
+    jacobian = interpreted(jax.jacrev(f))
+    faults = []
+    for taken, mask in masks(layout.shape[layout.axis]).items():
+        if taken == "none":
+            continue
+        expected = interpreted(jax.jacrev(lambda x, y, mask=mask: f(x, y, mask)))(x, y)
+        found = jacobian(x, y, mask)
+        for name in rules:
+            if fault := differs(found[name], np.asarray(expected[name])):
+                faults.append(f"{name}, {taken} taken: {fault}")
     assert not faults, "\n".join(faults)

@@ -37,6 +37,8 @@ def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
 
 def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
     """``x[entries]``, each of the entries a slice or a number."""
+    if _is_known(x, entries):
+        return jnp.asarray(x)[tuple(entries)]
     at = _place(site, x, entries)
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
@@ -50,8 +52,11 @@ def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
     return or_no_number((k >= 0) & (k < x.length), row)
 
 
-def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -> PaddedArray:
+def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -> Any:
     """``x`` with ``y`` at ``x[entries]``, or added to what is there."""
+    if _is_known(x, entries) and not isinstance(y, PaddedArray):
+        place = jnp.asarray(x).at[tuple(entries)]
+        return place.set(y) if sets else place.add(y)
     at = _place(site, x, entries)
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
@@ -71,6 +76,13 @@ def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -
     data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
     found = PaddedArray(data, x.length).repeated()
     return PaddedArray(jnp.moveaxis(found.data, 0, at.axis), x.length, at.axis)
+
+
+def _is_known(x: Any, entries: Sequence[Any]) -> bool:
+    """Whether the lengths of ``x[entries]`` are known while JAX traces."""
+    return not isinstance(x, PaddedArray) and not any(
+        map(is_traced, jax.tree.leaves([_parts(e) for e in entries]))
+    )
 
 
 @dataclass(frozen=True)
