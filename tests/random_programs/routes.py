@@ -54,7 +54,9 @@ JAX, JAX_AS_PYTHON = "jax", InterpretedJax.backend_name
 NUMBA, NUMBA_AS_PYTHON = "numba", InterpretedNumba.backend_name
 NATIVE = "native jax"  # native code inside of JAX
 BACKENDS = JAX, JAX_AS_PYTHON, NUMBA, NUMBA_AS_PYTHON
-IN_JAX = JAX, JAX_AS_PYTHON, NATIVE
+# JAX's operations alone, which have the rules of arrays whose length only the run tells.
+XLA, XLA_AS_PYTHON = "xla jax", "xla jax as Python"
+IN_JAX = JAX, JAX_AS_PYTHON, NATIVE, XLA, XLA_AS_PYTHON
 
 
 def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -> Any:
@@ -66,6 +68,8 @@ def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -
             options = {"jit": False}
         if backend == NATIVE:
             name, options = JAX, {"loops": "native"}
+        if backend in (XLA, XLA_AS_PYTHON):
+            name, options = JAX, {"loops": "xla"}
         return jaxify(case.written.inputs, outputs(), backend=name, **options)
 
     return case.function(f"{what} in {backend}", make)
@@ -210,7 +214,7 @@ def updates(case: Case, backend: str) -> Any:
 
 def _transformed(backend: str, f: Callable[..., Any]) -> Callable[..., Any]:
     """``f``, a function that JAX may trace: as Python traced, and then run."""
-    return interpreted(f) if backend == JAX_AS_PYTHON else f
+    return interpreted(f) if backend in (JAX_AS_PYTHON, XLA_AS_PYTHON) else f
 
 
 @_in_each("jit of {}", IN_JAX)
@@ -221,7 +225,7 @@ def under_jit(case: Case, backend: str) -> Any:
     def of(*some: Any) -> Any:
         return f(*_with(args, traced, some))
 
-    run = interpreted(of) if backend == JAX_AS_PYTHON else jax.jit(of)
+    run = interpreted(of) if backend in (JAX_AS_PYTHON, XLA_AS_PYTHON) else jax.jit(of)
     found = run(*[case.values[k] for k in traced])
     return _arrays(found), answer, _dtypes(case.written.outputs)
 
