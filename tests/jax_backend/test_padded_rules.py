@@ -104,7 +104,7 @@ def test_values(layout):
     """In one program: what is computed of all these arrays at once is as much as a test can trace."""
     layout = Layout(*layout)
     rules = {name: rule() for name, rule in all_rules(layout.arrays).items()}
-    f = interpreted(jaxify(layout.inputs, rules, loops="xla"))
+    f = interpreted(jaxify(layout.inputs, rules, loops="xla", checks="ignore"))
     faults = []
     for taken, mask in masks(layout.shape[layout.axis]).items():
         for kind, x, y in layout.values():
@@ -173,12 +173,12 @@ def costs(layout):
 GRADIENTS = [((4, 3), 1), ((4, 3), 0), ((2, 4, 3), 1), ((5,), 0)]
 
 
-@parametrised([((5,), 0)], GRADIENTS)
+@parametrised([], GRADIENTS)
 def test_derivatives(layout):
     """Against those of the same program at a mask that is known, where nothing is padded."""
     layout = Layout(*layout, "float64")
     rules = dict(costs(layout))
-    f = jaxify(layout.inputs, rules, loops="xla")
+    f = jaxify(layout.inputs, rules, loops="xla", checks="ignore")
     x = filled(layout.shape, layout.dtype)
     y = x[..., ::-1]
     jacobian = interpreted(jax.jacrev(f))

@@ -16,6 +16,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax.ir import FitRows
 from loopax.ir.compat import joined_by
@@ -145,6 +146,9 @@ def lengths_of(site: Site, v: Any) -> list[_Length]:
         return lengths_of(site, inputs[0]) * int(times)
     if isinstance(op, Join):
         return [n for p in joined_by(op, inputs) for n in lengths_of(site, p)]
+    if isinstance(op, Subtensor) and not any(is_traced(site.frame.read(u)) for u in inputs[1:]):
+        (part,) = indices_from_subtensor([site.frame.read(u) for u in inputs[1:]], op.idx_list)
+        return lengths_of(site, inputs[0])[part]
     if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), PaddedArray):
         return _lengths_of_array(x)
     if is_traced(site.frame.read(v)):
