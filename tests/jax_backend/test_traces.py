@@ -117,6 +117,7 @@ VECTOR = {
     "under a mask": lambda t, x: t[t > 2].sum(),
     "set under a mask": lambda t, x: pt.set_subtensor(t[t > 2], x[0]),
     "reshaped": lambda t, x: t.reshape((-1, 1)) * x[:2],
+    "a matrix for each row": lambda t, x: pt.linalg.det(t[:, None, None] * pt.eye(2) + x[:2]),
     "loop": lambda t, x: scan(lambda c, r: (c * 0.5 + r, c * r), x[0], t, reverse=True)[1],
     "loop of its length": lambda t, x: scan(lambda c, _: (c / 2 + 1,) * 2, x[0], length=t.shape[0])[
         1
@@ -496,9 +497,9 @@ def test_no_steps_no_rows():
     [
         lambda t: pt.outer(t, t),
         lambda t: pt.diag(t),
-        lambda t: pt.linalg.det(t[:, None, None] * pt.eye(2)),
+        lambda t: pt.linalg.det(t[:, None] * pt.ones((1, 3))),
     ],
-    ids=["outer", "diag", "a matrix for each row"],
+    ids=["outer", "diag", "a matrix of its rows"],
 )
 def test_what_must_know_the_length_says_what_works(f):
     jf = jaxify([X, LIMIT], f(until(ROWS[1][0])))

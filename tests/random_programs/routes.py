@@ -55,7 +55,9 @@ NUMBA, NUMBA_AS_PYTHON = "numba", InterpretedNumba.backend_name
 NATIVE = "native jax"  # native code inside of JAX
 NATIVE_AS_PYTHON = "native jax as Python"
 BACKENDS = JAX, JAX_AS_PYTHON, NUMBA, NUMBA_AS_PYTHON
-IN_JAX = JAX, JAX_AS_PYTHON, NATIVE, NATIVE_AS_PYTHON
+# JAX's operations alone, which have the rules of arrays whose length only the run tells.
+XLA = "xla jax"
+IN_JAX = JAX, JAX_AS_PYTHON, NATIVE, NATIVE_AS_PYTHON, XLA
 
 
 def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -> Any:
@@ -69,6 +71,8 @@ def _jaxified(case: Case, backend: str, what: str, outputs: Callable[[], Any]) -
             name, options = JAX_AS_PYTHON, {"jit": False, "loops": "native"}
         if backend == NATIVE:
             name, options = JAX, {"loops": "native"}
+        if backend == XLA:
+            name, options = JAX, {"loops": "xla"}
         return jaxify(case.written.inputs, outputs(), backend=name, **options)
 
     return case.function(f"{what} in {backend}", make)

@@ -12,7 +12,10 @@ from tests.random_programs.answers import Answer, NotAProgram
 from tests.random_programs.oracles import Case
 
 # What has a length that only its values tell.
-SHAPED_BY_VALUES = ("mask", "nonzero", "pytensor.scan", "loopax.scan", "write", "choose")
+SHAPED_BY_VALUES = (
+    *("mask", "nonzero", "pytensor.scan", "loopax.scan", "write", "choose"),
+    *("mask along an axis", "write along an axis", "rows of a loop that stops"),
+)
 
 
 @dataclass(frozen=True)

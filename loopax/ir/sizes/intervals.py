@@ -24,7 +24,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, MakeVector, Nonzero, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import Unique
-from pytensor.tensor.math import Max, Min, Sum
+from pytensor.tensor.math import Max, Min, Prod, Sum
 from pytensor.tensor.shape import Shape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from pytensor.tensor.type import integer_dtypes
@@ -97,6 +97,25 @@ def _places(op: Sum, node: Apply, v: Variable, value: OfValue, length: OfLength)
     return None if None in ends else (0, int(np.prod([end[1] for end in ends if end])))
 
 
+@interval_rule.register(Prod)
+def _number_of_elements(
+    op: Prod, node: Apply, v: Variable, value: OfValue, length: OfLength
+) -> Interval | None:
+    """The product of some numbers, or of the lengths of an array."""
+    (x,) = node.inputs
+    if x.type.ndim != 1 or x.owner is None:
+        return None
+    if isinstance(x.owner.op, MakeVector):
+        factors = [value(u) for u in x.owner.inputs]
+    elif isinstance(x.owner.op, Shape):
+        (array,) = x.owner.inputs
+        factors = [length(array, axis) for axis in range(array.type.ndim)]
+    else:
+        return None
+    known = [f for f in factors if f is not None]
+    return _mul(*known) if len(known) == len(factors) else None
+
+
 @interval_rule.register(Shape)
 def _length_of_vector(
     op: Shape, node: Apply, v: Variable, value: OfValue, length: OfLength
@@ -146,9 +165,12 @@ def _where_all_are_known(f: Callable[..., Interval]) -> Callable[..., Interval |
     return lambda op, *operands: None if None in operands else f(*operands)
 
 
-def _mul(a: Interval, b: Interval) -> Interval:
-    ends = [x * y for x in a for y in b]
-    return min(ends), max(ends)
+def _mul(*factors: Interval) -> Interval:
+    low, high = 1, 1
+    for factor in factors:
+        ends = [x * y for x in (low, high) for y in factor]
+        low, high = min(ends), max(ends)
+    return low, high
 
 
 @interval_arithmetic.register(ps.Mod)

@@ -18,10 +18,10 @@ from loopax.ir.derivatives.pullback import floats
 from loopax.ir.lock import TRACING
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
-from loopax.jax_backend.staging.evaluate import Site, convert, refuse_trace
+from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.intervals import known_interval
-from loopax.jax_backend.staging.registry import rule, trace_rule
+from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, or_no_number
 from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
@@ -87,7 +87,6 @@ def _run(site: Site, values: Sequence[Any]) -> list[Any]:
 
 
 @rule(Blockwise)
-@trace_rule(Blockwise)
 def blockwise_rule(site: Site, *values: Any) -> Any:
     """``jnp.vectorize`` of the core op's own conversion.
 
@@ -98,8 +97,6 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     op: Blockwise = site.op
     batch_ndim = op.batch_ndim(site.node)
     padded = {k: x for k, x in enumerate(values) if isinstance(x, PaddedArray)}
-    if any(x.axis < batch_ndim for x in padded.values()):
-        refuse_trace(site)  # how many rows there are only the run tells
     values = tuple(x.data if isinstance(x, PaddedArray) else x for x in values)
     op._check_runtime_broadcast(site.node, values)
     core_node = op._create_dummy_core_node(site.node.inputs, propagate_unbatched_core_inputs=True)

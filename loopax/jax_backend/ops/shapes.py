@@ -158,26 +158,41 @@ def repeat(site: Site, x: Any, repeats: Any) -> Any:
     return jnp.repeat(jnp.asarray(x), counts, axis=axis, total_repeat_length=total)
 
 
+def _lengths(site: Site, k: int) -> list[Any]:
+    """The numbers in input ``k``: the lengths of a shape may be traced."""
+    lengths = site.frame.read(site.node.inputs[k])
+    return list(lengths) if is_traced(lengths) else [int(n) for n in site.static(k)]
+
+
+def _is_inside(site: Site, index: Any, n: Any) -> Any:
+    inside = (index >= 0) & (index < n)
+    if not is_traced(inside) and not np.all(inside):
+        raise ValueError(f"{describe(site.out)}: an index lies outside of the shape.")
+    return inside
+
+
 @rule(UnravelIndex)
-def unravel_index(site: Site, indices: Any, dims: Any) -> Any:
-    shape = tuple(int(n) for n in site.static(1))
-    if site.op.order == "F":
-        return tuple(jnp.unravel_index(indices, shape[::-1])[::-1])
-    return tuple(jnp.unravel_index(indices, shape))
+def unravel_index(site: Site, flat: Any, dims: Any) -> Any:
+    shape = _lengths(site, 1)
+    inside = _is_inside(site, flat, math.prod(shape))
+    is_c, indices = site.op.order == "C", []
+    for n in reversed(shape) if is_c else shape:
+        n = jnp.maximum(n, 1) if is_traced(n) else max(n, 1)
+        indices.append(or_no_number(inside, jnp.asarray(flat % n)))
+        flat = flat // n
+    return tuple(reversed(indices) if is_c else indices)
 
 
 @rule(RavelMultiIndex)
 def ravel_multi_index(site: Site, *values: Any) -> Any:
     *indices, _ = values
-    shape = tuple(int(n) for n in site.static(len(indices)))
-    if site.op.mode != "raise":
-        return jnp.ravel_multi_index(indices, shape, mode=site.op.mode, order=site.op.order)
-    inside = True
-    for k, n in zip(indices, shape, strict=True):
-        inside = inside & (k >= 0) & (k < n)
-    if not is_traced(inside) and not np.all(inside):
-        raise ValueError(f"{describe(site.out)}: an index lies outside of the shape {shape}.")
-    flat = jnp.ravel_multi_index(indices, shape, mode="clip", order=site.op.order)
+    shape, inside, flat = _lengths(site, len(indices)), True, 0
+    pairs = list(zip(indices, shape, strict=True))
+    for k, n in pairs if site.op.order == "C" else reversed(pairs):
+        if site.op.mode == "raise":
+            inside = inside & _is_inside(site, k, n)
+        k = k % n if site.op.mode == "wrap" else jnp.clip(k, 0, n - 1)
+        flat = flat * n + k
     return or_no_number(inside, flat)
 
 

@@ -24,6 +24,7 @@ from pytensor.tensor.type_other import MakeSlice
 from loopax.ir import Scan
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.ops.bounds import is_unbounded
+from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_interval
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
@@ -130,6 +131,8 @@ def run_frame(
 
 def convert(site: Site, values: Sequence[Any]) -> list[Any]:
     """The outputs of a node that is not static, each with the dtype its variable declares."""
+    if (length := _asked_length(site)) is not None:
+        return [np.asarray(length, site.out.type.dtype)]
     if not jax.config.jax_enable_x64:
         values = _in_32_bits(site, values)
     values = [cut_if_known(x) for x in values]
@@ -145,6 +148,15 @@ def convert(site: Site, values: Sequence[Any]) -> list[Any]:
         outs = [outs]
     found = [_declared(x, v) for x, v in zip(outs, site.node.outputs, strict=True)]
     return [_of_known_length(site, x, v) for x, v in zip(found, site.node.outputs, strict=True)]
+
+
+def _asked_length(site: Site) -> int | None:
+    """The known length that the node reads from a shape which has one that only the run tells."""
+    asked = asked_length(site.out) if isinstance(site.op, Subtensor) else None
+    x = None if asked is None else site.frame.values.get(asked.of)
+    if asked is None or not isinstance(x, PaddedArray) or asked.axis == x.axis:
+        return None
+    return int(np.shape(x.data)[asked.axis])
 
 
 def _of_known_length(site: Site, x: Any, v: Variable) -> Any:

@@ -17,9 +17,9 @@ import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
-    AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
+    indices_from_subtensor,
 )
 
 from loopax.ir import Call, Scan
@@ -108,14 +108,16 @@ def _takes_places(node: Apply, values: Sequence[Any]) -> bool:
     if not any(is_traced(x) for x, v in zip(values, node.inputs, strict=True) if v in masks):
         return False
     op: Any = node.op
-    if not isinstance(op, AdvancedSubtensor | AdvancedIncSubtensor):
+    if not isinstance(op, AdvancedIncSubtensor):
         return True
-    if len(op.idx_list) != 1:
-        return False
-    if isinstance(op, AdvancedSubtensor):
+    x, y, *index = values  # a value that is the same at every place of one mask needs no places
+    entries = list(indices_from_subtensor(index, op.idx_list))
+    arrays = [k for k, e in enumerate(entries) if not isinstance(e, slice)]
+    if len(arrays) != 1:
         return True
-    x, y, mask = values  # a value that is the same at every place needs no places
-    return np.ndim(y) == np.ndim(x) - mask.ndim + 1 and not node.inputs[1].type.broadcastable[0]
+    (axis,) = arrays
+    place = np.ndim(y) - (np.ndim(x) - axis - np.ndim(entries[axis])) - 1
+    return place >= 0 and not node.inputs[1].type.broadcastable[place]
 
 
 def _is_never_static(frame: Frame, v: Variable) -> bool:
@@ -167,7 +169,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
         each = [inputs_of_length(frame, u) for u in traces]
         return frozenset().union(*each) if all(each) else frozenset()
     values = [frame.read(u) for u in inputs]
-    given = [inputs[-1]] if _takes_places(v.owner, values) else length_inputs(op, v.owner)
+    given = masks_of(v.owner) if _takes_places(v.owner, values) else length_inputs(op, v.owner)
     positions: set[int] = set()
     for u in (u for u in given if is_traced(frame.read(u))):
         if _is_never_static(frame, u) or frame.blame(u, positions):

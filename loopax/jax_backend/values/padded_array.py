@@ -7,11 +7,36 @@ of as many as the loop could have made, with their number beside it. What ops do
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+
+@dataclass(frozen=True)
+class FlatPositions:
+    """Row-major positions in several axes as one, an axis of ``length`` among them with room for ``bound``.
+
+    ``inner`` is the number of elements in the axes behind that one. A position in the array and the
+    position of the same element in its room differ as soon as an axis stands before it.
+    """
+
+    length: Any
+    bound: int
+    inner: int
+
+    def in_room(self, k: Any) -> Any:
+        """Where in the room the element at the position ``k`` in the array lies."""
+        width = jnp.maximum(self.length * self.inner, 1)
+        return k // width * (self.bound * self.inner) + k % width
+
+    def in_array(self, k: Any) -> Any:
+        """The position in the array of the element that lies at ``k`` in the room."""
+        width = max(self.bound * self.inner, 1)
+        return k // width * (self.length * self.inner) + k % width
 
 
 @jax.tree_util.register_pytree_node_class
@@ -32,7 +57,7 @@ class PaddedArray:
     length
         An integer scalar.
     axis
-        Along which the rows lie. 0 in what a program returns.
+        The axis along which the rows lie: the first one, unless a program moves it.
 
     Examples
     --------
@@ -98,6 +123,21 @@ class PaddedArray:
         there = jnp.arange(self.bound) < self.length
         there = there.reshape(-1, *[1] * (self.ndim - self.axis - 1))
         return jnp.where(there, self.data, jnp.asarray(value, self.dtype))
+
+    def positions(self, axes: Sequence[int] | None = None) -> FlatPositions:
+        """Flat positions in ``axes``, in that order, the one of the rows among them; by default in all."""
+        axes = range(self.ndim) if axes is None else axes
+        inner = [self.data.shape[k] for k in list(axes)[list(axes).index(self.axis) + 1 :]]
+        return FlatPositions(self.length, self.bound, int(np.prod(inner, dtype=int)))
+
+    def raveled(self) -> PaddedArray:
+        """The elements of the rows one after the other, in the order of the array."""
+        if self.ndim == 1:
+            return self
+        size = self.data.size
+        count = self.length * (size // self.bound if self.bound else 0)
+        order = self.positions().in_room(jnp.minimum(jnp.arange(size), jnp.maximum(count - 1, 0)))
+        return PaddedArray(self.data.reshape(-1)[order], count)
 
     def rows_at(self, order: Any, length: Any) -> PaddedArray:
         """The ``length`` rows at the positions ``order``, which has room for more."""

@@ -91,14 +91,19 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
         check_mask_fits(site, mask, axis, shape)
         return (mask if mask.ndim else bool(mask)), mask.ndim
     if not isinstance(value, jax.Array):
-        bad = np.asarray(value)
-        if bad.size and (bad.min() < -shape[axis] or bad.max() >= shape[axis]):
-            raise IndexError(
-                f"Index {bad.min() if bad.min() < -shape[axis] else bad.max()} is out of bounds for "
-                f"axis {axis} of length {shape[axis]}, in {site.op} for {describe(site.out)}."
-            )
-        return (int(value) if bad.ndim == 0 else bad), 1
+        index = np.asarray(value)
+        check_in_bounds(site, index, axis, shape[axis])
+        return (int(value) if index.ndim == 0 else index), 1
     return value, 1
+
+
+def check_in_bounds(site: Site, index: Any, axis: int, length: int) -> None:
+    """Raise IndexError unless all of ``index``, known integers, lie in ``axis``."""
+    if index.size and (index.min() < -length or index.max() >= length):
+        raise IndexError(
+            f"Index {index.min() if index.min() < -length else index.max()} is out of bounds for "
+            f"axis {axis} of length {length}, in {site.op} for {describe(site.out)}."
+        )
 
 
 def check_mask_fits(site: Site, mask: Any, axis: int, shape: Any) -> None:

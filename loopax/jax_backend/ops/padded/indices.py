@@ -1,12 +1,13 @@
-"""Arrays of indices that read and write rows of a `PaddedArray`, and indices that are one themselves.
+"""Arrays of indices and masks that read and write a `PaddedArray`, or are one themselves.
 
-Index arrays for the first axes go together, as NumPy has it: ``x[i, j]`` is one entry for each pair.
-One that indexes another axis than that of the rows is applied to each row. A mask is the places where
-it is true.
+NumPy's rules: index arrays, and numbers beside them, go together: ``x[i, j]`` is one entry for each pair.
+The axes that they make stand where the first of them was, or in front where a slice lies between two of
+them. A mask is the places where it is true. Slices are taken first; what is left indexes whole axes.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -19,68 +20,52 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
-from loopax.jax_backend.ops.indexing.index import check_mask_fits
-from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
+from loopax.ir.errors import undeclared
+from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fits, idx_list
+from loopax.jax_backend.ops.padded.rows import read_part, write_part
+from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, or_no_number
+from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded, places_of
 
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
 def read(site: Site, x: Any, *values: Any) -> Any:
-    index = _arrays(site, x, values)
-    if index is None:
-        axis = _axis_of_each_row(site, x, values)
-        (data,) = convert_arrays(site, [x.data, *values])
-        # The index stands where its axis was, with as many axes as it has.
-        more = next(np.ndim(v) for v in values if v is not None and np.ndim(v)) - 1
-        return PaddedArray(data, x.length, x.axis + (more if axis < x.axis else 0))
-    if _of_each_row(x, index):
-        (data,) = convert_arrays(site, [x.data, *values])
-        return PaddedArray(data, x.length, x.axis - len(index) + max(map(np.ndim, index)))
-    x = _along_the_first(site, x)
-    entries, legal, length = _positions(site, index, x)
-    found = x.data[entries]
-    legal = legal.reshape(*legal.shape, *[1] * (found.ndim - legal.ndim))
-    found = or_no_number(legal, found)
-    return found if length is None else PaddedArray(found, length)
+    slices, arrays, fits = _entries(site, x, values)
+    if slices is not None:
+        x = read_part(site, x, slices)
+    at = _places(site, x, arrays)
+    if 0 in [at.shape[k] for k in range(len(arrays))]:
+        data = jnp.full(at.index_shape + at.shape[len(arrays) :], no_number(x.dtype), x.dtype)
+    else:
+        data = at.leading(x)[at.entries]
+    legal = (at.legal | at.behind) & fits
+    legal = legal.reshape(*legal.shape, *[1] * (data.ndim - legal.ndim))
+    data = at.in_place(or_no_number(legal, data))
+    return data if at.padded is None else PaddedArray(data, at.length, at.padded)
 
 
 @trace_rule(AdvancedIncSubtensor1, AdvancedIncSubtensor)
 def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
-    index = _arrays(site, x, values)
-    if index is None or _of_each_row(x, index):
-        if index is None:
-            _axis_of_each_row(site, x, values)
-        if isinstance(y, PaddedArray):
-            y = y.fitted(x.bound).data
-        elif np.ndim(y) == x.ndim and np.shape(y)[x.axis] != 1:
-            refuse_trace(site)
-        return x.with_data(convert_arrays(site, [x.data, y, *values])[0])
-    is_trace = isinstance(x, PaddedArray)
-    x = _along_the_first(site, x)
-    entries, legal, length = _positions(site, index, x)
-    behind = jnp.zeros(legal.shape, bool)
-    fits: Any = True
-    if length is not None:
-        behind = jnp.arange(legal.shape[0]) >= length
-        if (
-            isinstance(y, PaddedArray)
-            or np.ndim(y) == 1 + x.ndim - len(index)
-            and not site.node.inputs[1].type.broadcastable[0]
-        ):
-            y = as_padded(y)
-            fits, y = y.length == length, y.fitted(legal.shape[0]).data
-    elif isinstance(y, PaddedArray):
-        refuse_trace(site)
-    fits &= jnp.all(legal | behind)
+    slices, arrays, fits = _entries(site, x, values)
+    part = x if slices is None else read_part(site, x, slices)
+    at = _places(site, part, arrays)
+    y, same = _written(site, y, at)
+    fits = jnp.all(at.legal | at.behind) & same & fits
     # What does not count is written outside, where it is dropped.
-    rows = jnp.where(behind, x.bound, jnp.broadcast_to(entries[0], legal.shape))
-    place = x.data.at[(rows, *entries[1:])]
+    first = jnp.where(at.behind, at.shape[0], jnp.broadcast_to(at.entries[0], at.index_shape))
+    place = at.leading(part).at[(first, *at.entries[1:])]
     y = jnp.asarray(y, x.dtype)
-    data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
-    found = PaddedArray(or_no_number(fits, data), x.length)
-    return found.repeated() if is_trace else found.data
+    if site.op.set_instead_of_inc:
+        data = place.set(y, mode="drop")
+    else:  # JAX does not add bools; NumPy's sum of them is `or`
+        data = place.max(y, mode="drop") if x.dtype == bool else place.add(y, mode="drop")
+    data = jnp.moveaxis(or_no_number(fits, data), range(len(at.axes)), at.axes)
+    if isinstance(part, PaddedArray):
+        data = part.with_data(data).repeated()
+    if slices is not None:
+        data = write_part(site, x, data, slices, sets=True)
+    return data if isinstance(x, PaddedArray) or not isinstance(data, PaddedArray) else data.data
 
 
 @trace_rule(Nonzero)
@@ -88,92 +73,167 @@ def nonzero(site: Site, x: Any) -> Any:
     return places_of(x.masked(0) if isinstance(x, PaddedArray) else x)
 
 
-def _arrays(site: Site, x: Any, values: Any) -> list[Any] | None:
-    """The index where it is arrays of integers for the first axes, and nothing for the others."""
-    entries = _entries(site, x, values)
-    while entries and _is_all(entries[-1]):
-        entries.pop()
-    if any(isinstance(e, slice) for e in entries):
-        return None
-    return entries
+def _entries(site: Site, x: Any, values: Any) -> tuple[list[Any] | None, dict[int, Any], Any]:
+    """The slices of the index, None where all are whole; its arrays, by axis; whether its masks fit.
 
-
-def _entries(site: Site, x: Any, values: Any) -> list[Any]:
-    """The index, its masks as the places where they are true."""
-    # AdvancedSubtensor1 of PyTensor 3.0 has one index, and no list of them.
-    entries = indices_from_subtensor(values, getattr(site.op, "idx_list", None) or (0,))
-    found: list[Any] = []
-    for e in entries:
+    A mask is the places where it is true, along each of its axes.
+    """
+    entries: list[Any] = []
+    fits: Any = True
+    for e in indices_from_subtensor(values, idx_list(site)):
         if e is None:
             refuse_trace(site)
         if isinstance(e, slice) or np.dtype(e.dtype).kind != "b":
-            found.append(e)
+            entries.append(e)
             continue
-        if not isinstance(e, PaddedArray) and not isinstance(x, PaddedArray):
-            check_mask_fits(site, e, len(found), np.shape(x))
+        fits = fits & _mask_fits(site, e, len(entries), x)
         if isinstance(e, PaddedArray) or is_traced(e):
-            found += places_of(e.masked(False) if isinstance(e, PaddedArray) else e)
+            entries += places_of(e.masked(False) if isinstance(e, PaddedArray) else e)
         else:
-            found += np.nonzero(e)
-    return found
+            entries += np.nonzero(e)
+    whole = slice(None)
+    slices = [e if isinstance(e, slice) else whole for e in entries]
+    arrays = {k: e for k, e in enumerate(entries) if not isinstance(e, slice)}
+    return (None if all(s == whole for s in slices) else slices), arrays, fits
 
 
-def _is_all(e: Any) -> bool:
-    return isinstance(e, slice) and e == slice(None)
+def _mask_fits(site: Site, mask: Any, axis: int, x: Any) -> Any:
+    """Whether ``mask``, which begins at ``axis``, is as long as ``x``, where only the run tells.
+
+    Raises IndexError where it is known not to be.
+    """
+    if not isinstance(mask, PaddedArray) and not isinstance(x, PaddedArray):
+        check_mask_fits(site, mask, axis, np.shape(x))
+        return True
+    of_mask, of_x = _lengths(mask), _lengths(x)[axis : axis + np.ndim(mask)]
+    return jnp.all(jnp.stack([jnp.asarray(n == m) for n, m in zip(of_mask, of_x, strict=True)]))
 
 
-def _axis_of_each_row(site: Site, x: Any, values: Any) -> int:
-    """Which axis is indexed, where that is one, by an array, and not the one of the rows."""
-    entries = _entries(site, x, values)
-    axes = [k for k, e in enumerate(entries) if not _is_all(e)]
-    if len(axes) != 1 or not isinstance(x, PaddedArray) or axes[0] == x.axis:
-        refuse_trace(site)
-    if isinstance(entries[axes[0]], slice | PaddedArray):
-        refuse_trace(site)
-    return axes[0]
+def _lengths(x: Any) -> list[Any]:
+    if not isinstance(x, PaddedArray):
+        return list(np.shape(x))
+    return [x.length if k == x.axis else n for k, n in enumerate(x.data.shape)]
 
 
-def _of_each_row(x: Any, index: list[Any]) -> bool:
-    """Whether arrays of indices leave the axis of the rows alone."""
-    return (
-        isinstance(x, PaddedArray)
-        and x.axis >= len(index)
-        and not any(isinstance(k, PaddedArray) for k in index)
+@dataclass(frozen=True)
+class _Places:
+    """Entries of an array at index arrays along its ``axes``, in an array with these axes in front.
+
+    ``shape`` is that of this array, room included; ``entries`` lie within it, ``legal`` says which of them
+    were within the array. What is read has axes of ``index_shape`` in the place of ``axes``, from ``begin``
+    on. Along its axis ``padded`` it has ``length`` rows; ``index_axis`` is that axis among those of the
+    index, where it is one of them.
+    """
+
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+    entries: tuple[Any, ...]
+    legal: Any
+    index_shape: tuple[int, ...]
+    begin: int
+    length: Any
+    padded: int | None
+    index_axis: int | None
+
+    def leading(self, x: Any) -> Any:
+        data = x.data if isinstance(x, PaddedArray) else jnp.asarray(x)
+        return jnp.moveaxis(data, self.axes, range(len(self.axes)))
+
+    @property
+    def behind(self) -> Any:
+        """Which entries lie behind the end of the index."""
+        if self.index_axis is None:
+            return jnp.asarray(False)
+        behind = jnp.arange(self.index_shape[self.index_axis]) >= self.length
+        return behind.reshape(-1, *[1] * (len(self.index_shape) - self.index_axis - 1))
+
+    @property
+    def _of_index(self) -> tuple[range, range]:
+        n = len(self.index_shape)
+        return range(n), range(self.begin, self.begin + n)
+
+    def in_place(self, data: Any) -> Any:
+        """``data``, the axes of the index in front, with these where they belong."""
+        return jnp.moveaxis(data, *self._of_index)
+
+    def in_front(self, data: Any) -> Any:
+        return jnp.moveaxis(data, *self._of_index[::-1])
+
+
+def _places(site: Site, x: Any, arrays: dict[int, Any]) -> _Places:
+    axes = tuple(arrays)
+    others = [k for k in range(np.ndim(x)) if k not in arrays]
+    lengths, room = _lengths(x), np.shape(x.data if isinstance(x, PaddedArray) else x)
+    index, length, from_end, legal = _together(site, list(arrays.values()))
+    entries: list[Any] = []
+    for axis, k in zip(axes, index, strict=True):
+        n = lengths[axis]
+        if not is_traced(k) and not is_traced(n):
+            check_in_bounds(site, np.asarray(k), axis, n)
+        k = jnp.asarray(k)
+        k = jnp.where(k < 0, k.astype(int) + n, k)
+        legal = legal & (k >= 0) & (k < n)
+        entries.append(jnp.clip(k, 0, max(room[axis] - 1, 0)))
+    index_shape = np.broadcast_shapes(*[k.shape for k in entries])
+    legal = jnp.broadcast_to(legal, index_shape)
+    together = axes == tuple(range(axes[0], axes[0] + len(axes)))
+    begin = sum(k < axes[0] for k in others) if together else 0
+    index_axis = None if from_end is None else len(index_shape) - from_end
+    padded = None if index_axis is None else begin + index_axis
+    if isinstance(x, PaddedArray) and x.axis in others:
+        if padded is not None:
+            refuse_trace(site)
+        place = others.index(x.axis)
+        padded, length = place + (len(index_shape) if place >= begin else 0), x.length
+    shape = tuple(room[k] for k in (*axes, *others))
+    return _Places(
+        axes, shape, tuple(entries), legal, index_shape, begin, length, padded, index_axis
     )
 
 
-def _along_the_first(site: Site, x: Any) -> PaddedArray:
-    if isinstance(x, PaddedArray) and x.axis:
-        refuse_trace(site)
-    return as_padded(x)
+def _together(site: Site, index: list[Any]) -> tuple[list[Any], Any, int | None, Any]:
+    """Index arrays with room for as many; how many count along which axis from the end; whether all do.
 
-
-def _positions(site: Site, index: list[Any], x: PaddedArray) -> tuple[tuple[Any, ...], Any, Any]:
-    """The index within the room of ``x``, which of its entries were within the rows, and their number.
-
-    That number is None where the index has a shape that is known.
+    These are None where no array is a `PaddedArray`.
     """
     traces = [k for k in index if isinstance(k, PaddedArray)]
-    length = None
-    if traces:
-        if any(k.axis or k.ndim != 1 for k in traces):
-            refuse_trace(site)
-        length, bound = traces[0].length, min(k.bound for k in traces)
+    if not traces:
+        return index, None, None, True
+    from_end = traces[0].ndim - traces[0].axis
+    if any(k.ndim - k.axis != from_end for k in traces):
+        refuse_trace(site)
+    length, bound = traces[0].length, min(k.bound for k in traces)
+    same, arrays = [], []
+    for k in index:
         # A number, or one row, goes with all.
-        wide = [isinstance(k, PaddedArray) or (np.ndim(k) and np.shape(k)[0] != 1) for k in index]
-        same = [as_padded(k).length == length for k, w in zip(index, wide, strict=True) if w]
-        index = [
-            as_padded(k).fitted(bound).data if w else k for k, w in zip(index, wide, strict=True)
-        ]
-        equal = jnp.all(jnp.stack([jnp.asarray(s) for s in same]))
-    else:
-        equal = jnp.asarray(True)
-    lengths = [x.length, *x.data.shape[1:]]
-    found, legal = [], equal
-    for k, n, room in zip(index, lengths, x.data.shape, strict=False):
-        k = jnp.asarray(k)
-        k = jnp.where(k < 0, k + n, k)
-        legal = legal & (k >= 0) & (k < n)
-        found.append(jnp.clip(k, 0, max(room - 1, 0)))
-    shape = np.broadcast_shapes(*[k.shape for k in found])
-    return tuple(found), jnp.broadcast_to(legal, shape), length
+        axis = np.ndim(k) - from_end if not isinstance(k, PaddedArray) else k.axis
+        if isinstance(k, PaddedArray) or (axis >= 0 and np.shape(k)[axis] != 1):
+            k = as_padded(k, axis)
+            same.append(jnp.asarray(k.length == length))
+            k = k.fitted(bound).data
+        arrays.append(k)
+    return arrays, length, from_end, jnp.all(jnp.stack(same))
+
+
+def _written(site: Site, y: Any, at: _Places) -> tuple[Any, Any]:
+    """What is written, the axes of the index in front; whether it is as long as what it is written to."""
+    shape = at.in_place(np.empty(at.index_shape + at.shape[len(at.axes) :], bool)).shape
+    missing = len(shape) - np.ndim(y)
+    if missing < 0:
+        refuse_trace(site)
+    declared = site.node.inputs[1].type.broadcastable
+    same: Any = True
+    if at.padded is not None and at.padded >= missing:
+        axis = at.padded - missing
+        if isinstance(y, PaddedArray) and y.axis != axis:
+            refuse_trace(site)
+        if isinstance(y, PaddedArray) or not declared[axis]:
+            y = as_padded(y, axis)
+            same, y = y.length == at.length, y.fitted(shape[at.padded]).data
+    elif isinstance(y, PaddedArray):
+        refuse_trace(site)
+    for k, n in enumerate(np.shape(y)):
+        if n == 1 and not declared[k] and k + missing != at.padded and shape[k + missing] != 1:
+            raise ValueError(undeclared(k, site.node.inputs[1], site.op))
+    y = jnp.asarray(y)
+    return at.in_front(y.reshape(*[1] * missing, *y.shape)), same

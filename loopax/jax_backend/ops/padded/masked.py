@@ -16,8 +16,10 @@ import pytensor.scalar as ps
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, ZeroGrad
 from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.extra_ops import CumOp, RavelMultiIndex, UnravelIndex
 from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
@@ -37,21 +39,33 @@ def passed_on(site: Site, *values: Any) -> Any:
 
 @trace_rule(Elemwise)
 def elementwise(site: Site, *values: Any) -> Any:
+    return _of_rows(site, values, ())
+
+
+@trace_rule(UnravelIndex, RavelMultiIndex)
+def index_of_several(site: Site, *values: Any) -> Any:
+    *indices, lengths = values
+    if isinstance(lengths, PaddedArray):
+        refuse_trace(site)
+    return _of_rows(site, indices, (lengths,))
+
+
+def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list[PaddedArray]:
+    """What is computed of each row of ``values``, that are broadcast; the whole of ``others`` for each."""
     first = next(x for x in values if isinstance(x, PaddedArray))
     axis, length = first.axis, first.length
     # An array that is not broadcast along the trace has rows of its own, be it one.
     along = [
         isinstance(x, PaddedArray) or (np.ndim(x) > 0 and not v.type.broadcastable[axis])
-        for x, v in zip(values, site.node.inputs, strict=True)
+        for x, v in zip(values, site.node.inputs[: len(values)], strict=True)
     ]
     if any(isinstance(x, PaddedArray) and x.axis != axis for x in values):
         refuse_trace(site)
     traces = [as_padded(x, axis) for x, k in zip(values, along, strict=True) if k]
     bound = min(t.bound for t in traces)
     rows = iter([t.fitted(bound).data for t in traces])
-    outs = convert_arrays(
-        site, [next(rows) if k else x for x, k in zip(values, along, strict=True)]
-    )
+    inputs = [next(rows) if k else x for x, k in zip(values, along, strict=True)]
+    outs = convert_arrays(site, [*inputs, *others])
     return [PaddedArray(_where_equal(x, length, traces), length, axis) for x in outs]
 
 
@@ -139,7 +153,11 @@ def reduce(site: Site, x: PaddedArray) -> Any:
 
 @trace_rule(Argmax)
 def argmax(site: Site, x: PaddedArray) -> Any:
-    return _reduced(site, x, _least(x.dtype), of_some=True)
+    axes = range(x.ndim) if site.op.axis is None else site.op.axis
+    found = _reduced(site, x, _least(x.dtype), of_some=True)
+    if isinstance(found, PaddedArray):
+        return found
+    return jnp.where(x.length > 0, x.positions(axes).in_array(found), found)
 
 
 def _reduced(site: Site, x: PaddedArray, neutral: Any, of_some: bool) -> Any:
@@ -172,24 +190,41 @@ def cumulated(site: Site, x: PaddedArray) -> Any:
 
 @trace_rule(Dot)
 def dot(site: Site, a: Any, b: Any) -> Any:
-    """Along the trace it is a sum; else it maps rows to rows."""
-    a_axis, b_axis = np.ndim(a) - 1, max(np.ndim(b) - 2, 0)
-    if _is_along(a, a_axis) or _is_along(b, b_axis):
-        a, b = as_padded(a, a_axis), as_padded(b, b_axis)
-        if a.axis != a_axis or b.axis != b_axis:
-            refuse_trace(site)
-        bound = min(a.bound, b.bound)
-        (found,) = convert_arrays(site, [t.fitted(bound).masked(0) for t in (a, b)])
-        return or_no_number(a.length == b.length, found)
-    if isinstance(a, PaddedArray) and isinstance(b, PaddedArray):
+    of_a, of_b = ("k", "ik")[np.ndim(a) - 1], ("k", "kj")[np.ndim(b) - 1]
+    return _contracted(site, a, b, of_a, of_b)
+
+
+@trace_rule(BatchedDot)
+def batched_dot(site: Site, a: Any, b: Any) -> Any:
+    return _contracted(site, a, b, "nik"[: np.ndim(a)], "nkj"[: np.ndim(b)])
+
+
+def _contracted(site: Site, a: Any, b: Any, of_a: str, of_b: str) -> Any:
+    """The product of ``a`` and ``b``, whose axes have letters: along ``k`` it is a sum."""
+    pairs = ((a, of_a), (b, of_b))
+    names = {of[x.axis] for x, of in pairs if isinstance(x, PaddedArray)}
+    if len(names) > 1:
         refuse_trace(site)
-    (data,) = convert_arrays(site, [x.data if isinstance(x, PaddedArray) else x for x in (a, b)])
-    return (
-        a.with_data(data)
-        if isinstance(a, PaddedArray)
-        else PaddedArray(data, b.length, data.ndim - 1)
-    )
+    (name,) = names
+    along = [as_padded(x, of.index(name)) for x, of in pairs if name in of]
+    bound, length = min(x.bound for x in along), along[0].length
+    fitted = [x.fitted(bound) for x in along]
+    rows = iter([x.masked(0) if name == "k" else x.data for x in fitted])
+    (found,) = convert_arrays(site, [next(rows) if name in of else x for x, of in pairs])
+    found = or_no_number(along[-1].length == length, found)
+    if name == "k":
+        return found
+    of_out = [n for n in dict.fromkeys(of_a + of_b) if n != "k"]
+    return PaddedArray(found, length, of_out.index(name))
 
 
-def _is_along(x: Any, axis: int) -> bool:
-    return isinstance(x, PaddedArray) and x.axis == axis
+@trace_rule(Blockwise)
+def blockwise(site: Site, *values: Any) -> Any:
+    """Rows of the batch are rows; along an axis within a row the core op has a rule of its own."""
+    batch_ndim = site.op.batch_ndim(site.node)
+    are_batches = {x.axis < batch_ndim for x in values if isinstance(x, PaddedArray)}
+    if are_batches == {True}:
+        return _of_rows(site, values, ())
+    if True in are_batches:
+        refuse_trace(site)
+    return convert_arrays(site, values)

@@ -28,8 +28,8 @@ def _last(dtype: Any) -> Any:
 @trace_rule(SortOp, ArgSortOp)
 def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
     along = sorted_axis(site)
-    if along is None and x.ndim > 1:
-        refuse_trace(site)
+    if along is None:
+        x = x.raveled()
     if along is not None and along % x.ndim != x.axis:
         return x.with_data(convert_arrays(site, [x.data, *axis])[0])
     order = jnp.sort if isinstance(site.op, SortOp) else jnp.argsort
@@ -54,9 +54,9 @@ def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
 def unique(site: Site, x: Any, *axis: Any) -> Any:
     """At most as many as there are elements. Those behind the end repeat the last one, and add none."""
     op = site.op
-    if op.axis not in (None, 0) or np.ndim(x) != 1:
+    if op.axis is not None and np.ndim(x) != 1:
         refuse_trace(site)
-    rows = as_padded(x)
+    rows = as_padded(x).raveled() if isinstance(x, PaddedArray) else as_padded(jnp.ravel(x))
     n = rows.bound
     found, first, inverse = jnp.unique(
         rows.data, return_index=True, return_inverse=True, size=n, fill_value=0

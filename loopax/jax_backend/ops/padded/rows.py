@@ -5,6 +5,7 @@ Each computes which row goes where, in numbers that JAX traces, within an array 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,20 @@ from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 @trace_rule(Subtensor)
 def subtensor(site: Site, x: Any, *indices: Any) -> Any:
-    at = _place(site, x, indices)
+    return read_part(site, x, indices_from_subtensor(indices, site.op.idx_list))
+
+
+@trace_rule(IncSubtensor)
+def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
+    entries = indices_from_subtensor(indices, site.op.idx_list)
+    return write_part(site, x, y, entries, site.op.set_instead_of_inc)
+
+
+def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
+    """``x[entries]``, each of the entries a slice or a number."""
+    if _is_known(x, entries):
+        return jnp.asarray(x)[tuple(entries)]
+    at = _place(site, x, entries)
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
         start, step, length = _slice(at.first, x.length)
@@ -38,9 +52,12 @@ def subtensor(site: Site, x: Any, *indices: Any) -> Any:
     return or_no_number((k >= 0) & (k < x.length), row)
 
 
-@trace_rule(IncSubtensor)
-def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
-    at = _place(site, x, indices)
+def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -> Any:
+    """``x`` with ``y`` at ``x[entries]``, or added to what is there."""
+    if _is_known(x, entries) and not isinstance(y, PaddedArray):
+        place = jnp.asarray(x).at[tuple(entries)]
+        return place.set(y) if sets else place.add(y)
+    at = _place(site, x, entries)
     x = _leading(x, at.axis)
     if isinstance(at.first, slice):
         start, step, length = _slice(at.first, x.length)
@@ -56,9 +73,16 @@ def inc_subtensor(site: Site, x: Any, y: Any, *indices: Any) -> Any:
         x = PaddedArray(or_no_number(legal, x.data), x.length)
     place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
-    data = place.set(y, mode="drop") if site.op.set_instead_of_inc else place.add(y, mode="drop")
+    data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
     found = PaddedArray(data, x.length).repeated()
     return PaddedArray(jnp.moveaxis(found.data, 0, at.axis), x.length, at.axis)
+
+
+def _is_known(x: Any, entries: Sequence[Any]) -> bool:
+    """Whether the lengths of ``x[entries]`` are known while JAX traces."""
+    return not isinstance(x, PaddedArray) and not any(
+        map(is_traced, jax.tree.leaves([_parts(e) for e in entries]))
+    )
 
 
 @dataclass(frozen=True)
@@ -75,8 +99,7 @@ class _Place:
     found: int
 
 
-def _place(site: Site, x: Any, flat: Any) -> _Place:
-    given = indices_from_subtensor(flat, site.op.idx_list)
+def _place(site: Site, x: Any, given: Sequence[Any]) -> _Place:
     entries = [*given, *[slice(None)] * (np.ndim(x) - len(given))]
     open_axes = [
         k for k, e in enumerate(entries) if any(map(is_traced, jax.tree.leaves(_parts(e))))
@@ -143,11 +166,12 @@ def join(site: Site, *values: Any) -> Any:
     axis, parts = axis_of(site), joined_by(site.op, values)
     traces = [p for p in parts if isinstance(p, PaddedArray)]
     if any(p.axis != axis for p in traces):
-        if len({p.axis for p in traces}) > 1 or len(traces) < len(parts):
+        if len({p.axis for p in traces}) > 1:
             refuse_trace(site)
-        bound = min(p.bound for p in traces)
-        data = [p.fitted(bound).data for p in traces]
-        equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in traces]))
+        parts = [as_padded(p, traces[0].axis) for p in parts]
+        bound = min(p.bound for p in parts)
+        data = [p.fitted(bound).data for p in parts]
+        equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in parts]))
         joined = jnp.concatenate(data, axis)
         joined = or_no_number(equal, joined)
         return PaddedArray(joined, traces[0].length, traces[0].axis)
@@ -172,14 +196,16 @@ def split(site: Site, x: Any, *given: Any) -> Any:
         ends = np.cumsum([p.known for p in parts])[:-1]
         return [x.with_data(d) for d in jnp.split(x.data, ends, axis)]
     x = as_padded(x, axis)
-    total = sum(p.value for p in parts)
-    x = PaddedArray(or_no_number(total == x.length, x.data), x.length, axis)
+    fits = sum(p.value for p in parts) == x.length
+    for p in parts:
+        fits &= p.value >= 0
+    x = PaddedArray(or_no_number(fits, x.data), x.length, axis)
     begin, pieces = 0, []
     for p in parts:
         if p.known is not None:
             pieces.append(x.rows_at(begin + jnp.arange(p.known), p.known).data)
         else:
             room = x.bound if p.most is None else min(p.most, x.bound)
-            pieces.append(x.rows_at(begin + jnp.arange(room), p.value))
+            pieces.append(x.rows_at(begin + jnp.arange(room), jnp.maximum(p.value, 0)))
         begin = begin + p.value
     return pieces

@@ -6,17 +6,22 @@ A length has a range, and the array room for its upper end.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape
+from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax.ir import FitRows
 from loopax.ir.compat import joined_by
 from loopax.ir.ops.rows import KeepRows
+from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import trace_rule
@@ -25,75 +30,80 @@ from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
 
 
 @trace_rule(Reshape)
-def reshape(site: Site, x: PaddedArray, shape: Any) -> Any:
-    """Rows of another shape: the entries that count stay the first ones."""
+def reshape(site: Site, x: Any, shape: Any) -> Any:
+    return _reshaped(site, x, lengths_of(site, site.node.inputs[1]))
+
+
+@trace_rule(JoinDims)
+def join_dims(site: Site, x: PaddedArray, *axis: Any) -> Any:
+    first, n = site.op.start_axis, site.op.n_axes
+    lengths = _lengths_of_array(x)
+    joined = lengths[first : first + n]
+    value, most = prod(p.value for p in joined), prod(p.most for p in joined)
+    new = _Length(None if any(p.known is None for p in joined) else value, value, most)
+    return _reshaped(site, x, [*lengths[:first], new, *lengths[first + n :]])
+
+
+@trace_rule(SplitDims)
+def split_dims(site: Site, x: Any, dims: Any) -> Any:
     if not isinstance(x, PaddedArray):
         refuse_trace(site)
-    asked = _inferred(x, lengths_of(site, site.node.inputs[1]))
-    axis = _same_axis(x, [p.known for p in asked])
-    if axis is not None:
-        shape = [x.bound if k == axis else p.known for k, p in enumerate(asked)]
-        legal = x.length == asked[axis].value if asked[axis].known is None else True
-        data = x.data.reshape(shape)
-        return PaddedArray(or_no_number(legal, data), x.length, axis)
-    first, *others = asked
-    if x.axis:
-        return _one_after_the_other(site, x, first, [p.known for p in others])
-    if first.known is not None and others and others[0].known is None:
-        return _in_blocks(site, x, first.known, others[0], [p.known for p in others[1:]])
-    rest = [p.known for p in others]
-    if any(n in (None, -1, 0) for n in rest) or 0 in x.data.shape:
+    axis, lengths = site.op.axis, _lengths_of_array(x)
+    new = lengths_of(site, site.node.inputs[1])
+    return _reshaped(site, x, [*lengths[:axis], *new, *lengths[axis + 1 :]])
+
+
+def _reshaped(site: Site, x: Any, asked: list[_Length]) -> Any:
+    """``x`` of the lengths ``asked``, of which one may be open: each element keeps its flat position."""
+    if not isinstance(x, PaddedArray):
         refuse_trace(site)
-    row, width = (int(np.prod(shape, dtype=int)) for shape in (rest, x.data.shape[1:]))
-    count = x.length * width
-    length = count // row if first.known == -1 else first.value
-    flat = PaddedArray(x.data.reshape(-1), count)
-    is_open = first.known in (None, -1)
-    room = -(-flat.bound // row) if is_open else first.known
-    data = flat.rows_at(jnp.arange(room * row), count).data.reshape(room, *rest)
-    data = or_no_number(length * row == count, data)
-    return PaddedArray(data, length) if is_open else data
+    asked = _inferred(x, asked)
+    known = [p.known for p in asked]
+    axis = _same_axis(x, known)
+    if axis is not None:
+        shape = [x.bound if k == axis else n for k, n in enumerate(known)]
+        legal = x.length == asked[axis].value if known[axis] is None else True
+        return PaddedArray(or_no_number(legal, x.data.reshape(shape)), x.length, axis)
+    open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
+    if len(open_axes) > 1:
+        refuse_trace(site)
+    flat = x.raveled()
+    if not open_axes:
+        count = int(np.prod(known, dtype=int))
+        data = flat.fitted(count).data.reshape(known)
+        return or_no_number(flat.length == count, data)
+    (axis,) = open_axes
+    each = int(np.prod([n for k, n in enumerate(known) if k != axis], dtype=int))
+    if not each:
+        refuse_trace(site)
+    length = flat.length // each if known[axis] == -1 else asked[axis].value
+    room = flat.bound // each
+    most = asked[axis].most if known[axis] is None else None
+    room = room if most is None else min(room, most)
+    shape = [room if k == axis else n for k, n in enumerate(known)]
+    legal = length * each == flat.length
+    if 0 in shape:
+        return PaddedArray(jnp.zeros(shape, x.dtype), length, axis)
+    inner, outer = int(np.prod(shape[axis + 1 :], dtype=int)), int(np.prod(shape[:axis], dtype=int))
+    row = jnp.minimum(jnp.arange(room), jnp.maximum(length - 1, 0))
+    rows = jnp.arange(outer)[:, None] * length + row
+    at = (rows[:, :, None] * inner + jnp.arange(inner)).reshape(shape)
+    data = flat.data[jnp.clip(at, 0, flat.bound - 1)]
+    return PaddedArray(or_no_number(legal, data), length, axis)
 
 
 def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:
     """``asked`` with its -1 as the number it stands for, where one length is that of ``x`` itself."""
-    unknown = [p for p in asked if p.known is None]
-    if [p.known for p in asked].count(-1) != 1 or len(unknown) != 1:
+    open_lengths = [p for p in asked if p.known is None]
+    if [p.known for p in asked].count(-1) != 1 or len(open_lengths) != 1:
         return asked
     others = int(np.prod([p.known for p in asked if p.known not in (None, -1)], dtype=int))
     row = int(np.prod([n for k, n in enumerate(x.data.shape) if k != x.axis], dtype=int))
-    if unknown[0].value is not x.length or not others or row % others:
+    is_own = open_lengths[0].value is x.length or open_lengths[0].is_count
+    if not is_own or not others or row % others:
         return asked
     n = row // others
     return [_Length(n, n, n) if p.known == -1 else p for p in asked]
-
-
-def _one_after_the_other(
-    site: Site, x: PaddedArray, first: _Length, rest: list[int | None]
-) -> PaddedArray:
-    """Several blocks of rows as one: what PyTensor makes of ``pt.concatenate([x, x])``."""
-    before, behind = x.data.shape[: x.axis], x.data.shape[x.axis + 1 :]
-    if None in rest or np.prod(rest, dtype=int) != np.prod(behind, dtype=int) or not x.bound:
-        refuse_trace(site)
-    blocks = int(np.prod(before, dtype=int))
-    row, each = jnp.arange(blocks * x.bound), jnp.maximum(x.length, 1)
-    legal = (first.value == blocks * x.length) | (first.known == -1)
-    flat = PaddedArray(x.data.reshape(-1, *rest), blocks * x.bound)
-    found = flat.rows_at(row // each * x.bound + row % each, blocks * x.length)
-    return PaddedArray(or_no_number(legal, found.data), found.length)
-
-
-def _in_blocks(
-    site: Site, x: PaddedArray, blocks: int, each: _Length, rest: list[int | None]
-) -> PaddedArray:
-    """The other way round: each block has as many rows."""
-    if blocks < 1 or x.data.shape[1:] != tuple(rest) or not x.bound:
-        refuse_trace(site)
-    room = x.bound // blocks
-    row = jnp.arange(blocks)[:, None] * each.value + jnp.arange(room)
-    data = x.data[jnp.clip(row, 0, x.bound - 1)]
-    data = or_no_number(x.length == blocks * each.value, data)
-    return PaddedArray(data, each.value, 1).repeated()
 
 
 def _same_axis(x: PaddedArray, known: list[int | None]) -> int | None:
@@ -109,11 +119,15 @@ def _same_axis(x: PaddedArray, known: list[int | None]) -> int | None:
 
 @dataclass(frozen=True)
 class _Length:
-    """A length that a node asks for: ``known`` while JAX traces, or at ``most`` something."""
+    """A length that a node asks for: ``known`` while JAX traces, or at ``most`` something.
+
+    ``is_count`` says that it is how many places of a mask are true, or how long an array is.
+    """
 
     known: int | None
     value: Any
     most: int | None
+    is_count: bool = False
 
 
 def lengths_of(site: Site, v: Any) -> list[_Length]:
@@ -132,19 +146,28 @@ def lengths_of(site: Site, v: Any) -> list[_Length]:
         return lengths_of(site, inputs[0]) * int(times)
     if isinstance(op, Join):
         return [n for p in joined_by(op, inputs) for n in lengths_of(site, p)]
+    if isinstance(op, Subtensor) and not any(is_traced(site.frame.read(u)) for u in inputs[1:]):
+        (part,) = indices_from_subtensor([site.frame.read(u) for u in inputs[1:]], op.idx_list)
+        return lengths_of(site, inputs[0])[part]
     if isinstance(op, Shape) and isinstance(x := site.frame.read(inputs[0]), PaddedArray):
-        found = [_Length(n, n, n) for n in x.data.shape]
-        found[x.axis] = _Length(None, x.length, x.bound)
-        return found
+        return _lengths_of_array(x)
     if is_traced(site.frame.read(v)):
         refuse_trace(site)
     return [_Length(int(n), int(n), int(n)) for n in np.asarray(site.frame.read(v))]
 
 
+def _lengths_of_array(x: PaddedArray) -> list[_Length]:
+    lengths = [_Length(n, n, n) for n in x.data.shape]
+    lengths[x.axis] = _Length(None, x.length, x.bound)
+    return lengths
+
+
 def _length(site: Site, v: Any) -> _Length:
     known, found = _known(site, v), known_interval(site.frame, v)
     most = None if found is None else max(found[1], 0)
-    return _Length(known, site.frame.read(v) if known is None else known, most)
+    is_sum = v.owner is not None and isinstance(v.owner.op, Sum)
+    is_count = asked_length(v) is not None or (is_sum and v.owner.inputs[0].type.dtype == "bool")
+    return _Length(known, site.frame.read(v) if known is None else known, most, is_count)
 
 
 @trace_rule(Alloc)
