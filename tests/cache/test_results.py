@@ -15,7 +15,7 @@ import loopax
 from loopax import jaxify
 from loopax.cache import results
 from loopax.lowering import NATIVE_PASSES, PASSES, order, run_passes
-from loopax.lowering.canonical.stabilize import registered_rewrites
+from loopax.lowering.canonical.registered import registered_rewrites
 from tests.random_programs.in_ir import program
 from tests.support.random_loops import RANDOM
 
