@@ -9,6 +9,7 @@ from typing import Any
 
 from loopax.cache.environment import NotKnown, origin
 
+_OF_UFUNCS = ("numpy", "scipy.special")  # which do not say where they are
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -21,14 +22,17 @@ def named(value: Any) -> Iterator[str]:
         Its module has something else under that name, or nothing, as for a class made by
         ``type(name, bases, ...)``; or somebody else has given it a method since.
     """
-    module = str(getattr(value, "__module__", None) or "numpy")  # ufuncs say none
+    module = getattr(value, "__module__", None)
     name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", None))
-    here: Any = sys.modules.get(module)
-    for part in name.split("."):
-        here = getattr(here, part, None)
-    if here is not value:
+    for place in (module,) if module else _OF_UFUNCS:
+        here: Any = sys.modules.get(place)
+        for part in name.split("."):
+            here = getattr(here, part, None)
+        if here is value:
+            yield f"{origin(place)} {place}.{name}"
+            break
+    else:
         raise NotKnown
-    yield f"{origin(module)} {module}.{name}"
     if isinstance(value, type):
         for cls in value.__mro__:
             for member in map(_bare, vars(cls).values()):

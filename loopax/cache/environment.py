@@ -29,8 +29,10 @@ _BINARIES = (".so", ".dylib", ".pyd", ".dll")
 _NO_CODE = ("__pycache__", "tests")
 _BEGAN = time.time_ns()
 
-# Of PyTensor's flags, those that say where files are and what is printed. A new one counts.
+# Of PyTensor's flags, those that say where files are and what is printed. A new one counts. To ask for its
+# BLAS runs a C compiler.
 _SAY_NOTHING = (
+    "blas__",
     "compiledir",
     "verbos",
     "profil",
@@ -112,21 +114,28 @@ def contents(package: str) -> str:
     root = _root(package)
     if root is None:
         return f"{package} is not installed"
-    files = sorted(_files(root))
-    if any(status.st_mtime_ns > _BEGAN for _, status in files):
-        raise NotKnown
-    table = [(p, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for p, s in files]
-    key = hashlib.sha256(repr(table).encode()).hexdigest()[:40]
-    known = folder.read(key)
-    if known is not None:
-        return known.decode()
-    digest = hashlib.sha256(package.encode())
+    try:
+        files = sorted(_files(root))
+        if any(status.st_mtime_ns > _BEGAN for _, status in files):
+            raise NotKnown
+        table = [(p, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for p, s in files]
+        key = hashlib.sha256(repr(table).encode()).hexdigest()[:40]
+        known = folder.read(key)
+        if known is None:
+            known = _digest(root, files).encode()
+            folder.write(key, known)
+    except OSError as error:  # it is being installed
+        raise NotKnown from error
+    return known.decode()
+
+
+def _digest(root: str, files: list[tuple[str, os.stat_result]]) -> str:
+    digest = hashlib.sha256()
     for path, status in files:
         is_source = path.endswith(_SOURCES)
-        said = Path(path).read_bytes() if is_source else str(status.st_mtime_ns).encode()
+        content = Path(path).read_bytes() if is_source else str(status.st_mtime_ns).encode()
         name = os.path.relpath(path, root)
-        digest.update(f"\0{name} {status.st_size} {len(said)}\0".encode() + said)
-    folder.write(key, digest.hexdigest().encode())
+        digest.update(f"\0{name} {status.st_size} {len(content)}\0".encode() + content)
     return digest.hexdigest()
 
 

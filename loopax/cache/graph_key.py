@@ -52,10 +52,13 @@ def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> KeyedGr
     """
     content = Content()
     try:
-        content.write(environment())
-        content.write(parts)
+        around = environment()
+    except NotKnown:
+        return None
+    try:
+        content.write((around, parts))
         variables, ops = content.write_graph(inputs, outputs)
-    except Exception:  # `NotKnown`, or what an op's attributes raise: all works without a key
+    except NotKnown:
         return None
     return KeyedGraph(content.key, variables, ops)
 
@@ -157,7 +160,10 @@ class Content:
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
             content = Content(self)
-            content._write_object(value)
+            try:
+                content._write_object(value)
+            except Exception as error:  # whatever its attributes raise: all works without a key
+                raise NotKnown from error
             self._keys[id(value)] = value, content.key
         key = self._keys[id(value)][1]
         if key is None:
