@@ -67,8 +67,10 @@ def conversion_key(node: Apply, key: str | None) -> str | None:
     return content.key
 
 
-def _package_of(conversion: FunctionType) -> str:
+def _package_of(conversion: Any) -> str | None:
     """Whose code it is, whatever name `functools.wraps` has given it."""
+    if not isinstance(conversion, FunctionType):
+        return None
     return str(conversion.__globals__.get("__name__")).partition(".")[0]
 
 
