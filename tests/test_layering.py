@@ -41,9 +41,11 @@ LAYERS = {
 BRIDGE = ("loopax.jax_backend.kernels", "loopax.numba_backend.ffi")
 TOP = {"", "demo", "pymc"}
 
-# Who may import a target. pytensor.link.<target> imports the target, so it counts as one.
+# Who may import a target. pytensor.link.<target> imports the target, so it counts as one. What kept results
+# depend on is one list, with the flags of both targets.
 TARGETS = {
     "jax": {
+        "loopax.cache.environment",
         "loopax.jax_backend",
         "loopax.frontend.loops.trees",
         "loopax.demo",
@@ -52,8 +54,13 @@ TARGETS = {
     },
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
-    "numba": {"loopax.numba_backend", "loopax.demo", "loopax.pymc.c_functions"},
-    "llvmlite": {"loopax.numba_backend"},
+    "numba": {
+        "loopax.cache.environment",
+        "loopax.numba_backend",
+        "loopax.demo",
+        "loopax.pymc.c_functions",
+    },
+    "llvmlite": {"loopax.cache.environment", "loopax.numba_backend"},
     "pytensor.link.numba": {"loopax.numba_backend"},
     "pymc": {"loopax.pymc"},
     "egglog": {"loopax.lowering.egraph"},

@@ -1,48 +1,200 @@
-"""What the results of the same code depend on besides: versions, files, settings."""
+"""All that a kept result depends on besides its program: the rows of the table in README.md."""
 
 from __future__ import annotations
 
-import platform
+import hashlib
+import os
 import sys
 import sysconfig
+import time
+from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
-# Whose code is known by the version, or by the files.
-PACKAGES = ("loopax", "pytensor", "numba", "llvmlite", "numpy")
+from pytensor.configdefaults import config
+
+from loopax.cache import folder
+
+# Packages that may take part in any result. The bytes of their files count: one that is edited where it is
+# installed has the version that it had.
+PACKAGES = ("loopax", "pytensor", "numba", "llvmlite", "numpy", "scipy", "jax", "jaxlib")
+# A package that takes part where an op or a rewrite of its does. The code of any other has no key: what it
+# calls, in packages that nobody here knows of, would count as well.
+_ALSO_KNOWN = ("pymc",)
+
+_SOURCES = (".py", ".c", ".h")
+_BINARIES = (".so", ".dylib", ".pyd", ".dll")
+_NO_CODE = ("__pycache__", "tests")
+_BEGAN = time.time_ns()
+
+# Of PyTensor's flags, those that say where files are and what is printed. A new one counts. To ask for its
+# BLAS runs a C compiler.
+_SAY_NOTHING = (
+    "blas__",
+    "compiledir",
+    "verbos",
+    "profil",
+    "print_global_stats",
+    "traceback__",
+    "generated_src_dir",
+)
+# Of Numba's, how many threads there are (no code is parallel), and what concerns other targets.
+_SAY_NOTHING_TO_LLVM = ("CACHE", "THREAD", "CUDA", "GDB", "COLOR", "HTML", "CHROME_TRACE")
+_OF_JAX = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+    "jax_threefry_partitionable",
+)
+
+
+class NotKnown(Exception):
+    """Two processes cannot say of something that it is the same in both."""
+
+
+def environment() -> list[str]:
+    """The parts of the key of every result. Raises `NotKnown` where a package has changed meanwhile."""
+    return [*interpreter(), *map(contents, PACKAGES), *flags_of_pytensor(), *flags_of_jax()]
+
+
+def native_environment() -> list[str]:
+    """What the native code of a source depends on further."""
+    return [*flags_of_numba(), *processor()]
+
+
+def interpreter() -> list[str]:
+    return [sys.implementation.name, sys.version, sys.platform, f"-O{sys.flags.optimize}"]
+
+
+def flags_of_pytensor() -> list[str]:
+    """PyTensor's own key of its flags leaves out ``numba__fastmath``, for one."""
+    names = (name for name in config._config_var_dict if not _has(name, _SAY_NOTHING))
+    return [f"{name}={getattr(config, name)}" for name in sorted(names)]
+
+
+def flags_of_jax() -> list[str]:
+    """Those that change what a program is traced to."""
+    import jax  # here, so that the passes can be read and tested without it
+
+    return [f"{name}={getattr(jax.config, name, None)}" for name in _OF_JAX]
+
+
+def flags_of_numba() -> list[str]:
+    """Numba's and LLVM's, from the environment or set in ``numba.config``."""
+    from numba.core import config as options  # it takes half a second to import, and JAX needs none
+
+    names = [x for x in dir(options) if x.isupper() and not _has(x, _SAY_NOTHING_TO_LLVM)]
+    return [f"{name}={getattr(options, name)}" for name in names]
+
+
+def processor() -> list[str]:
+    """The processor as LLVM is told it: its name and its features."""
+    from llvmlite.binding import llvm_version_info
+    from numba.core.registry import cpu_target
+
+    return [str(llvm_version_info), *map(str, cpu_target.target_context.codegen().magic_tuple())]
 
 
 @cache
-def versions() -> tuple[str, ...]:
-    """Of Python and of `PACKAGES`."""
-    return (platform.python_version(), *(f"{name} {version(name)}" for name in PACKAGES))
+def contents(package: str) -> str:
+    """A digest of the files of a package: sources by their bytes, libraries by size and time.
 
+    To read all sources takes 0.1 s, to look at their sizes and times 0.02. So the digest is kept by these,
+    and a package is read again only if one differs.
 
-@cache
-def stamp(folder: Path) -> str:
-    """Of the Python files in a folder, which changes with them: a version may stay while one works."""
-    stats = [(str(f.relative_to(folder)), f.stat()) for f in sorted(folder.rglob("*.py"))]
-    return repr([(name, s.st_size, s.st_mtime_ns) for name, s in stats])
-
-
-@cache
-def stamp_of_installed(module: str) -> str | None:
-    """Of the package of a module, or None where it may change at any time: a user's own file.
-
-    An installed package is replaced as a whole, by which its files get another time.
+    Raises
+    ------
+    NotKnown
+        A file is younger than this process, which may have loaded the older one.
     """
-    package = module.partition(".")[0]
-    if package in PACKAGES or package in sys.stdlib_module_names:
-        return package
-    file = getattr(sys.modules.get(package), "__file__", None)
-    if file is None or not any(Path(file).is_relative_to(p) for p in _installed_in()):
-        return None
-    stats = Path(file).stat()
-    return f"{package} {stats.st_size} {stats.st_mtime_ns}"
+    root = _root(package)
+    if root is None:
+        return f"{package} is not installed"
+    try:
+        files = sorted(_files(root))
+        if any(status.st_mtime_ns > _BEGAN for _, status in files):
+            raise NotKnown
+        table = [(p, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for p, s in files]
+        key = hashlib.sha256(repr(table).encode()).hexdigest()[:40]
+        known = folder.read(key)
+        if known is None:
+            known = _digest(root, files).encode()
+            folder.write(key, known)
+    except OSError as error:  # it is being installed
+        raise NotKnown from error
+    return known.decode()
+
+
+def _digest(root: str, files: list[tuple[str, os.stat_result]]) -> str:
+    digest = hashlib.sha256()
+    for path, status in files:
+        is_source = path.endswith(_SOURCES)
+        content = Path(path).read_bytes() if is_source else str(status.st_mtime_ns).encode()
+        name = os.path.relpath(path, root)
+        digest.update(f"\0{name} {status.st_size} {len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 @cache
-def _installed_in() -> set[str]:
+def origin(name: str) -> str:
+    """What the code in a loaded module is known by.
+
+    Raises
+    ------
+    NotKnown
+        It may change at any time: the module is a user's, or not where its package has its files.
+    """
+    module = sys.modules.get(name)
+    package = name.partition(".")[0]
+    if module is not None and (package in PACKAGES or package in _ALSO_KNOWN):
+        root = _root(package)
+        if root is not None and _lies_in(module, root):
+            return contents(package)
+    elif module is not None and package in sys.stdlib_module_names and _is_of_stdlib(module):
+        return "the standard library"  # with `interpreter`
+    raise NotKnown
+
+
+def _root(package: str) -> str | None:
+    """The folder of a package."""
+    module = sys.modules.get(package)
+    paths = getattr(module, "__path__", None)
+    if module is None and (spec := find_spec(package)) is not None:
+        paths = spec.submodule_search_locations
+    return os.path.realpath(next(iter(paths))) if paths else None
+
+
+def _files(root: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Code of a package, with the status of each file."""
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                if entry.name not in _NO_CODE:
+                    yield from _files(entry.path)
+            elif entry.name.endswith(_SOURCES + _BINARIES) or ".so." in entry.name:
+                yield entry.path, entry.stat()
+
+
+def _lies_in(module: ModuleType, root: str) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and Path(os.path.realpath(file)).is_relative_to(root)
+
+
+def _is_of_stdlib(module: ModuleType) -> bool:
+    """Whether it is not a user's of that name: ``test.py``, say."""
+    if getattr(module, "__file__", None) is None:
+        return getattr(module.__spec__, "origin", None) in ("built-in", "frozen")
     paths = sysconfig.get_paths()
-    return {paths["purelib"], paths["platlib"]}
+    installed = map(os.path.realpath, (paths["purelib"], paths["platlib"]))
+    library = map(os.path.realpath, (paths["stdlib"], paths["platstdlib"]))
+    return any(_lies_in(module, x) for x in library) and not any(
+        _lies_in(module, x) for x in installed
+    )
+
+
+def _has(name: str, parts: tuple[str, ...]) -> bool:
+    return any(part in name for part in parts)

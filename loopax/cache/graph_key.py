@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import cached_property
-from pathlib import Path
-from types import BuiltinFunctionType, FunctionType, ModuleType
+from types import FunctionType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.compile.builders import OpFromGraph
-from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import toposort
 from pytensor.graph.utils import MetaObject
+from pytensor.misc.frozendict import frozendict
 from pytensor.tensor.type import TensorType
 
-from loopax.cache.environment import stamp, stamp_of_installed, versions
+from loopax.cache import code
+from loopax.cache.environment import NotKnown, environment, origin
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), np.dtype)
+_PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
+_CONTAINERS = {tuple, list, dict, frozendict, MappingProxyType}
 _MEANT = ("is_padded",)  # by `loopax.ir.batching`
 
 
@@ -33,10 +35,6 @@ class KeyedGraph(NamedTuple):
     key: str
     variables: list[Any]
     ops: list[Any]
-
-
-class NotKnown(Exception):
-    """Something in a graph is nothing of which two processes can say that it is the same."""
 
 
 def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> KeyedGraph | None:
@@ -52,20 +50,22 @@ def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> KeyedGr
     None where there is no key: an op is a user's, whose code may change between two processes, or holds
     something of which nothing is known.
     """
-    content = _Content()
+    content = Content()
     try:
-        for part in (*versions(), stamp(Path(__file__).parent.parent), config.get_config_hash()):
-            content.write(part)
-        content.write(parts)
+        around = environment()
+    except NotKnown:
+        return None
+    try:
+        content.write((around, parts))
         variables, ops = content.write_graph(inputs, outputs)
-    except Exception:  # `NotKnown`, or what an op's attributes raise: all works without a key
+    except NotKnown:
         return None
     return KeyedGraph(content.key, variables, ops)
 
 
 def content_key(*parts: Any) -> str | None:
-    """The key of plain values, classes, functions and modules; None as in `keyed`."""
-    content = _Content()
+    """The key of plain values, classes, functions, ops and rows of them; None where one is not known."""
+    content = Content()
     try:
         content.write(parts)
     except NotKnown:
@@ -73,14 +73,15 @@ def content_key(*parts: Any) -> str | None:
     return content.key
 
 
-class _Content:
+class Content:
     """Writes values into a hash, each in a form that is another for every other value."""
 
-    def __init__(self, outer: _Content | None = None) -> None:
+    def __init__(self, outer: Content | None = None) -> None:
         self._digest = hashlib.sha256()
         # Of each object by its id, with the object, whose id it is for as long as that lives.
         self._keys: dict[int, tuple[Any, str | None]] = {} if outer is None else outer._keys
         self._types: dict[TensorType, str] = {} if outer is None else outer._types
+        self.op_classes: set[type] = set() if outer is None else outer.op_classes
 
     @property
     def key(self) -> str:
@@ -88,16 +89,17 @@ class _Content:
 
     def write(self, value: Any) -> None:
         """Raises `NotKnown` for what has no content that is known."""
-        if isinstance(value, _PLAIN):
-            self._token("plain", f"{type(value).__name__} {value!r}")
+        kind = type(value)
+        if kind in _PLAIN or isinstance(value, np.dtype):
+            self._token("plain", f"{kind.__name__} {value!r}")
         elif isinstance(value, np.ndarray | np.generic):
             self._write_array(np.asarray(value))
         elif isinstance(value, tuple | list):
-            self._token("row", f"{type(value).__qualname__} {len(value)}")
+            self._write_kind("row", kind, len(value))
             for part in value:
                 self.write(part)
-        elif isinstance(value, Mapping):
-            self._token("dict", str(len(value)))
+        elif isinstance(value, dict | MappingProxyType | frozendict):
+            self._write_kind("dict", kind, len(value))
             for name in sorted(value, key=str):
                 self.write(name)
                 self.write(value[name])
@@ -105,13 +107,17 @@ class _Content:
             self._token("slice", "")
             self.write((value.start, value.stop, value.step))
         elif isinstance(value, Enum):
-            self._token("enum", f"{type(value).__qualname__} {value.name}")
-        elif isinstance(value, type | FunctionType | BuiltinFunctionType | np.ufunc):
-            self._write_named(value)
+            self._token("enum", value.name)
+            self.write(kind)
         elif isinstance(value, ModuleType):
-            self._write_module(value.__name__)
+            self._token("module", f"{origin(value.__name__)} {value.__name__}")
         else:
             self._token("object", self._key_of(value))
+
+    def _write_kind(self, what: str, kind: type, length: int) -> None:
+        self._token(what, f"{kind.__name__} {length}")
+        if kind not in _CONTAINERS:
+            self.write(kind)
 
     def write_graph(
         self, inputs: Sequence[Any], outputs: Sequence[Any]
@@ -153,8 +159,11 @@ class _Content:
         """Of an object, wherever it stands: it does not count whether two equal ones are one."""
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
-            content = _Content(self)
-            content._write_object(value)
+            content = Content(self)
+            try:
+                content._write_object(value)
+            except Exception as error:  # whatever its attributes raise: all works without a key
+                raise NotKnown from error
             self._keys[id(value)] = value, content.key
         key = self._keys[id(value)][1]
         if key is None:
@@ -176,30 +185,16 @@ class _Content:
         if isinstance(value, Variable | Apply):
             raise NotKnown  # of another graph
         cls = type(value)
-        self._write_named(cls)
-        if _is_by_props(cls):
-            self.write(tuple(getattr(value, name) for name in cls.__props__))
-        elif isinstance(value, MetaObject) or is_dataclass(value) or _is_ours(cls):
-            computed = {name for name in vars(value) if _is_computed(cls, name)}
-            self.write({name: x for name, x in vars(value).items() if name not in computed})
+        is_object = isinstance(value, MetaObject) or is_dataclass(value) or _is_ours(cls)
+        if cls is FunctionType:
+            self.write(list(code.function(value)))
+        elif isinstance(value, type) or not is_object:
+            self.write(list(code.named(value)))
         else:
-            raise NotKnown
-
-    def _write_named(self, value: Any) -> None:
-        """A class or a function: by name, if that is all that is to be said of it."""
-        module, name = str(getattr(value, "__module__", None)), getattr(value, "__qualname__", None)
-        if isinstance(value, np.ufunc):
-            module, name = "numpy", value.__name__
-        if name is None or "<" in name:  # "<locals>": many have that name
-            raise NotKnown
-        self._write_module(module)
-        self._token("named", name)
-
-    def _write_module(self, name: str) -> None:
-        known_by = stamp_of_installed(name)
-        if known_by is None:
-            raise NotKnown
-        self._token("module", f"{known_by} {name}")
+            self.write(cls)
+            self.write(_attributes(value))
+            if isinstance(value, Op):
+                self.op_classes.add(cls)
 
     def _write_array(self, value: np.ndarray) -> None:
         if value.dtype.kind not in "biufcSU":  # of objects; dates, which have no buffer
@@ -220,9 +215,12 @@ def meant_tags(v: Any) -> dict[str, Any]:
     return {name: x for name, x in vars(v.tag).items() if name in _MEANT}
 
 
-def _is_by_props(cls: type) -> bool:
-    """Whether two of the class are equal where their ``__props__`` are."""
-    return hasattr(cls, "__props__") and not issubclass(cls, OpFromGraph)
+def _attributes(value: Any) -> dict[str, Any]:
+    """What tells an object from others of its class; two with equal ``__props__`` are equal."""
+    cls = type(value)
+    if hasattr(cls, "__props__") and not isinstance(value, OpFromGraph):
+        return {name: getattr(value, name) for name in cls.__props__}
+    return {name: x for name, x in vars(value).items() if not _is_computed(cls, name)}
 
 
 def _is_ours(cls: type) -> bool:

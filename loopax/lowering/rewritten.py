@@ -8,7 +8,7 @@ from typing import Any
 from loopax.cache import cache_folder
 from loopax.cache.facts import Fact
 from loopax.cache.results import cached
-from loopax.lowering.canonical.stabilize import registered_rewrites
+from loopax.lowering.canonical.registered import registered_rewrites
 
 
 def rewritten(

@@ -8,20 +8,23 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
+from pytensor.compile.mode import optdb
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter
+from pytensor.graph.rewriting.basic import FromFunctionNodeRewriter, PatternNodeRewriter
 
 import loopax
 from loopax import jaxify
 from loopax.cache import results
+from loopax.cache.environment import environment
 from loopax.lowering import NATIVE_PASSES, PASSES, order, run_passes
-from loopax.lowering.canonical.stabilize import registered_rewrites
+from loopax.lowering.canonical.registered import _key, registered_rewrites
 from tests.random_programs.in_ir import program
 from tests.support.random_loops import RANDOM
 
 
 @pytest.fixture
 def place(tmp_path_factory, monkeypatch):
+    environment()  # what it keeps of packages is not counted below
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("LOOPAX_CACHE_DIR", str(folder / "graphs"))
     monkeypatch.setattr(results, "_LEAST", 0.0)
@@ -159,3 +162,33 @@ def test_a_deep_graph_is_kept(place, made):
     first = lowered([x], [y], passes)
     assert lowered([x], [y], passes).freeze() == first.freeze()
     assert len(made) == 1
+
+
+def test_with_a_users_condition_in_a_pattern_nothing_is_kept(place, canonicalize):
+    x = {"pattern": "x", "constraint": lambda v: v.ndim == 0}
+    rewrite = PatternNodeRewriter((pt.exp, x), (pt.exp, (pt.abs, "x")))
+    canonicalize.register("users_pattern", rewrite, "fast_run")
+    assert registered_rewrites() is None
+
+
+def test_a_rewrite_in_the_place_of_another_is_seen(canonicalize):
+    """Under its name, so that there are as many as before."""
+    patterns = [(pt.exp, (pt.neg, "x")), (pt.reciprocal, (pt.exp, "x"))]
+    canonicalize.register("pattern", PatternNodeRewriter(*patterns), "fast_run")
+    before = registered_rewrites()
+    other = PatternNodeRewriter(patterns[0], (pt.exp, (pt.abs, "x")))
+    canonicalize.register("pattern", other, "fast_run", overwrite_existing=True)
+    assert None not in (before, registered_rewrites())
+    assert registered_rewrites() != before
+    canonicalize.remove_tags("pattern", "fast_run")
+    assert "pattern" in canonicalize.__db__
+
+
+def test_where_a_rewrite_stands_counts(monkeypatch):
+    before = registered_rewrites()
+    monkeypatch.setitem(optdb.__position__, "canonicalize", 47.0)
+    _key.cache_clear()
+    assert registered_rewrites() not in (before, None)
+    monkeypatch.undo()
+    _key.cache_clear()
+    assert registered_rewrites() == before

@@ -16,29 +16,25 @@ In the literature: canonicalization.
 
 from __future__ import annotations
 
-import re
-import sys
-from collections.abc import Iterable
 from copy import copy
 from functools import lru_cache
-from types import FunctionType
 from typing import Any
 
 from pytensor.compile.mode import optdb
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter, PatternNodeRewriter
-from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
+from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
 from pytensor.tensor.rewriting import math as of_math
 
-from loopax.cache.graph_key import content_key
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
+from loopax.lowering.canonical.registered import registrations
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
@@ -130,63 +126,6 @@ _OF_MATRICES = (MatrixInverse, Solve, Det, SLogDet)
 
 # 3.0's ``log(det(x))`` fails for a batch of matrices, by an assertion; 3.3 has a right one elsewhere.
 _OF_ONE_MATRIX = () if "slogdet_specialization" in optdb else ("slogdet_specialization",)
-
-
-def _counts(databases: Iterable[Any]) -> tuple[int, ...]:
-    """How many names are registered in each of some databases."""
-    return tuple(len(database.__db__) for database in databases)
-
-
-def _with_inner(database: Any) -> list[Any]:
-    entries = {entry for found in database.__db__.values() for entry in found}
-    inner = [entry for entry in entries if isinstance(entry, RewriteDatabase)]
-    return [database, *(one for each in inner for one in _with_inner(each))]
-
-
-_databases: list[Any] = []  # PyTensor's, those inside it too: to look for them takes 2 ms
-_seen: tuple[int, ...] = ()
-_changes = 0
-
-
-def _registered() -> int:
-    """How often somebody has been seen to register rewrites, or to take them back."""
-    global _databases, _seen, _changes
-    if not _seen or _counts(_databases) != _seen:
-        _databases = _with_inner(optdb)
-        _seen = _counts(_databases)
-        _changes += 1
-    return _changes
-
-
-def registered_rewrites() -> str | None:
-    """What two processes with the same rewrites have in common; None where one is a user's."""
-    return _key_of_rewrites(_registered())
-
-
-@lru_cache(maxsize=1)
-def _key_of_rewrites(changes: int) -> str | None:
-    rewrites = {
-        (str(database.name), str(name), rewrite)
-        for database in _databases
-        for name, rewrites in database.__db__.items()
-        for rewrite in rewrites
-    }
-    identities = sorted(
-        (database, name, *_identity(rewrite)) for database, name, rewrite in rewrites
-    )
-    modules = {sys.modules.get(module) for *_, module in identities}
-    return None if None in modules else content_key(repr(identities), sorted(modules, key=str))
-
-
-def _identity(rewrite: Any) -> tuple[str, ...]:
-    """The name of a rewrite, its pattern where it has one, and the module with its code."""
-    inner = getattr(rewrite, "node_rewriter", rewrite)
-    pattern = str(inner) if isinstance(inner, PatternNodeRewriter) else ""
-    pattern = re.sub(" at 0x[0-9a-f]+", "", pattern)  # where a condition is in this process
-    code = getattr(inner, "fn", type(inner))
-    # Of anything else that can be called, a partial function say, nobody knows whose code it runs.
-    module = code.__module__ if isinstance(code, type | FunctionType) else ""
-    return str(rewrite.name), type(rewrite).__name__, pattern, module
 
 
 @lru_cache(maxsize=8)
@@ -296,5 +235,5 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
     with config.change_flags(
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
-        _rewriter(_registered(), *without).rewrite(graph)
+        _rewriter(registrations(), *without).rewrite(graph)
         masked_sums(graph)

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
-from types import ModuleType
+from types import FunctionType
 from typing import Any
 
-import numba
-import numpy as np
-from numba.core.registry import cpu_target
+from pytensor.graph.basic import Apply, Constant
+from pytensor.link.numba.dispatch.basic import (
+    numba_funcify,
+    numba_funcify_and_cache_key,
+    numba_funcify_default_op_cache_key,
+)
 
-from loopax.cache.environment import PACKAGES, stamp, versions
+from loopax.cache.environment import NotKnown, environment, native_environment
+from loopax.cache.graph_key import Content
 
 _UNWRITTEN = {"__name__", "__builtins__", "__source__", "__file__"}  # globals that say nothing
-_OPTIONS = ("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "BOUNDSCHECK", "DEBUGINFO_DEFAULT")
-
-
-class _NotKnown(Exception):
-    """A global is something of which nothing can be said but that it is there."""
+_REGISTRIES = (numba_funcify, numba_funcify_and_cache_key, numba_funcify_default_op_cache_key)
+_CONVERSIONS_OF = ("pytensor", "loopax")
 
 
 def content_key(function: Any, *parts: Any) -> str | None:
@@ -32,51 +29,64 @@ def content_key(function: Any, *parts: Any) -> str | None:
     function
         A Python function with its ``__source__``, made by `Emitter.function`.
     parts
-        What else the code depends on, of which ``repr`` is the same in all processes.
+        What else the code depends on; see `Content.write`.
     """
-    digest = hashlib.sha256()
+    content = Content()
     try:
-        for part in (*_environment(), *map(repr, parts), *_contents(function)):
-            content = part.encode() if isinstance(part, str) else part
-            digest.update(len(content).to_bytes(8, "little") + content)
-    except _NotKnown:
+        content.write([*environment(), *native_environment()])
+        content.write(parts)
+        content.write(list(_contents(function)))
+    except NotKnown:
         return None
-    return digest.hexdigest()[:40]
+    return content.key
 
 
-def _contents(function: Any) -> Iterator[str | bytes]:
+def conversion_key(node: Apply, key: str | None) -> str | None:
+    """The key of what PyTensor's registry converts the op of ``node`` to; None where it is not known.
+
+    Parameters
+    ----------
+    key
+        PyTensor's: the *name* of the class and its properties. Where a class or a conversion is a user's,
+        PyTensor leaves it to him to say that he has edited it.
+    """
+    if key is None:
+        return None
+    content = Content()
+    try:
+        content.write((key, node.op, *(v.type for v in (*node.inputs, *node.outputs))))
+        content.write([v.data for v in node.inputs if isinstance(v, Constant)])
+        for cls in sorted(content.op_classes, key=str):  # of the op, and of those that it holds
+            for registry in _REGISTRIES:
+                conversion = registry.dispatch(cls)
+                if _package_of(conversion) not in _CONVERSIONS_OF:
+                    return None
+                content.write(conversion)
+    except NotKnown:
+        return None
+    return content.key
+
+
+def _package_of(conversion: Any) -> str | None:
+    """Whose code it is, whatever name `functools.wraps` has given it."""
+    if not isinstance(conversion, FunctionType):
+        return None
+    return str(conversion.__globals__.get("__name__")).partition(".")[0]
+
+
+def _contents(function: Any) -> Iterator[Any]:
     yield function.__source__
     keys = function.__keys__
     for name, value in sorted(function.__globals__.items()):
         if name not in _UNWRITTEN:
             yield name
-            yield from [keys[name]] if name in keys else _of_global(value)
+            yield keys[name] if name in keys else _of_global(value)
 
 
-def _of_global(value: Any) -> Iterator[str | bytes]:
-    if isinstance(value, np.ndarray):
-        yield f"{value.dtype} {value.shape}"
-        yield value.tobytes()
-        return
-    if isinstance(value, ModuleType):
-        yield value.__name__
-        return
+def _of_global(value: Any) -> Any:
     function = getattr(value, "py_func", None)
     if hasattr(function, "__keys__"):
-        yield from _contents(function)
-        return
-    module, name = str(getattr(value, "__module__", None)), getattr(value, "__qualname__", None)
-    is_error = isinstance(value, type) and issubclass(value, BaseException)
-    if not is_error and module.partition(".")[0] not in PACKAGES:
-        raise _NotKnown  # a function of a user's, who may have changed it since
-    if getattr(sys.modules.get(module), str(name), None) is not value:
-        raise _NotKnown  # a name that many have, as in a closure, says nothing
-    yield f"{module}.{name}"
-
-
-@cache
-def _environment() -> list[str]:
-    """What the same source may be compiled to differently by."""
-    options = [f"{name}={getattr(numba.config, name, None)}" for name in _OPTIONS]
-    processor = map(str, cpu_target.target_context.codegen().magic_tuple())
-    return [*versions(), *processor, *options, stamp(Path(__file__).parent.parent)]
+        return list(_contents(function))
+    if isinstance(value, type) and issubclass(value, BaseException):
+        return f"{value.__module__}.{value.__qualname__}"  # raised by name
+    return value

@@ -125,7 +125,6 @@ class Emitter(Storage):
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
         self.functions: list[Function] = []  # those that the program calls
         self.by_python: list[str] = []  # ops that nothing native is known for
-        self.is_cacheable = True  # of the functions of PyTensor that it calls all are
 
     def define(self, inner: Emitter) -> None:
         """Make the function that ``inner`` has written a global of this one."""
@@ -134,7 +133,6 @@ class Emitter(Storage):
         function = inner.source.function(namespace, {**inner.keys, **self.keys})
         self.namespace[inner.source.name] = compiled(function, inner=True)
         self.by_python += inner.by_python
-        self.is_cacheable &= inner.is_cacheable
 
     @property
     def text(self) -> str:

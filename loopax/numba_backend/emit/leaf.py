@@ -15,6 +15,7 @@ from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
 
 from loopax.ir.derivatives.after_forward import unwrapped
+from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import call
@@ -24,7 +25,7 @@ from loopax.numba_backend.emit.values import Opaque
 
 
 def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
-    """PyTensor's native function for a node and its cache's key; None if it has none, or runs Python."""
+    """PyTensor's native function for a node, and the key of its code; None where it would run Python."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         try:
@@ -35,7 +36,7 @@ def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
         return None
     for w in said:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
-    return function, key
+    return function, conversion_key(node, key)
 
 
 def converts_scalar(op: Any, node: Apply) -> bool:
@@ -65,7 +66,6 @@ def leaf(site: Site, *values: Any) -> Any:
         return object_mode(site, *values)
     native, key = converted
     function = emit.bind(native, "op", key)
-    emit.is_cacheable &= key is not None
     destroyed = {k for places in node.op.destroy_map.values() for k in places}
     args = []
     for k, (v, value) in enumerate(zip(node.inputs, values, strict=True)):

@@ -30,6 +30,7 @@ from pytensor.scalar.math import (
 )
 from pytensor.tensor.type import complex_dtypes
 
+from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import (
     FALSE,
@@ -316,8 +317,7 @@ def _by_pytensor(
 ) -> list[Expr]:
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
     native, key = numba_funcify_and_cache_key(op, node=node)
-    function = emit.bind(native, "scalar", key)
-    emit.is_cacheable &= key is not None
+    function = emit.bind(native, "scalar", conversion_key(node, key))
     found = call(function, *operands)
     if len(outs) == 1:
         return [emit.temp(found.astype(outs[0]))]

@@ -5,8 +5,6 @@ PyTensor holds 0-d values in arrays too, and arrays of any layout: see `array_fu
 
 from __future__ import annotations
 
-import pickle
-from hashlib import sha256
 from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
@@ -14,9 +12,9 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_
 
 from loopax.ir import Call, Cond, FitRows, KeepRows, Scan, Stack, Unstack
 from loopax.lowering import lower_to_loops
+from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.array_function import array_function
 from loopax.numba_backend.callable.program import refuse_unknown_types, warn_of_python
-from loopax.numba_backend.emit.emitter import Emitter
 
 
 def native_function(op: Any, node: Any, **kwargs: Any) -> tuple[Any, str | None]:
@@ -29,18 +27,7 @@ def native_function(op: Any, node: Any, **kwargs: Any) -> tuple[Any, str | None]
     if emit.by_python:
         warn_of_python(list(dict.fromkeys(emit.by_python)))
     types = [v.type for v in (*inputs, *node.outputs)]
-    return numba_njit(function), _key(emit, op, types)
-
-
-def _key(emit: Emitter, op: Any, *parts: Any) -> str | None:
-    """What two equal functions have in common: their text, and what it was written for."""
-    if emit.by_python or not emit.is_cacheable:
-        return None
-    try:
-        written_for = pickle.dumps((op, *parts))
-    except Exception:  # an op of somebody's that does not pickle
-        return None
-    return sha256(emit.text.encode() + written_for).hexdigest()
+    return numba_njit(function), content_key(function, types)
 
 
 for _op_class in (Scan, Cond, Call, FitRows, KeepRows, Stack, Unstack):

@@ -20,6 +20,7 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import jaxify
+from loopax.cache.environment import environment
 from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import compile_program
 
@@ -29,6 +30,7 @@ X = np.arange(1.0, 5.0)
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
+    environment()  # what it keeps of packages is not counted below
     monkeypatch.setenv("LOOPAX_CACHE_DIR", str(tmp_path / "native"))
     return tmp_path / "native"
 
