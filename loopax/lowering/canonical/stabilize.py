@@ -37,6 +37,7 @@ from pytensor.tensor.rewriting import math as of_math
 
 from loopax.cache.graph_key import content_key
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.canonical.dtype_safe_rewrites import DTYPE_SAFE, REPLACED
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 
@@ -44,6 +45,7 @@ IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pyten
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
+_INCLUDED = ("fast_run", "jax", DTYPE_SAFE)
 _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,
@@ -96,6 +98,7 @@ _EXCLUDED = (
     # A draw that nobody reads is dropped together with the step of its generator, so that the generator
     # behind it was the one before it.
     "random_unsafe",
+    *REPLACED,  # ours stand in their place
 )
 
 
@@ -193,7 +196,7 @@ def _identity(rewrite: Any) -> tuple[str, ...]:
 def _rewriter(changes: int, *others: str) -> GraphRewriter:
     """Made once, as long as nobody registers a rewrite: to assemble it takes as long as a small graph."""
     excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
-    rewriter = optdb.query(RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=excluded))
+    rewriter = optdb.query(RewriteDatabaseQuery(include=_INCLUDED, exclude=excluded))
     rewriter.data = [
         _tolerant(r) if getattr(r, "failure_callback", None) else r for r in rewriter.data
     ]
