@@ -37,7 +37,7 @@ from pytensor.tensor.rewriting import math as of_math
 
 from loopax.cache.graph_key import content_key
 from loopax.lowering.bodies import map_bodies
-from loopax.lowering.canonical.dtype_safe_rewrites import DTYPE_SAFE, REPLACED
+from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 
@@ -45,7 +45,7 @@ IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pyten
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
-_INCLUDED = ("fast_run", "jax", DTYPE_SAFE)
+_INCLUDED = ("fast_run", "jax", CORRECTED)
 _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,

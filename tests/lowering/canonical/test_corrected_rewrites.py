@@ -62,3 +62,36 @@ def test_halves():
     at = np.array([2, -4], dtype="float16")
     for result in jaxify([x], [-pt.reciprocal(x), 1 / -x])(at):
         np.testing.assert_array_equal(result, -1 / at)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("kind", ["sym", "her", "pos"])
+def test_each_system_reads_its_triangle(kind, options):
+    """Two systems with one matrix, each with a triangle of its own; and one with a matrix known to be one."""
+    a, b = pt.matrix("a", shape=(3, 3)), pt.vector("b", shape=(3,))
+    at = np.array([[4.0, 0.7, -0.2], [1.0, 5.0, 0.3], [0.5, -1.0, 6.0]])
+    right = np.array([1.0, -2.0, 0.5])
+    outputs = [pt.linalg.solve(a, b, assume_a=kind, lower=lower) for lower in (True, False)]
+    outputs += [pt.linalg.solve(a, b, assume_a=kind, lower=True, transposed=True)]
+    outputs += [pt.linalg.solve(pt.linalg.cholesky(a), b, assume_a=kind, lower=True)]
+    factor = np.linalg.cholesky(at)
+    low, up, known = (x + np.tril(x, -1).T for x in (np.tril(at), np.triu(at).T, factor))
+    found = jaxify([a, b], outputs, **options)(at, right)
+    for x, matrix in zip(found, [low, up, low, known], strict=True):
+        np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-12)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_positive_definite_complex_matrix(lower):
+    a, b = pt.zmatrix("a"), pt.zvector("b")
+    full = np.array([[4.0, 1 + 1j], [1 - 1j, 5.0]])
+    at, right = (np.tril if lower else np.triu)(full), np.array([1.0, 2j])
+    f = jaxify([a, b], pt.linalg.solve(a, b, assume_a="pos", lower=lower), loops="xla")
+    np.testing.assert_allclose(f(at, right), np.linalg.solve(full, right), rtol=1e-12)
+
+
+def test_what_is_known_of_a_matrix_that_is_read_whole_is_used():
+    a, b = pt.matrix("a"), pt.vector("b")
+    graph = FunctionGraph([a, b], [pt.linalg.solve(pt.linalg.cholesky(a), b)], clone=True)
+    stabilize(graph)
+    assert "SolveTriangular" in str(graph.toposort())
