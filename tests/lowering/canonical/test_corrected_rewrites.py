@@ -67,7 +67,7 @@ def test_halves():
 @pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
 @pytest.mark.parametrize("kind", ["sym", "her", "pos"])
 def test_each_system_reads_its_triangle(kind, options):
-    """Two systems with one matrix, each with a triangle of its own; and one with a matrix known to be one."""
+    """Systems with the two triangles of one matrix; and one with a matrix known to be a triangle."""
     a, b = pt.matrix("a", shape=(3, 3)), pt.vector("b", shape=(3,))
     at = np.array([[4.0, 0.7, -0.2], [1.0, 5.0, 0.3], [0.5, -1.0, 6.0]])
     right = np.array([1.0, -2.0, 0.5])
