@@ -10,6 +10,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.scan.utils import until
 
 import loopax
 
@@ -79,6 +80,20 @@ def test_pytensors_own_scan(form):
     found, slope = loopax.jaxify([x], [ys, pytensor.grad(ys[-1], x)], **form)(X)
     np.testing.assert_allclose(found, expected[2:], rtol=1e-12)
     assert slope.shape == X.shape
+
+
+def test_the_gradient_through_a_loop_that_stops(form):
+    """PyTensor's graph, whose rewrites do not end in PyTensor 3.0.0."""
+    ys = pytensor.scan(
+        lambda r, c: (pt.sin(c) + r**2, until(c + r > 2.0)),
+        sequences=x,
+        outputs_info=x[0],
+        return_updates=False,
+    )
+    outputs = [ys, pytensor.grad(ys[-1] ** 2, x)]
+    expected = pytensor.function([x], outputs, mode="FAST_COMPILE")(X)
+    for found, value in zip(loopax.jaxify([x], outputs, **form)(X), expected, strict=True):
+        np.testing.assert_allclose(found, value, rtol=1e-9)
 
 
 def test_linear_algebra_in_a_loop(form):
