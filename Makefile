@@ -9,6 +9,8 @@ VENV    = .venv
 EXTRAS  = test,demo
 # Test processes side by side. A module stays in one of them, so that what it compiles is compiled once.
 WORKERS = 2
+# The environment of the lowest versions that pyproject.toml allows.
+LOWEST  = .venv-lowest
 # More for pytest, e.g. ARGS="-k scan" or ARGS=tests/ir
 ARGS    =
 
@@ -22,7 +24,7 @@ PYTEST = $(PY) -m pytest -n $(WORKERS) --dist loadscope
 READY  = $(VENV)/.installed-$(EXTRAS)
 
 .DEFAULT_GOAL = help
-.PHONY: help setup demo test test-all docs gallery docs-check lint format bench bench-gpu build clean
+.PHONY: help setup demo test test-all test-lowest docs gallery docs-check lint format bench bench-gpu build clean
 .DELETE_ON_ERROR:
 
 help: ## this list
@@ -39,6 +41,11 @@ test: $(READY) ## the quick tests that fall to this Python, 3.11 or 3.12 (ARGS=-
 test-all: $(READY) ## all tests, and those of values once more with loops as native code in JAX
 	$(PYTEST) $(ARGS)
 	LOOPAX_LOOPS=native $(PYTEST) -m "not slow" $(VALUES) $(ARGS)
+
+# Wheels only: what has to be compiled for an old version says nothing about loopax.
+test-lowest: $(LOWEST)/lowest.txt ## the smoke tests on the lowest version of each dependency (Python 3.11 or 3.12)
+	PIP_CONSTRAINT=$(CURDIR)/$< PIP_ONLY_BINARY=:all: $(MAKE) --no-print-directory VENV=$(LOWEST) EXTRAS=smoke setup
+	$(LOWEST)/bin/python -m pytest -q tests/test_smoke.py $(ARGS)
 
 # Pictures and times are those that `make gallery` has kept. On Python 3.11 what needs PyMC is left out.
 docs: $(VENV)/.installed-docs ## run every example and code block, and build the documentation into out/site
@@ -79,6 +86,10 @@ clean: ## remove caches, builds and pictures; the environments stay
 $(VENV)/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "loopax needs Python 3.11 or later; $(PYTHON) is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
+
+$(LOWEST)/lowest.txt: pyproject.toml tests/lowest_versions.py
+	@mkdir -p $(LOWEST)
+	$(PYTHON) tests/lowest_versions.py >$@
 
 $(VENV)/.installed-%: pyproject.toml | $(VENV)/bin/pip
 	$(PIP) install --editable '.[$*]'

@@ -1,9 +1,14 @@
 """loopax: PyTensor programs as JAX programs, and as native code."""
 
+# ruff: noqa: E402
 import warnings
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
+
+from loopax.versions import check_before_imports
+
+check_before_imports()
 
 from loopax import lowering, numba_backend, pytensor_modes
 from loopax.cache import clear_cache

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import jax
@@ -16,12 +14,11 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.configdefaults import config
 
+from loopax import versions
 from loopax.cache import cache_folder
 from loopax.frontend.loops.scan import scan
 from loopax.transpile import jaxify
 
-_NEEDED = ("loopax", "pytensor", "jax", "jaxlib", "numpy", "numba", "llvmlite", "scipy")
-_OTHERS = ("pymc", "nutpie", "numpyro", "blackjax", "equinox", "diffrax")
 _VARIABLES = ("LOOPAX_", "PYTENSOR_FLAGS", "JAX_", "XLA_FLAGS", "NUMBA_", "OMP_NUM_THREADS")
 
 
@@ -32,8 +29,9 @@ def report(write: Callable[[str], Any] = print) -> bool:
     -------
     Whether all of them do.
     """
+    if not versions.written:
+        versions.write_versions(write)
     for title, lines in (
-        ("Versions", _versions()),
         ("Set-up", _settings()),
         ("Environment", _environment()),
     ):
@@ -43,15 +41,6 @@ def report(write: Callable[[str], Any] = print) -> bool:
     write("Checks")
     results = [_checked(name, check, write) for name, check in _CHECKS.items()]
     return all(results)
-
-
-def _versions() -> Iterator[tuple[str, str]]:
-    yield "python", f"{platform.python_version()}, {platform.platform()}"
-    for name in (*_NEEDED, *_OTHERS):
-        try:
-            yield name, version(name)
-        except PackageNotFoundError:
-            yield name, "not installed" + (", and needed" if name in _NEEDED else "")
 
 
 def _settings() -> Iterator[tuple[str, str]]:

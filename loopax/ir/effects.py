@@ -112,8 +112,8 @@ def errors(node: Apply) -> Errors:
     if isinstance(op, ps.ScalarOp):
         return Errors.NONE if _is_exact(node) and _is_total(op, node) else Errors.VALUE
     if isinstance(op, CAReduce):  # of nothing there is no largest entry
-        is_extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
-        return Errors.LENGTH if is_extreme and not all(node.inputs[0].type.shape) else Errors.NONE
+        is_partial = raises_of_nothing(op) and not all(node.inputs[0].type.shape)
+        return Errors.LENGTH if is_partial else Errors.NONE
     if isinstance(op, Alloc):
         is_shape = all(map(_is_length, node.inputs[1:]))
         return Errors.SHAPE if is_shape else Errors.SHAPE | Errors.LENGTH
@@ -256,3 +256,9 @@ def is_dear_function(op: Elemwise) -> bool:
     return any(
         isinstance(s, _DEAR) or type(s).__module__ == "pytensor.scalar.math" for s in scalar_ops
     )
+
+
+def raises_of_nothing(op: CAReduce) -> bool:
+    """Whether the reduction of no elements is an error: the extremes without ``initial`` (PyTensor 3.3)."""
+    is_extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
+    return is_extreme and not getattr(op, "initial", False)

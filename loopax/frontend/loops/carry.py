@@ -3,7 +3,8 @@
 A leaf starts with the type of its initial value. Where the step returns another type, the leaf takes
 the join of the two, and the step is called again. A join is one of:
 
-- a wider type of the same kind: int32 and int64, float32 and float64 (or complex);
+- a wider type of the same kind: int32 and int64, float32 and float64 (or complex); with a warning where
+  the start had fewer digits (`widened_starts`);
 - any type "above" a constant's whose values hold the constant exactly: PyTensor makes ``0`` an int8 and
   ``0.5`` a float32 because they fit, which is not the user's problem in a float64 loop;
 - a static shape forgotten where it differs, dimension by dimension, at the same rank.
@@ -24,6 +25,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import as_variable, exact_in, is_weak
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
+from loopax.frontend.loops.widened_starts import collected_messages, warn_of_widened_starts
 from loopax.ir.errors import LoopTypeError, describe
 
 # Above all that can be joined: one change for each dtype of PyTensor that a leaf can rise to.
@@ -95,7 +97,8 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], what: str) -> T
                 if leniences is not None and may_rise(slot):
                     mark_unsettled(slot.states, leniences)
 
-        traced = trace(enter)
+        with collected_messages() as messages:
+            traced = trace(enter)
         changed, faults = [], []
         for slot, result in zip(slots, traced.carry, strict=True):
             try:
@@ -115,6 +118,7 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], what: str) -> T
         if leniences:
             lenient = False  # types have settled: now everything inside has to be as it is
             continue
+        warn_of_widened_starts(slots, what, messages)
         return traced
     raise AssertionError(f"the carry of {what} does not settle: {[s.type for s in slots]}")
 

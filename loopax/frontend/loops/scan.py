@@ -97,8 +97,8 @@ def scan(
         shared variables, arrays or numbers; see also `lag`.
 
         The carry has one type throughout. A constant takes the type that the step returns, where
-        that holds it exactly; a float variable takes a wider one; a static shape that changes becomes
-        unknown. A Python int is an int64, a Python float has ``pytensor.config.floatX``.
+        that holds it exactly; a float variable takes a wider one, with a warning; a static shape that
+        changes becomes unknown. A Python int is an int64, a Python float has ``pytensor.config.floatX``.
     xs
         Sequences: tensors with a leading axis, or typed lists; see also `lead`.
     length

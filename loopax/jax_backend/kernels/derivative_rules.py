@@ -17,7 +17,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import JaxprEqn, Var, set_current_trace
+from jax.extend.core import JaxprEqn, Var
 from jax.interpreters import ad
 from jax.interpreters import partial_eval as pe
 
@@ -38,6 +38,7 @@ from loopax.jax_backend.kernels.primitive import (
     kernel_p,
     row_shapes,
 )
+from loopax.jax_backend.moved_names import set_current_trace
 from loopax.jax_backend.staging.frame import NeedsStatic
 
 

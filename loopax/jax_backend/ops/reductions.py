@@ -12,6 +12,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
+from loopax.ir.effects import raises_of_nothing
 from loopax.jax_backend.ops.elementwise import apply_scalar
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
@@ -52,6 +53,10 @@ def reduce(site: Site, x: Any) -> Any:
     dtype = getattr(op, "acc_dtype", None) or site.out.type.dtype
     if reducer in (jnp.sum, jnp.prod, _product_of_nonzero) and x.dtype != dtype:
         x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+    if reducer in (jnp.max, jnp.min) and not raises_of_nothing(op):
+        lengths = x.shape if axis is None else [x.shape[a] for a in axis]
+        if any(not isinstance(n, int) or n == 0 for n in lengths):
+            return reducer(x, axis=axis, initial=op.initial_value(x.dtype))
     return reducer(x, axis=axis)
 
 

@@ -45,8 +45,7 @@ from loopax.ir import Call, Scan
 from loopax.ir.compat import joined_by
 from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.sizes import length_inputs
-
-Inconclusive = jax.errors.InconclusiveDimensionOperation
+from loopax.jax_backend.moved_names import InconclusiveDimensionOperation as Inconclusive
 
 
 def is_symbolic(x: Any) -> bool:

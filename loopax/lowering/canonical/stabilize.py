@@ -32,6 +32,7 @@ from pytensor.tensor.linalg.summary import Det, SLogDet
 from pytensor.tensor.rewriting import math as of_math
 
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 from loopax.lowering.canonical.registered import registrations
@@ -40,6 +41,7 @@ IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pyten
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
+_INCLUDED = ("fast_run", "jax", CORRECTED)
 _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,
@@ -92,6 +94,7 @@ _EXCLUDED = (
     # A draw that nobody reads is dropped together with the step of its generator, so that the generator
     # behind it was the one before it.
     "random_unsafe",
+    *REPLACED,  # ours stand in their place
 )
 
 
@@ -132,7 +135,7 @@ _OF_ONE_MATRIX = () if "slogdet_specialization" in optdb else ("slogdet_speciali
 def _rewriter(changes: int, *others: str) -> GraphRewriter:
     """Made once, as long as nobody registers a rewrite: to assemble it takes as long as a small graph."""
     excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
-    rewriter = optdb.query(RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=excluded))
+    rewriter = optdb.query(RewriteDatabaseQuery(include=_INCLUDED, exclude=excluded))
     rewriter.data = [
         _tolerant(r) if getattr(r, "failure_callback", None) else r for r in rewriter.data
     ]

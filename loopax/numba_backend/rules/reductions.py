@@ -9,6 +9,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.tensor.elemwise import CAReduce
 
+from loopax.ir.effects import raises_of_nothing
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import leaf
@@ -51,7 +52,7 @@ def reduce(site: Site, x: Value) -> Any:
     expression, start = fold
     axes = set(range(len(x.shape)) if op.axis is None else op.axis)
     kept = [k for k in range(len(x.shape)) if k not in axes]
-    if isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
+    if raises_of_nothing(op):
         for k in axes:
             emit.do("not_empty", x.shape[k])
 

@@ -9,8 +9,12 @@ import jax.numpy as jnp
 from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
 from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
+from pytensor.tensor.linalg.decomposition.schur import Schur
+from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 
+from loopax.jax_backend.ops.linalg.small_matrices import mirrored
+from loopax.jax_backend.staging.callback import call_back
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
@@ -19,9 +23,14 @@ from loopax.jax_backend.staging.registry import rule
 @rule(Eigh, Eigvalsh)
 def symmetric_eigen(site: Site, a: Any, *b: Any) -> Any:
     """From one triangle, as LAPACK reads it; JAX takes the mean of both."""
-    part = jnp.tril if site.op.lower else jnp.triu
-    strict = part(a, -1 if site.op.lower else 1)
-    return convert_leaf(site, part(a) + strict.conj().T, *b)
+    return convert_leaf(site, mirrored(jnp.asarray(a), site.op.lower, hermitian=True), *b)
+
+
+@rule(MatrixPinv)
+def pseudo_inverse(site: Site, a: Any) -> Any:
+    """Of a Hermitian matrix from its lower triangle, as NumPy."""
+    a = jnp.asarray(a)
+    return convert_leaf(site, mirrored(a, True, hermitian=True) if site.op.hermitian else a)
 
 
 @rule(Eig)
@@ -47,6 +56,13 @@ def _eig_jvp(primals: Any, tangents: Any) -> Any:
     largest = jnp.abs(vectors).argmax(0), jnp.arange(len(values))
     change = change - 1j * vectors * (change[largest] / vectors[largest]).imag
     return found, (jnp.diagonal(moved), change)
+
+
+@rule(Schur)
+def schur(site: Site, a: Any) -> Any:
+    """JAX does not order eigenvalues, and PyTensor's conversion leaves ``sort`` out: on the host then."""
+    a = jnp.asarray(a)
+    return convert_leaf(site, a) if site.op.sort is None else call_back(site, (a,))
 
 
 @rule(TRSYL)

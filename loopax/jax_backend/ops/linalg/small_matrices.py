@@ -68,14 +68,35 @@ def cholesky(site: Site, a: Any) -> Any:
 
 
 @rule(Solve)
-@_small
 def solve(site: Site, a: Any, b: Any) -> Any:
+    """Of a symmetric or Hermitian matrix JAX would read both triangles."""
+    a, kind = jnp.asarray(a), site.op.assume_a
+    if kind in ("sym", "her"):
+        a = mirrored(a, site.op.lower, hermitian=kind == "her")
+    return _solve(site, a, b)
+
+
+@_small
+def _solve(site: Site, a: Any, b: Any) -> Any:
     op = site.op
     if op.assume_a == "pos":
         return _with_columns(lambda a, b: _by_factor(factor(a if op.lower else a.T), b), a, b)
     if op.assume_a in ("gen", "sym", "her"):
         return _with_columns(solution, a, b)
     return convert_leaf(site, a, b)
+
+
+def mirrored(a: Any, lower: bool, hermitian: bool) -> Any:
+    """The symmetric or Hermitian matrix of which one triangle is that of ``a``.
+
+    The diagonal of a Hermitian matrix is real: LAPACK does not read the imaginary part of that of ``a``.
+    """
+    part, k = (jnp.tril, -1) if lower else (jnp.triu, 1)
+    strict = part(a, k)
+    other = strict.conj() if hermitian else strict
+    diagonal = jnp.diagonal(a)
+    diagonal = diagonal.real.astype(a.dtype) if hermitian else diagonal
+    return strict + other.T + jnp.diag(diagonal)
 
 
 @rule(SolveTriangular)

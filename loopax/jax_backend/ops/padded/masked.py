@@ -25,6 +25,7 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 
 from loopax.ir import Call, Cond, Scan
+from loopax.ir.effects import raises_of_nothing
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import or_no_number
@@ -147,8 +148,7 @@ def reduce(site: Site, x: PaddedArray) -> Any:
     neutral = _NEUTRAL.get(type(op.scalar_op))
     if neutral is None:
         refuse_trace(site)
-    of_some = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
-    return _reduced(site, x, neutral(x.dtype), of_some)
+    return _reduced(site, x, neutral(x.dtype), of_some=raises_of_nothing(op))
 
 
 @trace_rule(Argmax)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
@@ -37,6 +37,22 @@ def inverse(site: Site, a: Value) -> Any:
     with emit.when(expr("not {}", good)):
         emit.fail("np.linalg.LinAlgError", "Singular matrix")
     return found
+
+
+@rule(MatrixPinv)
+def pseudo_inverse(site: Site, a: Value) -> Any:
+    """Of a Hermitian matrix from its lower triangle, as NumPy; PyTensor's conversion reads both (3.3.8)."""
+    emit = site.emit
+    if not site.op.hermitian:
+        return leaf(site, a)
+    a, conjugate = emit.indexable(a), "np.conj({3})" if "complex" in a.dtype else "{3}"
+
+    def at(index: Sequence[Index]) -> Expr:
+        i, j = index
+        here, there = emit.read(a, [i, j]), emit.read(a, [j, i])
+        return emit.temp(expr("{0} if {1} >= {2} else " + conjugate, here, i, j, there))
+
+    return leaf(site, Virtual(a.shape, a.dtype, at))
 
 
 def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, Expr]:

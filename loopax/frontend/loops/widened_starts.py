@@ -1,0 +1,89 @@
+"""A warning where a loop goes on in more digits than its initial value has.
+
+``pt.full((3,), -np.inf)`` is float32, because PyTensor stores a constant in the smallest dtype that holds
+it; what is written into it is rounded. The carry of a float64 loop takes such a start (`carry.joined`), and
+nothing in the result would say that half of its digits are gone.
+
+A step is traced several times while the types of its carry are found out, and a loop inside it each time
+anew: what is said of inner loops waits until the outer one has settled.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Variable
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+from pytensor.tensor.type import TensorType
+
+from loopax.ir.errors import describe
+
+_waiting: ContextVar[list[str] | None] = ContextVar("messages of inner loops", default=None)
+
+
+@contextmanager
+def collected_messages() -> Iterator[list[str]]:
+    """The messages of the loops that are built in the block, none of which is issued."""
+    messages: list[str] = []
+    token = _waiting.set(messages)
+    try:
+        yield messages
+    finally:
+        _waiting.reset(token)
+
+
+def warn_of_widened_starts(slots: Sequence[Any], what: str, inner: Sequence[str] = ()) -> None:
+    """Say what ``inner`` loops say, and which leaves of a settled carry began with fewer digits."""
+    messages = [*inner, *(_message(s, what) for s in slots if _lost_digits(s))]
+    waiting = _waiting.get()
+    if waiting is not None:
+        waiting += messages
+        return
+    for message in dict.fromkeys(messages):
+        warnings.warn(message, UserWarning, stacklevel=_level_of_the_user())
+
+
+def _lost_digits(slot: Any) -> bool:
+    """Whether the initial value may have been rounded: it is no constant and has the fewer digits."""
+    before, after = slot.init.type, slot.type
+    if not (isinstance(before, TensorType) and isinstance(after, TensorType)):
+        return False
+    dtypes = np.dtype(before.dtype), np.dtype(after.dtype)
+    if (
+        any(d.kind not in "fc" for d in dtypes)
+        or np.finfo(dtypes[0]).eps <= np.finfo(dtypes[1]).eps
+    ):
+        return False
+    value = get_underlying_scalar_constant_value(slot.init, raise_not_constant=False)
+    return isinstance(value, Variable)
+
+
+def _message(slot: Any, what: str) -> str:
+    before, after = slot.init.type.dtype, slot.type.dtype
+    name = slot.init.name or "init"
+    return (
+        f"{slot.path} of {what} is {before} before the first step and {after} after it. The loop computes "
+        f"in {after}; the digits that its start lost in {before} are lost.\n"
+        f"  start: {describe(slot.init)}\n"
+        f"Make it {after} where it is made: PyTensor stores a constant that {before} holds in {before}, so "
+        f"pt.full(shape, -np.inf, dtype={after!r}) in the place of pt.full(shape, -np.inf). Where {before} "
+        f"is what was meant, say so: {name}.astype({after!r})."
+    )
+
+
+def _level_of_the_user() -> int:
+    """The ``stacklevel`` of the first caller outside of loopax."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == "loopax" or module == "contextlib"

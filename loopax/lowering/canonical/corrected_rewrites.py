@@ -1,0 +1,84 @@
+"""PyTensor's rewrites that drop what an op says, or fail for one dtype, in a form that does not.
+
+    -x      ->  -1 * x      not where x is unsigned: its dtype has no -1
+    1 / x   ->  x ** -1.0   not in float16: the result would be float32
+    solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
+    solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
+                                                            which a is one triangle
+
+Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
+frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. Of the
+third it takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix for L L^H; the fourth
+solves with one triangle of a matrix that is told to be symmetric. (PyTensor 3.0.7 and 3.3.8 alike.) Ours
+stand in PyTensor's databases with a tag that only `stabilize` asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.graph.rewriting.unify import OpPattern
+from pytensor.tensor.linalg.decomposition.cholesky import cholesky
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.solvers.psd import cho_solve
+from pytensor.tensor.math import neg, reciprocal
+from pytensor.tensor.rewriting.blockwise import blockwise_of
+from pytensor.tensor.rewriting.linalg import solvers
+from pytensor.tensor.rewriting.math import local_neg_to_mul, local_reciprocal_canon
+from pytensor.tensor.type import uint_dtypes
+
+CORRECTED = "loopax_corrected"
+
+
+@node_rewriter([neg])
+def neg_to_mul(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``-x -> -1 * x`` of a number that has a sign."""
+    unsigned = node.inputs[0].type.dtype in uint_dtypes
+    return None if unsigned else local_neg_to_mul.transform(fgraph, node)
+
+
+@node_rewriter([reciprocal])
+def reciprocal_to_power(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``1 / x -> x ** -1.0`` where that has the dtype of ``1 / x``."""
+    half = node.outputs[0].type.dtype == "float16"
+    return None if half else local_reciprocal_canon.transform(fgraph, node)
+
+
+@node_rewriter([blockwise_of(OpPattern(Solve, assume_a="pos"))])
+def psd_solve_to_cho_solve(fgraph: FunctionGraph, node: Apply) -> Any:
+    """A system with a positive definite matrix by the factor of the triangle that it is read from."""
+    op: Any = node.op
+    a, b = node.inputs
+    lower = op.core_op.lower
+    return [cho_solve((cholesky(a, lower=lower), lower), b, b_ndim=op.core_op.b_ndim)]
+
+
+@node_rewriter([blockwise_of(OpPattern(Solve, assume_a="gen"))])
+def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
+    """A system by what is known of its matrix, all of which is read."""
+    return solvers.generic_solve_to_structured_form.transform(fgraph, node)
+
+
+# What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
+REPLACED = {
+    "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
+    "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
+    "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
+    "generic_solve_to_structured_form": (
+        general_solve_to_structured,
+        ("canonicalize", "stabilize"),
+    ),
+}
+
+
+def register_corrected_rewrites() -> None:
+    """Add them to PyTensor's databases, once."""
+    for name, (rewrite, databases) in REPLACED.items():
+        for database in databases:
+            entries: Any = optdb[database]
+            if (ours := f"loopax_{name}") not in entries:
+                entries.register(ours, rewrite, CORRECTED, use_db_name_as_tag=False)

@@ -1,0 +1,142 @@
+"""Whether the packages that loopax needs are here in versions that it works with, before one is imported.
+
+The bounds are those of pyproject.toml, as the metadata of the installed loopax has them. This module
+imports nothing but the standard library: what it says has to be said where an import of JAX or Numba fails.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import Any
+
+_OTHERS = ("pymc", "nutpie", "numpyro", "blackjax", "equinox", "diffrax")
+_REQUIREMENT = re.compile(r"\s*([\w.-]+)\s*([^;]*?)\s*(?:;(.*))?$")
+_BOUND = re.compile(r"\s*(>=|<=|==|!=|<|>)\s*([\w.]+)\s*")
+
+Requirement = tuple[str, str]  # a package, and the bounds of its version
+
+written = False  # whether versions were printed before anything was imported
+
+
+def requirements() -> list[Requirement]:
+    """What loopax needs in any case, in the order of pyproject.toml; nothing where it is not installed."""
+    try:
+        lines = requires("loopax") or []
+    except PackageNotFoundError:  # a folder on PYTHONPATH
+        return []
+    return parsed(lines)
+
+
+def parsed(lines: Iterable[str]) -> list[Requirement]:
+    """The requirements of a list of pyproject.toml, but for those that hang on an extra or a Python."""
+    matches = [m for m in map(_REQUIREMENT.match, lines) if m is not None and m[3] is None]
+    return [(m[1], m[2].replace(" ", "")) for m in matches]
+
+
+def installed(name: str) -> str | None:
+    """The version of a package, if it is here."""
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def advice(needed: Iterable[Requirement], found: Callable[[str], str | None] = installed) -> str:
+    """One sentence on the packages that are too old, too new or absent; empty where there are none."""
+    wrong = [(name, bounds, found(name)) for name, bounds in needed]
+    wrong = [(n, b, v) for n, b, v in wrong if v is None or not is_within(v, b)]
+    if not wrong:
+        return ""
+    wants = " and ".join(f"{name}{bounds}" for name, bounds, _ in wrong)
+    has = " and ".join(f"{n} {v}" if v is not None else f"no {n}" for n, _, v in wrong)
+    command = " ".join(f"'{name}{bounds}'" for name, bounds, _ in wrong)
+    return f"loopax needs {wants}, and here is {has}: python -m pip install {command}"
+
+
+def is_within(found: str, bounds: str) -> bool:
+    """Whether a version is within bounds such as ``>=3.0,<4``, by its numbers alone."""
+    for operator, limit in _BOUND.findall(bounds):
+        a, b = _numbers(found), _numbers(limit)
+        length = max(len(a), len(b))
+        a, b = (x + (0,) * (length - len(x)) for x in (a, b))
+        holds = {
+            ">=": a >= b,
+            "<=": a <= b,
+            "==": a == b,
+            "!=": a != b,
+            "<": a < b,
+            ">": a > b,
+        }
+        if not holds[operator]:
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    match = re.match(r"\d+(\.\d+)*", text)
+    return tuple(map(int, match[0].split("."))) if match else ()
+
+
+def lines() -> Iterator[tuple[str, str]]:
+    """Name and version of all that a report of a fault needs."""
+    yield "python", f"{platform.python_version()}, {platform.platform()}"
+    names = [name for name, _ in requirements()]
+    yield "loopax", installed("loopax") or "not installed"
+    for name in names:
+        yield name, installed(name) or "not installed, and needed"
+    for name in _OTHERS:
+        yield name, installed(name) or "not installed"
+
+
+def write_versions(write: Callable[[str], Any]) -> None:
+    """Write `lines` under a title."""
+    write("Versions")
+    for name, found in lines():
+        write(f"  {name:<20} {found}")
+
+
+def check_before_imports(
+    argv: list[str] | None = None, write: Callable[[str], Any] | None = None
+) -> None:
+    """Raise an ImportError of one sentence where a version is wrong.
+
+    As ``python -m loopax doctor`` versions are printed first, whatever becomes of the imports behind this,
+    and the sentence is printed where it would be raised.
+
+    Raises
+    ------
+    ImportError, SystemExit
+        A package is too old, too new or absent.
+    """
+    global written
+    sentence = advice(requirements())
+    if is_doctor(sys.argv if argv is None else argv):
+        write = _flushed if write is None else write
+        write_versions(write)
+        written = True
+        if sentence:
+            write(sentence)
+            raise SystemExit(1)
+    if sentence:
+        raise ImportError(sentence)
+
+
+def _flushed(line: str) -> None:
+    print(line, flush=True)
+
+
+def is_doctor(argv: list[str]) -> bool:
+    """Whether this process is ``python -m loopax doctor``.
+
+    While Python looks for the package that ``-m`` names, ``-m`` is what stands in the place of the program.
+    """
+    if argv[1:2] != ["doctor"]:
+        return False
+    original = sys.orig_argv if argv is sys.argv else ["python", "-m", "loopax"]
+    by_module = argv[0] == "-m" and "loopax" in original
+    return by_module or Path(argv[0]).stem == "loopax"

@@ -1,0 +1,97 @@
+"""PyTensor's rewrites on every dtype: none fails, which would print a traceback."""
+
+import itertools
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytensor.tensor.math as of_math
+import pytest
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax import jaxify
+from loopax.lowering.canonical.stabilize import stabilize
+
+DTYPES = ("bool", "int8", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES += ("float16", "float32", "float64", "complex64", "complex128")
+OPS = [op for _, op in sorted(vars(of_math).items()) if isinstance(op, Elemwise)]
+
+
+def of_dtypes(*dtypes):
+    """What all elementwise operations of PyTensor give for operands of ``dtypes``, and its negation."""
+    operands = [pt.vector(dtype=dtype) for dtype in dtypes]
+    results = []
+    for op in OPS:
+        if op.scalar_op.nin not in (len(operands), -1):
+            continue
+        try:
+            result = op(*operands)
+            results += result if isinstance(result, list) else [result]
+            results.append(-results[-1])
+        except (TypeError, NotImplementedError):  # not defined on this dtype
+            continue
+    return operands, results
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_no_rewrite_fails(dtype):
+    pairs = [(dtype,), (dtype, dtype), (dtype, "float64"), ("float32", dtype)]
+    for operands, results in itertools.starmap(of_dtypes, pairs):
+        assert len(results) > 20
+        graph = FunctionGraph(operands, results, clone=True)
+        with pytensor.config.change_flags(on_opt_error="raise"):
+            stabilize(graph)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}, {"loops": "native"}])
+@pytest.mark.parametrize("dtype", ["uint8", "uint64"])
+def test_minus_an_unsigned_integer(dtype, options, capfd):
+    x = pt.vector("x", dtype=dtype)
+    at = np.array([0, 1, 200], dtype=dtype)
+    results = jaxify(
+        [x], [-x, pt.neg(-x), -(at.dtype.type(3) * x), at.dtype.type(0) - x], **options
+    )(at)
+    for result, expected in zip(results, [-at, at, -(3 * at), -at], strict=True):
+        np.testing.assert_array_equal(result, expected, strict=True)
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_halves():
+    x = pt.vector("x", dtype="float16")
+    at = np.array([2, -4], dtype="float16")
+    for result in jaxify([x], [-pt.reciprocal(x), 1 / -x])(at):
+        np.testing.assert_array_equal(result, -1 / at)
+
+
+@pytest.mark.parametrize("options", [{"loops": "xla"}, {"backend": "numba"}])
+@pytest.mark.parametrize("kind", ["sym", "her", "pos"])
+def test_each_system_reads_its_triangle(kind, options):
+    """Systems with the two triangles of one matrix; and one with a matrix known to be a triangle."""
+    a, b = pt.matrix("a", shape=(3, 3)), pt.vector("b", shape=(3,))
+    at = np.array([[4.0, 0.7, -0.2], [1.0, 5.0, 0.3], [0.5, -1.0, 6.0]])
+    right = np.array([1.0, -2.0, 0.5])
+    outputs = [pt.linalg.solve(a, b, assume_a=kind, lower=lower) for lower in (True, False)]
+    outputs += [pt.linalg.solve(a, b, assume_a=kind, lower=True, transposed=True)]
+    outputs += [pt.linalg.solve(pt.linalg.cholesky(a), b, assume_a=kind, lower=True)]
+    factor = np.linalg.cholesky(at)
+    low, up, known = (x + np.tril(x, -1).T for x in (np.tril(at), np.triu(at).T, factor))
+    found = jaxify([a, b], outputs, **options)(at, right)
+    for x, matrix in zip(found, [low, up, low, known], strict=True):
+        np.testing.assert_allclose(x, np.linalg.solve(matrix, right), rtol=1e-12)
+
+
+@pytest.mark.parametrize("lower", [True, False])
+def test_a_positive_definite_complex_matrix(lower):
+    a, b = pt.zmatrix("a"), pt.zvector("b")
+    full = np.array([[4.0, 1 + 1j], [1 - 1j, 5.0]])
+    at, right = (np.tril if lower else np.triu)(full), np.array([1.0, 2j])
+    f = jaxify([a, b], pt.linalg.solve(a, b, assume_a="pos", lower=lower), loops="xla")
+    np.testing.assert_allclose(f(at, right), np.linalg.solve(full, right), rtol=1e-12)
+
+
+def test_what_is_known_of_a_matrix_that_is_read_whole_is_used():
+    a, b = pt.matrix("a"), pt.vector("b")
+    graph = FunctionGraph([a, b], [pt.linalg.solve(pt.linalg.cholesky(a), b)], clone=True)
+    stabilize(graph)
+    assert "SolveTriangular" in str(graph.toposort())
