@@ -97,6 +97,10 @@ def _steps(
 
     if asked is not None:
         asked = jnp.asarray(asked, counter)
+        # More steps than rows have no result (see `_legal`), and are not counted to their end.
+        counts = [row_count(x) for x in args.sequences if not isinstance(x, PaddedArray)]
+        counts += [] if bound is None else [bound]
+        asked = jnp.minimum(asked, min(counts)) if counts else asked
     sequences = [jax.tree.map(jnp.asarray, rows_of(x)) for x in args.sequences]
     given = Given(asked, sequences, states, [args.consts[k] for k in traced])
     return Steps(step, bound, op.options.reverse), given

@@ -151,6 +151,8 @@ def repeat(site: Site, x: Any, repeats: Any) -> Any:
     axis = site.op.axis
     size = np.prod(x.shape, dtype=int) if axis is None else x.shape[axis]
     total = int(counts.sum()) if counts.ndim else int(counts) * int(size)
+    if (counts < 0).any():
+        raise ValueError(f"repeat got the count {counts.min()}, and counts are not negative.")
     if counts.ndim and counts.size not in (1, size):
         raise ValueError(f"repeat got {counts.size} counts for an axis of length {size}.")
     if counts.ndim and counts.size == 1:

@@ -18,7 +18,7 @@ from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.emitter import Site, rule
-from loopax.numba_backend.emit.expressions import call
+from loopax.numba_backend.emit.expressions import call, joined
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import has_expression
 from loopax.numba_backend.emit.values import Opaque
@@ -75,9 +75,41 @@ def leaf(site: Site, *values: Any) -> Any:
         is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
         # A copy of its own: an array of ours may serve the next step of a loop again.
         args.append(emit.temp(name.method("copy"), "a") if k in destroyed and is_array else name)
+    finite = _all_finite(emit, node, args) if _reads_finite_matrices(bare.op) else None
+    if finite is not None:
+        args = [
+            emit.temp(call("finite_or_identity", a, finite), "a") if _is_array_of_floats(v) else a
+            for a, v in zip(args, node.inputs, strict=True)
+        ]
     out = emit.temp(call(function, *args), "out")
     many = len(node.outputs) > 1
+    if finite is not None:
+        for k, v in enumerate(node.outputs):
+            if getattr(v.type, "dtype", "").startswith(("float", "complex")):
+                emit.do("no_numbers_unless", finite, out[k] if many else out)
     return tuple(
         opaque.result(emit, out[k] if many else out, v, k not in node.op.view_map)
         for k, v in enumerate(node.outputs)
     )
+
+
+_FINITE_ONLY = tuple(
+    f"pytensor.tensor.linalg.{part}" for part in ("decomposition", "inverse", "solvers", "summary")
+)
+
+
+def _reads_finite_matrices(op: Any) -> bool:
+    """Whether LAPACK runs ``op``, which raises for nan and inf, or returns memory that nobody wrote."""
+    return type(op).__module__.startswith(_FINITE_ONLY)
+
+
+def _is_array_of_floats(v: Any) -> bool:
+    return getattr(v.type, "ndim", 0) > 0 and v.type.dtype.startswith(("float", "complex"))
+
+
+def _all_finite(emit: Any, node: Apply, args: Any) -> Any:
+    """Whether all float arguments are finite, as a local; None where there is none."""
+    arrays = [a for a, v in zip(args, node.inputs, strict=True) if _is_array_of_floats(v)]
+    if not arrays:
+        return None
+    return emit.temp(joined([call("all_finite", a) for a in arrays], " and "), "finite")

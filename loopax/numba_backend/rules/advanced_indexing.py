@@ -26,7 +26,7 @@ from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.scalars import cast
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_static
-from loopax.numba_backend.rules.indexing import Entry, read_entry, slice_entry, written
+from loopax.numba_backend.rules.indexing import Entry, read_entry, signed, slice_entry, written
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Gather:
         if loop is not None:
             # One check for a row, whose elements are then read or written by vector code.
             k = emit.before_loop(loop, self.integers.name[where], where, "t")
-            k = k if self.integers.dtype == "int64" else k.astype("int64")
+            k = _as_int64(k, self.integers.dtype)
             return emit.before_loop(loop, call("index", k, self.length), where, "k")
         return _position(emit, emit.read(self.integers, where), self.integers.dtype, self.length)
 
@@ -245,9 +245,12 @@ def _position(emit: Emitter, k: Expr, dtype: str, n: Dim) -> Index:
             emit.fail("IndexError", "index is out of bounds")
             return 0
         return known % n
-    # Unsigned integers of 64 bits would turn the sum with a length into a float.
-    k = k if dtype == "int64" or isinstance(known, int) else k.astype("int64")
+    k = k if isinstance(known, int) else _as_int64(k, dtype)
     return emit.number(call("index", k, n), may_raise=True)
+
+
+def _as_int64(k: Expr, dtype: str) -> Any:
+    return signed(k, dtype) if dtype in ("int64", "uint64") else k.astype("int64")
 
 
 def _true_positions(emit: Emitter, mask: Value) -> tuple[Array, ...]:

@@ -154,9 +154,12 @@ def read_entry(emit: Emitter, entry: Any) -> Any:
     if entry is None or isinstance(entry, int):
         return entry
     known = as_dim(emit.scalar(entry))
-    # An unsigned integer of 64 bits and a length would make a float.
-    is_wide = isinstance(known, Expr) and entry.dtype == "uint64"
-    return known.astype("int64") if is_wide else known
+    return signed(known, entry.dtype)
+
+
+def signed(k: Dim, dtype: str) -> Dim:
+    """``k`` as a signed integer: one of 64 bits without a sign, and a length, would make a float."""
+    return call("signed", k) if isinstance(k, Expr) and dtype == "uint64" else k
 
 
 def _static_index(site: Site, values: Sequence[Value]) -> Any:

@@ -33,6 +33,12 @@ def index(i: int, n: int) -> int:
 
 
 @njit_inner
+def signed(k: int) -> int:
+    """``k``, of uint64, as an int64: what is too large for one is out of range of every axis."""
+    return np.int64(min(k, np.uint64(9223372036854775807)))  # type: ignore[return-value]
+
+
+@njit_inner
 def slice_forward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
     """First position and number of positions of ``start:stop:step`` with a positive step."""
     if start < 0:
@@ -52,6 +58,7 @@ def slice_backward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
         stop = max(stop + n, -1)
     start = min(start, n - 1)
     distance = start - stop
+    step = max(step, -n - 1)  # the least integer has no negative
     return start, (distance - 1) // -step + 1 if distance > 0 else 0
 
 
@@ -240,6 +247,7 @@ FUNCTIONS = (
         f.__name__: f
         for f in (
             index,
+            signed,
             slice_forward,
             slice_backward,
             slice_bounds,

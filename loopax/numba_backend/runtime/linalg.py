@@ -41,6 +41,35 @@ def _unknown(n):  # type: ignore[no-untyped-def]  # Numba compares the two signa
 
 
 @_compiled
+def all_finite(a: Any) -> bool:
+    for x in a.flat:
+        if not np.isfinite(x):
+            return False
+    return True
+
+
+@_compiled
+def finite_or_identity(a: Any, finite: bool) -> Any:
+    """``a``, or half an identity of its shape, of which every factorization and equation has a solution."""
+    if finite:
+        return a
+    b = a.copy()
+    elements = b.reshape(-1)
+    elements[:] = 0
+    if b.ndim == 2:
+        for k in range(min(b.shape[0], b.shape[-1])):
+            elements[k * (b.shape[-1] + 1)] = 0.5
+    return b
+
+
+@_compiled
+def no_numbers_unless(finite: bool, a: Any) -> None:
+    """Fill ``a`` with nan, unless what it was computed from is ``finite``."""
+    if not finite:
+        a[...] = np.nan
+
+
+@_compiled
 def square(n: int, m: int) -> None:
     if n != m:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
@@ -237,6 +266,9 @@ def invert_order(order: Any, out: Any) -> None:
 FUNCTIONS = {
     f.__name__: f
     for f in (
+        all_finite,
+        finite_or_identity,
+        no_numbers_unless,
         square,
         lu_factor,
         triangular_solve,

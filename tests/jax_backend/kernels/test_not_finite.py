@@ -1,0 +1,48 @@
+"""A matrix that is not finite makes its own row of a batch nan, and leaves the others as they are."""
+
+import jax
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor import linalg
+
+from loopax import jaxify
+from tests.support.both_backends import NATIVE
+from tests.support.marking import slow_where
+
+M, V = pt.dmatrix("m"), pt.dvector("v")
+GOOD = 2 * np.eye(3) + 0.1
+RESULTS = {
+    "eigh": linalg.eigh(M)[0],
+    "svd": linalg.svd(M, compute_uv=False),
+    "det": linalg.det(M),
+    "slogdet": linalg.slogdet(M)[1],
+    "inv": linalg.inv(M),
+    "pinv": linalg.pinv(M),
+    "cholesky": linalg.cholesky(M),
+    "solve": linalg.solve(M, V, b_ndim=1),
+    "solve, positive": linalg.solve(M, V, assume_a="pos", b_ndim=1),
+    "lu": linalg.lu(M)[1],
+    "cho_solve": linalg.cho_solve((M, True), V, b_ndim=1),
+}
+FORMS = {"native": {"loops": "native"}, "xla": {"loops": "xla"}}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", slow_where(lambda name: name not in ("eigh", "slogdet"), RESULTS))
+def test_one_row_of_a_batch(name, form):
+    f = jax.jit(jax.vmap(jaxify([M, V], RESULTS[name], **FORMS[form]), in_axes=(0, None)))
+    (expected, *_) = f(np.stack([GOOD] * 3), np.ones(3))
+    for bad in (np.nan, np.inf):
+        matrices = np.stack([GOOD, np.where(np.eye(3) > 0, bad, GOOD), GOOD])
+        before, row, after = f(matrices, np.ones(3))
+        np.testing.assert_allclose([before, after], [expected, expected])
+        assert np.isnan(row).any() or (bad == np.inf and not np.isfinite(row).all())
+
+
+@pytest.mark.parametrize("name", ["eigh", "svd", "slogdet", "det"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_native_code(name, bad):
+    """LAPACK leaves what it returns of nan unwritten, or raises."""
+    found = jaxify([M], RESULTS[name], backend=NATIVE)(np.full((3, 3), bad))
+    assert np.isnan(found).all()

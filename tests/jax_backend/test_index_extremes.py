@@ -1,0 +1,122 @@
+"""Indices, slices and lengths at the ends of their types: never a number from another place."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import loopax
+from loopax import jaxify
+from tests.support.both_backends import NATIVE
+
+X, M = pt.dvector("x"), pt.dmatrix("m")
+K = pt.lscalar("k")
+AT, ROWS = np.arange(1.0, 6.0), np.arange(6.0).reshape(3, 2)
+FAR = [5, -6, 2**31, -(2**31) - 1, 2**32, 2**32 + 1, -(2**32), 2**62, -(2**63)]
+
+
+def reads(k):
+    """Each of them is out of range where ``k`` is."""
+    return [
+        X[k],
+        M[0, k],
+        M[k, 0],
+        M[k].sum(),
+        pt.take(X, k),
+        X[pt.stack([k, k])].sum(),
+        pt.set_subtensor(X[k], 0.0).sum(),
+        pt.inc_subtensor(X[k], 1.0).sum(),
+        pt.set_subtensor(M[1, k], 0.0).sum(),
+    ]
+
+
+@pytest.fixture(scope="module")
+def jitted():
+    f = jaxify([X, M, K], reads(K), loops="xla")
+    return jax.jit(lambda k: f(AT, ROWS, k))
+
+
+@pytest.mark.parametrize("k", FAR)
+def test_a_traced_index_that_is_out_of_range_is_nan(jitted, k):
+    assert np.isnan(jitted(jnp.int64(k))).all()
+
+
+@pytest.mark.parametrize("dtype", ["uint32", "uint64", "int32", "int8"])
+def test_other_dtypes(dtype):
+    k = pt.scalar("k", dtype=dtype)
+    f = jaxify([X, k], [X[k], pt.set_subtensor(X[k], 9.0)], loops="xla")
+    for at in {3, np.iinfo(dtype).max, np.iinfo(dtype).max - 1, 2**7 - 1}:
+        value, written = jax.jit(f)(AT, np.asarray(at, dtype))
+        assert np.isnan(value) if at != 3 else value == 4.0
+        assert np.isnan(written).any() if at != 3 else written[3] == 9.0
+
+
+@pytest.mark.parametrize("k", FAR)
+def test_native_code_raises(k):
+    for y in reads(K):
+        with pytest.raises(IndexError):
+            jaxify([X, M, K], y, backend=NATIVE)(AT, ROWS, k)
+
+
+def test_an_unsigned_integer_is_not_counted_from_the_end():
+    u = pt.scalar("u", dtype="uint64")
+    us = pt.vector("us", dtype="uint64")
+    for at in (2**64 - 1, 2**63, 5):
+        with pytest.raises(IndexError):
+            jaxify([X, u], X[u], backend=NATIVE)(AT, np.uint64(at))
+        with pytest.raises(IndexError):
+            jaxify([X, us], X[us], backend=NATIVE)(AT, np.array([1, at], "uint64"))
+
+
+SLICES = [(None, None, 2**63 - 1), (None, None, -(2**63)), (2**62, None, 1), (-(2**62), 2**62, 3)]
+SLICES += [(None, None, -7), (4, 0, -(2**40)), (1, 2**63 - 1, 2**50)]
+
+
+@pytest.mark.parametrize("bounds", SLICES, ids=str)
+def test_a_slice_is_numpys(bounds):
+    """What NumPy clips is clipped, whether the bounds are constants or arguments."""
+    variables = [None if b is None else pt.lscalar() for b in bounds]
+    given = [v for v in variables if v is not None]
+    values = [b for b in bounds if b is not None]
+    expected = AT[slice(*bounds)]
+    constant = [None if b is None else np.int64(b) for b in bounds]
+    for options in ({"loops": "xla"}, {"backend": NATIVE}):
+        f = jaxify([X, *given], X[slice(*variables)], **options)
+        np.testing.assert_array_equal(f(AT, *values), expected)
+        g = jaxify([X], X[slice(*constant)], **options)
+        np.testing.assert_array_equal(g(AT), expected)
+
+
+def test_a_slice_with_a_traced_start_beyond_the_end():
+    f = jax.jit(jaxify([X, K], X[K : K + 3].sum(), loops="xla"))
+    assert f(AT, 1) == 9.0
+    for k in (2**31, 2**32, 2**62, -(2**62)):
+        assert np.isnan(f(AT, k))
+
+
+def test_counts_are_not_negative():
+    counts = pt.lvector("counts")
+    for options in ({"loops": "xla"}, {"backend": NATIVE}):
+        with pytest.raises(ValueError):
+            jaxify([X, counts], pt.repeat(X, counts), **options)(AT, np.array([1, 1, -1, 1, 1]))
+
+
+@pytest.mark.parametrize("kind", ["pytensor.scan", "loopax.scan"])
+def test_more_steps_than_rows_are_not_counted(kind):
+    """The result does not exist: nan at once, not after 2**40 steps."""
+    if kind == "pytensor.scan":
+        total = pytensor.scan(
+            lambda a, s: s + a,
+            sequences=[X],
+            outputs_info=[pt.constant(np.float64(0))],
+            n_steps=K,
+            return_updates=False,
+        )[-1]
+    else:
+        total = loopax.scan(lambda s, a: (s + a, None), 0.0, X[:K], length=K)[0]
+    f = jax.jit(jaxify([X, K], total, loops="xla"))
+    assert f(AT, 4) == 10.0
+    for k in (6, 2**40, 2**62):
+        assert np.isnan(f(AT, k))
