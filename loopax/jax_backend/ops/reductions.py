@@ -13,6 +13,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.jax_backend.ops.elementwise import apply_scalar
+from loopax.jax_backend.ops.extrema import largest, smallest
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
@@ -27,8 +28,8 @@ def _product_of_nonzero(x: Any, axis: Any) -> Any:
 _REDUCERS: dict[type, Any] = {
     ps.Add: jnp.sum,
     ps.Mul: jnp.prod,
-    ps.ScalarMaximum: jnp.max,
-    ps.ScalarMinimum: jnp.min,
+    ps.ScalarMaximum: largest,
+    ps.ScalarMinimum: smallest,
     ps.AND: jnp.all,
     ps.OR: jnp.any,
     MulWithoutZeros: _product_of_nonzero,

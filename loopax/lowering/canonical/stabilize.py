@@ -33,12 +33,14 @@ from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
-from pytensor.tensor.rewriting import math as of_math
 
 from loopax.cache.graph_key import content_key
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
+from loopax.lowering.canonical.scaling_maxima import scaling_maxima
+from loopax.lowering.canonical.shifted_exponents import REPLACED as SHIFTED_ONCE
+from loopax.lowering.canonical.shifted_exponents import SHIFTED
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
@@ -96,6 +98,7 @@ _EXCLUDED = (
     # A draw that nobody reads is dropped together with the step of its generator, so that the generator
     # behind it was the one before it.
     "random_unsafe",
+    *SHIFTED_ONCE,  # ours stand in their place
 )
 
 
@@ -193,7 +196,9 @@ def _identity(rewrite: Any) -> tuple[str, ...]:
 def _rewriter(changes: int, *others: str) -> GraphRewriter:
     """Made once, as long as nobody registers a rewrite: to assemble it takes as long as a small graph."""
     excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
-    rewriter = optdb.query(RewriteDatabaseQuery(include=["fast_run", "jax"], exclude=excluded))
+    rewriter = optdb.query(
+        RewriteDatabaseQuery(include=["fast_run", "jax", SHIFTED], exclude=excluded)
+    )
     rewriter.data = [
         _tolerant(r) if getattr(r, "failure_callback", None) else r for r in rewriter.data
     ]
@@ -219,13 +224,8 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
     return changed
 
 
-# 3.0 writes ``log(sum(exp(x)))`` with a switch for infinities, of which the gradient is nan where the
-# branch that is not taken overflows: of 1000. The gradient of what the user wrote is found to be a softmax.
-# That of a determinant's logarithm it writes as an op that has no derivative.
-_NO_SLOPE = (
-    "slogdet_specialization",
-    *(("local_log_sum_exp",) if hasattr(of_math, "local_log_sum_exp") else ()),
-)
+# The logarithm of a determinant 3.0 writes as an op that has no derivative.
+_NO_SLOPE = ("slogdet_specialization",)
 
 
 def stabilize(graph: FunctionGraph) -> None:
@@ -298,3 +298,4 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
     ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter(_registered(), *without).rewrite(graph)
         masked_sums(graph)
+        scaling_maxima(graph)
