@@ -13,7 +13,7 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.jax_backend.ops.elementwise import apply_scalar
-from loopax.jax_backend.ops.extrema import largest, smallest
+from loopax.jax_backend.ops.extrema import has_no_derivative, largest, smallest
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
@@ -53,6 +53,8 @@ def reduce(site: Site, x: Any) -> Any:
     dtype = getattr(op, "acc_dtype", None) or site.out.type.dtype
     if reducer in (jnp.sum, jnp.prod, _product_of_nonzero) and x.dtype != dtype:
         x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+    if reducer in (largest, smallest) and has_no_derivative(site, site.out):
+        x = jax.lax.stop_gradient(x)
     return reducer(x, axis=axis)
 
 

@@ -5,9 +5,9 @@
     softmax(x - max(x))               ->  softmax(x), and of log_softmax, which subtract it themselves
 
 Condition of the first two: the exponents are not of this form already, of ``c * (y - m)`` with a positive
-number ``c`` and the maximum ``m`` of ``y``. PyTensor's do not ask: from what ``pt.logsumexp`` has written,
-where the greatest exponent is 0, they subtract a maximum once more. What PyTensor 3.0 writes, besides, has a
-derivative that is nan where a branch that is not taken overflows (of 1000).
+number ``c`` and the maximum ``m`` of ``y``. PyTensor's do not ask: from what ``pt.logsumexp`` wrote, where
+the greatest exponent is 0, they subtract a maximum once more. PyTensor 3.0 writes, besides, what has a
+derivative of nan where a branch that is not taken overflows (of 1000).
 
 They stand in PyTensor's databases with a tag that only `stabilize` asks for.
 """
