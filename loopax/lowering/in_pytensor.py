@@ -1,6 +1,7 @@
 """Our passes in PyTensor's own modes: two entries in its database of rewrites. One takes derivatives.
 
-(Rewrites of its own that we ask for in another form, `corrected_rewrites`, are registered with them.)
+(Rewrites of PyTensor's that we ask for in another form, `corrected_rewrites` and `shifted_exponents`, are
+registered with them.)
 
 PyTensor rewrites the bodies of its own ops only. With the other every mode that includes
 ``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and computes
@@ -18,6 +19,7 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.corrected_rewrites import register_corrected_rewrites
+from loopax.lowering.canonical.shifted_exponents import register_shifted_exponents
 from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, stabilize_bodies
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
@@ -54,6 +56,7 @@ class DerivativesRewriter(GraphRewriter):
 def register_with_pytensor() -> None:
     """Add the entries, once."""
     register_corrected_rewrites()
+    register_shifted_exponents()
     if DERIVATIVES not in optdb:
         # After merge1, which is at 0, and before the rewrites of loops: two gradients of one function at
         # one point are one. In all modes that rewrite at all: elsewhere it runs as a function of its own.

@@ -5,6 +5,10 @@ right values; but JAX multiplies the zero cotangent of the branch that is not ta
 derivative, which is infinite, and 0 times infinity is NaN. PyTensor's own gradients give 0 there. So
 a branch that ends in such a function is computed again, with a harmless argument in the elements
 that take the other branch. Values stay as they are.
+
+Between the function and the switch there may be sums, products and casts, and what moves elements or
+adds them up. An element is replaced where all that is computed of it takes the other branch. A product of
+matrices ends the search (docs/native_loops_in_jax.md).
 """
 
 from __future__ import annotations
@@ -15,11 +19,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytensor.scalar as ps
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.math import GammaLn, Log1mexp
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor
 
-from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
@@ -46,6 +54,7 @@ _SINGULAR = (
     GammaLn,
     Log1mexp,
 )
+_MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
 _TRANSPARENT = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Cast, ps.TrueDiv, ps.Pow)
 
 
@@ -71,7 +80,11 @@ def guarded(
 def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) -> Any:
     """``v`` computed again with harmless arguments outside ``mask``; None where there is no need."""
     node = v.owner
-    if node is None or depth == 0 or not isinstance(node.op, Elemwise):
+    if node is None or depth == 0:
+        return None
+    if isinstance(node.op, _MOVING):
+        return _guard_moved(site, apply_scalar, node, mask, depth)
+    if not isinstance(node.op, Elemwise):
         return None
     values = [_rows(site.frame.read(u), mask) for u in node.inputs]
     op = node.op.scalar_op
@@ -95,6 +108,39 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
     given = [x if n is None else n for x, n in zip(values, new, strict=True)]
     (out,) = apply_scalar(site, op, node, given)
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
+
+
+def _guard_moved(site: Site, apply_scalar: Any, node: Apply, mask: Any, depth: int) -> Any:
+    """`_guard` of the output of a linear op: an element is needed where one that reads it is."""
+    values = [site.frame.read(u) for u in node.inputs]
+    inner = Site(node, (True,), site.frame)
+    x = values[0]
+    if not is_traced(x) or not all(
+        isinstance(y, np.ndarray | np.generic | jax.Array) for y in values
+    ):
+        return None
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return None
+
+    def moved(x: Any) -> Any:
+        return convert_arrays(inner, [x, *values[1:]])[0]
+
+    out, pull = jax.vjp(moved, x)
+    if (needed := _of_shape(mask, out.shape)) is None:
+        return None
+    (pulled,) = pull(needed.astype(out.dtype))
+    safe = _guard(site, apply_scalar, node.inputs[0], pulled > 0, depth - 1)
+    return None if safe is None else moved(safe)
+
+
+def _of_shape(mask: Any, shape: tuple[int, ...]) -> Any:
+    """Where elements are needed of an array that is broadcast to the shape of ``mask``; None of a trace."""
+    if mask.ndim < len(shape):
+        return None
+    mask = mask.any(axis=tuple(range(mask.ndim - len(shape))))
+    along = tuple(k for k, (n, m) in enumerate(zip(shape, mask.shape, strict=True)) if n == 1 != m)
+    mask = mask.any(axis=along, keepdims=True)
+    return mask if mask.shape == shape else None
 
 
 def _rows(x: Any, mask: Any) -> Any:

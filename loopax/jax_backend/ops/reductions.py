@@ -14,6 +14,7 @@ from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.ir.effects import raises_of_nothing
 from loopax.jax_backend.ops.elementwise import apply_scalar
+from loopax.jax_backend.ops.extrema import has_no_derivative, largest, smallest
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
 from loopax.jax_backend.staging.registry import rule
@@ -28,8 +29,8 @@ def _product_of_nonzero(x: Any, axis: Any) -> Any:
 _REDUCERS: dict[type, Any] = {
     ps.Add: jnp.sum,
     ps.Mul: jnp.prod,
-    ps.ScalarMaximum: jnp.max,
-    ps.ScalarMinimum: jnp.min,
+    ps.ScalarMaximum: largest,
+    ps.ScalarMinimum: smallest,
     ps.AND: jnp.all,
     ps.OR: jnp.any,
     MulWithoutZeros: _product_of_nonzero,
@@ -53,10 +54,13 @@ def reduce(site: Site, x: Any) -> Any:
     dtype = getattr(op, "acc_dtype", None) or site.out.type.dtype
     if reducer in (jnp.sum, jnp.prod, _product_of_nonzero) and x.dtype != dtype:
         x = jax.lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
-    if reducer in (jnp.max, jnp.min) and not raises_of_nothing(op):
+    if reducer in (largest, smallest) and has_no_derivative(site, site.out):
+        x = jax.lax.stop_gradient(x)
+    if reducer in (largest, smallest) and not raises_of_nothing(op):
         lengths = x.shape if axis is None else [x.shape[a] for a in axis]
         if any(not isinstance(n, int) or n == 0 for n in lengths):
-            return reducer(x, axis=axis, initial=op.initial_value(x.dtype))
+            plain = jnp.max if reducer is largest else jnp.min
+            return plain(x, axis=axis, initial=op.initial_value(x.dtype))
     return reducer(x, axis=axis)
 
 

@@ -29,19 +29,21 @@ from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
-from pytensor.tensor.rewriting import math as of_math
 
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
 from loopax.lowering.canonical.masked_sums import masked_sums
 from loopax.lowering.canonical.registered import registrations
+from loopax.lowering.canonical.scaling_maxima import scaling_maxima
+from loopax.lowering.canonical.shifted_exponents import REPLACED as SHIFTED_ONCE
+from loopax.lowering.canonical.shifted_exponents import SHIFTED
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
-_INCLUDED = ("fast_run", "jax", CORRECTED)
+_INCLUDED = ("fast_run", "jax", CORRECTED, SHIFTED)
 _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,
@@ -95,6 +97,7 @@ _EXCLUDED = (
     # behind it was the one before it.
     "random_unsafe",
     *REPLACED,  # ours stand in their place
+    *SHIFTED_ONCE,
 )
 
 
@@ -161,13 +164,8 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
     return changed
 
 
-# 3.0 writes ``log(sum(exp(x)))`` with a switch for infinities, of which the gradient is nan where the
-# branch that is not taken overflows: of 1000. The gradient of what the user wrote is found to be a softmax.
-# That of a determinant's logarithm it writes as an op that has no derivative.
-_NO_SLOPE = (
-    "slogdet_specialization",
-    *(("local_log_sum_exp",) if hasattr(of_math, "local_log_sum_exp") else ()),
-)
+# The logarithm of a determinant 3.0 writes as an op that has no derivative.
+_NO_SLOPE = ("slogdet_specialization",)
 
 
 def stabilize(graph: FunctionGraph) -> None:
@@ -240,3 +238,4 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
     ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter(registrations(), *without).rewrite(graph)
         masked_sums(graph)
+        scaling_maxima(graph)

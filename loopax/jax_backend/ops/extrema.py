@@ -1,0 +1,65 @@
+"""Largest and smallest elements, with derivatives that compare an element with itself.
+
+JAX differentiates a maximum by the elements that are equal to it, and divides by their number. XLA may
+compute an element again where it is compared, with a fused multiply-add, and find none: 0 / 0, or too few.
+Behind a barrier, which only the derivative has, the maximum and what is compared read one array.
+
+The convention is JAX's: 1, shared among equal elements; one half for each of two equal numbers
+(`../kernels/kinks.py`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.gradient import DisconnectedGrad, ZeroGrad
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+
+from loopax.jax_backend.staging.evaluate import Site
+
+_DEPTH = 4  # of what lies between a maximum and where derivatives end
+
+
+def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
+    """Whether all that reads ``v`` ends its derivatives, so that what it is made of needs none."""
+    plan = site.frame.plan
+    readers = plan.readers.get(v, ())
+    return v not in plan.outputs and all(
+        isinstance(node.op, DisconnectedGrad | ZeroGrad)
+        or not getattr(node.outputs[0].type, "dtype", "float").startswith(("float", "complex"))
+        or (
+            depth > 0
+            and isinstance(node.op, Elemwise | DimShuffle)
+            and all(has_no_derivative(site, u, depth - 1) for u in node.outputs)
+        )
+        for node in readers
+    )
+
+
+def largest(x: Any, axis: tuple[int, ...] | None) -> Any:
+    """``x.max(axis)``."""
+    return _extreme(x, axis, True) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.max(x, axis)
+
+
+def smallest(x: Any, axis: tuple[int, ...] | None) -> Any:
+    """``x.min(axis)``."""
+    return _extreme(x, axis, False) if jnp.issubdtype(x.dtype, jnp.floating) else jnp.min(x, axis)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _extreme(x: Any, axis: tuple[int, ...] | None, is_largest: bool) -> Any:
+    return (jnp.max if is_largest else jnp.min)(x, axis=axis)
+
+
+@_extreme.defjvp
+def _extreme_jvp(axis: Any, is_largest: bool, primals: Any, tangents: Any) -> Any:
+    x = jax.lax.optimization_barrier(primals[0])
+    extreme = _extreme(x, axis, is_largest)
+    along = tuple(range(x.ndim)) if axis is None else axis
+    chosen = jnp.where(x == jnp.expand_dims(extreme, along), 1.0, 0.0).astype(x.dtype)
+    share = chosen / chosen.sum(axis=along, keepdims=True)
+    return extreme, (tangents[0] * share).sum(axis=along)

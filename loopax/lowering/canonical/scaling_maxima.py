@@ -1,0 +1,57 @@
+"""A maximum that only scales is a constant to derivatives.
+
+    m = max(x);  m + log(sum(exp(x - m)))  ->  the same of disconnected_grad(m)
+
+Condition: all that reads ``m`` hangs on it by a number that cancels, by the rules of `shift_degrees`, so
+that the derivative by ``m`` is zero whatever ``m`` is, in every order. A maximum is tried, and where it is
+not such a one, the ``switch`` that replaces it where it is infinite.
+
+Reason: the derivative of a maximum compares elements with it, which takes a pass over them, for terms that
+cancel up to their rounding errors.
+
+In the literature: the log-sum-exp trick, of which ``jax.nn.logsumexp`` stops the gradient in the same way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.scalar as ps
+from pytensor.gradient import DisconnectedGrad, disconnected_grad
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.elemwise import DimShuffle
+
+from loopax.lowering.canonical.shift_degrees import cancels
+
+
+def scaling_maxima(graph: FunctionGraph) -> None:
+    """Rewrite the maxima of ``graph``, in place; those of its bodies are left to the caller."""
+    tried: set[Variable] = set()  # maxima that do not, and what follows from one by a choice
+    for node in graph.toposort():
+        if not _may_scale(node, tried):
+            continue
+        m = node.outputs[0]
+        if not cancels(graph, m):
+            tried.add(m)
+            continue
+        readers = [(n, k) for n, k in graph.clients[m] if not isinstance(n.op, DisconnectedGrad)]
+        constant = disconnected_grad(m)
+        for reader, k in readers:
+            graph.change_node_input(
+                reader, k, constant, reason="scaling_maxima", import_missing=True
+            )
+
+
+def _may_scale(node: Apply, tried: set[Variable]) -> bool:
+    v: Any = node.outputs[0]
+    if getattr(v.type, "dtype", "") not in ("float32", "float64"):
+        return False
+    scalar_op = getattr(node.op, "scalar_op", None)
+    if isinstance(scalar_op, ps.ScalarMaximum | ps.ScalarMinimum):
+        return True
+    if not any(u in tried for u in node.inputs):
+        return False
+    if isinstance(node.op, DimShuffle):
+        tried.add(v)
+    return isinstance(scalar_op, ps.Switch)

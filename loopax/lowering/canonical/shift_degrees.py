@@ -1,0 +1,311 @@
+"""How what follows from a variable changes where that is shifted by one number: the degree of each.
+
+    ("add", d)   f(m + c) = f(m) + d c        of sums, and of logarithms
+    ("mul", d)   f(m + c) = exp(d c) f(m)     of what is exponentiated
+
+`cancels` says whether all that leaves a graph is of degree 0, or hangs on ``m`` by comparisons alone: no
+derivative passes through ``m`` then. Where ``m`` is an array, each element has a shift of its own, and what
+reads it tells by ``axes`` which of its axes are those of ``m``; a sum along one of them mixes the shifts.
+
+(`jax_backend/parallel/homogeneous.py` asks it of all states of a loop, read off its jaxpr.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.gradient import DisconnectedGrad, ZeroGrad
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.special import LogSoftmax, Softmax
+
+_MOST = 60  # nodes that follow from a variable
+
+
+class _Unknown(Exception):
+    """An op has no rule, or what it reads no common degree."""
+
+
+@dataclass(frozen=True)
+class _Degree:
+    kind: str  # "add" or "mul"
+    d: float
+    axes: tuple[
+        int | None, ...
+    ]  # the axis for each one of the variable; None for an axis of length 1
+
+
+def cancels(graph: FunctionGraph, m: Any) -> bool:
+    """Whether ``graph`` reads ``m``, and no derivative by it is other than zero."""
+    axes = tuple(None if one else k for k, one in enumerate(m.type.broadcastable))
+    degrees: dict[Variable, _Degree] = {m: _Degree("add", 1.0, axes)}
+    nodes = _following(graph, m)
+    if nodes is None:
+        return False
+    passed = False
+    try:
+        for node in nodes:
+            if isinstance(node.op, DisconnectedGrad | ZeroGrad):
+                continue
+            d = _degree(node, [degrees.get(v) for v in node.inputs])
+            if d is None:
+                continue
+            passed = True
+            if d.d != 0.0:
+                degrees[node.outputs[0]] = d
+    except _Unknown:
+        return False
+    return passed and not any(v in degrees for v in graph.outputs)
+
+
+def _following(graph: FunctionGraph, m: Variable) -> list[Apply] | None:
+    """The nodes that follow from ``m``, in order; None where they are many."""
+    nodes: set[Apply] = set()
+    stack = [m]
+    while stack:
+        for node, _ in graph.clients.get(stack.pop(), ()):
+            if node not in nodes and node in graph.apply_nodes:
+                nodes.add(node)
+                stack += node.outputs
+                if len(nodes) > _MOST:
+                    return None
+    return _in_order(nodes)
+
+
+def _in_order(nodes: set[Apply]) -> list[Apply]:
+    ordered: dict[Apply, None] = {}
+    stack = list(nodes)
+    while stack:
+        node = stack[-1]
+        missing = [v.owner for v in node.inputs if v.owner in nodes and v.owner not in ordered]
+        if missing:
+            stack += [u for u in missing if u is not None]
+        else:
+            ordered[node] = None
+            stack.pop()
+    return list(ordered)
+
+
+Degrees = Sequence[_Degree | None]
+
+
+def _degree(node: Apply, given: Degrees) -> _Degree | None:
+    """That of the output of ``node``; None where it does not change."""
+    if all(d is None for d in given):
+        return None
+    op = node.op
+    if isinstance(op, Elemwise):
+        out: Any = node.outputs[0]
+        if not out.type.dtype.startswith("float"):
+            return None  # a comparison, or a conversion, has no derivative
+        rule = _ELEMENTWISE.get(type(op.scalar_op))
+        if rule is None:
+            raise _Unknown
+        return rule(node, given)
+    for cls, rule in _RULES.items():
+        if isinstance(op, cls):
+            return rule(node, given)
+    raise _Unknown
+
+
+# -- elementwise -------------------------------------------------------------------------------------
+
+
+def _all_plus(k: int) -> float:
+    return 1.0
+
+
+def _first_plus(k: int) -> float:
+    return 1.0 if k == 0 else -1.0
+
+
+def _common(given: Degrees) -> _Degree:
+    """The kind and the axes that the degrees have in common."""
+    changing = [d for d in given if d is not None]
+    first = changing[0]
+    if any((d.kind, d.axes) != (first.kind, first.axes) for d in changing):
+        raise _Unknown
+    return first
+
+
+def _same(node: Apply, given: Degrees) -> _Degree:
+    """One degree that all have."""
+    first = _common(given)
+    if any(d is None or abs(d.d - first.d) > _rounding(node) * abs(first.d) for d in given):
+        raise _Unknown
+    return first
+
+
+def _added(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _Degree]:
+    def rule(node: Apply, given: Degrees) -> _Degree:
+        first = _common(given)
+        if first.kind == "mul":
+            return _same(node, given)
+        return replace(first, d=_total(node, given, signs))
+
+    return rule
+
+
+def _total(node: Apply, given: Degrees, signs: Callable[[int], float]) -> float:
+    """The sum of the degrees: 0 where they cancel up to the rounding of the constants they come from."""
+    each = [signs(k) * d.d for k, d in enumerate(given) if d is not None]
+    return 0.0 if abs(sum(each)) <= _rounding(node) * max(map(abs, each)) else sum(each)
+
+
+def _rounding(node: Apply) -> float:
+    out: Any = node.outputs[0]
+    return 4.0 * float(np.finfo(out.type.dtype).eps)
+
+
+def _multiplied(signs: Callable[[int], float]) -> Callable[[Apply, Degrees], _Degree]:
+    def rule(node: Apply, given: Degrees) -> _Degree:
+        first = _common(given)
+        if first.kind == "mul":
+            return replace(first, d=_total(node, given, signs))
+        numbers = [_number(v) for v, d in zip(node.inputs, given, strict=True) if d is None]
+        (k,) = [k for k, d in enumerate(given) if d is not None][:1]
+        alone = len(numbers) + 1 == len(given) and signs(k) > 0
+        if not alone or any(c is None or c == 0.0 for c in numbers):
+            raise _Unknown
+        c = float(np.prod([c for c in numbers if c is not None]))
+        return replace(first, d=first.d * c if signs(len(given) - 1) > 0 else first.d / c)
+
+    return rule
+
+
+def _power(node: Apply, given: Degrees) -> _Degree:
+    base, c = given[0], _number(node.inputs[1])
+    if base is None or base.kind != "mul" or c is None:
+        raise _Unknown
+    return replace(base, d=base.d * c)
+
+
+def _from_to(kind: str, new: str, factor: float = 1.0) -> Callable[[Apply, Degrees], _Degree]:
+    def rule(node: Apply, given: Degrees) -> _Degree:
+        (d,) = given
+        if d is None or d.kind != kind:
+            raise _Unknown
+        return replace(d, kind=new, d=factor * d.d)
+
+    return rule
+
+
+def _chosen(node: Apply, given: Degrees) -> _Degree | None:
+    """A choice between what has one degree, by a condition, which has no derivative."""
+    if given[1] is None and given[2] is None:
+        return None
+    return _same(node, given[1:])
+
+
+def _negative(node: Apply, given: Degrees) -> _Degree:
+    first = _common(given)
+    return first if first.kind == "mul" else replace(first, d=-first.d)
+
+
+def _second(node: Apply, given: Degrees) -> _Degree | None:
+    return given[1]
+
+
+_ELEMENTWISE: dict[type, Callable[[Apply, Degrees], _Degree | None]] = {
+    ps.Add: _added(_all_plus),
+    ps.Sub: _added(_first_plus),
+    ps.Mul: _multiplied(_all_plus),
+    ps.TrueDiv: _multiplied(_first_plus),
+    ps.Neg: _negative,
+    ps.Exp: _from_to("add", "mul"),
+    ps.Log: _from_to("mul", "add"),
+    ps.Reciprocal: _from_to("mul", "mul", -1.0),
+    ps.Sqr: _from_to("mul", "mul", 2.0),
+    ps.Sqrt: _from_to("mul", "mul", 0.5),
+    ps.Pow: _power,
+    ps.Abs: _from_to("mul", "mul"),
+    ps.ScalarMaximum: _same,
+    ps.ScalarMinimum: _same,
+    ps.Switch: _chosen,
+    ps.Second: _second,
+    ps.Cast: _same,
+    ps.Identity: _same,
+}
+
+
+def _number(v: Any) -> float | None:
+    """The one value of a constant."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):
+        return None
+    return float(np.ravel(v.data)[0])
+
+
+# -- of arrays ---------------------------------------------------------------------------------------
+
+
+def _reduced(node: Apply, given: Degrees) -> _Degree:
+    op: Any = node.op
+    (d,) = given
+    assert d is not None
+    ndim = node.inputs[0].type.ndim  # type: ignore[attr-defined]
+    along = range(ndim) if op.axis is None else op.axis
+    extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
+    if not extreme and not (isinstance(op.scalar_op, ps.Add) and d.kind == "mul"):
+        raise _Unknown
+    if any(a in along for a in d.axes if a is not None):
+        raise _Unknown
+    left = [a for a in range(ndim) if a not in along]
+    return replace(d, axes=tuple(None if a is None else left.index(a) for a in d.axes))
+
+
+def _laid_out(node: Apply, given: Degrees) -> _Degree:
+    op: Any = node.op
+    (d,) = given
+    assert d is not None
+    order = list(op.new_order)
+    return replace(d, axes=tuple(None if a is None else order.index(a) for a in d.axes))
+
+
+def _normalised(node: Apply, given: Degrees) -> _Degree | None:
+    op: Any = node.op
+    (d,) = given
+    assert d is not None
+    ndim = node.inputs[0].type.ndim  # type: ignore[attr-defined]
+    axis = range(ndim) if op.axis is None else np.atleast_1d(op.axis) % ndim
+    if d.kind != "add" or any(a in axis for a in d.axes if a is not None):
+        raise _Unknown
+    return None
+
+
+def _product(node: Apply, given: Degrees) -> _Degree:
+    """A sum of products: of what is exponentiated only."""
+    x, y = given
+    a, b = (v.type.ndim for v in node.inputs)  # type: ignore[attr-defined]
+    for d, contracted in (x, a - 1), (y, max(b - 2, 0)):
+        if d is not None and (d.kind != "mul" or contracted in d.axes):
+            raise _Unknown
+    if y is not None:
+        # The rows of the second operand are contracted, its columns stand behind what is left of the first.
+        y = replace(y, axes=tuple(None if k is None else a - 1 for k in y.axes))
+    both = [d for d in (x, y) if d is not None]
+    if len({d.axes for d in both}) > 1:
+        raise _Unknown
+    return replace(both[0], d=_total(node, both, _all_plus))
+
+
+def _first(node: Apply, given: Degrees) -> _Degree | None:
+    return given[0]
+
+
+_RULES: dict[Any, Callable[[Apply, Degrees], _Degree | None]] = {
+    CAReduce: _reduced,
+    DimShuffle: _laid_out,
+    Softmax: _normalised,
+    LogSoftmax: _normalised,
+    Dot: _product,
+    CheckAndRaise: _first,
+}

@@ -1,0 +1,224 @@
+"""The log-sum-exp trick, where nothing has been subtracted yet; in the place of PyTensor's rewrites.
+
+    log(sum(exp(x)))                  ->  m + log(sum(exp(x - m)))
+    log(exp(x) + exp(y))              ->  m + log(exp(x - m) + exp(y - m))
+    softmax(x - max(x))               ->  softmax(x), and of log_softmax, which subtract it themselves
+
+Condition of the first two: the exponents are not of this form already, of ``c * (y - m)`` with a positive
+number ``c`` and the maximum ``m`` of ``y``. PyTensor's do not ask: from what ``pt.logsumexp`` wrote, where
+the greatest exponent is 0, they subtract a maximum once more. PyTensor 3.0 writes, besides, what has a
+derivative of nan where a branch that is not taken overflows (of 1000).
+
+They stand in PyTensor's databases with a tag that only `stabilize` asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.compile.mode import optdb
+from pytensor.gradient import DisconnectedGrad
+from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.rewriting.basic import node_rewriter
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Sum, log
+from pytensor.tensor.special import LogSoftmax, Softmax
+
+SHIFTED = "loopax_shifted"
+_DEPTH = 12  # of sums and products that are taken apart
+
+
+@node_rewriter([log])
+def log_sum_exp(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``log(sum(exp(x))) -> m + log(sum(exp(x - m)))``."""
+    total, layouts = node.inputs[0].owner, []
+    while total is not None and isinstance(total.op, DimShuffle):
+        layouts.append(total.op)
+        total = total.inputs[0].owner
+    if total is None or not isinstance(total.op, Sum):
+        return None
+    power = total.inputs[0].owner
+    if power is None or not isinstance(_scalar_op(power), ps.Exp):
+        return None
+    x: Any = power.inputs[0]
+    axes = _axes(total.op.axis, x)
+    if has_own_maximum(x, axes):
+        return None
+    m = _finite(pt.max(x, axis=axes, keepdims=True))
+    shifted = pt.log(pt.sum(pt.exp(x - m), axis=axes)) + pt.squeeze(m, axis=axes)
+    for layout in reversed(layouts):
+        shifted = layout(shifted)
+    return [shifted]
+
+
+@node_rewriter([log])
+def log_add_exp(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``log(exp(x) + exp(y)) -> m + log(exp(x - m) + exp(y - m))``."""
+    total = node.inputs[0].owner
+    if total is None or not isinstance(_scalar_op(total), ps.Add):
+        return None
+    powers = [v.owner for v in total.inputs]
+    if not all(p is not None and isinstance(_scalar_op(p), ps.Exp) for p in powers):
+        return None
+    xs: list[Any] = [p.inputs[0] for p in powers if p is not None]
+    if _have_own_maximum(xs):
+        return None
+    m = _finite(reduce(pt.maximum, xs))
+    return [pt.log(pt.add(*(pt.exp(x - m) for x in xs))) + m]
+
+
+def _finite(m: Any) -> Any:
+    """A number to subtract: 0 in the place of an infinity, of which the difference would be nan."""
+    return pt.switch(pt.isinf(m), np.zeros((), m.type.dtype), m)
+
+
+@node_rewriter([Softmax, LogSoftmax])
+def softmax_of_shifted(fgraph: FunctionGraph, node: Apply) -> Any:
+    """``softmax(x - m) -> softmax(x)``, which subtracts ``m`` itself."""
+    op: Any = node.op
+    x: Any = node.inputs[0]
+    if x.owner is None or not isinstance(_scalar_op(x.owner), ps.Sub):
+        return None
+    unshifted = x.owner.inputs[0]
+    if unshifted.type != x.type or not has_own_maximum(x, op.axis):
+        return None
+    return [op(unshifted)] if _maximum_of(x.owner.inputs[1]) else None
+
+
+# What each stands in the place of, by the name in PyTensor's databases; None of an addition.
+REPLACED = {"local_log_sum_exp": log_sum_exp, "local_log_add_exp": log_add_exp}
+
+
+def register_shifted_exponents() -> None:
+    """Add them to PyTensor's databases, once."""
+    stabilize: Any = optdb["stabilize"]
+    rewrites = {f"loopax_{name}": rewrite for name, rewrite in REPLACED.items()}
+    for name, rewrite in {**rewrites, "loopax_softmax_of_shifted": softmax_of_shifted}.items():
+        if name not in stabilize:
+            stabilize.register(name, rewrite, SHIFTED, use_db_name_as_tag=False)
+
+
+# -- what is of the form c * (y - m) -----------------------------------------------------------------
+
+_Terms = dict[Any, float]
+
+
+def has_own_maximum(x: Any, axis: Any) -> bool:
+    """Whether ``x`` is ``c * (y - max(y))`` with a positive number ``c``, the maximum along ``axis``."""
+    terms = _terms(x)
+    for term, factor in terms.items():
+        extreme = _maximum_of(term)
+        if extreme is None or extreme[1] * factor >= 0:
+            continue
+        node = extreme[0]
+        if isinstance(node.op, CAReduce) and _axes(node.op.axis, node.inputs[0]) == _axes(axis, x):
+            others = {v: c for v, c in terms.items() if v is not term}
+            if _agree(others, _terms(node.inputs[0]), -factor):
+                return True
+    return False
+
+
+def _have_own_maximum(xs: Sequence[Any]) -> bool:
+    """Whether each of ``xs`` is ``c * (y - m)`` with ``m`` the maximum of all ``y``."""
+    each = [_terms(x) for x in xs]
+    for term, factor in each[0].items():
+        extreme = _maximum_of(term)
+        if extreme is None or extreme[1] * factor >= 0 or isinstance(extreme[0].op, CAReduce):
+            continue
+        if any(not np.isclose(t.get(term, 0.0), factor) for t in each):
+            continue
+        leaves = [_terms(v) for v in _leaves(extreme[0])]
+        others = [{v: c for v, c in t.items() if v is not term} for t in each]
+        if all(any(_agree(t, y, -factor) for y in leaves) for t in others) and all(
+            any(_agree(t, y, -factor) for t in others) for y in leaves
+        ):
+            return True
+    return False
+
+
+def _agree(terms: _Terms, others: _Terms, factor: float) -> bool:
+    """Whether ``terms`` are ``others``, times ``factor``."""
+    return terms.keys() == others.keys() and all(
+        np.isclose(c, factor * others[v], rtol=1e-5, atol=0.0) for v, c in terms.items()
+    )
+
+
+def _leaves(node: Apply) -> Iterator[Any]:
+    """What a maximum of several is taken of."""
+    for v in node.inputs:
+        if v.owner is not None and type(_scalar_op(v.owner)) is type(_scalar_op(node)):
+            yield from _leaves(v.owner)
+        else:
+            yield v
+
+
+def _maximum_of(v: Any) -> tuple[Apply, int] | None:
+    """The node of a maximum, with 1, or of a minimum, with -1; guarded where it is infinite or not."""
+    while (node := v.owner) is not None:
+        op = getattr(node.op, "scalar_op", None)  # that of a reduction too
+        if isinstance(op, ps.ScalarMaximum):
+            return node, 1
+        if isinstance(op, ps.ScalarMinimum):
+            return node, -1
+        if isinstance(op, ps.Switch):  # a number in the place of an infinity
+            v = next((u for u in node.inputs[1:] if _number(u) is None), node.inputs[0])
+        elif isinstance(op, ps.Cast) or isinstance(node.op, DimShuffle | DisconnectedGrad):
+            v = node.inputs[0]
+        else:
+            return None
+    return None
+
+
+def _axes(axis: Any, x: Any) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(x.type.ndim))
+    return tuple(sorted(int(a) % x.type.ndim for a in np.atleast_1d(axis)))
+
+
+def _terms(x: Any) -> _Terms:
+    """``x`` as a sum: each term with its factor."""
+    terms: _Terms = {}
+    for v, factor in _flat(x, 1.0, _DEPTH):
+        terms[v] = terms.get(v, 0.0) + factor
+    return terms
+
+
+def _flat(v: Any, factor: float, depth: int) -> Iterator[tuple[Any, float]]:
+    node = v.owner
+    op = _scalar_op(node) if node is not None and depth else None
+    if isinstance(op, ps.Add | ps.Sub):
+        for k, u in enumerate(node.inputs):
+            yield from _flat(u, -factor if k and isinstance(op, ps.Sub) else factor, depth - 1)
+        return
+    if isinstance(op, ps.Neg):
+        yield from _flat(node.inputs[0], -factor, depth - 1)
+        return
+    if isinstance(op, ps.Mul | ps.TrueDiv):
+        scaled = [u for u in node.inputs if _number(u) is None]
+        c = float(np.prod([n for u in node.inputs if (n := _number(u)) is not None]))
+        first = len(scaled) == 1 and (isinstance(op, ps.Mul) or scaled[0] is node.inputs[0])
+        if first and np.isfinite(c) and c != 0.0:
+            inner = factor * c if isinstance(op, ps.Mul) else factor / c
+            yield from _flat(scaled[0], inner, depth - 1)
+            return
+    yield v, factor
+
+
+def _number(v: Any) -> float | None:
+    """The one value of a constant; None of anything else."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    if not isinstance(v, Constant) or np.size(v.data) != 1 or not np.isrealobj(v.data):
+        return None
+    return float(np.ravel(v.data)[0])
+
+
+def _scalar_op(node: Apply) -> Any:
+    """The op of an elementwise node."""
+    return node.op.scalar_op if isinstance(node.op, Elemwise) else None
