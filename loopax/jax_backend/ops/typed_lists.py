@@ -29,6 +29,7 @@ from pytensor.typed_list.basic import (
 
 from loopax.ir import Stack, Unstack
 from loopax.ir.errors import describe
+from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
@@ -80,6 +81,7 @@ def _static_bounds(site: Site, index: slice) -> list[Any]:
 
 def _at(leaf: Any, k: Any) -> Any:
     """Row ``k``, traced, of an array; what is out of range is no number. Keys have none: the last."""
+    k = keep_outside(k, leaf.shape[0])
     if jnp.issubdtype(leaf.dtype, jax.dtypes.extended):
         return leaf.at[k].get(mode="clip")
     return leaf.at[k].get(mode="fill", fill_value=no_number(leaf.dtype))

@@ -18,7 +18,9 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import indices_from_subtensor
 
 from loopax.ir.errors import describe
+from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length, span
 
@@ -69,6 +71,8 @@ def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
             found, taken = None, 0
         else:
             found, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
+            if is_traced(found):
+                found = _narrowed(site, found, first + entry, jnp.shape(x)[axis])
         if taken == 1:
             axes[axis] = len(entries)
         entries.append(found)
@@ -94,19 +98,18 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
         index = np.asarray(value)
         check_in_bounds(site, index, axis, shape[axis])
         return (int(value) if index.ndim == 0 else index), 1
-    return as_position(value, shape[axis]), 1
+    return value, 1
 
 
-def as_position(k: jax.Array, length: Any) -> jax.Array:
-    """Traced integers that index an axis of ``length``, and stay out of its range if they are.
-
-    JAX casts an index to 32 bits before it looks whether it is in range, so that 2**32 would be 0. Here it
-    is clamped in its own dtype, to the nearest number that is out of range.
-    """
-    if jnp.iinfo(k.dtype).bits < 32 or k.dtype == jnp.int32:
-        return k
-    signed = jnp.issubdtype(k.dtype, jnp.signedinteger)
-    return jnp.clip(k, -length - 1 if signed else 0, length)
+def _narrowed(site: Site, at: Any, k: int, length: Any) -> Any:
+    """The traced index ``at``, input ``k`` of a node, as JAX may cut it to 32 bits."""
+    if is_in_bounds(site, k, length):
+        return at
+    known = known_interval(site.frame, site.node.inputs[k])
+    bits = np.iinfo(np.int32)
+    if known is not None and bits.min <= known[0] and known[1] <= bits.max:
+        return at
+    return keep_outside(at, length)
 
 
 def check_in_bounds(site: Site, index: Any, axis: int, length: int) -> None:
@@ -138,7 +141,7 @@ def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> 
         return k is not None and values[k] is not None and is_traced(values[k])
 
     if not (traced(entry.start) or traced(entry.stop)):
-        return _static_slice(*map(static, (entry.start, entry.stop, entry.step)), length)
+        return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
     if entry.start is not None and entry.stop is not None and static(entry.step) in (None, 1):
         inputs = site.node.inputs
         start, low = _offset(site, inputs[first + entry.start])
@@ -147,19 +150,20 @@ def slice_of(site: Site, entry: slice, first: int, values: Any, length: int) -> 
             n = max(high - low, 0)
             # As in Python, bounds below 0 count from the end. A slice that crosses an end would be
             # shorter, which JAX cannot have: the positions beyond it are marked as out of range.
-            begin = jnp.clip(jnp.asarray(values[entry.start]), -length - n - 1, length)
+            begin = jnp.asarray(values[entry.start])
+            begin = keep_outside(begin, length, below=n).astype(int)
             begin = jnp.where((begin < 0) & (begin + n < 0), begin + length, begin)
             at = begin + np.arange(n)
             return jnp.where(at < 0, length, at)
     # A traced value may be known all the same: where it follows from lengths. Else this refuses it.
-    return slice(static(entry.start), static(entry.stop), static(entry.step))
+    return slice(static(entry.start), static(entry.stop), _short(static(entry.step), length))
 
 
-def _static_slice(start: Any, stop: Any, step: Any, length: Any) -> slice:
-    """The slice, with a step that XLA can add to a position: a longer one takes one element as well."""
-    if isinstance(step, int) and isinstance(length, int) and abs(step) > max(length, 1):
-        step = max(length, 1) * (1 if step > 0 else -1)
-    return slice(start, stop, step)
+def _short(step: int | None, length: Any) -> int | None:
+    """``step``, no longer than the axis: JAX computes with it in 64 bits, where a longer one may wrap."""
+    if step is None or not isinstance(length, int):
+        return step
+    return max(-max(length, 1), min(step, max(length, 1)))
 
 
 def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:

@@ -22,6 +22,7 @@ from pytensor.tensor.subtensor import (
 from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.errors import undeclared
 from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fits, idx_list
+from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.ops.padded.rows import read_part, write_part
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
@@ -170,8 +171,8 @@ def _places(site: Site, x: Any, arrays: dict[int, Any]) -> _Places:
         n = lengths[axis]
         if not is_traced(k) and not is_traced(n):
             check_in_bounds(site, np.asarray(k), axis, n)
-        k = jnp.asarray(k)
-        k = jnp.where(k < 0, k.astype(int) + n, k)
+        k = keep_outside(jnp.asarray(k), room[axis]).astype(int)
+        k = jnp.where(k < 0, k + n, k)
         legal = legal & (k >= 0) & (k < n)
         entries.append(jnp.clip(k, 0, max(room[axis] - 1, 0)))
     index_shape = np.broadcast_shapes(*[k.shape for k in entries])
