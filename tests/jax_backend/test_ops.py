@@ -67,7 +67,8 @@ from pytensor.tensor.fft import IRFFTOp, RFFTOp
 from pytensor.tensor.linalg import LU, QR
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.decomposition.eigen import Eig, Eigh, Eigvalsh
-from pytensor.tensor.linalg.inverse import MatrixInverse, TensorInv
+from pytensor.tensor.linalg.decomposition.schur import Schur
+from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv, TensorInv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.linear_control import TRSYL
 from pytensor.tensor.linalg.solvers.lstsq import Lstsq, TensorSolve
@@ -639,6 +640,7 @@ EXAMPLES = (
     TensorSolve,
 )
 EXAMPLES += (LUFactorTridiagonal, SolveLUFactorTridiagonal)
+READ_BY_KEYWORD = (MatrixPinv, Schur)  # tests/test_every_property.py
 SMALL = (MatrixInverse, Det, SLogDet, Cholesky, Solve, SolveTriangular, CholeskySolve)
 
 
@@ -653,6 +655,7 @@ def test_every_conversion_of_ours_has_a_case():
         and c is not RandomVariable  # test_samplers.py
         and c not in (LU, QR)  # test_linalg_shapes.py
         and c not in SMALL  # test_small_matrices.py
+        and c not in READ_BY_KEYWORD
         and c is not JaxOp  # test_from_jax.py
         and c is not AssociativeScan  # tests/ir/test_associative_scan.py
         and c not in EXAMPLES  # test_every_op.py

@@ -161,8 +161,10 @@ def test_what_is_no_model(model):
             TypeError, match=rf"There is no model: {name}\(model\), .*`with model:`"
         ):
             function()
-        with pytest.raises(TypeError, match=rf"{name} takes a PyMC model first, got 3 of type int"):
-            function(3)
+        with pytest.raises(
+            TypeError, match=rf"{name} takes a PyMC model first, got 'm' of type str"
+        ):
+            function("m")
 
 
 def test_a_model_is_explained(model, densities):

@@ -27,10 +27,11 @@ def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
     before = CumOp(0, "mul")(pt.concatenate([one, x])[:-1])
     after = pt.concatenate([x, one])[1:]
-    row, factor, total = (v.type() for v in (g[0], after[0], g[0]))
+    nothing = pt.zeros_like(one[0])
+    row, factor, total = (nothing.type() for _ in range(3))
     new = total.type.filter_variable(row + factor * total)
     body = BodyArgs(pt.lscalar(), [row, factor], [total], [])
     loop = Scan.from_body(body, BodyOuts([new], [new]), ScanOptions(reverse=True))
-    bound = loop.bind(ScanArgs(g.shape[0], [g, after], [pt.zeros_like(g[0])], []))
+    bound = loop.bind(ScanArgs(g.shape[0], [g, after], [nothing], []))
     (sums,) = loop.split_outputs(bound).traces
     return [pt.moveaxis(before * sums, 0, op.axis)]

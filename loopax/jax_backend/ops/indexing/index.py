@@ -195,7 +195,7 @@ def is_in_bounds(site: Site, k: int, length: int) -> bool:
         op = getattr(node.op, "scalar_op", node.op)
         if isinstance(op, ps.Mod):
             m = site.frame.read(node.inputs[1])
-            return not is_traced(m) and 0 < int(m) <= length
+            return not is_traced(m) and bool(np.all(np.greater(m, 0) & np.less_equal(m, length)))
         if not isinstance(node.op, ScalarFromTensor | TensorFromScalar) and not isinstance(
             op, ps.Cast
         ):
