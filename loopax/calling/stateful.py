@@ -8,9 +8,11 @@ from typing import Any
 
 from loopax.calling.context import SharedContext
 from loopax.ir.errors import StatefulFunctionError
+from loopax.ir.lock import free_in_children
 from loopax.ir.program import Program, Shared
 
 _LIVE = threading.Lock()  # two live functions may have a variable in common
+free_in_children(_LIVE)
 
 
 class StatefulFunction:

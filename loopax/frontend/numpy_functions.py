@@ -18,6 +18,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import _tensor_py_operators
 
 from loopax.ir.errors import LoopTypeError
+from loopax.ir.lock import free_in_children
 
 # PyTensor has them with the meaning, the order and the names of the arguments that NumPy has.
 _SAME = (
@@ -90,6 +91,7 @@ def _no_meaning(name: str) -> LoopTypeError:
 
 _PROTOCOLS = {"__array_function__": _array_function, "__array_ufunc__": _array_ufunc}
 _LOCK = Lock()
+free_in_children(_LOCK)
 _inside = 0  # how many functions of variables run
 
 

@@ -4,6 +4,18 @@ It is held while a program is read, imported, lowered or traced. It is reentrant
 ours is taken inside it.
 """
 
+import os
 from threading import RLock
+from typing import Any
 
 TRACING = RLock()
+
+
+def free_in_children(lock: Any) -> None:
+    """Have nobody hold ``lock`` in a forked process, which lacks the thread that may have held it."""
+    if hasattr(os, "register_at_fork"):
+        # As the standard library does with its own locks, of `logging` and `concurrent.futures`.
+        os.register_at_fork(after_in_child=lock._at_fork_reinit)
+
+
+free_in_children(TRACING)

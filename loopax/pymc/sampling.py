@@ -16,6 +16,7 @@ from pymc.vartypes import discrete_types
 
 from loopax.calling import backend_named
 from loopax.ir.collection import uncollected
+from loopax.ir.lock import free_in_children
 from loopax.pymc.arguments import asks_for_pymc, one_name
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import C_FUNCTIONS
@@ -27,6 +28,7 @@ _SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
 _OF_JAX = ("numpyro", "blackjax")
 _COMPILES = "_compile_pymc_model_numba"  # in nutpie, from the graph of a model to C functions
 _INSTALLING = RLock()  # what `installed` changes is seen by all threads
+free_in_children(_INSTALLING)
 
 
 def sample(

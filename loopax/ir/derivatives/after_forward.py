@@ -23,9 +23,11 @@ from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.ir.lock import free_in_children
 from loopax.ir.ops.inner_graph_op import core_of, is_foreign
 
 _LOCK = RLock()  # what is left must still be there when it is read
+free_in_children(_LOCK)
 # The inputs that ops ran for last, of those whose gradient reads what they leave.
 _LAST: WeakKeyDictionary[Any, list[np.ndarray]] = WeakKeyDictionary()
 

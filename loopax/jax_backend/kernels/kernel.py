@@ -16,6 +16,7 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.uninterrupted import import_uninterrupted
 from loopax.jax_backend.staging.frame import CHECKS
 from loopax.lowering.rewritten import fact_of_rewritten
 
@@ -171,10 +172,11 @@ class Kernel:
             lines = length.known()
             if lines is not None and lines > self.policy.most_lines:
                 return _too_long(lines)
-            from loopax.numba_backend.ffi.kernel_code import KernelCode  # it imports Numba
-
+            kernel_code = import_uninterrupted("loopax.numba_backend.ffi.kernel_code")  # and Numba
             try:
-                code = KernelCode(self.inputs, self.outputs, raises, optimize, self.canonical)
+                code = kernel_code.KernelCode(
+                    self.inputs, self.outputs, raises, optimize, self.canonical
+                )
             except UnsupportedOpError as error:
                 return str(error)
             if code.lines > self.policy.most_lines:

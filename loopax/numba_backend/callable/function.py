@@ -13,6 +13,7 @@ from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import KeptValues
 from loopax.ir.lock import TRACING
 from loopax.ir.program import EarlyPart, Program
+from loopax.ir.uninterrupted import import_uninterrupted
 from loopax.lowering import OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
 from loopax.numba_backend.callable.crossing import TARGET
@@ -68,15 +69,14 @@ class NumbaFunction(ProgramFunction):
         self._prepare()
 
     def _prepare(self) -> None:
-        from loopax.numba_backend.callable.program import compile_program  # it imports Numba
-
+        program = import_uninterrupted("loopax.numba_backend.callable.program")  # and Numba
         arguments = self._arguments = Arguments(self.program, TARGET)
         self._of_all: Any = None
         self._compiled: Any = None
         with TRACING:
             part = self._part = early_part(self.program)
             graph = self.program.graph if part is None else part.rest
-            self._native = compile_program(graph, on_missing=self.on_missing)
+            self._native = program.compile_program(graph, on_missing=self.on_missing)
         if part is None:
             self._of_all = self._native.entry([*arguments.whats, *arguments.shared_whats])
         else:

@@ -1,4 +1,7 @@
-"""Compilation that somebody waits for: it is said after a while, and nothing is collected meanwhile."""
+"""Compilation that somebody waits for: it is said after a while, and nothing is collected meanwhile.
+
+An interrupt meets who waits; the compilation goes on to its end (`loopax.ir.uninterrupted`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,18 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
+from llvmlite.binding import ffi
+from numba.core.compiler_lock import global_compiler_lock
+
 from loopax.ir.collection import uncollected
+from loopax.ir.lock import free_in_children
+from loopax.ir.uninterrupted import uninterrupted
 from loopax.ir.waiting import waiting
+
+# Numba's and LLVM's: a child that is forked while a thread compiles would wait for them for ever.
+LOCKS = global_compiler_lock._lock, ffi.lib._lock._lock
+for _lock in LOCKS:
+    free_in_children(_lock)
 
 
 def waited_for(dispatcher: Any) -> Any:
@@ -21,7 +34,7 @@ def waited_for(dispatcher: Any) -> Any:
     @wraps(compile_)
     def compile_and_say(signature: Any) -> Any:
         with compilation_of(function):
-            return compile_(signature)
+            return uninterrupted(lambda: compile_(signature))
 
     dispatcher.compile = compile_and_say
     return dispatcher

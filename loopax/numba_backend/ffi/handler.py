@@ -12,6 +12,7 @@ from numba.core import cgutils
 from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
+from loopax.ir.uninterrupted import uninterrupted
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.compiling.waited_for import compilation_of
 from loopax.numba_backend.ffi.call_frame import I64, CallFrame
@@ -68,7 +69,7 @@ def handler(
     if key is not None and is_possible():
         made._cache = CodeCache(key)
     with compilation_of(function.py_func):
-        made.compile()
+        uninterrupted(made.compile)
     return made
 
 
