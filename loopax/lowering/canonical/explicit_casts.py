@@ -3,16 +3,18 @@
     log(sigmoid(x))  ->  log(sigmoid(cast(x, "float32")))
     x ** 2           ->  cast(x, "int16") ** 2              of bytes without a sign, declared int16
     polygamma(n, x)  ->  polygamma(cast(n, "int64"), x)    of a short n: SciPy would compute in float32
+    solve(a, b)      ->  solve(cast(a, "float64"), b)      linear algebra and convolutions of integers
 
 Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
-integer or bool operand of another one. (A complex number made of its parts computes in floats.) Constants
-stay, of which the rewrites read the values, and so does an exponent of a float base, for which the backends
-have powers of their own.
+integer or bool operand of another one; or a decomposition, a solve or a convolution has one. (A complex
+number made of its parts computes in floats.) Constants of elementwise operations stay, of which the rewrites
+read the values, and so does an exponent of a float base, for which the backends have powers of their own.
 
 Reason: PyTensor's rewrites hold for real numbers. They move operations over operands whatever the dtypes:
 ``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
 ``cast(sqr(x), "int16")``, which wraps first. No rewrite moves anything over a cast, so that behind one they
 see an operation of a single dtype, where they are right: integers of one width are a ring.
+PyTensor's native conversions of linear algebra and convolutions want operands of one dtype (3.3.8).
 """
 
 from __future__ import annotations
@@ -24,8 +26,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.math import PolyGamma
+from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
+from pytensor.tensor.signal.conv import Convolve1d
 from pytensor.tensor.type import complex_dtypes, discrete_dtypes
+
+from loopax.ir.ops.inner_graph_op import core_of
 
 # Their operands are no numbers that are computed with in the dtype of the result: shapes, what is
 # compared, whole graphs, and which derivative is meant (PyTensor refuses one that is no integer).
@@ -44,6 +51,8 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` in place; its bodies stay."""
     for node in graph.toposort():
         if not isinstance(node.op, Elemwise):
+            if _computes_in_floats(core_of(node.op)):
+                _cast_operands(graph, node)
             continue
         if isinstance(node.op.scalar_op, PolyGamma):
             _widen_order(graph, node)
@@ -61,6 +70,32 @@ def make_casts_explicit(graph: FunctionGraph) -> None:
             found = node.op.make_node(*inputs).outputs[0]
             if found.type.dtype == declared:
                 graph.replace(node.outputs[0], found, import_missing=False)
+
+
+_OF_MATRICES = tuple(
+    f"pytensor.tensor.linalg.{part}" for part in ("decomposition", "inverse", "solvers", "summary")
+)
+
+
+def _computes_in_floats(op: Any) -> bool:
+    """Whether all operands of ``op`` are numbers that it computes with, and none is a pivot."""
+    is_of_matrices = type(op).__module__.startswith(_OF_MATRICES)
+    takes_pivots = isinstance(op, PivotToPermutations) or "Tridiagonal" in type(op).__name__
+    return isinstance(op, Convolve1d) or (is_of_matrices and not takes_pivots)
+
+
+def _cast_operands(graph: FunctionGraph, node: Any) -> None:
+    declared = [v.type.dtype for v in node.outputs if v.type.dtype not in discrete_dtypes]
+    batch = node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0
+    # A number is a flag: whether a convolution is full.
+    wanted = [v.type.ndim > batch and v.type.dtype in discrete_dtypes for v in node.inputs]
+    if declared and any(wanted):
+        inputs = [
+            pt.cast(v, declared[0]) if w else v for v, w in zip(node.inputs, wanted, strict=True)
+        ]
+        new = node.op.make_node(*inputs).outputs
+        if [v.type.dtype for v in new] == [v.type.dtype for v in node.outputs]:
+            graph.replace_all(list(zip(node.outputs, new, strict=True)), import_missing=False)
 
 
 def _widen_order(graph: FunctionGraph, node: Any) -> None:
