@@ -7,8 +7,8 @@
 
 Condition: an elementwise operation on numbers computes in the dtype that its result declares, and has an
 integer or bool operand of another one; or a decomposition, a solve or a convolution has one. (A complex
-number made of its parts computes in floats.) Constants of elementwise operations stay, of which the rewrites
-read the values, and so does an exponent of a float base, for which the backends have powers of their own.
+number made of its parts computes in floats.) Constants of elementwise operations stay, whose values the
+rewrites read, and so does an exponent of a float base, for which the backends have powers of their own.
 
 Reason: PyTensor's rewrites hold for real numbers. They move operations over operands whatever the dtypes:
 ``log(sigmoid(x))`` becomes ``-softplus(-x)``, and minus a uint8 is a uint8; ``x ** 2`` becomes
