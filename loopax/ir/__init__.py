@@ -3,6 +3,13 @@
 from loopax.ir.batching import vectorize  # noqa: F401  (registers its rules with PyTensor)
 from loopax.ir.check import check
 from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian, Pullback, Pushforward
+from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
+    blockwise,
+    cumulative_products,
+    foreign_loops,
+    solves,
+    writes,
+)
 from loopax.ir.errors import (
     DynamicShapeError,
     LoopaxError,

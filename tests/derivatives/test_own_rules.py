@@ -33,6 +33,15 @@ RULES = {
     "add at an index twice": (pt.inc_subtensor(V[AT], W), {W: VALUES, V: BASE, AT: REPEATED}),
     "cho_solve, lower": (pt.linalg.cho_solve((M, True), W), {M: FACTOR, W: VALUES}),
     "cho_solve, upper": (pt.linalg.cho_solve((M, False), W), {M: FACTOR.T, W: VALUES}),
+    "solve, symmetric": (pt.linalg.solve(M, W, assume_a="sym", b_ndim=1), {M: SQUARE, W: VALUES}),
+    "solve, symmetric, lower": (
+        pt.linalg.solve(M, W, assume_a="sym", lower=True, b_ndim=1),
+        {M: SQUARE, W: VALUES},
+    ),
+    "solve, positive, lower": (
+        pt.linalg.solve(M, W, assume_a="pos", lower=True, b_ndim=1),
+        {M: np.tril(FACTOR @ FACTOR.T) + np.triu(SQUARE, 1), W: VALUES},
+    ),
     "lu with its rows exchanged": (
         pt.concatenate([x.ravel() for x in pt.linalg.lu(M, permute_l=True)]),
         {M: EXCHANGING},

@@ -13,7 +13,7 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import clone_replace
 
 from loopax.ir.derivatives.after_forward import run_after_forward
-from loopax.ir.derivatives.rules import pullback_of
+from loopax.ir.derivatives.rules.registry import pullback_of
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 

@@ -21,12 +21,13 @@ from pytensor.tensor.elemwise import Elemwise
 from loopax.ir.derivatives.inner_gradients import (
     is_connected,
     is_float,
+    is_list_of_floats,
     is_null,
     is_sparse,
     of_type,
     zeros_for,
 )
-from loopax.ir.derivatives.rules import pullback_of, pushforward_of
+from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 # What an op raises that has no pushforward: Argmax, an integer all the same, a ValueError; Elemwise a
@@ -99,11 +100,11 @@ def _add(sums: dict[Any, Any], x: Any, g: Any) -> None:
 
 
 def _moving(inputs: Sequence[Any], nodes: Sequence[Apply]) -> set[Any]:
-    """The floats that depend on a float among ``inputs``."""
+    """The floats that depend on a float among ``inputs``, and the lists, whose cotangents are unknown."""
     moving = {v for v in inputs if is_float(v)}
     for node in nodes:
         if any(x in moving for x in node.inputs):
-            moving.update(y for y in node.outputs if is_float(y))
+            moving.update(y for y in node.outputs if is_float(y) or is_list_of_floats(y))
     return moving
 
 

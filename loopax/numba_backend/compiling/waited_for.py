@@ -34,6 +34,8 @@ def waited_for(dispatcher: Any) -> Any:
     @wraps(compile_)
     def compile_and_say(signature: Any) -> Any:
         with compilation_of(function):
+            if global_compiler_lock.is_locked():  # by this thread, which compiles what calls it
+                return compile_(signature)
             return uninterrupted(lambda: compile_(signature))
 
     dispatcher.compile = compile_and_say

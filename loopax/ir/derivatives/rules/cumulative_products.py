@@ -14,15 +14,14 @@ import pytensor.tensor as pt
 from pytensor.tensor.extra_ops import CumOp
 
 from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.ops.scan import Scan
 
 
 @pullback_of.register(CumOp)
 def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if op.mode != "mul" or not inputs[0].type.dtype.startswith("float"):
         return op.pullback(inputs, outputs, cotangents)
-    from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions
-    from loopax.ir.ops.scan import Scan  # which asks for rules itself
-
     x, g = (pt.moveaxis(v, op.axis, 0) for v in (inputs[0], cotangents[0]))
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
     before = CumOp(0, "mul")(pt.concatenate([one, x])[:-1])

@@ -1,4 +1,7 @@
-"""Pullbacks of solves and factorizations that read one triangle of a matrix, or exchange rows."""
+"""Pullbacks of solves and factorizations that read one triangle of a matrix, or exchange rows.
+
+PyTensor's give a cotangent to the triangle that is not read, or read it themselves (3.0.7, 3.3.8).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.tensor.linalg.decomposition.lu import LU
+from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 
 from loopax.ir.derivatives.rules.registry import pullback_of
@@ -18,6 +22,19 @@ def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     factor, b = inputs
     triangle = pt.tril(factor) if op.lower else pt.triu(factor)
     return op.pullback([triangle, b], outputs, cotangents)
+
+
+@pullback_of.register(Solve)
+def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    """What one triangle stands for, the other one included, is its cotangent."""
+    pulled = list(op.pullback(inputs, outputs, cotangents))
+    a = inputs[0]
+    if op.assume_a not in ("sym", "her", "pos") or not a.type.dtype.startswith("float"):
+        return pulled
+    triangle: Any = pt.tril if op.lower else pt.triu
+    both = pulled[0] + pulled[0].mT
+    pulled[0] = triangle(both) - pt.identity_like(a) * pulled[0]
+    return pulled
 
 
 @pullback_of.register(LU)

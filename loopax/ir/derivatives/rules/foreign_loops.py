@@ -1,0 +1,18 @@
+"""PyTensor's own loops in a graph that has not been imported: forward mode transposes their pullback.
+
+The ``pushforward`` of its Scan makes tangents of other types than their states, and so a loop that refuses
+its arguments when it runs (3.0.7, 3.3.8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.scan.op import Scan
+
+from loopax.ir.derivatives.rules.registry import pushforward_of
+
+
+@pushforward_of.register(Scan)
+def _scan(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    raise NotImplementedError(f"the pushforward of {op} is not used")
