@@ -53,7 +53,7 @@ def test_other_dtypes(dtype):
         assert np.isnan(written).any() if at != 3 else written[3] == 9.0
 
 
-@pytest.mark.parametrize("k", FAR)
+@pytest.mark.parametrize("k", [5, 2**32 + 1, -(2**63)])
 def test_native_code_raises(k):
     for y in reads(K):
         with pytest.raises(IndexError):
