@@ -19,3 +19,11 @@ def free_in_children(lock: Any) -> None:
 
 
 free_in_children(TRACING)
+
+
+def forks_wait_for(lock: Any) -> None:
+    """Have a fork wait until no other thread holds ``lock``, and nobody hold it in the child."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=lock.acquire, after_in_parent=lock.release, after_in_child=lock._at_fork_reinit
+        )

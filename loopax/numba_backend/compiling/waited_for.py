@@ -14,14 +14,15 @@ from llvmlite.binding import ffi
 from numba.core.compiler_lock import global_compiler_lock
 
 from loopax.ir.collection import uncollected
-from loopax.ir.lock import free_in_children
+from loopax.ir.lock import forks_wait_for
 from loopax.ir.uninterrupted import uninterrupted
 from loopax.ir.waiting import waiting
 
-# Numba's and LLVM's: a child that is forked while a thread compiles would wait for them for ever.
+# Numba's and LLVM's, in the order in which a compilation takes them. A fork waits until they are free, as
+# for those of `logging`: a child whose copy of LLVM is in the middle of a change aborts, or hangs.
 LOCKS = global_compiler_lock._lock, ffi.lib._lock._lock
-for _lock in LOCKS:
-    free_in_children(_lock)
+for _lock in reversed(LOCKS):  # what is registered last is run first
+    forks_wait_for(_lock)
 
 
 def waited_for(dispatcher: Any) -> Any:
