@@ -82,6 +82,10 @@ def _leaf_type(x: Any, k: int, tree: Any) -> Type:
         return SparseTensorType("csc" if getattr(x, "format", "") == "csc" else "csr", str(x.dtype))
     shape = getattr(x, "shape", None)
     dtype = getattr(x, "dtype", None)
+    if shape == () and getattr(
+        x, "weak_type", False
+    ):  # a Python number, under a jax.jit of the caller's
+        return TensorType({"i": "int64", "f": config.floatX}.get(dtype.kind, str(dtype)), ())
     if shape is None or dtype is None:
         x = np.asarray(x)
         shape, dtype = x.shape, x.dtype

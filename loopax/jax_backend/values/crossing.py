@@ -42,6 +42,8 @@ from loopax.calling.types import (
 )
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.ops.trace import stacked
+from loopax.jax_backend.staging.checked import Failure, checked
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.generators import as_generator, as_key, is_key
 from loopax.jax_backend.values.lists import RaggedList, StackedList, as_list, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -182,11 +184,39 @@ def _accept_jax(x: Any, expected: Any, what: str) -> Any:
     )
     dtype = str(x.dtype)
     if fits and dtype != expected.dtype:
-        # A weak float stands for a Python number; a weak integer may be too large to narrow.
-        weak = x.aval.weak_type and np.dtype(dtype).kind == np.dtype(expected.dtype).kind == "f"
-        fits = weak or holds(expected.dtype, dtype)
+        fits = holds(expected.dtype, dtype)
+        if not fits and _is_number_for(x, expected.dtype):
+            fits, x = True, _in_range(x, np.dtype(expected.dtype), what)
         if fits:
             x = x.astype(jax.dtypes.canonicalize_dtype(expected.dtype))
     if not fits:
         raise LoopTypeError(misfit(x, expected, what))
+    return x
+
+
+# Into which kinds a Python number goes, by its own kind: a float into no integer.
+_NUMBERS = {"i": "iufc", "f": "fc", "c": "c"}
+
+
+def _is_number_for(x: jax.Array, dtype: str) -> bool:
+    """Whether ``x`` stands for a Python number, under a ``jax.jit``, that a ``dtype`` may hold."""
+    return x.aval.weak_type and np.dtype(dtype).kind in _NUMBERS.get(x.dtype.kind, "")
+
+
+def _in_range(x: jax.Array, dtype: Any, what: str) -> jax.Array:
+    """``x``, integers for ``dtype``, of which a direct call says whether it holds them.
+
+    Under a trace checkify does: without it JAX wraps what does not fit, as it does in all of its functions.
+    """
+    if dtype.kind not in "iu":
+        return x
+    info, given = np.iinfo(dtype), np.iinfo(x.dtype)
+    fits = (x >= max(info.min, given.min)) & (x <= min(info.max, given.max))
+    message = (
+        f"{what} must be {dtype}, from {info.min} to {info.max}. A number that is not was given."
+    )
+    if is_traced(x):
+        return checked(x, jnp.all(fits), Failure(LoopTypeError, message))
+    if not np.all(fits):
+        raise LoopTypeError(message)
     return x

@@ -11,6 +11,7 @@ import pytensor.sparse
 import pytensor.tensor as pt
 import pytest
 import scipy.sparse
+from jax.experimental import checkify
 from jax.experimental.sparse import BCOO
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type_other import NoneConst, NoneTypeT, SliceType
@@ -253,3 +254,56 @@ def test_a_traced_function_of_all_of_them():
     np.testing.assert_allclose(
         g(np.random.default_rng(0), bcoo, slice(1, 2), XS)[1].data[0], 2 * XS
     )
+
+
+# -- Python's numbers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dtype", ["float64", "float32", "complex64", "int64", "int32", "int8", "uint8"]
+)
+def test_a_python_number_under_jit_is_taken_as_by_a_direct_call(dtype):
+    x = pt.scalar("x", dtype=dtype)
+    f = jaxify([x], x)
+    for number in (3, True) if dtype[0] in "iu" else (3, 0.5):
+        wanted = f(number)
+        for call in (jax.jit(f), lambda n: jax.jit(f)(jnp.asarray(n)), lambda n: f(jnp.asarray(n))):
+            found = call(number)
+            assert (found.dtype, found.item()) == (dtype, wanted.item())
+
+
+def test_a_python_number_under_jit_that_does_not_fit():
+    x = pt.scalar("x", dtype="int8")
+    f = jaxify([x], x)
+    with pytest.raises(LoopTypeError, match="int8 of rank 0.*float64.*would lose something"):
+        jax.jit(f)(3.0)
+    with pytest.raises(LoopTypeError, match="Input 'x'.*must be int8, from -128 to 127"):
+        f(jnp.asarray(300))
+    error, _ = jax.jit(checkify.checkify(f))(300)
+    assert "Input 'x' (argument 0) must be int8, from -128 to 127" in error.get()
+    strong = jnp.ones((), dtype="int64")
+    with pytest.raises(LoopTypeError, match="int8 of rank 0.*int64.*would lose something"):
+        jax.jit(f)(strong)
+
+
+def test_a_traced_function_sees_python_numbers_as_in_a_direct_call():
+    f = jaxify(lambda x: x * np.float32(0.5))
+    assert f(3.0).dtype == jax.jit(f)(3.0).dtype == "float64"
+    with pytensor.config.change_flags(floatX="float32"):
+        g = jaxify(lambda x: x * np.float32(0.5))
+        assert g(3.0).dtype == jax.jit(g)(3.0).dtype == "float32"
+        assert g(3).dtype == jax.jit(g)(3).dtype == "float64"
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_scalar_result_is_a_python_number(backend):
+    f = jaxify([X], [X.sum(), X.size, X.any(), X], backend=backend)
+    total, size, some, vector = f(XS)
+    assert (float(total), int(total), int(size), bool(some)) == (1.5, 1, 3, True)
+    assert [type(g(total)) for g in (float, int, bool)] == [float, int, bool]
+    assert list(range(size)) == [0, 1, 2]
+    for convert in (float, int):
+        with pytest.raises(TypeError, match="calar"):
+            convert(vector)
+    pair = jaxify([X], X.sum(), backend=backend)
+    assert float(pair(XS)) == 1.5 and f"{float(pair(XS)):.1f}" == "1.5"
