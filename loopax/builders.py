@@ -20,12 +20,14 @@ from loopax.lowering import passes_with, run_passes
 class Builder:
     """A backend with its options of `jaxify`. Called with a `Program` it returns a callable.
 
-    ``donate`` are the arguments that a call of a Python function gives away, by number or name.
+    ``donate`` are the arguments that a call of a Python function gives away, by number or name; ``static``
+    those that are values to it, by name.
     """
 
     backend: Backend
     options: Mapping[str, Any]
     donate: frontend.Asked = ()
+    static: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _ = self.passes  # where the optimizer's package is missing this is the place to say so
@@ -44,6 +46,11 @@ class Builder:
             program.as_read = clone(program.graph.inputs, program.graph.outputs)
             run_passes(program.graph, passes)
             return self.backend.function(program, **self.options)
+
+    def marked(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+        return (
+            frontend.with_static(fn, self.static, args, kwargs) if self.static else (args, kwargs)
+        )
 
     def signature(self, args: Any, kwargs: Any) -> tuple[frontend.Signature, list[Any]]:
         return frontend.signature(args, kwargs)

@@ -67,7 +67,10 @@ def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:
     f = f.whole if isinstance(f, InChunks) else f
     if isinstance(f, TracedFunction):  # what it computes is known when it is called
         new = of_variables(f.__wrapped__)
-        return type(f)(new, Builder(f.backend, f.build.options), new.__name__)
+        if f.build.static:  # by the names that the arguments of f have
+            vars(new).setdefault("__wrapped__", f.__wrapped__)
+        build = Builder(f.backend, f.build.options, static=f.build.static)
+        return type(f)(new, build, new.__name__, f.instance)
     program = program_of(f)
     with TRACING:
         types = batched_types(program, in_axes)
@@ -115,6 +118,8 @@ def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
 
     @wraps(of_variables(lambda *args: None), updated=())
     def sized(*args: Any, **kwargs: Any) -> Any:
+        if isinstance(f, TracedFunction):
+            args, kwargs = f.marked(args, kwargs)
         leaves, _ = flatten((args, kwargs))
         shapes = tuple(np.shape(x) for x in leaves)
 

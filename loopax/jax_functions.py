@@ -11,6 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor import as_tensor_variable
 
+from loopax.frontend.loops.fixed import Fixed
 from loopax.frontend.loops.trees import Tree, flatten
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.jax_backend import JaxOp
@@ -62,7 +63,7 @@ def from_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     def of_variables(*args: Any, **kwargs: Any) -> Any:
         leaves, tree = flatten((args, kwargs))
         places = tuple(k for k, x in enumerate(leaves) if _is_array(x))
-        fixed = tuple(None if k in places else _Fixed(x) for k, x in enumerate(leaves))
+        fixed = tuple(None if k in places else Fixed(x) for k, x in enumerate(leaves))
         function = _OfArrays(f, tree, fixed)
         op = JaxOp(function, getattr(f, "__name__", type(f).__name__))
         outputs = op(*(_as_variable(leaves[k]) for k in places), return_list=True)
@@ -80,35 +81,13 @@ def _as_variable(x: Any) -> Variable:
     return x if is_tensor else as_tensor_variable(x)  # what is neither is refused by the op
 
 
-class _Fixed:
-    """An argument that is no array; two are equal if a function cannot tell them apart."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-        try:
-            hash(value)
-            # 1, 1.0 and True are equal, and 0.0 and -0.0
-            self._key: Any = (
-                type(value),
-                repr(value) if isinstance(value, complex | float) else value,
-            )
-        except TypeError:
-            self._key = id(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Fixed) and self._key == other._key
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-
 @dataclass(frozen=True)
 class _OfArrays:
     """``f`` of its arguments that are arrays, to a tuple of arrays."""
 
     f: Callable[..., Any]
     tree: Tree
-    fixed: tuple[_Fixed | None, ...]
+    fixed: tuple[Fixed | None, ...]
     returned: list[Tree] = field(default_factory=list, compare=False)
 
     def __call__(self, *arrays: Any) -> Sequence[Any]:

@@ -180,8 +180,8 @@ def _product(f: Any, name: str, product: Callable[..., Any], arguments: Any) -> 
         if isinstance(f, TracedFunction):
             g = with_lazy_branches(f.__wrapped__)
             build = Builder(f.backend, f.build.options)
-            traced = type(f)(lambda *given: product(g, *tree.build(given)), build, f.__name__)
-            return traced
+            of_leaves = lambda *given: product(g, *tree.build(given))  # noqa: E731
+            return type(f)(of_leaves, build, f.__name__, f.instance)
         program = program_of(f)
 
         def of_variables(g: Callable[..., Any]) -> Callable[..., Any]:

@@ -33,6 +33,7 @@ def jaxify(
     parallel: Any = "auto",
     optimize: str | None = None,
     donate: Any = None,
+    static_argnames: Any = (),
     broadcasting: str = "strict",
     name: str | None = None,
     **unknown: Any,
@@ -43,11 +44,11 @@ def jaxify(
     ----------
     fn
         One of: a list of input variables (or ``In``, or pytrees of variables, which the callable takes as
-        such), followed by ``outputs``; a plain Python
-        function of PyTensor variables, traced on its first call for each structure, dtype and rank; a
-        compiled ``pytensor.function``, read as its mode's rewrites left it; a ``FunctionGraph``; a PyMC
-        model, of which it gives the log-density, as `loopax.pymc.logp` does. Without it, and without
-        ``outputs``, `jaxify` is a decorator: ``@jaxify(backend="numba")``.
+        such), followed by ``outputs``; a plain Python function of PyTensor variables, traced on its first
+        call for each structure, dtype and rank, in a class a method, which is traced anew where what its
+        instance holds has changed; a compiled ``pytensor.function``, read as its mode's rewrites left it; a
+        ``FunctionGraph``; a PyMC model, of which it gives the log-density, as `loopax.pymc.logp` does.
+        Without it, and without ``outputs``, `jaxify` is a decorator: ``@jaxify(backend="numba")``.
     outputs
         With a list of inputs: one variable, or a list, tuple or dict of them, nested as you like. The
         callable returns arrays in the same structure.
@@ -97,6 +98,9 @@ def jaxify(
         and ``jax.vmap`` too, nothing is given away: what is, says the outermost ``jax.jit``,
         ``jax.jit(f, donate_argnums=0)``, which is where to ask for the values of shared variables, too:
         ``jax.jit(f.apply, donate_argnums=0)``.
+    static_argnames
+        With a Python function: the names of arguments that are values to it, words or numbers that choose
+        what is computed, as ``jax.jit`` has them. It is traced once for each.
     broadcasting
         Which axes of length 1 are broadcast. ``"strict"``, the default: those that a type declares, as
         PyTensor has it, in all ops of both backends. ``"numpy"``, with a list of inputs and outputs: those
@@ -146,14 +150,19 @@ def jaxify(
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
         options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
-        return partial(jaxify, backend=backend, broadcasting=broadcasting, name=name, **options)
+        options |= {"broadcasting": broadcasting, "static_argnames": static_argnames, "name": name}
+        return partial(jaxify, backend=backend, **options)
+    if isinstance(fn, classmethod | staticmethod):  # which then bind what is made of their function
+        options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
+        options |= {"broadcasting": broadcasting, "static_argnames": static_argnames, "name": name}
+        return type(fn)(jaxify(fn.__func__, backend=backend, **options))
     donated = _donated(fn, donate, backend, jit)
     if is_pymc_model(fn):
-        others = outputs is updates is givens is name is None
+        others = outputs is updates is givens is name is None and not static_argnames
         if not others or broadcasting != "strict" or donated:
             raise TypeError(
                 "jaxify(model) gives the log-density of a PyMC model, and takes no outputs, updates, "
-                "givens, donate, broadcasting or name. For other variables: "
+                "givens, donate, static_argnames, broadcasting or name. For other variables: "
                 "jaxify(model.value_vars, outputs)."
             )
         options = {"jit": jit, "on_missing": on_missing, **choices}
@@ -163,7 +172,15 @@ def jaxify(
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         frontend.arguments_of(fn, donated)  # raises
+        if static := frontend.static_names(fn, static_argnames):
+            build = Builder(chosen, build.options, donated, static)
+            return chosen.traced(frontend.with_open_arguments(fn), build, name)
         return chosen.traced(fn, build, name)  # for the lengths of 1 that its arguments have
+    if static_argnames:
+        raise TypeError(
+            f"static_argnames={static_argnames!r} goes with a Python function, which sees values: inputs "
+            "of a graph whose values make a shape are found at the first call. Leave it out."
+        )
     if broadcasting == "numpy":
         pytrees = not is_graph and frontend.has_pytrees(fn)
         if is_graph or pytrees or outputs is None or not (updates is givens is None):
@@ -193,8 +210,8 @@ _IN_PLACE_OF = {
     "model": "a PyMC model comes first, without a name: jaxify(model)",
     "donate_argnums": "it is called donate: jaxify([x, y], z, donate=0)",
     "donate_argnames": "it is called donate: jaxify([x, y], z, donate='x')",
-    "static_argnums": "inputs whose values make a shape are found at the first call",
-    "static_argnames": "inputs whose values make a shape are found at the first call",
+    "static_argnums": "arguments of a Python function are static by name, static_argnames='mode', and "
+    "inputs whose values make a shape are found at the first call",
     "on_unused_input": "an input that is not used is let through",
     "allow_input_downcast": "values that would lose something are refused: convert them, x.astype(...)",
 }

@@ -33,7 +33,7 @@ class Kept:
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> Any:
         last = self._last
-        if last is not None and all(map(_same, last[0], arrays)):
+        if last is not None and all(map(same, last[0], arrays)):
             return last[1]
         copies = [aligned_copy(x) for x in arrays]
         made = self._make(copies)
@@ -64,7 +64,7 @@ def aligned_copy(x: np.ndarray) -> np.ndarray:
     return copy
 
 
-def _same(kept: np.ndarray, x: np.ndarray) -> bool:
+def same(kept: np.ndarray, x: np.ndarray) -> bool:
     if kept.dtype != x.dtype or kept.shape != x.shape:
         return False
     if x.nbytes <= _SHORT or not (x.flags.c_contiguous and x.dtype.isnative):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from inspect import signature
+from types import FunctionType, MethodType
 from typing import Any, Protocol
 
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.backend import Backend, BackendFunction
 from loopax.calling.function import ProgramFunction
+from loopax.calling.instance_state import TracesByInstance, TracesByState, instance_of
 from loopax.calling.stateful import StatefulFunction, started
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
@@ -19,6 +22,9 @@ class Builder(Protocol):
 
     @property
     def backend(self) -> Backend: ...
+
+    def marked(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a call of ``fn``, of which those that are static have no leaves."""
 
     def signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
         """What the program of a call depends on, and the leaves of its arguments."""
@@ -34,19 +40,74 @@ class TracedFunction(BackendFunction):
     """A plain Python function of PyTensor variables, traced when it is called with arrays.
 
     It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves as what
-    `loopax.jaxify` returns for the graph of that trace.
+    `loopax.jaxify` returns for the graph of that trace. Arguments that are static are values to the
+    function, and part of the signature.
+
+    In a class it is a method. That is traced with what its instance holds, and traced anew where this has
+    changed since; see `loopax.calling.instance_state`.
+
+    >>> import numpy as np
+    >>> from loopax import jaxify
+    >>> class Line:
+    ...     def __init__(self, slope):
+    ...         self.slope = slope
+    ...     @jaxify
+    ...     def at(self, x):
+    ...         return self.slope * x
+    >>> line = Line(2.0)
+    >>> first = line.at(3.0)
+    >>> line.slope = 10.0
+    >>> float(first), float(line.at(3.0))
+    (6.0, 30.0)
     """
 
-    def __init__(self, fn: Callable[..., Any], build: Builder, name: str | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        build: Builder,
+        name: str | None = None,
+        instance: Any = None,
+    ) -> None:
         self.__wrapped__ = fn  # inspect.signature follows it
         self.__name__: str = str(name or getattr(fn, "__name__", "program"))
         self.__qualname__ = self.__name__
         self.__doc__ = getattr(fn, "__doc__", None)
         self.build = build
-        self._traced: dict[Hashable, Any] = {}
+        self.instance = instance_of(fn) if instance is None else instance
+        self._is_attribute = False  # of its instance, by its name
+        self._forget()
+
+    def _forget(self) -> None:
+        self._traced: dict[Hashable, Any] = {}  # of a function
+        self._by_state = TracesByState()  # of a method
+        self._by_instance = TracesByInstance()  # of a function in a class
+
+    def __get__(self, instance: Any, owner: Any = None) -> TracedFunction:
+        if instance is None or not isinstance(self.__wrapped__, FunctionType):
+            return self
+        bound = type(self)(self.__wrapped__.__get__(instance, owner), self.build, self.__name__)
+        bound._by_state = self._by_instance.of(instance)
+        bound._is_attribute = True
+        return bound
+
+    def __getattr__(self, name: str) -> Any:
+        # `inspect` would go on from the method to its function, which has one argument more.
+        if name == "__signature__" and isinstance(self.__dict__.get("__wrapped__"), MethodType):
+            return signature(self.__wrapped__)
+        return super().__getattr__(name)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        if self._is_attribute:
+            return getattr, (self.instance, self.__name__)
+        return super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_traced": {}}
+        kept = {"_traced", "_by_state", "_by_instance"}
+        return {k: v for k, v in self.__dict__.items() if k not in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._forget()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function: Any
@@ -58,7 +119,7 @@ class TracedFunction(BackendFunction):
         return self.build.backend
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
-        at, _ = self.build.signature(args, kwargs)
+        at, _ = self._signature(args, kwargs)
         return self.build.traced(self.__wrapped__, at).graph
 
     def init_context(self, *args: Any, **kwargs: Any) -> Any:
@@ -79,17 +140,28 @@ class TracedFunction(BackendFunction):
 
     def specialized(self, args: Any, kwargs: Any) -> tuple[ProgramFunction, Any, Any]:
         """The function for a call's arguments, and these as its arguments."""
-        at, leaves = self.build.signature(args, kwargs)
+        at, leaves = self._signature(args, kwargs)
         return self.specialize(at), leaves, {}
+
+    def marked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
+        """The arguments of a call, of which those that are static have no leaves."""
+        return self.build.marked(self.__wrapped__, args, kwargs)
+
+    def _signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
+        return self.build.signature(*self.marked(args, kwargs))
 
     def specialize(self, at: Hashable) -> Any:
         """The callable for one signature, of the leaves of its arguments."""
+        traced = self._traced
+        if self.instance is not None:
+            traced = self._by_state.now(self.instance, self.__name__)
         with TRACING:
-            if at not in self._traced:
+            if at not in traced:
                 program = self.build.traced(self.__wrapped__, at)
                 program.name = self.__name__
-                self._traced[at] = self.build(program)
-            return self._traced[at]
+                traced[at] = self.build(program)
+            return traced[at]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.__name__}, traced at {len(self._traced)} signatures)"
+        count = len(self._traced) + self._by_state.count
+        return f"{type(self).__name__}({self.__name__}, traced at {count} signatures)"

@@ -18,6 +18,11 @@ from loopax.frontend.programs.read import (
     read_linked,
     read_variables,
 )
+from loopax.frontend.programs.static_arguments import (
+    static_names,
+    with_open_arguments,
+    with_static,
+)
 from loopax.frontend.programs.tracing import Signature, signature, trace
 from loopax.ir.program import Input, Program, Shared
 
@@ -40,7 +45,10 @@ __all__ = [
     "read_linked",
     "read_variables",
     "signature",
+    "static_names",
     "trace",
     "warn_of_equal_draws",
     "with_declared_lengths",
+    "with_open_arguments",
+    "with_static",
 ]

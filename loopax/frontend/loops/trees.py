@@ -14,6 +14,7 @@ import jax
 from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
 
+from loopax.frontend.loops.fixed import Fixed
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.named_axes import axis_names, with_names, without_names
 
@@ -21,8 +22,8 @@ from loopax.ir.named_axes import axis_names, with_names, without_names
 class Tree(NamedTuple):
     """The structure of a pytree whose leaves are variables or values. Hashable.
 
-    ``boxes`` has, where a leaf of ``treedef`` is a dataclass or a tensor with named axes, how to build it;
-    None elsewhere; and nothing at all where there is no such leaf.
+    ``boxes`` has, where a leaf of ``treedef`` is a dataclass, a tensor with named axes or a value that is
+    part of the structure, how to build it; None elsewhere; and nothing at all where there is no such leaf.
     """
 
     treedef: Any
@@ -63,7 +64,7 @@ class Tree(NamedTuple):
     def n_leaves(self) -> int:
         if not self.boxes:
             return int(self.treedef.num_leaves)
-        return sum(box.tree.n_leaves if isinstance(box, _Box) else 1 for box in self.boxes)
+        return sum(1 if box is None else box.n_leaves for box in self.boxes)
 
 
 class _Box(NamedTuple):
@@ -75,6 +76,10 @@ class _Box(NamedTuple):
 
     def __str__(self) -> str:
         return self.kind.__name__
+
+    @property
+    def n_leaves(self) -> int:
+        return self.tree.n_leaves
 
     def build(self, leaves: Iterator[Any], over: str) -> Any:
         values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)], over)
@@ -88,6 +93,7 @@ class _Named(NamedTuple):
     """A tensor with named axes, whose leaf is the plain one."""
 
     names: tuple[str, ...]
+    n_leaves = 1
 
     def __str__(self) -> str:
         return f"axes ({', '.join(self.names)})"
@@ -105,13 +111,31 @@ class _Named(NamedTuple):
         return [without_names(x) if isinstance(x, Variable) else x]
 
 
+class _Value(NamedTuple):
+    """A static argument: it has no leaves."""
+
+    fixed: Fixed
+    n_leaves = 0
+
+    def __str__(self) -> str:
+        return repr(self.fixed)
+
+    def build(self, leaves: Iterator[Any], over: str) -> Any:
+        return self.fixed
+
+    def leaves_of(self, x: Any) -> list[Any]:
+        return []
+
+
 def flatten(tree: Any) -> tuple[list[Any], Tree]:
     """The leaves of ``tree``, left to right, and its structure. A variable is a leaf, so is a matrix."""
     tops, treedef = jax.tree.flatten(tree, is_leaf=_is_leaf)
     leaves: list[Any] = []
-    boxes: list[_Box | _Named | None] = []
+    boxes: list[_Box | _Named | _Value | None] = []
     for x in tops:
-        if _is_plain_dataclass(x):
+        if isinstance(x, Fixed):
+            boxes.append(_Value(x))
+        elif _is_plain_dataclass(x):
             names = _names(x)
             inner, structure = flatten(tuple(getattr(x, name) for name in names))
             leaves += inner
@@ -134,7 +158,7 @@ def leaf_names(tree: Any) -> list[str]:
         if _is_plain_dataclass(leaf):
             inner = [(n, leaf_names(getattr(leaf, n))) for n in _names(leaf)]
             found += [f"{name}.{n}{rest}" for n, names in inner for rest in names]
-        else:
+        elif not isinstance(leaf, Fixed):
             found.append(name)
     return found
 

@@ -1,0 +1,43 @@
+"""``Fixed``: an argument that is no array, by its value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class Fixed:
+    """A value; two are equal if a function cannot tell them apart. Without a hash: if they are one."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        try:
+            self._key: Any = identity(value)
+        except TypeError:
+            self._key = id(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fixed) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+def identity(value: Any) -> Any:
+    """What two values have in common that a function cannot tell apart, hashable.
+
+    1, 1.0 and True are equal to Python, and 0.0 and -0.0.
+
+    Raises
+    ------
+    TypeError
+        The value has no hash.
+    """
+    if isinstance(value, tuple):
+        return type(value), tuple(map(identity, value))
+    if isinstance(value, frozenset):
+        return type(value), frozenset(map(identity, value))
+    hash(value)
+    return type(value), repr(value) if isinstance(value, complex | float) else value

@@ -1,0 +1,112 @@
+"""`jaxify(..., static_argnames=)`: arguments of a Python function that are values to it.
+
+In a call they are marked, as `Fixed`: what has no leaves, and is part of the structure that a trace is of.
+The function itself, and no transformation of it, takes the mark off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from inspect import Parameter, signature
+from types import MethodType
+from typing import Any
+
+from pytensor.graph.basic import Variable
+
+from loopax.frontend.loops.fixed import Fixed, identity
+from loopax.frontend.loops.trees import is_traced
+from loopax.frontend.mistakes import name_of
+from loopax.ir.errors import LoopTypeError, MissingInputError
+
+
+def static_names(fn: Callable[..., Any], asked: str | Sequence[str]) -> tuple[str, ...]:
+    """The names in ``static_argnames``.
+
+    Raises
+    ------
+    MissingInputError
+        One is no argument of ``fn``.
+    TypeError
+        One is no name.
+    """
+    names = (asked,) if isinstance(asked, str) else tuple(asked)
+    parameters = _parameters(fn)
+    takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"static_argnames takes the names of arguments, got {name!r} of type {type(name).__name__}"
+                ": jaxify(f, static_argnames='mode')."
+            )
+        kind = parameters[name].kind if name in parameters else None
+        if kind in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD) or (
+            kind is None and not takes_any
+        ):
+            raise MissingInputError(
+                f"static_argnames has {name!r}, which is no argument of {name_of(fn)}{signature(fn)}."
+            )
+    return names
+
+
+def with_open_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """``fn``, which sees the values of arguments that are marked."""
+
+    @wraps(fn)
+    def opened(*args: Any, **kwargs: Any) -> Any:
+        return fn(*map(_value, args), **{name: _value(x) for name, x in kwargs.items()})
+
+    return opened
+
+
+def with_static(
+    fn: Callable[..., Any], names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call of ``fn``, those in ``names`` marked.
+
+    Raises
+    ------
+    LoopTypeError
+        One has no hash, or no value.
+    """
+    numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    places = [p.name for p in _parameters(fn).values() if p.kind in numbered]
+    static = [k for k, name in enumerate(places[: len(args)]) if name in names]
+    marked = list(args)
+    for k in static:
+        marked[k] = _marked(args[k], places[k], fn)
+    return tuple(marked), {
+        name: _marked(x, name, fn) if name in names else x for name, x in kwargs.items()
+    }
+
+
+def _parameters(fn: Any) -> Mapping[str, Parameter]:
+    # `inspect` would go on from a method, which a transformation has wrapped, to its function.
+    while not isinstance(fn, MethodType) and "__wrapped__" in getattr(fn, "__dict__", {}):
+        fn = fn.__wrapped__
+    return signature(fn).parameters
+
+
+def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
+    if isinstance(x, Fixed):  # by a function around this one
+        return x
+    what = f"The argument {name!r} of {name_of(fn)} is static"
+    if is_traced(x):
+        raise LoopTypeError(
+            f"{what}, and only a tracer arrives for it. Make it static where the trace is made: "
+            f"jax.jit(f, static_argnames={name!r}), or functools.partial(f, {name}=...)."
+        )
+    if isinstance(x, Variable):
+        raise LoopTypeError(f"{what}: it takes a value, a word or a number, not the variable {x}.")
+    try:
+        identity(x)
+    except TypeError:
+        raise LoopTypeError(
+            f"{what}, one trace for each of its values, but {x!r} of type {type(x).__name__} has no hash "
+            "to find it by. Give a tuple for a list; an array goes without static_argnames."
+        ) from None
+    return Fixed(x)
+
+
+def _value(x: Any) -> Any:
+    return x.value if isinstance(x, Fixed) else x
