@@ -64,9 +64,10 @@ def jaxify(
         one warning that names it; ``"raise"`` refuses it.
     checks
         What becomes of an ``Assert`` or ``CheckAndRaise`` that is about values which JAX only knows when
-        the program runs. ``"checkify"``, the default: it is seen by ``jax.experimental.checkify``, and
-        skipped without, with one warning; it costs nothing. ``"raise"``: its exception is raised, at a
-        direct call as it is, under a transformation of yours as one of JAX that has its message in it.
+        the program runs. ``"auto"``, the default: of a direct call its exception is raised; under a
+        transformation of yours it is as with ``"checkify"``: ``jax.experimental.checkify`` sees it, and
+        it is skipped without, with one warning; that costs nothing. ``"raise"``: its exception is raised,
+        at a direct call as it is, under a transformation of yours as one of JAX that has its message in it.
         ``"ignore"``: it is left out. In native code a check that is not ignored raises, and with
         ``backend="numba"`` ``"raise"`` is all there is.
     loops

@@ -6,6 +6,7 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from jax.experimental import checkify
@@ -95,6 +96,59 @@ def test_a_direct_call_raises_what_the_op_does(program, caplog):
         )
 
 
+@PROGRAMS
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_by_default_a_direct_call_raises(program, backend):
+    y = program(X)
+    for options in ({}, {"loops": "xla"}, {"jit": False}) if backend == "jax" else ({},):
+        f = jaxify([X], y, backend=backend, **options)
+        for _ in range(2):  # the whole way, and the short one
+            assert f(GOOD) == made(program, "ignore")(GOOD)
+            for bad in (BAD, np.array([-1.0, 2.0, 3.0])):
+                with pytest.raises(AssertionError, match=r"^a .positive. number$"):
+                    f(bad)
+        assert pickle.loads(pickle.dumps(f))(GOOD) == made(program, "ignore")(GOOD)
+
+
+def test_by_default_the_first_check_that_fails_raises_what_it_says():
+    named = CheckAndRaise(ZeroDivisionError, "zero")(X, pt.neq(X[0], 0))
+    y = CheckAndRaise(ValueError, "zero or less")(named, X[1] > 0) * 2
+    f = jaxify([X], y)
+    for _ in range(2):
+        assert f(GOOD).tolist() == [2, 4]
+        with pytest.raises(ZeroDivisionError, match="^zero$"):
+            f(np.array([0.0, 1.0]))
+        with pytest.raises(ValueError, match="^zero or less$"):
+            f(np.array([1.0, 0.0]))
+
+
+def test_by_default_apply_stateful_and_donating_calls_raise():
+    total = pytensor.shared(0.0)
+    f = jaxify([X], outside(X) + total, updates={total: total + 1})
+    stateful = f.stateful()
+    donating = jaxify([X], outside(X) + 0 * X, donate=0)
+    for call in (lambda x: f.apply(f.init_context(), x)[1], stateful, donating, jaxify(outside)):
+        assert np.all(call(jnp.array(GOOD)) == 5)
+        with pytest.raises(AssertionError, match=r"^a .positive. number$"):
+            call(jnp.array(BAD))
+    assert float(stateful.context.get(total)) == 1  # the call that failed has updated nothing
+
+
+def test_by_default_a_trace_of_the_callers_has_checkifys_checks():
+    f = jaxify([X], outside(X), loops="xla")
+    assert f(GOOD) == 5  # and no warning
+    with pytest.warns(UserWarning, match=r"depends on traced.*checkify.*checks=\"raise\""):
+        assert jax.jit(f)(BAD) == 5
+    assert jax.grad(f)(BAD).tolist() == [2, -4]  # said once
+    assert jax.jit(lambda x: x + f(BAD))(1.0) == 6  # all of it is part of the trace
+    error, _ = jax.jit(checkify.checkify(f))(BAD)
+    assert "AssertionError: a {positive} number" in error.get()
+    assert "callback" not in str(f._whole.plain.lower(GOOD).as_text())
+    plain = jaxify([X], (X**2).sum(), loops="xla")
+    plain(GOOD)
+    assert len(jax.tree.leaves(plain._whole.plain(GOOD))) == 1  # no flag
+
+
 def test_apply_and_stateful_raise_too(caplog):
     f = jaxify([X], outside(X), checks="raise")
     for call in (lambda x: f.apply(f.init_context(), x), f.stateful()):
@@ -145,7 +199,7 @@ def test_a_static_value_with_a_traced_condition(caplog):
 
 def test_other_values_of_checks():
     with pytest.raises(
-        ValueError, match=r"checks must be one of .'checkify', 'raise', 'ignore'.*'rais'"
+        ValueError, match=r"checks must be one of .'auto', 'checkify', 'raise', 'ignore'.*'rais'"
     ):
         jaxify([X], X, checks="rais")
     assert jaxify([X], X * 2, backend="numba", checks="raise")(GOOD).tolist() == [2, 4]

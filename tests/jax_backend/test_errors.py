@@ -497,7 +497,8 @@ def test_an_assertion_about_shapes_is_checked():
 def test_an_assertion_about_values_is_said_to_be_skipped_once():
     f = jaxify([X], Assert("positive, please")(X, pt.all(pt.gt(X, 0))) * 2)
     with pytest.warns(UserWarning, match="'positive, please' depends on traced values.*checkify"):
-        assert f(XS).tolist() == [2, 4]
+        assert jax.jit(f)(XS).tolist() == [2, 4]
+    assert jax.jit(f)(-XS).tolist() == [-2, -4]
     assert f(np.ones(3)).tolist() == [2, 2, 2]
     checked = checkify.checkify(f, errors=checkify.all_checks)
     error, _ = jax.jit(checked)(jnp.asarray(-XS))

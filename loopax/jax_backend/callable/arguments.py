@@ -16,7 +16,7 @@ from loopax.jax_backend.values.x64 import narrowed
 
 # The class of JAX's concrete arrays. It is not that of an array made here: a first array starts XLA, and an
 # import must leave `jax.distributed.initialize`, `jax.config` and forks to the program that it is part of.
-_ARRAY = ArrayImpl
+ARRAY = ArrayImpl
 
 
 class JaxArguments(Arguments):
@@ -64,7 +64,7 @@ class JaxArguments(Arguments):
             return False
         for x, (dtype, ndim, shape) in zip(args, plain):  # noqa: B905  # strict costs as much as a check
             kind = type(x)
-            if kind is _ARRAY:
+            if kind is ARRAY:
                 x = x.aval  # its shape and dtype are attributes, those of the array Python looks up
             elif (
                 kind is not np.ndarray

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import jax
+import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.function import ProgramFunction
 from loopax.ir.program import EarlyPart, Program
-from loopax.jax_backend.callable.arguments import JaxArguments
+from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
-from loopax.jax_backend.callable.variant import Variant
+from loopax.jax_backend.callable.variant import NOTHING, Variant
 from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.parallel.choice import PARALLEL
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, Context, NeedsStatic
+from loopax.jax_backend.staging.frame import CHECKS, Context
 from loopax.jax_backend.staging.static import is_traced
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read
@@ -114,28 +116,34 @@ class JaxFunction(Stages, ProgramFunction):
     def remarks(self) -> list[str]:
         """What it ran as in the calls so far, and why, where there was a choice."""
         forms = [self._whole] if self._rest is None else [self._whole, self._rest]
-        return [*(line for form in forms for line in form.remarks), *self._contexts[0].remarks]
+        context = self._contexts[False, True]
+        return [*(line for form in forms for line in form.remarks), *context.remarks]
 
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
         inputs = enumerate(self.program.inputs)
         self._donated = frozenset(k for k, i in inputs if i.donated)
         options = self._options
-        closed = Context(options["on_missing"], options["checks"], parallel=options["parallel"])
+        direct = transformed = options["checks"]
+        if direct == "auto":
+            direct, transformed = "flag" if options["jit"] else "raise", "checkify"
+        closed = Context(options["on_missing"], direct, parallel=options["parallel"])
         self._failures = closed.failures
-        self._contexts = [closed, replace(closed, open_lengths=True)]  # they warn once, together
+        # By whether lengths are open, and whether a call is direct. They warn once, together.
+        self._contexts = {
+            (is_open, is_direct): replace(
+                closed, open_lengths=is_open, checks=direct if is_direct else transformed
+            )
+            for is_open in (False, True)
+            for is_direct in (False, True)
+        }
         self._whole = self._variants(
             self.program.graph, self._arguments.names, self.program.as_read
         )
         self._rest = self._without_early_part()
         # What a call with arrays that fit comes down to: 1.5 us less than the whole way, of 8. It may find
-        # that something can fail, and be done once more, for which donated arguments would be gone.
-        short = not (
-            self.program.shared
-            or self.program.updates
-            or options["checks"] == "raise"
-            or self._donated
-        )
+        # that something fails, and be done once more, for which donated arguments would be gone.
+        short = not (self.program.shared or self.program.updates or self._donated)
         self._short = self._whole if short else None
         self._shared = SharedValues(self.program, self._arguments.shared_whats)
         self._describe(self._arguments)
@@ -153,16 +161,16 @@ class JaxFunction(Stages, ProgramFunction):
             short is not None
             and (compiled := short.plain) is not None
             and not kwargs
-            and not self._failures
             and self._arguments.fit(args)
         ):
             try:
-                found = compiled(*args)[0]
-            except NeedsStatic:
-                pass
-            else:
-                if not self._failures:  # that something may fail is found out by tracing it
+                found, _, flag = compiled(*args)
+                if self._failures:  # that something may fail is found out by tracing it
+                    jax.block_until_ready(found)
+                if flag is None or _is_down(flag):
                     return found
+            except Exception:  # what fails is run once more, to say why
+                pass
         return self._call(args, kwargs)
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -242,13 +250,12 @@ class JaxFunction(Stages, ProgramFunction):
     def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
         """What the program returns, and the next values of what it updates."""
         if not concrete:
-            return form(given, concrete)
+            return form(given, concrete)[:2]
         try:
-            found = form(given, concrete)
-            if self._options["checks"] != "raise" and not self._failures:
-                return found
-            # JAX does not wait for what it computes, and so would raise where that is looked at.
-            return jax.block_until_ready(found)
+            *found, flag = form(given, concrete)
+            if self._options["checks"] == "raise" or self._failures:
+                # JAX does not wait for what it computes, and so would raise where that is looked at.
+                jax.block_until_ready(found)
         except Exception as error:
             said = str(error)
             failures = [f for f in self._failures if str(f) in said]
@@ -256,17 +263,47 @@ class JaxFunction(Stages, ProgramFunction):
                 raise
             # One message may be the beginning of another.
             raise max(failures, key=lambda f: len(f.message)).error() from None
+        if flag is None or _is_down(flag):
+            return tuple(found)
+        if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
+            return form(given, False)[:2]
+        raise self._failed(flag)
+
+    def _failed(self, flag: Any) -> Exception:
+        """What is raised where this flag is up."""
+        context = self._contexts[False, True]
+        for structure in context.errors:
+            with suppress(KeyError):  # each trace numbers its checks on its own
+                said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
+                failures = [f for f in {*context.flagged, *context.failures} if str(f) in said]
+                if failures:
+                    return max(failures, key=lambda f: len(f.message)).error()
+        raise AssertionError("every flag is that of a failure")
 
     def _variants(
         self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None
     ) -> Variants:
         """A graph as compiled functions; see `Variant` for ``as_read``."""
 
-        def make(static: Mapping[int, Any], transformed: bool) -> Variant:
-            context = self._contexts[transformed]  # where lengths may be open
+        def make(static: Mapping[int, Any], is_open: bool, is_direct: bool) -> Variant:
+            context = self._contexts[is_open, is_direct]
             how = self._options["loops"], self._options["optimize"], self._options["jit"]
             # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
-            donated = frozenset() if transformed else self._donated
+            donated = frozenset() if is_open else self._donated
             return Variant(self.program, graph, static, context, *how, as_read, donated)
 
         return Variants(graph, names, self.program, make)
+
+
+_NOTHING = np.int32(NOTHING).tobytes()
+
+
+def _is_down(flag: Any) -> bool:
+    """Whether nothing has failed; a tracer is not down."""
+    if type(flag) is not ARRAY:
+        return False
+    try:
+        # Of an array on the CPU, in a microsecond; the number of one takes 20.
+        return memoryview(flag).tobytes() == _NOTHING
+    except (BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
+        return int(flag) == NOTHING

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+from jax.experimental import checkify
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import CheckAndRaise
 
 from loopax.ir.lock import TRACING
+from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
 from loopax.ir.waiting import waiting
 from loopax.jax_backend.kernels.choice import Candidate
@@ -23,6 +27,8 @@ from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
+
+NOTHING = -1  # has failed; checkify numbers its checks from 0
 
 
 @dataclass(eq=False)
@@ -49,12 +55,15 @@ class Variant:
 
     @cached_property
     def compiled(self) -> Any:
-        """Of the inputs that are not static: what the program returns, and the values of its updates."""
+        """Of the inputs that are not static: what the program returns, what it updates, and a flag.
+
+        That is the number of the check that fails, by checkify, or `NOTHING`; None without such checks.
+        """
         build, n_returned = self.program.build, self.program.n_returned
 
         def program(*traced: Any) -> Any:
-            outs = self._outputs(traced)
-            return build(outs[:n_returned]), tuple(outs[n_returned:])
+            outs, flag = self._flagged(traced)
+            return build(outs[:n_returned]), tuple(outs[n_returned:]), flag
 
         program.__name__ = program.__qualname__ = self.program.name
         if not self.jit:
@@ -64,7 +73,7 @@ class Variant:
         donated = tuple(j for j, k in enumerate(given) if k in self.donated)
         return jax.jit(program, inline=True, donate_argnums=donated)
 
-    def run(self, args: Sequence[Any]) -> tuple[Any, Any]:
+    def run(self, args: Sequence[Any]) -> tuple[Any, Any, Any]:
         """A direct call of `compiled`. The first one compiles it, which is said where that takes long."""
         if self.has_run:
             return self.compiled(*args)
@@ -78,6 +87,28 @@ class Variant:
     def remarks(self) -> list[str]:
         """What it was run as so far on the CPU, and why, where there was a choice."""
         return [] if self._native is None else list(self._native.remarks)
+
+    def _flagged(self, traced: Sequence[Any]) -> tuple[list[Any], Any]:
+        """The outputs, and the flag of the checks."""
+        context = self.context
+        if context.checks != "flag":
+            return self._outputs(traced), None
+        if not self._asserts:
+            outs = self._outputs(traced)
+            if not context.flagged:  # a step that may never run makes checks, too
+                return outs, None
+        error, outs = checkify.checkify(self._outputs)(traced)
+        leaves, structure = jax.tree.flatten(error)
+        if not leaves:
+            return outs, None
+        context.errors.append(structure)
+        fails, number = leaves  # of checks, which have no more to say, there is one error
+        return outs, jnp.where(fails, number, NOTHING).astype("int32")
+
+    @cached_property
+    def _asserts(self) -> bool:
+        nodes = nodes_within(self.graph.inputs, self.graph.outputs)
+        return any(isinstance(node.op, CheckAndRaise) for node in nodes)
 
     def _outputs(self, traced: Sequence[Any]) -> list[Any]:
         values = iter(traced)
@@ -95,7 +126,10 @@ class Variant:
             else:
                 native = None
         outs = None if native is None else native.run(args)
-        return self._in_jax(args) if outs is None else outs
+        if outs is None:
+            return self._in_jax(args)
+        self.context.failures.update(self._in_native.failures)
+        return outs
 
     @cached_property
     def _native(self) -> Candidate | None:
@@ -106,21 +140,33 @@ class Variant:
         return Candidate(
             *self.as_read,
             self.program.name,
-            self._in_jax,
+            partial(self._in_jax, context=self._in_native),
             self._transpiled,
-            self.context.checks,
+            self._in_native.checks,
             self.static,
             self.loops,
             self.optimize,
         )
 
-    def _in_jax(self, args: Sequence[Any], graph: FunctionGraph | None = None) -> list[Any]:
+    @cached_property
+    def _in_native(self) -> Context:
+        """The context of native code, whose checks raise where others are flags."""
+        if self.context.checks != "flag":
+            return self.context
+        return replace(self.context, checks="raise", failures=set())
+
+    def _in_jax(
+        self,
+        args: Sequence[Any],
+        graph: FunctionGraph | None = None,
+        context: Context | None = None,
+    ) -> list[Any]:
         """The outputs, of the program or of another ``graph`` of its inputs, in JAX's operations."""
         graph = graph or self.graph
         with TRACING:
-            outs = run(self.context, graph, args, range(len(args)))
+            outs = run(context or self.context, graph, args, range(len(args)))
         return [release(traced(x), v) for x, v in zip(outs, graph.outputs, strict=True)]
 
     def _transpiled(self, graph: FunctionGraph) -> Callable[[Sequence[Any]], list[Any]]:
         run_passes(graph, after_canonical(passes_with(self.optimize, PASSES)))
-        return partial(self._in_jax, graph=graph)
+        return partial(self._in_jax, graph=graph, context=self._in_native)

@@ -23,7 +23,7 @@ from loopax.jax_backend.values.generators import is_key
 
 _MOST_VARIANTS = 128  # compiled programs kept, one for each value of the static inputs
 
-Make = Callable[[Mapping[int, Any], bool], Variant]
+Make = Callable[[Mapping[int, Any], bool, bool], Variant]
 
 
 class Variants:
@@ -38,8 +38,9 @@ class Variants:
     program
         What it is of.
     make
-        The variant for values of the static inputs, by position, and for whether lengths may be open: in a
-        transformation of the caller's, and where rows of a batch make them.
+        The variant for values of the static inputs, by position, for whether lengths may be open, in a
+        transformation of the caller's and where rows of a batch make them, and for whether it is for direct
+        calls.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class Variants:
             k for k, i in enumerate(program.inputs) if _is_integer(i.variable.type)
         )
         self._kept: OrderedDict[Any, Variant] = OrderedDict()
-        self._without_static = make({}, False)
+        self._without_static = make({}, False, True)
         self._open_lengths = False  # in direct calls
         self._warned = False
 
@@ -69,8 +70,8 @@ class Variants:
         variants = (self._without_static, *self._kept.values())
         return list(dict.fromkeys(remark for v in variants for remark in v.remarks))
 
-    def __call__(self, args: Sequence[Any], concrete: bool) -> tuple[Any, Any]:
-        """What the program returns, and the next values of what it updates.
+    def __call__(self, args: Sequence[Any], concrete: bool) -> tuple[Any, Any, Any]:
+        """What the program returns, the next values of what it updates, and the flag of its checks.
 
         ``concrete`` says whether there is no tracer among ``args``.
 
@@ -103,7 +104,7 @@ class Variants:
 
     def _call_variant(
         self, args: Sequence[Any], static: frozenset[int], concrete: bool
-    ) -> tuple[Any, Any]:
+    ) -> tuple[Any, Any, Any]:
         values = {k: jax.tree.map(_known, args[k]) for k in sorted(static)}
         leaves, tree = jax.tree.flatten(values)
         open_lengths = self._open_lengths or not concrete
@@ -111,7 +112,7 @@ class Variants:
         with TRACING:
             if key not in self._kept:
                 self._warn_of_recompiling(values)
-                self._kept[key] = self._make(values, open_lengths)
+                self._kept[key] = self._make(values, open_lengths, concrete)
                 if len(self._kept) > _MOST_VARIANTS:
                     self._kept.popitem(last=False)
             self._kept.move_to_end(key)

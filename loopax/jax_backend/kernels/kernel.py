@@ -17,7 +17,6 @@ from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.uninterrupted import import_uninterrupted
-from loopax.jax_backend.staging.frame import CHECKS
 from loopax.lowering.rewritten import fact_of_rewritten
 
 Shape = tuple[int, ...]
@@ -54,7 +53,7 @@ class Policy:
         way forward has left.
     """
 
-    checks: str = CHECKS[0]
+    checks: str = "checkify"
     worth: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
     divided: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf

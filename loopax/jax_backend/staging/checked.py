@@ -56,11 +56,13 @@ def check_when_run(context: Any, x: Any, ok: Any, failure: Failure) -> Any:
         return x
     if context.checks == "raise":
         context.failures.add(failure)
+    elif context.checks == "flag":
+        context.flagged.add(failure)
     elif failure.message not in context.warned:
         context.warned.add(failure.message)
         warnings.warn(
             f"The assertion {failure.message!r} depends on traced values: JAX can only check it under "
-            "`jax.experimental.checkify.checkify`, and skips it otherwise. To have it raise when the "
+            "`jax.experimental.checkify.checkify`, and skips it otherwise. To have it raise wherever the "
             'program runs, make that with jaxify(..., checks="raise"); to leave it out without this '
             'warning, with checks="ignore".',
             stacklevel=2,

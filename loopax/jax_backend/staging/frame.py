@@ -71,7 +71,9 @@ def plan(graph: AbstractFunctionGraph) -> Plan:
     return Plan(tuple(graph.inputs), tuple(graph.outputs), tuple(reversed(steps)), frozenset(read))
 
 
-CHECKS = ("checkify", "raise", "ignore")  # what becomes of assertions about traced values
+# What becomes of assertions about traced values. "auto": of a direct call they are flags, under a
+# transformation of the caller's they are checkify's.
+CHECKS = ("auto", "checkify", "raise", "ignore")
 
 
 @dataclass
@@ -80,17 +82,21 @@ class Context:
 
     With ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
     without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
-    check may raise when the program runs, ``remarks`` what was chosen for its loops.
+    check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
+    `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
+    and ``errors`` the structures of what it returns.
     """
 
     on_missing: str = "callback"
-    checks: str = CHECKS[0]
+    checks: str = "checkify"
     open_lengths: bool = False
     parallel: Any = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
     pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
     failures: set[Failure] = field(default_factory=set)
+    flagged: set[Failure] = field(default_factory=set)
+    errors: list[Any] = field(default_factory=list)
     remarks: dict[str, None] = field(default_factory=dict)
 
     def plan(self, graph: Any) -> Plan:

@@ -59,7 +59,9 @@ def test_a_loop_whose_flag_is_false_at_once():
             jax.block_until_ready(f(NONE, -1.0))
         with pytest.warns(UserWarning, match="Index 0 is out of bounds"):
             f = jaxify([y, a], final, loops="xla")
-            assert np.isnan(f(NONE, -1.0))
+            assert np.isnan(jax.jit(f)(NONE, -1.0))
+        with pytest.raises(IndexError, match="out of bounds"):
+            f(NONE, -1.0)
         error, _ = checkify.checkify(jax.jit(f))(NONE, -1.0)
         assert "out of bounds" in error.get()
         error, found = checkify.checkify(jax.jit(f))(NONE, 1.0)

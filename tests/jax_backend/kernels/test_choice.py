@@ -246,7 +246,7 @@ def test_a_check_raises_its_message(x):
 def test_checkify_sees_a_check(x, transform):
     with pytest.warns(UserWarning, match="x is to be positive"):
         f = native([x], positive(x))
-        jax.block_until_ready(f(-X))  # nobody looks
+        jax.block_until_ready(jax.jit(f)(-X))  # nobody looks
     checked = jax.jit(checkify.checkify(transform(f)))
     error, values = checked(X)
     assert error.get() is None
