@@ -1,13 +1,15 @@
-"""`python -m loopax <command>`: the commands, one line each."""
+"""`loopax <command>`, or `python -m loopax <command>`: the commands, one line each."""
 
 import argparse
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 
 def main(argv=None):
     """Run one command; its exit status."""
     parser = argparse.ArgumentParser(prog="python -m loopax", description="PyTensor, as JAX.")
+    parser.add_argument("--version", action="version", version=f"loopax {version('loopax')}")
     commands = parser.add_subparsers(required=True, metavar="command")
     text = "fit a Kalman filter, written in PyTensor, to the flow of the Nile with JAX and SciPy"
     demo = commands.add_parser("demo", help=text, description=text)
@@ -24,6 +26,9 @@ def main(argv=None):
     )
     doctor = commands.add_parser("doctor", help=text, description=text)
     doctor.set_defaults(run=run_doctor)
+    text = "remove the native code and the lowered programs that are kept on disk"
+    clear = commands.add_parser("clear-cache", help=text, description=text)
+    clear.set_defaults(run=run_clear_cache)
     arguments = parser.parse_args(argv)
     try:
         return arguments.run(arguments)
@@ -49,5 +54,17 @@ def run_doctor(arguments):
     return main()
 
 
-if __name__ == "__main__":
+def run_clear_cache(arguments):
+    from loopax.cache import clear_cache
+
+    print(f"{clear_cache()} files removed")
+    return 0
+
+
+def run():
+    """The command ``loopax``."""
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -342,3 +342,14 @@ def test_a_decorator_with_options(backend):
 def test_outputs_without_inputs():
     with pytest.raises(TypeError, match=r"jaxify\(\[x, y\], outputs\)"):
         jaxify(outputs=pt.dvector("x").sum())
+
+
+def test_the_commands_version_and_clear_cache(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("LOOPAX_CACHE_DIR", str(tmp_path))
+    with pytest.raises(SystemExit) as done:
+        main(["--version"])
+    assert done.value.code == 0
+    assert capsys.readouterr().out == f"loopax {loopax.__version__}\n"
+    for _ in range(2):
+        assert main(["clear-cache"]) == 0
+        assert capsys.readouterr().out.endswith(" files removed\n")
