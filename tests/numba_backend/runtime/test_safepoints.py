@@ -55,7 +55,6 @@ stopped(lambda x: f(np.full(1, x)), 0.5)""",
 around = loopax.while_loop(lambda s: s > 0, lambda s: loopax.fori_loop(0, 7, lambda i, r: pt.cos(r), s), x)
 stopped(loopax.jaxify([x], around, backend='numba'), 0.5)""",
     "LOOPAX_NUMBA": "stopped(pytensor.function([x], endless, mode='LOOPAX_NUMBA'), 0.5)",
-    "NUMBA": "stopped(pytensor.function([x], endless, mode='NUMBA'), 0.5)",
 }
 
 OWN_HANDLER = """
