@@ -8,6 +8,7 @@ from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     cumulative_products,
     foreign_loops,
     solves,
+    sparse_conversions,
     writes,
 )
 from loopax.ir.errors import (

@@ -54,6 +54,22 @@ RULES = {
     ),
     "cumprod with zeros": (pt.cumprod(V), {V: np.array([2.0, 0.0, 3.0, 0.0, -1.0])}),
     "cumprod of columns": (pt.cumprod(M, axis=0), {M: np.where(SQUARE > 0.5, 0.0, SQUARE)}),
+    "solve, tridiagonal": (
+        pt.linalg.solve(M, W, assume_a="tridiagonal", b_ndim=1),
+        {M: SQUARE + 3 * np.eye(3), W: VALUES},
+    ),
+    "pinv, hermitian": (
+        pt.linalg.pinv(M, hermitian=True),
+        {M: np.tril(SQUARE @ SQUARE.T) + np.triu(SQUARE, 1)},
+    ),
+    "add once at an index": (
+        pt.inc_subtensor(V[AT], W, ignore_duplicates=True),
+        {W: VALUES, V: BASE, AT: REPEATED},
+    ),
+    "a sparse matrix of one with zeros": (
+        sparse.DenseFromSparse(structured=False)(sparse.csr_from_dense(M)),
+        {M: np.where(SQUARE > 0.5, 0.0, SQUARE)},
+    ),
     "a transposed sparse matrix": (
         sparse.dense_from_sparse(sparse.transpose(sparse.csr_from_dense(M))),
         {M: SQUARE},

@@ -47,7 +47,7 @@ def reduce(site: Site, x: Any) -> Any:
         scalar_op, x = _fused(site, scalar_op, x)
     reducer = _REDUCERS.get(type(scalar_op))
     if reducer is None or (reducer in (jnp.all, jnp.any) and x.dtype != bool):
-        return _bitwise(op, x) if isinstance(scalar_op, ps.AND | ps.OR) else convert_leaf(site, x)
+        return _bitwise(op, x) if type(scalar_op) in _BITWISE else convert_leaf(site, x)
     axis = None if op.axis is None else tuple(int(a) for a in op.axis)
     if axis == ():
         return x
@@ -80,9 +80,15 @@ def _fused(site: Site, composite: Composite, x: Any) -> tuple[Any, Any]:
     return last.op, jnp.asarray(env[argument])
 
 
+# The function, and what it leaves as it is.
+_BITWISE: dict[type, tuple[Any, int]] = {
+    ps.AND: (jax.lax.bitwise_and, -1),
+    ps.OR: (jax.lax.bitwise_or, 0),
+    ps.XOR: (jax.lax.bitwise_xor, 0),
+}
+
+
 def _bitwise(op: Any, x: Any) -> Any:
-    function, start = (
-        (jax.lax.bitwise_and, -1) if isinstance(op.scalar_op, ps.AND) else (jax.lax.bitwise_or, 0)
-    )
+    function, start = _BITWISE[type(op.scalar_op)]
     axes = tuple(range(x.ndim)) if op.axis is None else tuple(int(a) for a in op.axis)
     return jax.lax.reduce(x, jnp.asarray(start).astype(x.dtype), function, axes)

@@ -120,6 +120,7 @@ def _softplus(x: Any) -> Any:
     return jnp.logaddexp(x, 0)
 
 
+@jax.custom_jvp
 def _log1mexp(x: Any) -> Any:
     """log(1 - exp(x)) for x < 0, by Maechler (2012), "Accurately computing log(1 - exp(-|a|))".
 
@@ -129,6 +130,13 @@ def _log1mexp(x: Any) -> Any:
     near = jnp.log(-jnp.expm1(jnp.where(small, x, -0.5)))
     far = jnp.log1p(-jnp.exp(jnp.where(small, -1.0, x)))
     return jnp.where(small, near, far)
+
+
+@_log1mexp.defjvp
+def _log1mexp_jvp(primals: Any, tangents: Any) -> Any:
+    """``-1 / expm1(-x)``, which is -inf at 0, whose sign `expm1` keeps."""
+    (x,), (tangent,) = primals, tangents
+    return _log1mexp(x), -tangent / jnp.abs(jnp.expm1(-x))
 
 
 def _mul_without_zeros(x: Any, y: Any) -> Any:

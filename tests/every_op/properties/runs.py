@@ -18,14 +18,16 @@ from pytensor.graph.traversal import graph_inputs
 from loopax import jaxify
 from tests.every_op.properties.record import Variation
 from tests.every_op.record import PLAIN, value_of
+from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.numba_backend.interpreted import InterpretedFunction
 
-# "numba" runs what is written in Python, and is left out where it calls what is native code only: nothing
-# is compiled. Matrices whose shapes are known take another way there.
-QUICK = ("xla", "numba", "numba, known shapes")
+# "xla" has the values of all inputs, "traced" has none while JAX traces. "numba" runs what is written in
+# Python, and is left out where it calls what is native code only: nothing is compiled. Matrices whose shapes are known take another way there.
+QUICK = ("xla", "traced", "numba", "numba, known shapes")
 COMPILED = ("native", "compiled numba", "compiled numba, known shapes")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
     "xla": {"loops": "xla", "jit": False},
+    "traced": {"loops": "xla", "backend": InterpretedJax.backend_name},
     "numba": {"backend": InterpretedFunction.backend_name},
     "native": {"loops": "native"},
     "compiled numba": {"backend": "numba"},

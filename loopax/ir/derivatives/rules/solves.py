@@ -1,6 +1,6 @@
-"""Pullbacks of solves and factorizations that read one triangle of a matrix, or exchange rows.
+"""Pullbacks of solves and factorizations that read one part of a matrix, or exchange rows.
 
-PyTensor's give a cotangent to the triangle that is not read, or read it themselves (3.0.7, 3.3.8).
+PyTensor's give a cotangent to the part that is not read, or read it themselves (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.tensor.linalg.decomposition.lu import LU
+from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 
@@ -29,12 +30,30 @@ def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """What one triangle stands for, the other one included, is its cotangent."""
     pulled = list(op.pullback(inputs, outputs, cotangents))
     a = inputs[0]
-    if op.assume_a not in ("sym", "her", "pos") or not a.type.dtype.startswith("float"):
+    if not a.type.dtype.startswith("float"):
         return pulled
-    triangle: Any = pt.tril if op.lower else pt.triu
-    both = pulled[0] + pulled[0].mT
-    pulled[0] = triangle(both) - pt.identity_like(a) * pulled[0]
+    if op.assume_a == "tridiagonal":
+        pulled[0] = pt.tril(pt.triu(pulled[0], -1), 1)
+    elif op.assume_a in ("sym", "her", "pos"):
+        pulled[0] = _of_triangle(pulled[0], op.lower)
     return pulled
+
+
+def _of_triangle(cotangent: Any, lower: bool) -> Any:
+    """The cotangent of the triangle that a symmetric matrix is made of, from that of the matrix."""
+    both = cotangent + cotangent.mT
+    return (pt.tril if lower else pt.triu)(both) - pt.identity_like(cotangent) * cotangent
+
+
+@pullback_of.register(MatrixPinv)
+def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    """A hermitian one reads the lower triangle, as NumPy's; PyTensor's pullback reads both."""
+    (a,) = inputs
+    if not op.hermitian or not a.type.dtype.startswith("float"):
+        return op.pullback(inputs, outputs, cotangents)
+    symmetric = pt.tril(a) + pt.tril(a, -1).mT
+    (pulled,) = op.pullback([symmetric], outputs, cotangents)
+    return [_of_triangle(pulled, lower=True)]
 
 
 @pullback_of.register(LU)

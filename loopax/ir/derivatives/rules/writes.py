@@ -4,7 +4,7 @@
 
 PyTensor's gives all of ``z̄[i]`` to what a later element has overwritten (3.0.7, 3.3.8). Which element
 stands at a place in the end is for each backend to say, so the same op tells it: the elements' numbers are
-written, and read back.
+written, and read back. An addition that ignores duplicates writes ``x[i] + y`` there.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if not x.type.dtype.startswith("float"):
         return pulled
     (g,) = cotangents
-    if not op.set_instead_of_inc or not _may_repeat(indices):
+    overwrites = op.set_instead_of_inc or getattr(op, "ignore_duplicates", False)
+    if not overwrites or not _may_repeat(indices):
         return [pulled[0], _as_shaped(pulled[1], y), *pulled[2:]]
     read = _reader(op)
     places = read(g, *indices)
     numbers = pt.arange(places.size, dtype="int64").reshape(places.shape, ndim=places.type.ndim)
-    none = pt.full_like(x, -1, dtype="int64")
+    none = pt.full_like(x, -1 if op.set_instead_of_inc else 0, dtype="int64")
     last = pt.eq(read(op(none, numbers, *indices), *indices), numbers)
     return [pulled[0], _as_shaped(pt.switch(last, places, 0), y), *pulled[2:]]
 

@@ -144,12 +144,15 @@ def _finished(site: Site, x: Any, good: Expr) -> Value:
 
 
 @rule(Solve)
-@by_size
 def solve(site: Site, a: Value, b: Value) -> Any:
+    is_full = site.op.assume_a in ("gen", "sym", "her", "pos")
+    return solve_full(site, a, b) if is_full else leaf(site, a, b)
+
+
+@by_size
+def solve_full(site: Site, a: Value, b: Value) -> Any:
     emit, op, dtype = site.emit, site.op, site.out.type.dtype
     kind = op.assume_a
-    if kind not in ("gen", "sym", "her", "pos"):
-        return leaf(site, a, b)
     n, a, b = _prepared(site, a, b)
     if kind == "pos":
         return _by_cholesky(site, a, n, b)
