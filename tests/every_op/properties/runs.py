@@ -22,7 +22,8 @@ from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.numba_backend.interpreted import InterpretedFunction
 
 # "xla" has the values of all inputs, "traced" has none while JAX traces. "numba" runs what is written in
-# Python, and is left out where it calls what is native code only: nothing is compiled. Matrices whose shapes are known take another way there.
+# Python, and is left out where it calls what is native code only: nothing is compiled.
+# Matrices whose shapes are known take another way there.
 QUICK = ("xla", "traced", "numba", "numba, known shapes")
 COMPILED = ("native", "compiled numba", "compiled numba, known shapes")
 _OPTIONS: Mapping[str, Mapping[str, Any]] = {
