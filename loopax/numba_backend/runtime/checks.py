@@ -16,7 +16,6 @@ from loopax.numba_backend.runtime import (
     linalg,
     ordering,
     products,
-    safepoints,
     sums,
     vector_functions,
     views,
@@ -241,7 +240,6 @@ FUNCTIONS = (
     | division.FUNCTIONS
     | ordering.FUNCTIONS
     | products.FUNCTIONS
-    | safepoints.FUNCTIONS
     | sums.FUNCTIONS
     | vector_functions.FUNCTIONS
     | views.FUNCTIONS
