@@ -41,8 +41,8 @@ def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 def _of_triangle(cotangent: Any, lower: bool) -> Any:
     """The cotangent of the triangle that a symmetric matrix is made of, from that of the matrix."""
-    both = cotangent + cotangent.mT
-    return (pt.tril if lower else pt.triu)(both) - pt.identity_like(cotangent) * cotangent
+    triangle: Any = pt.tril if lower else pt.triu
+    return triangle(cotangent + cotangent.mT) - pt.identity_like(cotangent) * cotangent
 
 
 @pullback_of.register(MatrixPinv)
@@ -51,7 +51,8 @@ def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     (a,) = inputs
     if not op.hermitian or not a.type.dtype.startswith("float"):
         return op.pullback(inputs, outputs, cotangents)
-    symmetric = pt.tril(a) + pt.tril(a, -1).mT
+    triangle: Any = pt.tril
+    symmetric = triangle(a) + triangle(a, -1).mT
     (pulled,) = op.pullback([symmetric], outputs, cotangents)
     return [_of_triangle(pulled, lower=True)]
 
