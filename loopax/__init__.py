@@ -35,8 +35,10 @@ from loopax.ir.errors import (
     LoopTypeError,
     MissingInputError,
     StatefulFunctionError,
+    TimeLimitExceeded,
     UnsupportedOpError,
 )
+from loopax.ir.time_limits import time_limit
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
@@ -90,6 +92,7 @@ __all__ = [
     "StackedList",
     "StatefulFunction",
     "StatefulFunctionError",
+    "TimeLimitExceeded",
     "TracedFunction",
     "UnsupportedOpError",
     "clear_cache",
@@ -114,6 +117,7 @@ __all__ = [
     "map",
     "reduce",
     "scan",
+    "time_limit",
     "value_and_grad",
     "vjp",
     "vmap",

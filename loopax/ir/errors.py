@@ -40,6 +40,10 @@ class ConvergenceError(LoopaxError, ArithmeticError):
     """An iteration did not come to a solution within the number of iterations that it has."""
 
 
+class TimeLimitExceeded(LoopaxError, TimeoutError):
+    """A block of `loopax.time_limit` has taken longer than it may."""
+
+
 class MissingInputError(LoopaxError, TypeError):
     """An input was not given, given twice, or given under a name the function does not have."""
 

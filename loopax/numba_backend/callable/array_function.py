@@ -59,7 +59,8 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
     scan_to_loop(graph)
     identifier = name if name.isidentifier() and not iskeyword(name) else "program"
     # With all of Numba's wrappers: a function that takes functions may be given it.
-    function = waited_for(njit(array_function(graph, identifier)[0], error_model="numpy"))
+    native = njit(array_function(graph, identifier)[0], error_model="numpy", nogil=True)
+    function = waited_for(native)
     keep_on_disk(function)
     return function
 

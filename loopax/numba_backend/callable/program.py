@@ -26,6 +26,7 @@ from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
 from loopax.numba_backend.emit.opaque import as_list, changeable, constant, copied, is_opaque
 from loopax.numba_backend.emit.outlining import outline
 from loopax.numba_backend.emit.program_length import largest_in_locals
+from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
 from loopax.numba_backend.emit.variants import Sizes, Variants
@@ -216,6 +217,7 @@ def emitted(
     outs = emit.run(graph, given)
     emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
     outline(emit)
+    add_safepoints(emit.source, emit.namespace)
     return emit
 
 

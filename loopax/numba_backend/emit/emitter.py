@@ -22,6 +22,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir.ops.trace import TraceType
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.expressions import Dim, Expr, literal, local
+from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.statements import Function
 from loopax.numba_backend.emit.storage import Storage
@@ -130,6 +131,7 @@ class Emitter(Storage):
         """Make the function that ``inner`` has written a global of this one."""
         self.functions += [*inner.functions, inner.source]
         namespace = {**inner.namespace, **self.namespace}
+        add_safepoints(inner.source, namespace)
         function = inner.source.function(namespace, {**inner.keys, **self.keys})
         self.namespace[inner.source.name] = compiled(function, inner=True)
         self.by_python += inner.by_python

@@ -91,9 +91,12 @@ class If:
 
 @dataclass
 class For:
+    """``is_steps`` says that it runs the steps of a loop of the program, and not along an axis."""
+
     index: Expr
     count: Dim
     body: Block = field(default_factory=Block)
+    is_steps: bool = False
 
     def lines(self) -> list[str]:
         head = f"for {text_of(self.index)} in range({text_of(self.count)}):"

@@ -89,9 +89,9 @@ class Writer:
             yield
 
     @contextmanager
-    def repeated(self, count: Expr, n: Dim, **known: Any) -> Iterator[None]:
+    def repeated(self, count: Expr, n: Dim, is_steps: bool = False, **known: Any) -> Iterator[None]:
         """What is written is done ``n`` times; ``known`` is said of its `Scope`."""
-        loop = For(count, n)
+        loop = For(count, n, is_steps=is_steps)
         self.add(loop)
         with self.inside(Scope(loop.body, **known)):
             yield
@@ -102,7 +102,7 @@ class Writer:
         before, steps = self.place(), If(expr("{} > 0", bound))
         self.add(steps)
         self.scopes.frames.append(len(self.scopes.open))
-        with self.repeated(count, bound, before=before, checks=steps.body):
+        with self.repeated(count, bound, is_steps=True, before=before, checks=steps.body):
             yield
         self.scopes.frames.pop()
 

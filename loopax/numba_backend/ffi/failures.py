@@ -20,6 +20,8 @@ _INVALID_ARGUMENT, _INTERNAL = 3, 13  # XLA's codes, those of absl
 
 OTHER_SHAPE = -1  # the size of a pickle that is none: a result has another shape than XLA expects
 
+STOPPED = 2  # a failure of a row that is none of XLA's: Python raises when it runs again
+
 
 class _ErrorCreate(ctypes.Structure):
     """XLA_FFI_Error_Create_Args."""

@@ -14,7 +14,8 @@ from numba.core import cgutils
 from numba.np.arrayobj import make_array, populate_array
 
 from loopax.numba_backend.ffi.call_frame import I64, Buffer, CallFrame
-from loopax.numba_backend.ffi.failures import OTHER_SHAPE, SYMBOL
+from loopax.numba_backend.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
+from loopax.numba_backend.runtime.safepoints import raise_later
 
 # What Numba makes of the number that a call of a `NumbaFunction` gives for a 0-d argument.
 _NUMBERS = {"b": types.boolean, "i": types.int64, "f": types.float64, "c": types.complex128}
@@ -67,7 +68,8 @@ def row_function(
     """A function ``(frame, row, reports) -> failure`` of numbers: what Numba compiled, for one row.
 
     ``row`` counts the rows of the outputs. The failure is 0, or else the address of XLA's error, which
-    Python makes; 1 where ``reports`` is 0, and then Python is not called.
+    Python makes; 1 where ``reports`` is 0, and then Python is not called. It is `STOPPED` where somebody
+    wants it to stop, and Python is about to raise.
     """
     kind = ir.FunctionType(I64, [I64, I64, I64])
     function = ir.Function(module, kind, module.get_unique_name("loopax_row"))
@@ -132,10 +134,15 @@ class _Row:
         )
         with self.builder.if_else(status.is_error, likely=False) as (failed, done):
             with failed:
-                raised = self.builder.load(status.excinfoptr)
-                pickled = self.builder.extract_value(raised, 0)
-                size = self.builder.sext(self.builder.extract_value(raised, 1), I64)
-                self._fail(self.builder.ptrtoint(pickled, I64), size)
+                with self.builder.if_else(status.is_python_exc) as (stopped, raised_here):
+                    with stopped:
+                        raise_later(self.builder)
+                        self.builder.store(I64(STOPPED), self.failure)
+                    with raised_here:
+                        raised = self.builder.load(status.excinfoptr)
+                        pickled = self.builder.extract_value(raised, 0)
+                        size = self.builder.sext(self.builder.extract_value(raised, 1), I64)
+                        self._fail(self.builder.ptrtoint(pickled, I64), size)
             with done:
                 types_returned = signature.return_type.types
                 for k, t in enumerate(self.outputs):

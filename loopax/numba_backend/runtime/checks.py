@@ -16,6 +16,7 @@ from loopax.numba_backend.runtime import (
     linalg,
     ordering,
     products,
+    safepoints,
     sums,
     vector_functions,
     views,
@@ -240,6 +241,7 @@ FUNCTIONS = (
     | division.FUNCTIONS
     | ordering.FUNCTIONS
     | products.FUNCTIONS
+    | safepoints.FUNCTIONS
     | sums.FUNCTIONS
     | vector_functions.FUNCTIONS
     | views.FUNCTIONS
