@@ -38,6 +38,7 @@ def test_reductions_of_leading_axes():
 def test_one_sum_for_each_column():
     """The inner loop is over what lies side by side."""
     lines = source([M], pt.exp(M).sum(axis=0)).splitlines()
+    lines = [line for line in lines if "safepoint(" not in line]
     k = next(k for k, line in enumerate(lines) if "exp(" in line)
     assert "range(n1)" in lines[k - 2] and "range(n0)" in lines[k - 3]
     few = pt.tensor("few", shape=(3, None), dtype="float64")
