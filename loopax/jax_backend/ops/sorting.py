@@ -25,14 +25,17 @@ def sorted_axis(site: Site) -> int | None:
     return None if axis is None else int(axis)
 
 
+_STABLE = "stable", "mergesort"  # as NumPy has them
+
+
 @rule(SortOp)
 def sort(site: Site, x: Any, *axis: Any) -> Any:
-    return jnp.sort(x, axis=sorted_axis(site), stable=site.op.kind == "stable")
+    return jnp.sort(x, axis=sorted_axis(site), stable=site.op.kind in _STABLE)
 
 
 @rule(ArgSortOp)
 def argsort(site: Site, x: Any, *axis: Any) -> Any:
-    return jnp.argsort(x, axis=sorted_axis(site), stable=site.op.kind == "stable")
+    return jnp.argsort(x, axis=sorted_axis(site), stable=site.op.kind in _STABLE)
 
 
 @rule(PermuteRowElements)
