@@ -144,13 +144,13 @@ def _finished(site: Site, x: Any, good: Expr) -> Value:
 
 
 @rule(Solve)
-def solve(site: Site, a: Value, b: Value) -> Any:
+def solve_by_kind(site: Site, a: Value, b: Value) -> Any:
     is_full = site.op.assume_a in ("gen", "sym", "her", "pos")
-    return solve_full(site, a, b) if is_full else leaf(site, a, b)
+    return solve(site, a, b) if is_full else leaf(site, a, b)
 
 
 @by_size
-def solve_full(site: Site, a: Value, b: Value) -> Any:
+def solve(site: Site, a: Value, b: Value) -> Any:
     emit, op, dtype = site.emit, site.op, site.out.type.dtype
     kind = op.assume_a
     n, a, b = _prepared(site, a, b)
