@@ -1,0 +1,1 @@
+"""Derivatives of every op, in both forms, at arguments of every kind."""

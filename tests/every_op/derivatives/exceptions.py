@@ -1,0 +1,26 @@
+"""Arguments at which a form raises where the other has a derivative, by class, with the reason."""
+
+SINGULAR = "zeros", "ties", "ones", "rows repeated"
+SHAPE = "PyTensor's Python linker returns a nan of the shape of `a`, not of `b`"
+NOTHING = "an operation of nothing that one of the libraries refuses"
+
+# In a loop, `jax.grad` of native code against that of JAX's operations.
+IN_A_LOOP: dict[tuple[str, str], str] = {
+    **{("Solve", arguments): SHAPE for arguments in SINGULAR},
+    ("Eig", "empty"): NOTHING,
+    ("Det", "empty"): NOTHING,
+    ("RootOp", "empty"): NOTHING,
+    ("CSMGradC", "empty"): NOTHING,
+    ("PermutationRV", "empty"): "a position among none, which is an error in Python",
+    ("CSMGradC", "length 1"): "three arrays of one sparse matrix, which no longer fit each other",
+    ("JAXOp", "length 1"): "a function of three numbers",
+    **dict.fromkeys(
+        [("Scan", "float32"), ("Scan", "integers in argument 1")],
+        "PyTensor's Scan declares the dtypes of its step",
+    ),
+}
+# Why a class is not compared at all.
+LEFT_OUT = {
+    "Remove": "a value decides a length, and JAX cannot trace it",
+    "GradClip": "it is about reverse mode, and JAX has no forward mode of it",
+}

@@ -1,0 +1,40 @@
+"""One derivative, whatever the form: every Op class in a loop, at arguments of every kind.
+
+Gradient and products with Jacobian and Hessian by `jax` of native code are those of JAX's operations.
+"""
+
+import pytest
+
+from tests.every_op import page
+from tests.every_op.derivatives.arguments import variants
+from tests.every_op.derivatives.comparison import Refused, disagreements
+from tests.every_op.derivatives.exceptions import IN_A_LOOP, LEFT_OUT
+from tests.every_op.record import Example
+from tests.support.marking import slow_where
+
+OPS = {f"{family.TITLE}: {name}": (family, name) for family, name, _ in page.ops()}
+QUICK = {"Maximum", "Clip", "Max", "CumOp", "SortOp", "AdvancedIncSubtensor", "LogSumExp", "Switch"}
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("case", slow_where(lambda case: OPS[case][1] not in QUICK, OPS))
+def test_native_and_xla_in_a_loop(case):
+    family, name = OPS[case]
+    program = family.EXAMPLES[name]()
+    example = program if isinstance(program, Example) else Example(program)
+    if example.many or name in LEFT_OUT:
+        pytest.skip(LEFT_OUT.get(name, "a mean of many draws"))
+    faults, compared = [], 0
+    for arguments, subject in variants(example):
+        try:
+            faults += [
+                f"{arguments}: {fault}"
+                for fault in disagreements(subject, in_a_loop=True)
+                if (name, arguments) not in IN_A_LOOP
+            ]
+            compared += 1
+        except Refused as reason:
+            if arguments == "as recorded":
+                pytest.skip(str(reason)[:100])
+    assert faults == [], "\n".join(faults)
+    assert compared
