@@ -23,6 +23,7 @@ __all__ = [
     "LazyIfElse",
     "StructuredAddSparseDenseVectorCSR",
     "WithShapes",
+    "adds_last_only",
     "axis_of",
     "joined_by",
     "joined_rows",
@@ -46,6 +47,14 @@ def _dropped(module: str, name: str) -> Any:
 Ger = _dropped("pytensor.tensor.blas", "Ger")
 AdvancedSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedSubtensor1")
 AdvancedIncSubtensor1 = _dropped("pytensor.tensor.subtensor", "AdvancedIncSubtensor1")
+
+
+def adds_last_only(op: Any) -> bool:
+    """Whether a write adds the last element for a place only, as NumPy's ``x[i] += y``.
+
+    `AdvancedIncSubtensor1` of 3.0 cannot.
+    """
+    return bool(getattr(op, "ignore_duplicates", False)) and not op.set_instead_of_inc
 
 
 def _renamed(module: str, name: str, before: str) -> Any:

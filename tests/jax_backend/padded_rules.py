@@ -128,6 +128,10 @@ def indices(a: Arrays) -> Rules:
     rules["every flat one"] = lambda: x.ravel()[pt.arange(x.size)]
     if x.dtype != "bool":
         rules["add by its own mask"] = lambda: pt.inc_subtensor(x[x > 0], x[x > 0])
+        again = np.array([0, -1, 0])
+        rules["add once at an index"] = lambda: pt.inc_subtensor(
+            a.at(k, again), a.at(k, again) + a.one(), ignore_duplicates=True
+        )
     if n > 1:
         two = np.array([0, -1])
         rules["x[-1, -1]"] = lambda: x[-1, -1]

@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
@@ -107,7 +107,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
 @rule(AdvancedIncSubtensor, AdvancedIncSubtensor1)
 def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     emit, op = site.emit, site.op
-    if getattr(op, "ignore_duplicates", False) and not op.set_instead_of_inc:
+    if adds_last_only(op):
         return leaf(site, x, y, *values)
     chosen = _selection(site, x, _index(site, values))
     shape = chosen.shape

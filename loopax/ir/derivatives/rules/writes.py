@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.derivatives.rules.registry import pullback_of
 
 
@@ -28,8 +28,7 @@ def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if not x.type.dtype.startswith("float"):
         return pulled
     (g,) = cotangents
-    overwrites = op.set_instead_of_inc or getattr(op, "ignore_duplicates", False)
-    if not overwrites or not _may_repeat(indices):
+    if not (op.set_instead_of_inc or adds_last_only(op)) or not _may_repeat(indices):
         return [pulled[0], _as_shaped(pulled[1], y), *pulled[2:]]
     read = _reader(op)
     places = read(g, *indices)

@@ -24,7 +24,7 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.errors import UnsupportedOpError, describe, undeclared
 from loopax.jax_backend.ops.indexing.index import (
     Index,
@@ -106,15 +106,13 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
         return written
     index = index_of(site, x, 2, values)
     _check_spread(site, x, y, index)
-    # NumPy's `x[i] += y`: of the elements for one place the last one is added.
-    overwrites = sets or getattr(site.op, "ignore_duplicates", False)
     if index.is_whole(x):
         return jnp.broadcast_to(y, x.shape) if sets else x + y
     if not index.dynamic:
         zero = _is_zero(site, site.node.inputs[0])
         if is_basic(index.entries):
             return write_slices(x, y, index.entries, sets, from_zero=zero)
-        if overwrites and not sets:
+        if adds_last_only(site.op):
             at, facts = in_range(index.entries, x.shape)
             return x.at[at].set(x[at] + y, **facts)
         if (written := write_at(x, y, index.entries, sets, from_zero=zero)) is not None:
@@ -127,7 +125,7 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     entries, ok = _inside(index, x)
     if index.slices:
         entries = _mesh(site, entries, index.slices, x.shape)
-    if overwrites and not sets:
+    if adds_last_only(site.op):
         y, sets = x[entries] + y, True
     # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]

@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.errors import undeclared
 from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fits, idx_list
 from loopax.jax_backend.ops.indexing.reach import keep_outside
@@ -57,7 +57,9 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
     first = jnp.where(at.behind, at.shape[0], jnp.broadcast_to(at.entries[0], at.index_shape))
     place = at.leading(part).at[(first, *at.entries[1:])]
     y = jnp.asarray(y, x.dtype)
-    if site.op.set_instead_of_inc:
+    if adds_last_only(site.op):
+        y = place.get(mode="clip") + y
+    if site.op.set_instead_of_inc or adds_last_only(site.op):
         data = place.set(y, mode="drop")
     else:  # JAX does not add bools; NumPy's sum of them is `or`
         data = place.max(y, mode="drop") if x.dtype == bool else place.add(y, mode="drop")
