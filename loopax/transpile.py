@@ -147,16 +147,15 @@ def jaxify(
         "parallel": parallel,
         "optimize": optimize,
     }
-    if fn is _NOTHING:
+    if fn is _NOTHING or isinstance(fn, classmethod | staticmethod):
+        options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
+        options |= {"broadcasting": broadcasting, "static_argnames": static_argnames, "name": name}
+        decorator = partial(jaxify, backend=backend, **options)
+        if fn is not _NOTHING:  # which then binds what is made of its function
+            return type(fn)(decorator(fn.__func__))
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
-        options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
-        options |= {"broadcasting": broadcasting, "static_argnames": static_argnames, "name": name}
-        return partial(jaxify, backend=backend, **options)
-    if isinstance(fn, classmethod | staticmethod):  # which then bind what is made of their function
-        options = {"jit": jit, "on_missing": on_missing, "donate": donate, **choices}
-        options |= {"broadcasting": broadcasting, "static_argnames": static_argnames, "name": name}
-        return type(fn)(jaxify(fn.__func__, backend=backend, **options))
+        return decorator
     donated = _donated(fn, donate, backend, jit)
     if is_pymc_model(fn):
         others = outputs is updates is givens is name is None and not static_argnames

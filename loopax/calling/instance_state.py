@@ -15,9 +15,8 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
-import warnings
 import weakref
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from enum import Enum
 from functools import partial
@@ -37,10 +36,6 @@ from pytensor.graph.basic import Variable
 from loopax.calling.backend import BackendFunction
 from loopax.calling.kept import same
 from loopax.ir.errors import LoopTypeError
-from loopax.ir.lock import TRACING
-
-_MOST_STATES = 32  # of an instance, whose traces are kept
-_MANY_STATES = 16  # after which it is said that a method is traced again and again
 
 _VALUES = frozenset({type(None), bool, int, str, bytes, range, type(...), type(NotImplemented)})
 # What has no numbers in it, or takes them from where a call finds them.
@@ -60,85 +55,6 @@ _THE_SAME = (
 )
 _CODE = (FunctionType, classmethod, staticmethod, property, MemberDescriptorType, BackendFunction)
 _IS_HEAP_TYPE = 1 << 9  # of a class's flags: it was made by a class statement, say
-
-
-class TracesByState:
-    """What was traced of a method: a dict for each state of its instance that it was called in."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[State, dict[Hashable, Any]] = OrderedDict()
-        self._made = 0
-
-    @property
-    def count(self) -> int:
-        """How many traces there are."""
-        return sum(map(len, self._kept.values()))
-
-    def now(self, instance: Any, method: str) -> dict[Hashable, Any]:
-        """That for the state that the instance is in."""
-        state = state_of(instance, method)
-        with TRACING:
-            if state not in self._kept:
-                self._made += 1
-                if self._made == _MANY_STATES:
-                    warnings.warn(
-                        f"{method} of a {_class_of(instance).__name__} has been traced {_MANY_STATES} "
-                        f"times, for {self._changed(state)} had changed between its calls. Make what "
-                        "changes an argument of the method, or a pytensor.shared, which is read at every "
-                        "call.",
-                        stacklevel=5,
-                    )
-                state.keep()
-                self._kept[state] = {}
-                if len(self._kept) > _MOST_STATES:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(state)
-            return self._kept[state]
-
-    def _changed(self, state: State) -> str:
-        """The attributes in which it differs from the last one, in words."""
-        before, after = dict(next(reversed(self._kept)).parts), dict(state.parts)
-        names = [n for n in {**before, **after} if before.get(n) != after.get(n)]
-        return f"the attribute{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
-
-
-class TracesByInstance:
-    """`TracesByState` of each instance, as long as it lives."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, tuple[Any, TracesByState]] = {}
-        self._of_others = (
-            TracesByState()
-        )  # equal states have one trace, whatever instance they are of
-
-    def of(self, instance: Any) -> TracesByState:
-        found = self._of.get(id(instance))
-        if found is not None and found[0]() is instance:
-            return found[1]
-        of, at = self._of, id(instance)
-        try:
-            alive = weakref.ref(instance, lambda gone: _forget(of, at, gone))
-        except TypeError:  # its class has slots, without one for this
-            return self._of_others
-        of[at] = alive, TracesByState()
-        return of[at][1]
-
-
-def _forget(of: dict[int, tuple[Any, TracesByState]], at: int, gone: Any) -> None:
-    if at in of and of[at][0] is gone:  # a new instance may have taken the place of the old one
-        del of[at]
-
-
-def instance_of(function: Any) -> Any:
-    """The instance that ``function``, or what `functools` made it of, is a method of; None without."""
-    while function is not None:
-        if isinstance(function, MethodType):
-            return function.__self__
-        if isinstance(function, partial):
-            function = function.func
-        else:
-            function = getattr(function, "__dict__", {}).get("__wrapped__")
-    return None
 
 
 class State:
@@ -222,7 +138,7 @@ class _Reader:
             for name, x in _own(self.instance):
                 self._at = name
                 yield name, self.read(x)
-        yield from self._of_class(_class_of(self.instance))
+        yield from self._of_class(class_of(self.instance))
 
     def read(self, x: Any) -> Hashable:
         """What ``x`` is compared by."""
@@ -294,7 +210,7 @@ class _Reader:
         try:
             return pickle.dumps(x)
         except Exception as error:
-            kind, owner = type(x), _class_of(self.instance).__name__
+            kind, owner = type(x), class_of(self.instance).__name__
             raise LoopTypeError(
                 f"{owner}.{self.method} is traced with what its instance holds, which is compared at "
                 "each call, so that none is answered by an old trace. In the attribute "
@@ -337,5 +253,5 @@ def _is_open(kind: type) -> bool:
     return closed in (object, dict, tuple, list, set, frozenset, deque) and has_attributes
 
 
-def _class_of(instance: Any) -> Any:
+def class_of(instance: Any) -> Any:
     return instance if isinstance(instance, type) else type(instance)

@@ -11,7 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.backend import Backend, BackendFunction
 from loopax.calling.function import ProgramFunction
-from loopax.calling.instance_state import TracesByInstance, TracesByState, instance_of
+from loopax.calling.method_traces import TracesByInstance, TracesByState, instance_of
 from loopax.calling.stateful import StatefulFunction, started
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
