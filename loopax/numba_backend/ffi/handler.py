@@ -15,11 +15,13 @@ from numba.extending import intrinsic
 from loopax.ir.uninterrupted import uninterrupted
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.compiling.waited_for import compilation_of
-from loopax.numba_backend.ffi.call_frame import I32, I64, CallFrame
+from loopax.numba_backend.ffi.call_frame import I64, CallFrame
 from loopax.numba_backend.ffi.failures import STOPPED
 from loopax.numba_backend.ffi.row import ArrayType, Mapped, lengths_of, row_function
 from loopax.numba_backend.ffi.threads import run_in_threads
-from loopax.numba_backend.runtime.safepoints import look, raise_later
+from loopax.numba_backend.runtime.safepoints import raise_later, stopping
+
+_ROWS = 16  # after which it is asked whether to stop: a row may be a program of microseconds
 
 
 def handler(
@@ -94,15 +96,11 @@ def _all_rows(
             with cgutils.for_range(builder, total) as loop:
                 found = builder.call(row, [address, loop.index, I64(1)])
                 builder.store(found, failure)
-                with builder.if_then(
-                    builder.icmp_unsigned("==", builder.and_(loop.index, I64(15)), I64(15))
-                ):
-                    asked = builder.icmp_signed("!=", look(builder), I32(0))
-                    with builder.if_then(asked, likely=False):
-                        raise_later(builder)
-                        builder.store(I64(STOPPED), failure)
-                        loop.do_break()
                 with cgutils.if_unlikely(builder, builder.icmp_unsigned("!=", found, I64(0))):
+                    loop.do_break()
+                with stopping(builder, loop.index, I64(_ROWS)):
+                    raise_later(builder)
+                    builder.store(I64(STOPPED), failure)
                     loop.do_break()
     found = builder.load(failure)
     is_stopped = builder.icmp_unsigned("==", found, I64(STOPPED))

@@ -12,6 +12,8 @@ take the lock only while one has a `loopax.time_limit`.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -62,18 +64,20 @@ def _lower(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> An
     i, period = (
         context.cast(builder, x, t, types.int64) for x, t in zip(args, signature.args, strict=True)
     )
-    last = builder.sub(period, _I64(1))
-    is_due = builder.icmp_unsigned("==", builder.and_(i, last), last)
-    with builder.if_then(is_due, likely=False):
-        asked = look(builder)
-        with builder.if_then(builder.icmp_signed("!=", asked, _I32(0)), likely=False):
-            context.call_conv.return_exc(builder)
+    with stopping(builder, i, period):
+        context.call_conv.return_exc(builder)
     return context.get_dummy_value()
 
 
-def look(builder: ir.IRBuilder) -> Any:
-    """Ask Python, if it has not been asked for a while; not 0 if it has set an error."""
-    return builder.call(_look_function(builder.module), [])
+@contextmanager
+def stopping(builder: ir.IRBuilder, i: Any, period: Any) -> Iterator[None]:
+    """What is done in step ``i`` where Python has set an error. It is asked once in ``period`` steps."""
+    last = builder.sub(period, _I64(1))
+    is_due = builder.icmp_unsigned("==", builder.and_(i, last), last)
+    with builder.if_then(is_due, likely=False):
+        asked = builder.call(_look_function(builder.module), [])
+        with builder.if_then(builder.icmp_signed("!=", asked, _I32(0)), likely=False):
+            yield
 
 
 def raise_later(builder: ir.IRBuilder) -> None:
@@ -85,9 +89,8 @@ def raise_later(builder: ir.IRBuilder) -> None:
     later = builder.inttoptr(_read(builder, LATER), _POINTER)
     argument = builder.load(error)
     made = _call(builder, "PyObject_CallFunctionObjArgs", _POINTER, later, argument, _POINTER(None))
-    failed = cgutils.is_null(
-        builder, made
-    )  # a second signal has come: the first one is raised as it is
+    # A second signal has come: the first one is raised as it is.
+    failed = cgutils.is_null(builder, made)
     with builder.if_then(failed):
         _call(builder, "PyErr_Clear", ir.VoidType())
     thread = _call(builder, "PyThread_get_thread_ident", _I64)
@@ -99,7 +102,9 @@ def raise_later(builder: ir.IRBuilder) -> None:
 
 
 def _look_function(module: ir.Module) -> ir.Function:
-    """One of each module, not inlined: loops stay as short as they are.
+    """Ask Python, if it has not been asked for a while; not 0 if it has set an error.
+
+    One of each module, not inlined: loops stay as short as they are.
 
     It has C's calling convention. LLVM's ``preserve_allcc`` spares a loop that holds its states in
     registers some stores (1.02 in the place of 1.03 of the time for the gradient of a hidden Markov
