@@ -166,25 +166,33 @@ class Subject:
 
     def _called(self, places: Sequence[int]) -> Callable[..., Any]:
         """The program as a function of the inputs at ``places``; the others are constants of JAX's."""
+        return self.of_inputs(self._in_jax, places)
 
-        def f(*some: Any) -> Any:
+    def of_inputs(self, f: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+        """``f``, a function of all inputs, as one of those at ``places``."""
+
+        def of_some(*some: Any) -> Any:
             values = self.with_key
             for k, x in zip(places, some, strict=True):
                 values[k] = x
-            return self._in_jax(*values)
+            return f(*values)
 
-        return f
+        return of_some
 
     @property
     def with_key(self) -> list[Any]:
         return [x if isinstance(x, np.ndarray) else jax.random.key(3) for x in self.values]
+
+    def floats_of(self, values: Sequence[Any]) -> list[Any]:
+        """Of a value for each input, or of the inputs, those of floats."""
+        return [values[k] for k in self.floats]
 
     def _at(self, places: Sequence[int]) -> list[Any]:
         return [self.values[k] for k in places]
 
     @property
     def _floats(self) -> list[Any]:
-        return self._at(self.floats)
+        return self.floats_of(self.values)
 
     def _traced(self, f: Callable[..., Any], *args: Any) -> tuple[list[Any], str]:
         """What ``f`` gives at ``args`` when JAX has traced it, and whether a part of it is on the host."""
@@ -231,7 +239,7 @@ class Subject:
         return jax.make_jaxpr(jax.grad(self._jax_cost, argnums=argnums))(*self._floats)
 
     def _gradient_at(self, values: Sequence[Any]) -> list[Any]:
-        return self._evaluated(self._gradient_in_jax, [values[k] for k in self.floats])
+        return self._evaluated(self._gradient_in_jax, self.floats_of(values))
 
     def _expected_cost(self, values: Sequence[Any]) -> Any:
         if self.example.draws:
@@ -252,7 +260,7 @@ class Subject:
 
     def _pytensor_at(self, order: int) -> list[Any]:
         """PyTensor's gradient, or of its product with the direction the gradient again."""
-        wrt = [self.inputs[k] for k in self.floats]
+        wrt = self.floats_of(self.inputs)
         found = pytensor.grad(self._graph_cost(), wrt)
         if order == 2:
             along = sum((g * d).sum() for g, d in zip(found, self.direction, strict=True))
@@ -357,7 +365,7 @@ class Subject:
     def _pytensor_fails(self, cost: Any) -> bool:
         """Whether ``pytensor.grad`` has no derivative, or fails, or gives what it does not declare."""
         try:
-            gradients = pytensor.grad(cost, [self.inputs[k] for k in self.floats])
+            gradients = pytensor.grad(cost, self.floats_of(self.inputs))
             f = pytensor.function(self.inputs, gradients, mode=PLAIN, on_unused_input="ignore")
             found = f(*map(copy.deepcopy, self.values))
         except Exception:
