@@ -24,9 +24,8 @@ _INTERVAL = 1 << 28 if COUNTS_CYCLES else 100_000_000
 _FINER = 16  # so much shorter is the interval while there is a limit
 _LOCK = threading.Lock()
 _deadlines: dict[int, list[float]] = {}  # of each thread, those of the blocks that it is in
-_pending: dict[
-    int, type
-] = {}  # of each thread, what is raised in it when XLA has returned to Python
+# Of each thread, what is raised in it when XLA has returned to Python.
+_pending: dict[int, type] = {}
 
 
 def address_of_words() -> int:

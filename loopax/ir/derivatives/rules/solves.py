@@ -27,7 +27,7 @@ def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 @pullback_of.register(Solve)
 def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """What one triangle stands for, the other one included, is its cotangent."""
+    """Of a tridiagonal matrix nothing but its diagonals is read, of a symmetric one a triangle."""
     pulled = list(op.pullback(inputs, outputs, cotangents))
     a = inputs[0]
     if not a.type.dtype.startswith("float"):
