@@ -6,6 +6,7 @@ from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian, Pullback, Pus
 from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     blockwise,
     cumulative_products,
+    factorizations,
     foreign_loops,
     solves,
     sparse_conversions,

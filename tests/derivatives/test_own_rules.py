@@ -19,6 +19,15 @@ BASE, VALUES, REPEATED = RNG.normal(size=5), RNG.normal(size=3), np.array([3, 0,
 SQUARE = RNG.normal(size=(3, 3))
 FACTOR = np.linalg.cholesky(SQUARE @ SQUARE.T + np.eye(3)) + np.triu(np.full((3, 3), 7.0), 1)
 EXCHANGING = np.array([[0.1, 2.0, 1.0], [3.0, 0.4, 1.0], [0.5, 1.0, 0.2]])
+TALL = RNG.normal(size=(5, 3))
+
+
+def _parts_of_qr(mode, pivoting):
+    parts = pt.linalg.qr(M, mode=mode, pivoting=pivoting)
+    parts = parts if isinstance(parts, list) else [parts]
+    return pt.concatenate([x.ravel() for x in parts if x.type.dtype == "float64"])
+
+
 # What is differentiated with respect to the first input, and the inputs with their values.
 RULES = {
     "set at an index twice": (pt.set_subtensor(V[AT], W), {W: VALUES, V: BASE, AT: REPEATED}),
@@ -52,6 +61,16 @@ RULES = {
         pt.concatenate([x.ravel() for x in pt.linalg.lu(M, p_indices=True)[1:]]),
         {M: EXCHANGING},
     ),
+    **{
+        f"qr of a {shape} matrix, {mode}": (_parts_of_qr(mode, pivoting), {M: value})
+        for shape, mode, pivoting, value in [
+            ("square", "full", True, SQUARE),
+            ("tall", "full", False, TALL),
+            ("tall", "economic", True, TALL),
+            ("wide", "full", False, TALL.T.copy()),
+            ("wide", "r", True, TALL.T.copy()),
+        ]
+    },
     "cumprod with zeros": (pt.cumprod(V), {V: np.array([2.0, 0.0, 3.0, 0.0, -1.0])}),
     "cumprod of columns": (pt.cumprod(M, axis=0), {M: np.where(SQUARE > 0.5, 0.0, SQUARE)}),
     "solve, tridiagonal": (
@@ -66,6 +85,13 @@ RULES = {
         pt.inc_subtensor(V[AT], W, ignore_duplicates=True),
         {W: VALUES, V: BASE, AT: REPEATED},
     ),
+    **{
+        f"{product.__name__} where x is 0": (
+            product(V[:3], pt.exp(W)),
+            {V: np.array([0.0, 2.0, 0.0]), W: VALUES},
+        )
+        for product in (pt.special.xlogy, pt.special.xlog1py)
+    },
     "a sparse matrix of one with zeros": (
         sparse.DenseFromSparse(structured=False)(sparse.csr_from_dense(M)),
         {M: np.where(SQUARE > 0.5, 0.0, SQUARE)},

@@ -1,7 +1,7 @@
 """Foreign ops -> the IR: everything that holds a graph of its own is opened.
 
     pytensor.scan's Scan             -> ir.Scan
-    OpFromGraph                      -> its graph, inlined
+    OpFromGraph                      -> its graph, inlined; of xlogy and xlog1py another one
     OpFromGraph with its own pullback-> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
     Blockwise of what its rows share -> that without the batch
@@ -26,6 +26,7 @@ from pytensor.tensor.blockwise import Blockwise
 from loopax.frontend.legacy_scan.batched_reads import batched_reads
 from loopax.frontend.legacy_scan.importer import import_scan
 from loopax.frontend.programs.accumulators import widen_accumulators
+from loopax.frontend.programs.logarithm_products import logarithm_product
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
@@ -86,7 +87,8 @@ class _Importer:
         if isinstance(op, OpFromGraph):
             if _has_own_pullback(op):
                 return _zip(node, self.call(op).make_node(*node.inputs).outputs)
-            return _zip(node, self.inlined(op, node.inputs))
+            new = logarithm_product(op, node.inputs)
+            return _zip(node, new if new is not None else self.inlined(op, node.inputs))
         if isinstance(op, LazyIfElse):
             condition, *inputs = node.inputs
             branches = [self.inlined(b, inputs) for b in (op.true_branch, op.false_branch)]
@@ -142,7 +144,7 @@ class _Importer:
 def _has_own_pullback(op: OpFromGraph) -> bool:
     """Given to it, or written in its class: else it is the derivative of its graph.
 
-    Of PyTensor's own classes (softmax, xlogy) it is that of the graph, which the passes see into.
+    Of PyTensor's own classes (softmax, logsumexp) it is that of the graph, which the passes see into.
     """
     given = op.pullback_overrides is not None
     return given or not type(op).pullback.__module__.startswith("pytensor.")

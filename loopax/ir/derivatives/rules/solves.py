@@ -1,4 +1,4 @@
-"""Pullbacks of solves and factorizations that read one part of a matrix, or exchange rows.
+"""Pullbacks of solves and inverses that read one part of a matrix.
 
 PyTensor's give a cotangent to the part that is not read, or read it themselves (3.0.7, 3.3.8).
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, disconnected_type
-from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
@@ -55,16 +53,3 @@ def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     symmetric = triangle(a) + triangle(a, -1).mT
     (pulled,) = op.pullback([symmetric], outputs, cotangents)
     return [_of_triangle(pulled, lower=True)]
-
-
-@pullback_of.register(LU)
-def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """PyTensor takes the cotangent of ``p @ l`` for one of ``l``."""
-    if not op.permute_l or isinstance(cotangents[0].type, DisconnectedType):
-        return op.pullback(inputs, outputs, cotangents)
-    options = {**op._props_dict(), "permute_l": False, "p_indices": False}
-    plain = type(op)(**options)
-    p, lower, upper = plain(*inputs)
-    lower_cotangent = p.mT @ cotangents[0]
-    arrived = [disconnected_type(), lower_cotangent, cotangents[1]]
-    return plain.pullback(inputs, [p, lower, upper], arrived)

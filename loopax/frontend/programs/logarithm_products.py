@@ -1,0 +1,32 @@
+"""``x log(y)`` and ``x log(1 + y)`` as graphs whose derivatives are the ops' own.
+
+    xlogy(x, y) -> x * switch(x == 0 and log(y) is not finite, 0, log(y))
+
+PyTensor's inner graph is ``switch(x == 0, 0, x * log(y))``, and the class has the pullback ``log(y)`` for x. Where x is
+0, the derivative of that graph is 0: the maximum of a Beta density's likelihood at ``alpha == 1`` would be anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Variable
+from pytensor.tensor.special import XLog1PY, XLogY
+
+_LOGARITHMS: dict[type[OpFromGraph], Any] = {XLogY: pt.log, XLog1PY: pt.log1p}
+
+
+def logarithm_product(op: OpFromGraph, inputs: Sequence[Variable]) -> list[Variable] | None:
+    """The outputs of ``op`` at ``inputs``; None if it is another op.
+
+    Where y is not positive and x is 0 the derivatives for both are 0 or nan, as those of a `switch`.
+    """
+    if type(op) not in _LOGARITHMS:
+        return None
+    x, y = inputs
+    logarithm = _LOGARITHMS[type(op)](y)
+    undefined = pt.eq(x, 0) & (pt.isinf(logarithm) | pt.isnan(logarithm))
+    return [x * pt.switch(undefined, 0, logarithm)]

@@ -1,0 +1,87 @@
+"""Pullbacks of LU and QR factorizations.
+
+PyTensor's LU takes the cotangent of ``p @ l`` for one of ``l``; its QR calls a module where the shape is not known,
+and has no rule for pivoting and for ``mode="full"`` of a tall matrix (3.0.7, 3.3.8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.tensor.linalg import solve, solve_triangular
+from pytensor.tensor.linalg.decomposition.lu import LU
+from pytensor.tensor.linalg.decomposition.qr import QR
+
+from loopax.ir.derivatives.rules.registry import pullback_of
+
+
+@pullback_of.register(LU)
+def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    if not op.permute_l or isinstance(cotangents[0].type, DisconnectedType):
+        return op.pullback(inputs, outputs, cotangents)
+    options = {**op._props_dict(), "permute_l": False, "p_indices": False}
+    plain = type(op)(**options)
+    p, lower, upper = plain(*inputs)
+    lower_cotangent = p.mT @ cotangents[0]
+    arrived = [disconnected_type(), lower_cotangent, cotangents[1]]
+    return plain.pullback(inputs, [p, lower, upper], arrived)
+
+
+@pullback_of.register(QR)
+def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    """``a = q [u | v]`` with k = min(m, n) columns in q: the columns of a behind the first k are ``q v``.
+
+    They give a cotangent to q, and there are none where a is tall: one formula serves every shape.
+
+    References
+    ----------
+    Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation algorithms", arXiv:2009.10071.
+    """
+    (a,) = inputs
+    if op.mode == "raw":
+        raise NotImplementedError("the gradient of qr(mode='raw') is not known")
+    if not a.type.dtype.startswith("float"):
+        return op.pullback(inputs, outputs, cotangents)
+    order = outputs[-1] if op.pivoting else None
+    columns = a if order is None else a[:, order]
+    k = pt.minimum(*a.shape)
+    if op.mode == "r":
+        q, r = QR(mode="economic")(columns)
+        q_cotangent, r_cotangent = pt.zeros_like(q), cotangents[0][:k]
+    else:
+        full, r = outputs[0], outputs[1][:k]
+        full_cotangent, r_cotangent = (
+            pt.zeros_like(v) if isinstance(g.type, DisconnectedType) else g
+            for v, g in zip(outputs[:2], cotangents[:2], strict=True)
+        )
+        q, q_cotangent, r_cotangent = full[:, :k], full_cotangent[:, :k], r_cotangent[:k]
+        if op.mode == "full":
+            q_cotangent += _of_complement(q, full_cotangent[:, k:])
+    u, u_cotangent, v_cotangent = r[:, :k], r_cotangent[:, :k], r_cotangent[:, k:]
+    q_cotangent += columns[:, k:] @ v_cotangent.mT
+    inner = u @ u_cotangent.mT - q_cotangent.mT @ q
+    symmetric = pt.tril(inner) + pt.tril(inner, -1).mT
+    first = solve_triangular(u, (q_cotangent + q @ symmetric).mT, lower=False).mT
+    pulled = pt.concatenate([first, q @ v_cotangent], axis=1)
+    return [pulled if order is None else pt.zeros_like(a)[:, order].set(pulled)]
+
+
+def _of_complement(q: Any, cotangent: Any) -> Any:
+    """The cotangent of q, from that of the columns that complete it in ``mode="full"``.
+
+    LAPACK's reflectors are a function of q = [q₁; q₂] alone, and with them the complement is
+    ``[(1 - q₁) w; 1 - q₂ w]``, where ``w = (1 - q₁)⁻ᵀ q₂ᵀ``.
+
+    References
+    ----------
+    Ballard et al. (2014), "Reconstructing Householder vectors from tall-skinny QR", section 3.
+    """
+    k = q.shape[1]
+    below = q[k:]
+    rest = pt.eye(k, dtype=q.type.dtype) - q[:k]
+    w = solve(rest.mT, below.mT)
+    upper, lower = cotangent[:k], cotangent[k:]
+    z = solve(rest, rest.mT @ upper - below.mT @ lower)
+    return pt.concatenate([w @ z.mT - upper @ w.mT, z.mT - lower @ w.mT])
