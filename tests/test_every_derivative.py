@@ -1,24 +1,40 @@
-"""One derivative, whatever the form: every Op class in a loop, at arguments of every kind.
+"""One derivative, whatever the form: every Op class at arguments of every kind, in a loop and outside.
 
-Gradient and products with Jacobian and Hessian by `jax` of native code are those of JAX's operations.
+In a loop, gradient and products with Jacobian and Hessian by `jax` of native code are those of JAX's operations;
+outside, those of native code are those of JAX's operations and of differences.
 """
 
 import pytest
 
 from tests.every_op import page
 from tests.every_op.derivatives.arguments import variants
-from tests.every_op.derivatives.comparison import Refused, disagreements
-from tests.every_op.derivatives.exceptions import IN_A_LOOP, LEFT_OUT
+from tests.every_op.derivatives.comparison import (
+    Refused,
+    disagreements_in_a_loop,
+    disagreements_outside,
+)
+from tests.every_op.derivatives.exceptions import IN_A_LOOP, LEFT_OUT, OUTSIDE
 from tests.every_op.record import Example
 from tests.support.marking import slow_where
 
 OPS = {f"{family.TITLE}: {name}": (family, name) for family, name, _ in page.ops()}
 QUICK = {"Maximum", "Clip", "Max", "CumOp", "SortOp", "AdvancedIncSubtensor", "LogSumExp", "Switch"}
+CASES = slow_where(lambda case: OPS[case][1] not in QUICK, OPS)
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("case", slow_where(lambda case: OPS[case][1] not in QUICK, OPS))
+@pytest.mark.parametrize("case", CASES)
 def test_native_and_xla_in_a_loop(case):
+    _check(case, disagreements_in_a_loop, IN_A_LOOP)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("case", CASES)
+def test_native_xla_and_differences(case):
+    _check(case, disagreements_outside, OUTSIDE)
+
+
+def _check(case, disagreements, exceptions):
     family, name = OPS[case]
     program = family.EXAMPLES[name]()
     example = program if isinstance(program, Example) else Example(program)
@@ -32,8 +48,10 @@ def test_native_and_xla_in_a_loop(case):
             if arguments == "as recorded":
                 pytest.skip(str(reason)[:100])
             continue
+        except AssertionError as error:
+            found = [str(error)]
         compared += 1
-        if (name, arguments) in IN_A_LOOP:
+        if (name, arguments) in exceptions:
             assert found, f"{arguments}: no exception any more"
         else:
             faults += [f"{arguments}: {fault}" for fault in found]

@@ -1,9 +1,11 @@
-"""One program at one set of arguments: its derivatives in both forms, in a loop."""
+"""One program at one set of arguments: its derivatives in every form, and as differences have them."""
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -19,6 +21,7 @@ from loopax import UnsupportedOpError
 from loopax.ir.replace import replaced
 from tests.every_op.cells import Subject
 from tests.jax_backend.interpreted import evaluate
+from tests.numba_backend.interpreted import InterpretedFunction
 
 NO_DERIVATIVE = (
     NotImplementedError,
@@ -27,6 +30,7 @@ NO_DERIVATIVE = (
     UnsupportedOpError,
     MethodNotDefined,
 )
+_STEP = 1e-5
 Results = dict[str, list[Any]]
 
 
@@ -35,11 +39,11 @@ class Refused(Exception):
 
 
 class Derivatives:
-    """The gradient, a product with the Jacobian and one with the Hessian, of all outputs in a loop."""
+    """The gradient, a product with the Jacobian and one with the Hessian, of the sum of all outputs."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, in_a_loop: bool) -> None:
         self.subject = subject
-        self.cost = _in_a_loop(subject)
+        self.cost = _in_a_loop(subject) if in_a_loop else subject._graph_cost()
         self.direction = [
             np.asarray(d, subject.values[k].dtype)
             for d, k in zip(subject.direction, subject.floats, strict=True)
@@ -49,6 +53,28 @@ class Derivatives:
     @property
     def is_single(self) -> bool:
         return any(d.dtype.itemsize < 8 for d in self.direction)
+
+    def numba(self) -> Results:
+        """Run as Python, or compiled where it calls what only native code may."""
+        try:
+            return self._by_loopax(InterpretedFunction.backend_name)
+        except NO_DERIVATIVE:
+            raise
+        except Exception:
+            return self._by_loopax("numba")
+
+    def _by_loopax(self, backend: str) -> Results:
+        f = loopax.jaxify(self.subject.inputs, self.cost, backend=backend)
+        along = dict(zip(self.subject.floats, self.direction, strict=True))
+        values = self.subject.values
+        tangents = tuple(along.get(k) for k in range(len(values)))
+        products = loopax.hvp(f, copy.deepcopy(values), tangents)
+        gradient = loopax.grad(f, argnums=tuple(self.subject.floats))
+        return {
+            "grad": [*gradient(*copy.deepcopy(values))],
+            "jvp": [loopax.jvp(f, copy.deepcopy(values), tangents)[1]],
+            "hvp": [*products] if isinstance(products, tuple) else [products],
+        }
 
     def native(self) -> Results:
         jaxpr, floats = self._jaxpr("native"), self.subject.floats_of(self.subject.values)
@@ -61,6 +87,18 @@ class Derivatives:
         """At the arguments, or where rounding might have put them."""
         values = self.subject.moved(self.direction, moved)
         return self._named(evaluate(self._jaxpr("xla"), self.subject.floats_of(values)))
+
+    def slope(self) -> Any:
+        """The derivative along the direction where all differences have the same one, else None."""
+        subject = self.subject
+        up, beside, here, down = (
+            subject.cost(subject.reference(subject.moved(self.direction, s * _STEP)))
+            for s in (1, 0.5, 0, -1)
+        )
+        central = (up - down) / (2 * _STEP)
+        others = (up - here) / _STEP, (here - down) / _STEP, (beside - here) / (_STEP / 2)
+        smooth = all(np.isfinite(x) and np.isclose(x, central, 1e-2, 1e-3) for x in others)
+        return central if smooth else None
 
     def _named(self, found: list[Any]) -> Results:
         n = len(self.direction)
@@ -91,7 +129,7 @@ def _in_a_loop(subject: Subject) -> Any:
     return loopax.scan(step, pt.zeros((), dtype=cost.dtype), pt.constant([1.0, 1.0]))[0]
 
 
-def disagreements(subject: Subject) -> list[str]:
+def disagreements_in_a_loop(subject: Subject) -> list[str]:
     """Where `jax` of native code has another derivative in a loop than of JAX's operations, or none.
 
     Raises
@@ -99,23 +137,65 @@ def disagreements(subject: Subject) -> list[str]:
     Refused
         PyTensor has no value there, or a form has no derivative.
     """
+    with _silence():
+        forms = _forms(subject, in_a_loop=True)
+        native, xla = _results(forms.native, forms.xla)
+        return list(_compared(forms, native, xla))
+
+
+def disagreements_outside(subject: Subject) -> list[str]:
+    """Where native code has another derivative than differences and `jax` have, or none.
+
+    At a kink each has its own, and at a singular matrix some have none: numbers are compared where the program
+    is smooth.
+
+    Raises
+    ------
+    Refused
+        PyTensor has no value there, or a form has no derivative.
+    """
+    with _silence():
+        forms = _forms(subject, in_a_loop=False)
+        native, xla = _results(forms.numba, forms.xla)
+        if subject.example.draws or forms.is_single:
+            return list(_compared(forms, native, xla))
+        slope = forms.slope()
+        if slope is None:
+            return []
+        faults = list(_compared(forms, native, xla))
+        along = sum((g * d).sum() for g, d in zip(native["grad"], forms.direction, strict=True))
+        if not np.isclose(along, slope, 1e-4, 1e-5):
+            faults.append(f"the slope is {along}, by differences {slope}")
+        return faults
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Singular arguments are what these tests are about."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        if not (subject.floats and subject.differentiable):
-            raise Refused("no float to differentiate")
+        yield
+
+
+def _forms(subject: Subject, in_a_loop: bool) -> Derivatives:
+    if not (subject.floats and subject.differentiable):
+        raise Refused("no float to differentiate")
+    try:
+        return Derivatives(subject, in_a_loop)
+    except Exception as error:
+        raise Refused(f"PyTensor has no value: {type(error).__name__}") from error
+
+
+def _results(*forms: Callable[[], Results]) -> list[Results]:
+    results = []
+    for form in forms:
         try:
-            forms = Derivatives(subject)
+            results.append(form())
+        except NO_DERIVATIVE as error:
+            raise Refused(f"{form.__name__}: {error}") from error
         except Exception as error:
-            raise Refused(f"PyTensor has no value: {type(error).__name__}") from error
-        results = []
-        for form in (forms.native, forms.xla):
-            try:
-                results.append(form())
-            except NO_DERIVATIVE as error:
-                raise Refused(f"{form.__name__}: {error}") from error
-            except Exception as error:
-                return [f"{form.__name__}: {type(error).__name__}: {error}"]
-        return list(_compared(forms, *results))
+            raise AssertionError(f"{form.__name__}: {type(error).__name__}: {error}") from error
+    return results
 
 
 def _compared(forms: Derivatives, native: Results, xla: Results) -> Iterator[str]:

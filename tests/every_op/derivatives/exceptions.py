@@ -24,3 +24,5 @@ LEFT_OUT = {
     "Remove": "a value decides a length, and JAX cannot trace it",
     "GradClip": "it is about reverse mode, and JAX has no forward mode of it",
 }
+# Outside, native derivatives against differences and those of JAX's operations.
+OUTSIDE: dict[tuple[str, str], str] = {}
