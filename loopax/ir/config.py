@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 
 @dataclass
@@ -27,14 +28,16 @@ class Config:
 
     progress: bool | None = None
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in self.__dataclass_fields__:
-            raise AttributeError(
-                f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
-            )
-        if value not in (None, True, False):
-            raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # a checker knows
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name not in self.__dataclass_fields__:
+                raise AttributeError(
+                    f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
+                )
+            if value not in (None, True, False):
+                raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
+            super().__setattr__(name, value)
 
 
 config = Config()
