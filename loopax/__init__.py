@@ -64,7 +64,7 @@ else:
     def __getattr__(name: str) -> Any:
         if name == "Trace":
             warnings.warn(
-                "loopax.Trace is called loopax.PaddedArray; the old name goes with the next release.",
+                "loopax.Trace is called loopax.PaddedArray; the old name goes with loopax 0.3.",
                 DeprecationWarning,
                 stacklevel=2,
             )
