@@ -13,9 +13,10 @@ class Config:
     Parameters
     ----------
     progress
-        Whether a line on stderr says what is waited for, where passes, tracing or native compilation take
-        more than two seconds. It goes when they are done. None: where stderr is a terminal. A notebook's is
-        none, as its output is kept: ``loopax.config.progress = True`` shows the line there too.
+        Whether a line says what is waited for, where passes, tracing or native compilation take more than
+        two seconds. It goes when they are done. None: in a notebook, and in a terminal, where rich draws it
+        if that is installed; elsewhere as records of the logger ``loopax``, if it takes those of level INFO.
+        True: on stderr also where there is neither. False: nowhere.
 
     Examples
     --------
