@@ -15,7 +15,7 @@ class Config:
     progress
         Whether a line says what is waited for, where passes, tracing or native compilation take more than
         two seconds. It goes when they are done. None: in a notebook, and in a terminal, where rich draws it
-        if that is installed; elsewhere as records of the logger ``loopax``, if it takes those of level INFO.
+        if that is installed; elsewhere as records of the logger ``loopax``, if it takes level INFO.
         True: on stderr also where there is neither. False: nowhere.
 
     Examples
