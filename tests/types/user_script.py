@@ -35,6 +35,7 @@ context, before = counter.apply(counter.init_context(), np.ones(3))
 keeping = counter.stateful(context)
 keeping(np.ones(3))
 held: loopax.SharedContext = keeping.context
+counter.apply(held, np.ones(3))
 
 
 # -- functions and methods ---------------------------------------------------------------------------
