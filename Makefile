@@ -60,7 +60,7 @@ gallery: $(VENV)/.installed-docs ## the pictures and times that come with the co
 docs-check: $(READY) ## run every code block of README.md and docs/
 	$(PYTEST) tests/documents/test_documents.py $(ARGS)
 
-lint: $(VENV)/.installed-lint ## style, format, and the types of ir, lowering and calling
+lint: $(VENV)/.installed-lint ## style, format, and types
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy

@@ -4,7 +4,7 @@
 import warnings
 from importlib import import_module
 from importlib.metadata import version
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loopax.versions import check_before_imports
 
@@ -55,19 +55,25 @@ numba_backend.register_with_pytensor()
 pytensor_modes.register_with_pytensor()
 
 
-def __getattr__(name: str) -> Any:
-    if name == "Trace":
-        warnings.warn(
-            "loopax.Trace is called loopax.PaddedArray; the old name goes with the next release.",
-            DeprecationWarning,
-            stacklevel=2,
-        )
-        return PaddedArray
-    if name == "__version__":
-        return version("loopax")
-    if name == "pymc":  # imported when it is asked for: it imports PyMC
-        return import_module("loopax.pymc")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+if TYPE_CHECKING:  # what is misspelt is an error to a checker
+    from loopax import pymc as pymc
+
+    __version__: str
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name == "Trace":
+            warnings.warn(
+                "loopax.Trace is called loopax.PaddedArray; the old name goes with loopax 0.3.",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return PaddedArray
+        if name == "__version__":
+            return version("loopax")
+        if name == "pymc":  # imported when it is asked for: it imports PyMC
+            return import_module("loopax.pymc")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from loopax.builders import Builder
-from loopax.calling import TracedFunction
+from loopax.calling import ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs.program_transforms import batched_types, transformed
@@ -22,6 +22,26 @@ from loopax.ir.places import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
+F = TypeVar("F", bound=ProgramFunction)
+A = ParamSpec("A")
+
+
+class OfFunctions(Protocol[A]):
+    """A transformation to a checker: what it makes of a program is of the same kind."""
+
+    @overload
+    def __call__(self, f: F, /, *args: A.args, **kwargs: A.kwargs) -> F: ...
+    @overload
+    def __call__(
+        self, f: Callable[..., Any], /, *args: A.args, **kwargs: A.kwargs
+    ) -> Callable[..., Any]: ...
+
+
+def of_functions(
+    transform: Callable[Concatenate[Callable[..., Any], A], Any],
+) -> OfFunctions[A]:
+    """``transform`` as it is."""
+    return transform  # type: ignore[return-value]
 
 
 def as_function(f: Any, name: str) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.by_backend import as_function, at_lengths, by_backend, with_lazy_branches
+from loopax.by_backend import as_function, at_lengths, by_backend, of_functions, with_lazy_branches
 from loopax.calling import BackendFunction
 from loopax.frontend.programs import derivatives
 
 
+@of_functions
 def jacobian(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -65,6 +66,7 @@ def jacobian(
     return _matrix(f, jacobian, derivatives.jacobian, argnums, sparse, lazy)
 
 
+@of_functions
 def hessian(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.by_backend import as_function, by_backend, with_lazy_branches
+from loopax.by_backend import as_function, by_backend, of_functions, with_lazy_branches
 from loopax.calling import BackendFunction
 from loopax.calling.progress import Progress, progress_of
 from loopax.chunks import InChunks
 from loopax.frontend.programs import transforms
 
 
+@of_functions
 def vmap(
     f: Callable[..., Any],
     in_axes: Any = 0,
@@ -81,6 +82,7 @@ def vmap(
     return transforms.vmap(with_lazy_branches(f), in_axes, out_axes)
 
 
+@of_functions
 def value_and_grad(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,
@@ -125,6 +127,7 @@ def value_and_grad(
     return transforms.value_and_grad(with_lazy_branches(f), argnums, has_aux, lazy)
 
 
+@of_functions
 def grad(
     f: Callable[..., Any],
     argnums: int | Sequence[int] = 0,

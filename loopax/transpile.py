@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
@@ -14,11 +15,68 @@ from loopax import frontend
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
+from loopax.options import donated_inputs, refuse_options
+
+if TYPE_CHECKING:
+    from loopax.calling import TracedFunction
+    from loopax.jax_backend import JaxFunction, JaxTracedFunction
+    from loopax.numba_backend import NumbaFunction
+    from loopax.options import (
+        BackendName,
+        BuildOptions,
+        Decorator,
+        Inputs,
+        JaxDecorator,
+        M,
+        Model,
+        Options,
+        P,
+    )
+    from loopax.pymc.log_density import LogDensity
 
 _BROADCASTING = "strict", "numpy"
-_NOTHING = object()  # no function yet: what is made is a decorator
+_NOTHING: Any = object()  # no function yet: what is made is a decorator
 
 
+# What a type checker sees; see `loopax.options`.
+@overload
+def jaxify(
+    fn: Inputs | Function | FunctionGraph,
+    outputs: Any = None,
+    *,
+    updates: Any = None,
+    givens: Any = None,
+    backend: Literal["jax"] = "jax",
+    **options: Unpack[Options],
+) -> JaxFunction: ...
+@overload
+def jaxify(
+    fn: Inputs | Function | FunctionGraph,
+    outputs: Any = None,
+    *,
+    updates: Any = None,
+    givens: Any = None,
+    backend: Literal["numba"],
+    **options: Unpack[Options],
+) -> NumbaFunction: ...
+@overload
+def jaxify(
+    fn: Model, *, backend: BackendName = "jax", **options: Unpack[BuildOptions]
+) -> LogDensity: ...
+@overload
+def jaxify(fn: M, *, backend: BackendName = "jax", **options: Unpack[Options]) -> M: ...
+@overload
+def jaxify(
+    fn: Callable[P, Any], *, backend: Literal["jax"] = "jax", **options: Unpack[Options]
+) -> JaxTracedFunction[P]: ...
+@overload
+def jaxify(
+    fn: Callable[P, Any], *, backend: Literal["numba"], **options: Unpack[Options]
+) -> TracedFunction[P]: ...
+@overload
+def jaxify(*, backend: Literal["jax"] = "jax", **options: Unpack[Options]) -> JaxDecorator: ...
+@overload
+def jaxify(*, backend: Literal["numba"], **options: Unpack[Options]) -> Decorator: ...
 def jaxify(
     fn: Any = _NOTHING,
     outputs: Any = None,
@@ -135,7 +193,7 @@ def jaxify(
     >>> jaxify([x], (x**2).sum(), backend="numba")([1.0, 2.0])
     array(5.)
     """
-    _refuse(unknown)
+    refuse_options(unknown, _OPTIONS)
     if broadcasting not in _BROADCASTING:
         raise ValueError(f"broadcasting must be one of {_BROADCASTING}, got {broadcasting!r}")
     parallels = backend_named(DEFAULT).choices["parallel"]  # in native code all are one
@@ -156,7 +214,7 @@ def jaxify(
         if not (outputs is updates is givens is None):
             raise TypeError("The inputs come first, and then the outputs: jaxify([x, y], outputs).")
         return decorator
-    donated = _donated(fn, donate, backend, jit)
+    donated = donated_inputs(fn, donate, backend, jit)
     if is_pymc_model(fn):
         others = outputs is updates is givens is name is None and not static_argnames
         if not others or broadcasting != "strict" or donated:
@@ -197,49 +255,6 @@ def jaxify(
         frontend.arguments_of(declared, donated)
         return PytreeBuilder.function(build, declared)
     return build(frontend.donating(read(fn, outputs, updates, givens, name), donated))
-
-
-# What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
-_IN_PLACE_OF = {
-    "mode": "what compiles the program is backend='jax' or 'numba'. To stay with PyTensor's functions: "
-    "pytensor.function(inputs, outputs, mode='LOOPAX'), or 'LOOPAX_NUMBA'",
-    "linker": "what compiles the program is backend='jax' or 'numba'",
-    "jacobian": "without the transformations' it is loopax.pymc.logp(model, jacobian=False)",
-    "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
-    "output": "it is called outputs: jaxify([x, y], outputs)",
-    "model": "a PyMC model comes first, without a name: jaxify(model)",
-    "donate_argnums": "it is called donate: jaxify([x, y], z, donate=0)",
-    "donate_argnames": "it is called donate: jaxify([x, y], z, donate='x')",
-    "static_argnums": "arguments of a Python function are static by name, static_argnames='mode', and "
-    "inputs whose values make a shape are found at the first call",
-    "on_unused_input": "an input that is not used is let through",
-    "allow_input_downcast": "values that would lose something are refused: convert them, x.astype(...)",
-}
-
-
-def _refuse(unknown: dict[str, Any]) -> None:
-    """Raise where there is an option that `jaxify` does not have."""
-    for option in unknown:
-        why = _IN_PLACE_OF.get(option, f"it has {', '.join(_OPTIONS)}")
-        raise TypeError(f"jaxify has no option {option!r}: {why}.")
-
-
-def _donated(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Asked:
-    """What ``donate`` asks for, by numbers and names, where there is something that can be given away."""
-    inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
-    asked = frontend.asked_to_donate(donate, inputs)
-    if asked and not backend_named(backend).donates:
-        raise ValueError(
-            f"donate={donate!r} goes with backend={DEFAULT!r}: with backend={backend!r} a call leaves its "
-            "arguments as they are, and their memory is free when the last array of yours that has it is "
-            "gone. Leave donate out."
-        )
-    if asked and not jit:
-        raise ValueError(
-            f"donate={donate!r} goes with jit=True: only a compiled program takes the memory of its "
-            "arguments. Under a jax.jit of yours: jax.jit(f, donate_argnums=...)."
-        )
-    return asked
 
 
 def is_pymc_model(fn: Any) -> bool:

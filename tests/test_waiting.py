@@ -1,9 +1,12 @@
 """The line that says what is waited for: where it is shown, what it says, and that it goes."""
 
 import io
+import logging
 import subprocess
 import sys
 import threading
+from contextvars import ContextVar
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytensor
@@ -13,7 +16,8 @@ from pytensor.graph.fg import FunctionGraph
 
 import loopax
 from loopax import jaxify, scan
-from loopax.ir import waiting
+from loopax.ir import showing, waiting
+from loopax.ir.showing import Log, Notebook, Rich, Terminal
 from loopax.ir.waiting import Line
 from loopax.lowering import run_passes
 
@@ -53,7 +57,11 @@ def clock():
 
 
 def line(screen, clock):
-    return Line(screen.write, lambda: clock[0])
+    """A line, of which a test opens blocks without a thread."""
+    said, place = Line(lambda: clock[0]), Terminal(screen)
+    return SimpleNamespace(
+        look=said.look, block=lambda what, ticks: said.block(what, place, ticks=ticks)
+    )
 
 
 # -- the line ----------------------------------------------------------------------------------------
@@ -130,7 +138,10 @@ def test_it_is_no_longer_than_the_terminal(clock, monkeypatch):
 def stderr(monkeypatch):
     """A terminal, on which the line comes at once."""
     screen = Screen()
-    monkeypatch.setattr(waiting, "_stream", lambda: screen)
+    monkeypatch.setattr(showing, "stderr", lambda: screen)
+    monkeypatch.setattr(
+        showing, "find_spec", lambda name: None
+    )  # rich, if it is there, has its own test
     monkeypatch.setattr(waiting, "AFTER", 0.0)
     monkeypatch.setattr(loopax.config, "progress", None)
     return screen
@@ -167,7 +178,7 @@ def test_it_is_shown_where_it_is_asked_for(stderr):
 
 
 def test_a_process_without_stderr(monkeypatch):
-    monkeypatch.setattr(waiting, "_stream", lambda: None)
+    monkeypatch.setattr(showing, "stderr", lambda: None)
     monkeypatch.setattr(loopax.config, "progress", None)
     with waiting.waiting("something"):
         pass
@@ -184,6 +195,99 @@ def test_a_process_that_is_not_interactive_writes_nothing():
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout == "3.0\n" and "loopax:" not in run.stderr
+
+
+def test_rich_draws_it_in_a_terminal(stderr, monkeypatch):
+    pytest.importorskip("rich", reason="loopax needs no rich; it draws the line if it is there")
+    monkeypatch.setattr(showing, "find_spec", lambda name: name == "rich")
+    place = showing.place_of(None)
+    assert isinstance(place, Rich)
+    place.clear(0.0)
+    assert stderr.getvalue() == ""
+    place.show("passes", 2.0)
+    place.show("[bold] native", 3.0)  # no mark-up; the first may not have been drawn yet
+    place.clear(4.0)
+    assert "[bold] native (3 s)" in stderr.getvalue()
+
+
+@pytest.fixture
+def kernel(stderr, monkeypatch):
+    """A kernel of Jupyter's, by what it is asked for: what a cell shows, by the identity of each output."""
+    outputs = {}
+
+    def display(data, *, raw, display_id):
+        assert raw and display_id is True
+        key = len(outputs)
+        outputs[key] = data
+        return SimpleNamespace(update=lambda data, raw: outputs.__setitem__(key, data))
+
+    ipython = ModuleType("IPython")
+    ipython.get_ipython = lambda: SimpleNamespace(kernel=object())
+    ipython.display = ModuleType("IPython.display")
+    ipython.display.display = display
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    stderr.terminal = False
+    return outputs
+
+
+def test_a_notebook_shows_it_as_one_output(kernel, stderr):
+    place = showing.place_of(None)
+    assert isinstance(place, Notebook)
+    place.show("passes", 2.0)
+    place.show("passes", 3.0)
+    assert kernel == {0: {"text/plain": "loopax: passes (3 s)"}}
+    place.clear(4.0)
+    assert not any(kernel[0].values()) and stderr.getvalue() == ""
+
+
+def test_the_display_of_ipython_takes_it(monkeypatch):
+    shell = pytest.importorskip(
+        "IPython.core.interactiveshell", reason="IPython comes with Jupyter"
+    )
+    from IPython.core.displaypub import CapturingDisplayPublisher
+
+    publisher = CapturingDisplayPublisher()
+    monkeypatch.setattr(shell.InteractiveShell, "initialized", lambda: True)
+    monkeypatch.setattr(
+        shell.InteractiveShell, "instance", lambda: SimpleNamespace(display_pub=publisher)
+    )
+    place = Notebook()
+    place.show("passes", 2.0)
+    place.clear(3.0)
+    shown, cleared = publisher.outputs
+    assert shown["data"] == {"text/plain": "loopax: passes (2 s)"} and cleared["update"]
+    assert shown["transient"] == cleared["transient"]  # one and the same output
+
+
+def test_a_thread_knows_the_cell(stderr):
+    cell = ContextVar("cell", default=None)
+    cell.set("the third")
+    seen, there = [], threading.Event()
+
+    def show(what, seconds):
+        seen.append(cell.get())
+        there.set()
+
+    with Line().block("passes", SimpleNamespace(show=show, clear=lambda seconds: None)):
+        assert there.wait(20)
+    assert seen[0] == "the third"
+
+
+def test_a_server_has_it_in_its_log(stderr, caplog):
+    stderr.terminal = False
+    assert showing.place_of(None) is None
+    with caplog.at_level(logging.INFO, "loopax"):
+        place = showing.place_of(None)
+        assert isinstance(place, Log)
+        place.clear(1.0)
+        for seconds in (2.0, 3.0, 4.0, 7.9, 8.0):
+            place.show("passes", seconds)
+        place.clear(9.0)
+        assert showing.place_of(False) is None
+    said = ["passes (2 s)", "passes (4 s)", "passes (8 s)", "passes: done (9 s)"]
+    assert [record.getMessage() for record in caplog.records] == said
+    assert stderr.getvalue() == ""
 
 
 def test_options():
@@ -203,11 +307,11 @@ def heard(monkeypatch, stderr):
     found = []
 
     class Listening(Line):
-        def block(self, what, ticks=True):
+        def block(self, what, place, ticks=True):
             found.append(what)
-            return super().block(what, ticks=False)
+            return super().block(what, place, ticks=False)
 
-    monkeypatch.setattr(waiting, "_LINE", Listening(stderr.write))
+    monkeypatch.setattr(waiting, "_LINE", Listening())
     return found
 
 
@@ -241,7 +345,7 @@ def test_a_mode_of_pytensor(heard):
 
 def test_passes_say_which_one_runs(stderr, monkeypatch):
     at = []
-    line = Line(stderr.write, lambda: 0.0)
+    line = Line(lambda: 0.0)
     monkeypatch.setattr(waiting, "_LINE", line)
 
     def one(graph):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir.errors import UnsupportedOpError
 
-DEFAULT = "jax"
+DEFAULT: Literal["jax"] = "jax"
 _BACKENDS: dict[str, Backend] = {}
 
 
@@ -34,13 +34,16 @@ class BackendFunction:
         """The class of its contexts. Each `apply` asks for it."""
         return self.backend.context
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("owner", "type"):  # asked of what should be a variable
-            raise AttributeError(
-                f"{self!r} is a function, and no variable of PyTensor: it has no {name!r}. Its gradient is "
-                "loopax.grad(f), and jax.grad(f) in JAX; that of a variable is pytensor.grad(y, x)."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if not TYPE_CHECKING:  # to a checker it is an error
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("owner", "type"):  # asked of what should be a variable
+                raise AttributeError(
+                    f"{self!r} is a function, and no variable of PyTensor: it has no {name!r}. Its "
+                    "gradient is loopax.grad(f), and jax.grad(f) in JAX; that of a variable is "
+                    "pytensor.grad(y, x)."
+                )
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     @property
     def remarks(self) -> Sequence[str]:
@@ -97,7 +100,7 @@ class Backend:
 
     name: str
     function: Callable[..., BackendFunction]
-    traced: type[BackendFunction]
+    traced: Callable[..., BackendFunction]
     context: type[Mapping[str, Any]]
     passes: tuple[Callable[[FunctionGraph], None], ...]
     no_jit: str | None = None

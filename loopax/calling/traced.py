@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from inspect import signature
 from types import FunctionType, MethodType
-from typing import Any, Protocol
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    overload,
+)
 
 from pytensor.graph.fg import FunctionGraph
 
@@ -15,6 +23,9 @@ from loopax.calling.method_traces import TracesByInstance, TracesByState, instan
 from loopax.calling.stateful import StatefulFunction, started
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 
 
 class Builder(Protocol):
@@ -36,7 +47,7 @@ class Builder(Protocol):
         """The callable of a program."""
 
 
-class TracedFunction(BackendFunction):
+class TracedFunction(BackendFunction, Generic[P]):
     """A plain Python function of PyTensor variables, traced when it is called with arrays.
 
     It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves as what
@@ -63,7 +74,7 @@ class TracedFunction(BackendFunction):
 
     def __init__(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[P, Any],
         build: Builder,
         name: str | None = None,
         instance: Any = None,
@@ -82,7 +93,14 @@ class TracedFunction(BackendFunction):
         self._by_state = TracesByState()  # of a method
         self._by_instance = TracesByInstance()  # of a function in a class
 
-    def __get__(self, instance: Any, owner: Any = None) -> TracedFunction:
+    # To a checker. By the class it may be a class method, a static one or a method, and is not told apart.
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> TracedFunction[...]: ...
+    @overload
+    def __get__(
+        self: TracedFunction[Concatenate[Any, Q]], instance: object, owner: Any = None
+    ) -> TracedFunction[Q]: ...
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None or not isinstance(self.__wrapped__, FunctionType):
             return self
         bound = type(self)(self.__wrapped__.__get__(instance, owner), self.build, self.__name__)
@@ -90,11 +108,13 @@ class TracedFunction(BackendFunction):
         bound._is_attribute = True
         return bound
 
-    def __getattr__(self, name: str) -> Any:
-        # `inspect` would go on from the method to its function, which has one argument more.
-        if name == "__signature__" and isinstance(self.__dict__.get("__wrapped__"), MethodType):
-            return signature(self.__wrapped__)
-        return super().__getattr__(name)
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            # `inspect` would go on from the method to its function, which has one argument more.
+            if name == "__signature__" and isinstance(self.__dict__.get("__wrapped__"), MethodType):
+                return signature(self.__wrapped__)
+            return super().__getattr__(name)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._is_attribute:
@@ -109,7 +129,7 @@ class TracedFunction(BackendFunction):
         self.__dict__.update(state)
         self._forget()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         function: Any
         function, leaves, _ = self.specialized(args, kwargs)
         return function(*leaves)
@@ -118,15 +138,15 @@ class TracedFunction(BackendFunction):
     def backend(self) -> Backend:
         return self.build.backend
 
-    def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
+    def as_read(self, *args: P.args, **kwargs: P.kwargs) -> FunctionGraph:
         at, _ = self._signature(args, kwargs)
         return self.build.traced(self.__wrapped__, at).graph
 
-    def init_context(self, *args: Any, **kwargs: Any) -> Any:
+    def init_context(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """The values of the shared variables that a call with these arguments needs, as they are now."""
         return self.specialized(args, kwargs)[0].init_context()
 
-    def apply(self, context: Any, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
+    def apply(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
         """The pure form of a call, as that of what it is for these arguments."""
         function, leaves, _ = self.specialized(args, kwargs)
         return function.apply(context, *leaves)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 
 @dataclass
@@ -12,9 +13,10 @@ class Config:
     Parameters
     ----------
     progress
-        Whether a line on stderr says what is waited for, where passes, tracing or native compilation take
-        more than two seconds. It goes when they are done. None: where stderr is a terminal. A notebook's is
-        none, as its output is kept: ``loopax.config.progress = True`` shows the line there too.
+        Whether a line says what is waited for, where passes, tracing or native compilation take more than
+        two seconds. It goes when they are done. None: in a notebook, and in a terminal, where rich draws it
+        if that is installed; elsewhere as records of the logger ``loopax``, if it takes level INFO.
+        True: on stderr also where there is neither. False: nowhere.
 
     Examples
     --------
@@ -27,14 +29,16 @@ class Config:
 
     progress: bool | None = None
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if name not in self.__dataclass_fields__:
-            raise AttributeError(
-                f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
-            )
-        if value not in (None, True, False):
-            raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
-        super().__setattr__(name, value)
+    if not TYPE_CHECKING:  # a checker knows
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name not in self.__dataclass_fields__:
+                raise AttributeError(
+                    f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
+                )
+            if value not in (None, True, False):
+                raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
+            super().__setattr__(name, value)
 
 
 config = Config()

@@ -1,4 +1,4 @@
-"""A line on stderr that says what is waited for, once that has taken two seconds.
+"""A line that says what is waited for, once that has taken two seconds; `showing.py` says where.
 
     with waiting("native code: 812 lines"):
         compile()
@@ -9,15 +9,15 @@ when the last one ends. Where nobody looks (`loopax.config`) there is neither a 
 
 from __future__ import annotations
 
-import shutil
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from contextvars import copy_context
+from functools import partial
 
 from loopax.ir.config import config
+from loopax.ir.showing import Place, place_of
 
 AFTER, EVERY = 2.0, 0.25  # seconds
 
@@ -25,35 +25,28 @@ Say = Callable[[str], None]  # where the block is
 
 
 class Line:
-    """What is waited for, as one line that is written over.
+    """What is waited for, as one line that is written over. ``clock`` gives seconds."""
 
-    Parameters
-    ----------
-    write
-        To where it is shown.
-    clock
-        Seconds.
-    """
-
-    def __init__(
-        self, write: Callable[[str], object], clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._write, self._clock = write, clock
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._blocks: list[list[str]] = []  # what each is, and where it is
+        self._place: Place | None = None  # that of the block that began first
         self._began = 0.0
-        self._shown = 0  # characters
         self._done = threading.Event()
 
     @contextmanager
-    def block(self, what: str, ticks: bool = True) -> Iterator[Say]:
-        """``what`` is waited for. With ``ticks`` a thread looks after the line."""
+    def block(self, what: str, place: Place, ticks: bool = True) -> Iterator[Say]:
+        """``what`` is waited for, which ``place`` shows. With ``ticks`` a thread looks after the line."""
         block = [what, ""]
         with self._lock:
             if not self._blocks:
+                self._place = place
                 self._began, self._done = self._clock(), threading.Event()
                 if ticks:
-                    threading.Thread(target=self._tick, args=[self._done], daemon=True).start()
+                    # In the context of the caller, by which Jupyter knows the cell.
+                    tick = partial(copy_context().run, self._tick, self._done)
+                    threading.Thread(target=tick, daemon=True).start()
             self._blocks.append(block)
         try:
             yield lambda where: block.__setitem__(1, where)
@@ -63,7 +56,8 @@ class Line:
                 self._blocks = [one for one in self._blocks if one is not block]
                 if not self._blocks:
                     self._done.set()
-                    self._draw("")
+                    if self._place is not None:
+                        self._place.clear(self._clock() - self._began)
 
     def _tick(self, done: threading.Event) -> None:
         pause = AFTER
@@ -75,39 +69,19 @@ class Line:
         """Write the line, if it is time."""
         with self._lock:
             seconds = self._clock() - self._began
-            if self._blocks and seconds >= AFTER:
-                what = ": ".join(part for part in self._blocks[-1] if part)
-                self._draw(f"loopax: {what} ({seconds:.0f} s)")
-
-    def _draw(self, text: str) -> None:
-        text = text[: shutil.get_terminal_size().columns - 1]
-        if text or self._shown:
-            # Over what is there, and where nothing follows, back to the beginning.
-            self._write(f"\r{text.ljust(self._shown)}" + ("" if text else "\r"))
-        self._shown = len(text)
+            if self._blocks and self._place is not None and seconds >= AFTER:
+                self._place.show(": ".join(part for part in self._blocks[-1] if part), seconds)
 
 
-def _stream() -> Any:
-    return sys.stderr
-
-
-_LINE = Line(lambda text: print(text, end="", file=_stream(), flush=True))
+_LINE = Line()
 
 
 @contextmanager
 def waiting(what: str) -> Iterator[Say]:
     """Say that ``what`` is waited for, where somebody looks; what it gives is told how far it is."""
-    if not _is_shown():
+    place = place_of(config.progress)
+    if place is None:
         yield lambda where: None
         return
-    with _LINE.block(what) as say:
+    with _LINE.block(what, place) as say:
         yield say
-
-
-def _is_shown() -> bool:
-    if config.progress is not None:
-        return config.progress
-    try:
-        return bool(_stream().isatty())
-    except (AttributeError, ValueError):  # there is none, or it is closed
-        return False

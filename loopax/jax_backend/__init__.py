@@ -8,6 +8,7 @@ from loopax.jax_backend import ops  # noqa: E402  (they register their rules)
 from loopax.jax_backend.callable.backend import JAX  # noqa: E402
 from loopax.jax_backend.callable.context import JaxContext  # noqa: E402
 from loopax.jax_backend.callable.function import JaxFunction  # noqa: E402
+from loopax.jax_backend.callable.stages import JaxTracedFunction  # noqa: E402
 from loopax.jax_backend.control_flow import calls, conditionals, loops  # noqa: E402  (these as well)
 from loopax.jax_backend.jax_op import JaxOp  # noqa: E402
 from loopax.jax_backend.parallel import associative  # noqa: E402
@@ -23,6 +24,7 @@ __all__ = [
     "JaxContext",
     "JaxFunction",
     "JaxOp",
+    "JaxTracedFunction",
     "PaddedArray",
     "StackedList",
     "associative",

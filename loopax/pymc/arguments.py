@@ -2,7 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+Sampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
+
+
+class SampleOptions(TypedDict, total=False):
+    """Arguments of ``pm.sample``, which has the rest of what there is to say of them."""
+
+    random_seed: Any
+    progressbar: Any
+    nuts_sampler: Sampler | None
+    cores: int | None
+    progressbar_theme: Any
+    quiet: bool
+    step: Any
+    var_names: Sequence[str] | None
+    initvals: Any
+    init: str
+    jitter_max_retries: int
+    n_init: int
+    trace: Any
+    discard_tuned_samples: bool
+    compute_convergence_checks: bool
+    keep_warning_stat: bool
+    return_inferencedata: bool
+    idata_kwargs: Mapping[str, Any] | None
+    nuts_sampler_kwargs: Mapping[str, Any] | None
+    callback: Any
+    mp_ctx: Any
+    blas_cores: int | Literal["auto"] | None
+    compile_kwargs: Mapping[str, Any] | None
+    # Of NUTS, and of each step by its name.
+    target_accept: float
+    max_treedepth: int
+    early_max_treedepth: int
+    step_scale: float
+    nuts: Mapping[str, Any]
+    hmc: Mapping[str, Any]
+    metropolis: Mapping[str, Any]
+    binary_metropolis: Mapping[str, Any]
+    binary_gibbs_metropolis: Mapping[str, Any]
+    categorical_gibbs_metropolis: Mapping[str, Any]
+    slice: Mapping[str, Any]
 
 
 def one_name(ours: str, value: Any, default: Any, theirs: str, options: dict[str, Any]) -> Any:

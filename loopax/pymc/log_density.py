@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pymc as pm
@@ -19,9 +19,10 @@ from loopax import frontend
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.errors import LoopTypeError, MissingInputError
+from loopax.options import BackendName, BuildOptions
 from loopax.transforms import vmap
 
-_OPTIONS = ("jit", "on_missing", "checks", "loops", "parallel", "optimize")
+_OPTIONS = tuple(BuildOptions.__annotations__)
 
 
 class LogDensity:
@@ -204,7 +205,11 @@ class LogDensity:
 
 
 def logp(
-    model: Any = None, *, backend: str = DEFAULT, jacobian: bool = True, **options: Any
+    model: Any = None,
+    *,
+    backend: BackendName = DEFAULT,
+    jacobian: bool = True,
+    **options: Unpack[BuildOptions],
 ) -> LogDensity:
     """The log-density of a PyMC model, as a function of JAX or of native code.
 

@@ -8,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from threading import RLock
-from typing import Any
+from typing import Any, Literal, Unpack, get_args
 
 import pymc as pm
 from pymc.step_methods import STEP_METHODS
@@ -17,14 +17,15 @@ from pymc.vartypes import discrete_types
 from loopax.calling import backend_named
 from loopax.ir.collection import uncollected
 from loopax.ir.lock import free_in_children
-from loopax.pymc.arguments import asks_for_pymc, one_name
+from loopax.options import BackendName
+from loopax.pymc.arguments import SampleOptions, Sampler, asks_for_pymc, one_name
 from loopax.pymc.blackjax_loop import inference_loop
 from loopax.pymc.c_functions import C_FUNCTIONS
 from loopax.pymc.log_density import built, checked_by_value, model_given_or_in_context
 from loopax.pymc.start import start_checked
 from loopax.pytensor_modes import MODES
 
-_SAMPLERS = ("pymc", "nutpie", "numpyro", "blackjax")
+_SAMPLERS = get_args(Sampler)
 _OF_JAX = ("numpyro", "blackjax")
 _COMPILES = "_compile_pymc_model_numba"  # in nutpie, from the graph of a model to C functions
 _INSTALLING = RLock()  # what `installed` changes is seen by all threads
@@ -33,16 +34,16 @@ free_in_children(_INSTALLING)
 
 def sample(
     model: Any = None,
-    sampler: str | None = None,
+    sampler: Sampler | None = None,
     *,
-    backend: str | None = None,
+    backend: BackendName | None = None,
     draws: int = 1000,
     tune: int | None = 1000,
     chains: int | None = 4,
     seed: Any = None,
     progress: Any = True,
     log_likelihood: bool = False,
-    **options: Any,
+    **options: Unpack[SampleOptions],
 ) -> Any:
     """Draws from the posterior of a PyMC model, by ``pm.sample``, with what it compiles compiled by loopax.
 
@@ -169,7 +170,7 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
 
 
 @contextmanager
-def installed(loops: str | None = None) -> Iterator[None]:
+def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator[None]:
     """In the block PyMC's samplers of JAX, and nutpie's compilation for Numba, take loopax's conversion.
 
     Where ``pymc.sampling.jax`` and ``nutpie.compile_pymc_model`` would have taken PyTensor's: in

@@ -3,9 +3,11 @@
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+import types
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -67,6 +69,18 @@ def test_the_readme_is_short_and_says_what_to_run() -> None:
     assert len(lines) <= 80
     commands = {line.partition("#")[0].strip() for line in lines}
     assert {"make demo", "make test"} <= commands
+
+
+def test_links_of_the_packages_page_lead_into_the_repository(monkeypatch) -> None:
+    build = types.ModuleType("hatchling.metadata.plugin.interface")
+    build.MetadataHookInterface = type("MetadataHookInterface", (), {"root": ROOT})
+    monkeypatch.setitem(sys.modules, build.__name__, build)  # it is there when a package is built
+    found = {}
+    runpy.run_path(str(ROOT / "hatch_build.py"))["PackagePage"]().update(found)
+    address = found["urls"]["Repository"]
+    assert f"]({address}/blob/main/docs/install.md)" in found["readme"]["text"]
+    assert f"]({address}/raw/main/docs/gallery/overview.svg)" in found["readme"]["text"]
+    assert re.findall(r"\]\((?!https://).*?\)", found["readme"]["text"]) == []
 
 
 @pytest.mark.parametrize("name", page.EXAMPLES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
@@ -19,7 +19,26 @@ from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.records import INDEX_TYPE
 
+T = TypeVar("T")
 
+
+# A branch that returns a number says nothing of the other one.
+@overload
+def cond(
+    pred: Any,
+    true_fn: Callable[..., complex],
+    false_fn: Callable[..., Any],
+    *operands: Any,
+    name: str | None = None,
+) -> Any: ...
+@overload
+def cond(
+    pred: Any,
+    true_fn: Callable[..., T],
+    false_fn: Callable[..., Any],
+    *operands: Any,
+    name: str | None = None,
+) -> T: ...
 def cond(
     pred: Any,
     true_fn: Callable[..., Any],

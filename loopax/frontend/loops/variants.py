@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -25,16 +25,21 @@ from loopax.frontend.mistakes import refuse_no_function
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 
+# What a step returns is what a loop does. What it takes is not said to be the same: mypy would take the c
+# of `lambda c: 2 * c` for an int.
+C = TypeVar("C")
+Y = TypeVar("Y")
+
 
 def map(
-    f: Callable[[Any], Any],
+    f: Callable[[Any], Y],
     xs: Any,
     length: Any = None,
     *,
     unroll: int = 1,
     strict: bool = False,
     name: str | None = None,
-) -> Any:
+) -> Y:
     """``f`` of each row.
 
     ::
@@ -78,7 +83,7 @@ def map(
 
 
 def reduce(
-    f: Callable[[Any, Any], Any],
+    f: Callable[[Any, Any], C],
     init: Any,
     xs: Any,
     length: Any = None,
@@ -89,7 +94,7 @@ def reduce(
     truncate_gradient: int = -1,
     strict: bool = False,
     name: str | None = None,
-) -> Any:
+) -> C:
     """The carry after the last row.
 
     ::
@@ -203,7 +208,7 @@ def _chosen(x: Any, kept: Variable) -> Any:
 def fori_loop(
     lo: Any,
     hi: Any,
-    body: Callable[[Any, Any], Any],
+    body: Callable[[Any, Any], C],
     init: Any,
     *,
     unroll: int = 1,
@@ -211,7 +216,7 @@ def fori_loop(
     truncate_gradient: int = -1,
     strict: bool = False,
     name: str | None = None,
-) -> Any:
+) -> C:
     """A loop over the integers from ``lo`` to ``hi - 1``.
 
     ::
@@ -280,14 +285,14 @@ def _bound(x: Any, path: str, what: str) -> Any:
 
 def while_loop(
     cond: Callable[[Any], Any],
-    body: Callable[[Any], Any],
+    body: Callable[[Any], C],
     init: Any,
-    max_steps: int | None = None,
+    max_steps: Any = None,
     *,
     checkpoint: Checkpoint = None,
     strict: bool = False,
     name: str | None = None,
-) -> Any:
+) -> C:
     """A loop that goes on as long as ``cond`` of its carry holds.
 
     ::

@@ -11,10 +11,10 @@ import jax
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
-from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
@@ -188,7 +188,7 @@ class JaxFunction(Stages, ProgramFunction):
         return self._run(form, given, concrete)[0]
 
     def apply(
-        self, context: JaxContext | None = None, /, *args: Any, **kwargs: Any
+        self, context: SharedContext | None = None, /, *args: Any, **kwargs: Any
     ) -> tuple[Any, Any]:
         """The pure form of a call: ``context, out = f.apply(context, *inputs)``.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 
 import jax
 from pytensor.graph.fg import FunctionGraph
@@ -13,6 +13,9 @@ from loopax.calling.backend import BackendFunction
 from loopax.calling.traced import TracedFunction
 from loopax.ir.errors import LoopTypeError
 from loopax.ir.places import function_at
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 
 
 class Stages(BackendFunction):
@@ -33,8 +36,18 @@ class Stages(BackendFunction):
         return jax.eval_shape(self, *args, **kwargs)
 
 
-class JaxTracedFunction(TracedFunction, Stages):
+class JaxTracedFunction(TracedFunction[P], Stages):
     """A Python function for JAX, which transforms and exports it as it does a jitted function."""
+
+    if TYPE_CHECKING:
+
+        @overload
+        def __get__(self, instance: None, owner: Any = None) -> JaxTracedFunction[...]: ...
+        @overload
+        def __get__(
+            self: JaxTracedFunction[Concatenate[Any, Q]], instance: object, owner: Any = None
+        ) -> JaxTracedFunction[Q]: ...
+        def __get__(self, instance: Any, owner: Any = None) -> Any: ...
 
 
 class Transformed(Stages):

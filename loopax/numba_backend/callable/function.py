@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,6 +59,9 @@ class NumbaFunction(ProgramFunction):
     __slots__ = ("__call__",)
 
     backend_name = "numba"
+
+    if TYPE_CHECKING:
+        __call__: Callable[..., Any]
 
     def __init__(
         self, program: Program, *, on_missing: str = "callback", optimize: str = OPTIMIZERS[0]

@@ -1,0 +1,122 @@
+"""What `jaxify` takes and gives, for type checkers, and what is said of an option that there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    overload,
+)
+
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import frontend
+from loopax.calling import DEFAULT, TracedFunction, backend_named
+from loopax.jax_backend import JaxTracedFunction
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+P = ParamSpec("P")
+M = TypeVar("M", "classmethod[Any, Any, Any]", "staticmethod[Any, Any]")
+
+# Those of loopax. A backend that somebody has registered is asked for as cast(Any, "its name").
+BackendName: TypeAlias = Literal["jax", "numba"]
+# Variables, in pytrees. PyTensor does not say of what type most of its variables are.
+Inputs: TypeAlias = "Sequence[Any] | Mapping[Any, Any] | DataclassInstance"
+
+
+class Model(Protocol):
+    """A model of PyMC, which has no types."""
+
+    value_vars: Any
+
+    def logp(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class BuildOptions(TypedDict, total=False):
+    """Those that `loopax.pymc.logp` takes, too. What they do says `jaxify`."""
+
+    jit: bool
+    on_missing: Literal["callback", "raise"]
+    checks: Literal["auto", "checkify", "raise", "ignore"] | None
+    loops: Literal["auto", "native", "xla"] | None
+    parallel: Literal["auto"] | bool
+    optimize: Literal["none", "egraph"] | None
+
+
+class Options(BuildOptions, total=False):
+    """All but ``backend``, which says of what type the callable is."""
+
+    donate: Any
+    static_argnames: str | Sequence[str]
+    broadcasting: Literal["strict", "numpy"]
+    name: str | None
+
+
+class Decorator(Protocol):
+    """What ``jaxify(backend="numba")`` is."""
+
+    @overload
+    def __call__(self, fn: M, /) -> M: ...
+    @overload
+    def __call__(self, fn: Callable[P, Any], /) -> TracedFunction[P]: ...
+
+
+class JaxDecorator(Protocol):
+    """What ``jaxify()`` is."""
+
+    @overload
+    def __call__(self, fn: M, /) -> M: ...
+    @overload
+    def __call__(self, fn: Callable[P, Any], /) -> JaxTracedFunction[P]: ...
+
+
+# What people give that have used `pytensor.function`, `jax.jit` or earlier transpilers.
+_IN_PLACE_OF = {
+    "mode": "what compiles the program is backend='jax' or 'numba'. To stay with PyTensor's functions: "
+    "pytensor.function(inputs, outputs, mode='LOOPAX'), or 'LOOPAX_NUMBA'",
+    "linker": "what compiles the program is backend='jax' or 'numba'",
+    "jacobian": "without the transformations' it is loopax.pymc.logp(model, jacobian=False)",
+    "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
+    "output": "it is called outputs: jaxify([x, y], outputs)",
+    "model": "a PyMC model comes first, without a name: jaxify(model)",
+    "donate_argnums": "it is called donate: jaxify([x, y], z, donate=0)",
+    "donate_argnames": "it is called donate: jaxify([x, y], z, donate='x')",
+    "static_argnums": "arguments of a Python function are static by name, static_argnames='mode', and "
+    "inputs whose values make a shape are found at the first call",
+    "on_unused_input": "an input that is not used is let through",
+    "allow_input_downcast": "values that would lose something are refused: convert them, x.astype(...)",
+}
+
+
+def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
+    """Raise where there is an option that `jaxify` does not have, which has ``options``."""
+    for option in unknown:
+        why = _IN_PLACE_OF.get(option, f"it has {', '.join(options)}")
+        raise TypeError(f"jaxify has no option {option!r}: {why}.")
+
+
+def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Asked:
+    """What ``donate`` asks for, by numbers and names, where there is something that can be given away."""
+    inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
+    asked = frontend.asked_to_donate(donate, inputs)
+    if asked and not backend_named(backend).donates:
+        raise ValueError(
+            f"donate={donate!r} goes with backend={DEFAULT!r}: with backend={backend!r} a call leaves its "
+            "arguments as they are, and their memory is free when the last array of yours that has it is "
+            "gone. Leave donate out."
+        )
+    if asked and not jit:
+        raise ValueError(
+            f"donate={donate!r} goes with jit=True: only a compiled program takes the memory of its "
+            "arguments. Under a jax.jit of yours: jax.jit(f, donate_argnums=...)."
+        )
+    return asked
