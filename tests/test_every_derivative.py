@@ -1,7 +1,7 @@
 """One derivative, whatever the form: every Op class at arguments of every kind, in a loop and outside.
 
-In a loop, gradient and products with Jacobian and Hessian by `jax` of native code are those of JAX's operations;
-outside, those of native code are those of JAX's operations and of differences.
+Gradient and products with Jacobian and Hessian: in a loop by `jax`, of native code and of JAX's operations;
+outside by native code, by `jax` of JAX's operations and by differences.
 """
 
 import pytest

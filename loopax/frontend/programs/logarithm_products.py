@@ -2,8 +2,8 @@
 
     xlogy(x, y) -> x * switch(x == 0 and log(y) is not finite, 0, log(y))
 
-PyTensor's inner graph is ``switch(x == 0, 0, x * log(y))``, and the class has the pullback ``log(y)`` for x. Where x is
-0, the derivative of that graph is 0: the maximum of a Beta density's likelihood at ``alpha == 1`` would be anywhere.
+The inner graph of PyTensor is ``switch(x == 0, 0, x * log(y))``, and its pullback for x is ``log(y)``.
+The derivative of that graph is 0 if x is 0: a Beta likelihood would have no slope at ``alpha == 1``.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ def disagreements_in_a_loop(subject: Subject) -> list[str]:
 def disagreements_outside(subject: Subject) -> list[str]:
     """Where native code has another derivative than differences and `jax` have, or none.
 
-    At a kink each has its own, and at a singular matrix some have none: numbers are compared where the program
-    is smooth.
+    At a kink each has its own, and at a singular matrix some have none: numbers are compared where the
+    program is smooth.
 
     Raises
     ------

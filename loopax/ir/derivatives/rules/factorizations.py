@@ -1,7 +1,7 @@
 """Pullbacks of LU and QR factorizations.
 
-PyTensor's LU takes the cotangent of ``p @ l`` for one of ``l``; its QR calls a module where the shape is not known,
-and has no rule for pivoting and for ``mode="full"`` of a tall matrix (3.0.7, 3.3.8).
+PyTensor's LU takes the cotangent of ``p @ l`` for one of ``l``; its QR calls a module if the shape is not
+known, and has no rule for pivoting and for ``mode="full"`` of a tall matrix (3.0.7, 3.3.8).
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
     References
     ----------
-    Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation algorithms", arXiv:2009.10071.
+    Roberts and Roberts (2020), "QR and LQ decomposition matrix backpropagation algorithms",
+    arXiv:2009.10071.
     """
     (a,) = inputs
     if op.mode == "raw":
