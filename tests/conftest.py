@@ -9,6 +9,7 @@ from zlib import crc32
 import jax
 import pytensor
 import pytest
+from hypothesis import HealthCheck, settings
 from numba.core.config import reload_config
 from pytensor.compile.mode import optdb
 from pytensor.misc.ordered_set import OrderedSet
@@ -23,6 +24,16 @@ _COMPILES_LITTLE = ["--xla_cpu_parallel_codegen_split_count=1"]
 if jax.__version_info__ < (0, 11):  # a flag that a later XLA does not know ends the process
     # Compiling the same programs takes 1.7 s in place of 4.8.
     _COMPILES_LITTLE.append("--xla_cpu_use_fusion_emitters=false")
+
+# No clock fails a test, on a machine however slow, and no earlier run decides what this one tries.
+settings.register_profile(
+    "loopax",
+    deadline=None,
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("loopax")
 
 # A mesh has devices of its own in the tests, on a machine with one as well.
 jax.config.update("jax_num_cpu_devices", 8)

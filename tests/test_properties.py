@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopax import jaxify
@@ -36,10 +36,6 @@ FEW, MANY = 6, 25
 LOOPS = settings(
     max_examples=FEW if COMPILES_LITTLE else MANY,
     derandomize=True,
-    deadline=None,
-    print_blob=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 # -- expressions ------------------------------------------------------------------------------------

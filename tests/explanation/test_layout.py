@@ -22,7 +22,7 @@ def graphs(draw):
     return widths, edges, set(range(firsts)), lasts
 
 
-@settings(max_examples=60, deadline=None, database=None)
+@settings(max_examples=60)
 @given(graphs())
 def test_any_graph(graph):
     widths, edges, first, last = graph

@@ -15,7 +15,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 from pytensor.compile.mode import Mode
 from pytensor.scan.utils import until
@@ -31,12 +31,8 @@ SEEDS = [1, *(pytest.param(k, marks=pytest.mark.slow) for k in (0, 2, 3))]
 EXAMPLES, LOOPS_AT_ONCE = 3, 10
 LOOPS = settings(
     max_examples=EXAMPLES,
-    deadline=None,
-    print_blob=True,
-    database=None,
     # Not Phase.shrink: a failing loop is small, named in the message, and minutes go into shrinking ten.
     phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 # Without fusion: each fused expression would be compiled in C, for a second.
 CVM = Mode(linker="cvm", optimizer="fast_run").excluding("fusion", "local_add_of_sparse_write")

@@ -863,7 +863,7 @@ ENTRIES = [
 INDICES = st.one_of(st.tuples(ENTRIES[0]), st.tuples(*ENTRIES))
 
 
-@settings(max_examples=6, derandomize=True, deadline=None, database=None)
+@settings(max_examples=6, derandomize=True)
 @given(st.lists(INDICES, min_size=10, max_size=14))
 def test_write_slices_is_numpys_assignment(indices):
     x = np.arange(1.0, 13.0).reshape(SHAPE)

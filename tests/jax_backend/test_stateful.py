@@ -69,7 +69,7 @@ def test_equals_pytensor_call_for_call(mode, compiled, live):
         np.testing.assert_allclose(w2.get_value(), [1.0, 2.0, 3.0])
 
 
-@settings(max_examples=8, deadline=None, print_blob=True)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 10_000))
 def test_random_updates(seed):
     """Random sums of shared variables as updates of one another, some of them left alone."""

@@ -68,7 +68,7 @@ def test_values_and_derivatives_have_no_scatter(index, sets, broadcast):
 
 
 @given(st.lists(st.integers(-7, 6), min_size=1, max_size=9), st.booleans())
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=8, derandomize=True)
 def test_some_positions_more_than_once(index, sets):
     """The last value that is set counts, all that are added do; the others have no derivative."""
     index = np.array(index)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
@@ -32,10 +32,6 @@ from tests.test_properties import program, recipes
 RANDOM = settings(
     max_examples=25,
     derandomize=True,
-    deadline=None,
-    print_blob=True,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.numba_backend.agreement import assert_agrees
@@ -109,7 +109,7 @@ SORTED = interpreted(
 NUMBERS = st.floats(width=16) | st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60)
 @given(st.lists(NUMBERS, max_size=40), st.lists(NUMBERS, max_size=3))
 def test_sorting(x, probes):
     """Runs of eight are merged: lists of more than one run, ties, and nan, which is the last."""

@@ -3,7 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loopax import jaxify
@@ -85,7 +85,7 @@ _v, _i = pt.dvector("v"), pt.lvector("i")
 READ = interpreted(lowered([_v, _i], [_v[_i], pt.inc_subtensor(_v[_i], 1)]))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40)
 @given(st.lists(st.integers(-7, 7), max_size=4), st.integers(0, 6))
 def test_an_index_out_of_bounds_is_an_error(at, n):
     v = np.arange(n, dtype=float)

@@ -12,7 +12,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from loopax import cond, fori_loop, scan, while_loop
@@ -22,11 +22,7 @@ from tests.support.random_expressions import build, expressions
 # add seeds. Not Phase.shrink: a failing loop is small, and minutes go into shrinking several.
 RANDOM = settings(
     max_examples=8,
-    deadline=None,
-    print_blob=True,
-    database=None,
     phases=[Phase.generate],
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
 # -- expressions, all smooth and bounded -------------------------------------------------------------

@@ -41,7 +41,7 @@ BOUNDS = st.one_of(
 )
 SLICES = st.builds(slice, BOUNDS, BOUNDS, st.sampled_from([None, 1, -1, 2, -3]))
 NUMBERS = st.tuples(st.integers(-7, 7), st.integers(0, 7))
-EVERY = settings(max_examples=300, deadline=None, database=None)
+EVERY = settings(max_examples=300)
 
 
 class At:

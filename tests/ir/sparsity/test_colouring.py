@@ -33,7 +33,7 @@ def patterns(draw, square=False):
     return np.random.default_rng(seed).random((n, n if square else m)) < density
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(patterns())
 def test_every_entry_is_read(pattern):
     a = np.where(pattern, np.random.default_rng(1).normal(size=pattern.shape), 0.0)
@@ -44,7 +44,7 @@ def test_every_entry_is_read(pattern):
     assert densest <= columns.passes <= pattern.shape[1]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(patterns(square=True))
 def test_every_entry_of_a_symmetric_matrix_is_read(pattern):
     pattern = pattern | pattern.T

@@ -10,7 +10,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 
 import loopax
 from benchmarks.programs import ar2_graph, garch_graph, kalman_graph
@@ -178,9 +178,6 @@ def test_what_is_read_again_is_not_written_to():
 RANDOM = settings(
     max_examples=20,  # each takes seconds to compile
     derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
