@@ -105,6 +105,7 @@ from pytensor.typed_list.basic import (
 
 from loopax import PaddedArray, UnsupportedOpError, jaxify
 from loopax.frontend import read_variables
+from loopax.importer.import_graph import import_graph
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -180,7 +181,9 @@ def call(with_pullback: bool) -> Any:
         [x * x * y],
         pullback=lambda xy, _, ct: [2 * xy[0] * xy[1] * ct[0], xy[0] ** 2 * ct[0]],
     )
-    return Call(body, PullbackRule(own, own.input_types) if with_pullback else None)(V, U)
+    return Call(body, PullbackRule(own, own.input_types, import_graph) if with_pullback else None)(
+        V, U
+    )
 
 
 def over_rows() -> Any:
