@@ -30,7 +30,6 @@ from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
-from loopax.importer.import_graph import import_graph
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.corrected_rewrites import CORRECTED, REPLACED
 from loopax.lowering.canonical.explicit_casts import make_casts_explicit
@@ -238,8 +237,5 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
         _rewriter(registrations(), *without).rewrite(graph)
-        import_graph(
-            graph
-        )  # a rewrite may write an op that has a graph of its own: a diagonal, say
         masked_sums(graph)
         scaling_maxima(graph)
