@@ -1,4 +1,4 @@
-"""What is made of a program after its import is in the IR as well: its derivatives, of every maker and order."""
+"""What is made of a program after its import is in the IR too: derivatives, of every maker and order."""
 
 import jax
 import numpy as np
@@ -32,7 +32,7 @@ def foreign(graph):
 
 
 def cholesky_in_a_step():
-    """PyTensor writes the derivative of a factor with a diagonal, and that is an op with a graph of its own."""
+    """PyTensor writes the derivative of a factor with a diagonal, an op with a graph of its own."""
 
     def step(c, r):
         factor = pt.linalg.cholesky(pt.eye(2) * (2.0 + c**2) + A**2)

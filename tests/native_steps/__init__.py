@@ -1,1 +1,1 @@
-"""What a step of native code calls that is not native code of the step's own: see `tests/test_native_steps.py`."""
+"""What native code calls at each step and has not written: see `tests/test_native_steps.py`."""

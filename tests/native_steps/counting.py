@@ -1,4 +1,4 @@
-"""A cost in the step of a loop, its derivatives in every form, and what their native programs call at each step."""
+"""A cost in the step of a loop, its derivatives in every form, and what their native programs call."""
 
 from __future__ import annotations
 
