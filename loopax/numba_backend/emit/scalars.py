@@ -23,6 +23,7 @@ from pytensor.scalar.math import (
     Erfcx,
     GammaLn,
     Log1mexp,
+    PolyGamma,
     Psi,
     Sigmoid,
     Softplus,
@@ -85,6 +86,7 @@ _FLOATS = {
     Erfc: "math.erfc({0})",
     GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
     TriGamma: "{T}(tri_gamma(np.float64({0})))",  # PyTensor's is Python
+    PolyGamma: "{T}(poly_gamma(np.float64({0}), np.float64({1})))",  # and this one
     ps.IntDiv: "floor_divide({0}, {1})",
     ps.Mod: "remainder({0}, {1})",
     ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
