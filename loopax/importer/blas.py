@@ -7,7 +7,8 @@
     Ger(z, a, u, v)      ->  z + a * outer(u, v)
 
 PyTensor puts them in where it compiles, so that they have no derivatives, and Python alone runs them in its
-Numba mode. With a ``b`` of 0 BLAS does not read what it is multiplied with, which may be memory that nobody wrote.
+Numba mode. With a ``b`` of 0 BLAS does not read what that is multiplied with: it may be memory that nobody
+wrote.
 """
 
 from __future__ import annotations
