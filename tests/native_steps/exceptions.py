@@ -41,6 +41,10 @@ PYTHON = {
         SPARSE,
     ),
 }
+# What PyTensor cannot differentiate, without that it says so when it is asked for the derivative.
+NOT_DIFFERENTIABLE = {
+    "ConstructSparseFromList": "rows of a sparse cotangent are read as those of a dense one",
+}
 # Calls of PyTensor's native functions, on arrays, by the modules of the ops.
 ON_ARRAYS = {
     "pytensor.tensor.linalg": "LAPACK, of matrices that are large, or of kinds that no rule writes",
