@@ -64,6 +64,8 @@ def test_what_is_multiplied_with_zero_is_not_read(zero):
     np.testing.assert_allclose(f(VALUES[X], VALUES[V], 0.0), VALUES[X] @ VALUES[V])
 
 
+# PyTensor 3.0's own native function.
+@pytest.mark.filterwarnings("ignore:np.dot:numba.core.errors.NumbaPerformanceWarning")
 @pytest.mark.parametrize("mode", ["NUMBA", "CVM"])
 def test_a_compiled_function(mode):
     compiled = pytensor.function([X, V, U], 0.5 * U + 2.0 * (X @ V), mode=mode)
