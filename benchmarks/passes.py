@@ -22,7 +22,8 @@ from benchmarks.programs import PROGRAMS, Program
 from benchmarks.report import GROWTH, PASSES, Figure
 from benchmarks.stopping import arguments, ours_graph
 from loopax import scan
-from loopax.frontend import import_graph, read_variables
+from loopax.frontend import read_variables
+from loopax.importer.import_graph import import_graph
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.jax_backend.callable.function import JaxFunction
 from loopax.lowering import order

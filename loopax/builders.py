@@ -10,6 +10,7 @@ from pytensor.graph.basic import clone
 
 from loopax import frontend
 from loopax.calling import Backend
+from loopax.importer.import_graph import import_graph
 from loopax.ir.errors import UnsupportedOpError
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
@@ -65,7 +66,7 @@ class Builder:
 
     def _import(self, program: Program) -> None:
         try:
-            frontend.import_graph(program.graph)
+            import_graph(program.graph)
         except UnsupportedOpError as error:
             refusal = self.backend.refusal(error, program.graph, self.options["on_missing"])
             raise refusal from None

@@ -22,6 +22,7 @@ from loopax.calling import (
 from loopax.calling.function import refuse_arguments
 from loopax.chunks import InChunks
 from loopax.explanation import Explanation
+from loopax.importer.import_graph import import_graph
 from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.lowering.early_part import early_part
@@ -78,7 +79,7 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
         else:
             program = _program(fn, args, kwargs)
             graph, name, passes = program.graph, program.name, backend_named(DEFAULT).passes
-        frontend.import_graph(graph)
+        import_graph(graph)
         explanation = Explanation.of(graph, name, passes)
         if isinstance(fn, BackendFunction):
             explanation = replace(explanation, remarks=tuple(fn.remarks))

@@ -1,7 +1,8 @@
 """The folders are the pipeline, and what each may import is what makes them one.
 
-    ir  <-  frontend, lowering, calling    (of loopax: themselves and ir)
-    ir, lowering, calling  <-  *_backend   (themselves and these three; never each other)
+    ir  <-  importer, calling              (of loopax: themselves and ir)
+    ir, importer  <-  frontend, lowering   (themselves and these two)
+    ir, importer, lowering, calling  <-  *_backend   (themselves and these four; never each other)
     ir, lowering  <-  explanation          (the same)
 
 One folder knows both backends: jax_backend.kernels, native code as a primitive of JAX, imports
@@ -30,12 +31,13 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "cache": {"cache"},
     "ir": {"ir"},
-    "frontend": {"frontend", "ir"},
-    "lowering": {"lowering", "cache", "ir"},
+    "importer": {"importer", "ir"},
+    "frontend": {"frontend", "importer", "ir"},
+    "lowering": {"lowering", "importer", "cache", "ir"},
     "calling": {"calling", "ir"},
     "explanation": {"explanation", "lowering", "ir"},
-    "jax_backend": {"jax_backend", "calling", "lowering", "ir"},
-    "numba_backend": {"numba_backend", "calling", "lowering", "cache", "ir"},
+    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir"},
+    "numba_backend": {"numba_backend", "calling", "lowering", "importer", "cache", "ir"},
 }
 # Where the two backends meet: who imports what, beside its layers.
 BRIDGE = ("loopax.jax_backend.kernels", "loopax.numba_backend.ffi")

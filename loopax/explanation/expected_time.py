@@ -18,7 +18,7 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.tensor.blas import BatchedDot, Dot22, Gemv
+from pytensor.tensor.blas import BatchedDot
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
@@ -31,7 +31,7 @@ from loopax.lowering.op_costs import ARRAY, COPY, OTHER, PER_ENTRY, UNKNOWN_LENG
 from loopax.lowering.record import with_body
 
 _READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
-_PRODUCTS = (Dot, Dot22, Gemv, BatchedDot)
+_PRODUCTS = (Dot, BatchedDot)
 _PRODUCT = 0.2  # of each multiplication of a product
 _LINALG = "linalg"
 _CUBE = 0.5  # of each of n^3 of a factorization, inverse or solve

@@ -9,7 +9,6 @@ from loopax.frontend.programs.donation import (
     donating_leaves,
 )
 from loopax.frontend.programs.equal_draws import warn_of_equal_draws
-from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.plain_tensors import of_plain_tensors
 from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
 from loopax.frontend.programs.read import (
@@ -38,7 +37,6 @@ __all__ = [
     "donating",
     "donating_leaves",
     "has_pytrees",
-    "import_graph",
     "of_plain_tensors",
     "read_function",
     "read_graph",

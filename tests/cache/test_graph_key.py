@@ -15,7 +15,7 @@ from pytensor.graph.op import Op
 
 import loopax
 from loopax.cache.graph_key import keyed
-from loopax.frontend import import_graph
+from loopax.importer.import_graph import import_graph
 
 ROOT = Path(__file__).resolve().parents[2]
 

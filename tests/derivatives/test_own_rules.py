@@ -141,6 +141,8 @@ QUICK_LOOPS = "set at an index twice", "set elements twice", "cumprod with zeros
 
 
 def is_slow(name):
+    if name.startswith("qr of"):  # large programs to compile
+        return name != "qr of a tall matrix, full"
     return name.endswith(", in a loop") and name.partition(",")[0] not in QUICK_LOOPS
 
 

@@ -20,7 +20,8 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.scan.utils import until
 
 from loopax import jaxify
-from loopax.frontend import import_graph, read_function
+from loopax.frontend import read_function
+from loopax.importer.import_graph import import_graph
 from loopax.ir import check, evaluate
 from loopax.ir.compat import IfElse
 from loopax.lowering import lower

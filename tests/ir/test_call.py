@@ -11,6 +11,7 @@ from pytensor.graph.replace import vectorize_graph
 
 import loopax
 from loopax import jaxify
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Call, evaluate
 from loopax.ir.derivatives.pullback import PullbackRule
 from tests.programs.record import ifelse
@@ -38,7 +39,7 @@ def own(pullback):
     """`BODY` with a pullback of its own."""
     outputs = [pt.sin(X) * S * K, (X**2).sum()]
     op = OpFromGraph([X, K, S], outputs, pullback=pullback)
-    return Call(BODY, PullbackRule(op, [v.type for v in BODY.inputs]))
+    return Call(BODY, PullbackRule(op, [v.type for v in BODY.inputs], import_graph))
 
 
 def test_a_pullback_of_its_own_is_taken():

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from pytensor.typed_list import TypedListType
 
-from loopax.frontend import import_graph, read_variables
+from loopax.frontend import read_variables
+from loopax.importer.import_graph import import_graph
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend import compile_program
 from tests.numba_backend.interpreted import interpreted

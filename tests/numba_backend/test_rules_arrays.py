@@ -5,6 +5,9 @@ import pytensor.tensor as pt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pytensor.tensor.basic import permute_row_elements
+from pytensor.tensor.extra_ops import fill_diagonal, fill_diagonal_offset
+from pytensor.tensor.math import ProdWithoutZeros
 
 from tests.numba_backend.agreement import assert_agrees
 from tests.numba_backend.interpreted import interpreted, lowered
@@ -50,10 +53,15 @@ def indexed(A, C, v, k):
         pt.repeat(v, 3),
         pt.repeat(A, pt.arange(3) + k, axis=0),
         pt.tile(A, 2),
+        fill_diagonal(A, 7.0),
+        fill_diagonal(A[:, :2], 7.0),
+        *(fill_diagonal_offset(A, 7.0, k + offset) for offset in (-1, 0, 2)),
     ]
 
 
 def along(A, C, v, k):
+    # What is only zeros has one product in PyTensor's Python, and another in its C and Numba.
+    with_zeros = pt.maximum(A, 0)[0].set(2.0)[:, 0].set(3.0)
     return [
         *(pt.argmax(A, axis=axis) for axis in (None, 0, 1)),
         pt.argmin(A, axis=1),
@@ -66,6 +74,10 @@ def along(A, C, v, k):
         *(pt.sort(A, axis=axis) for axis in (None, 0, 1)),
         pt.argsort(A, axis=0, kind="stable"),
         *(pt.searchsorted(pt.sort(v), A[0], side=side) for side in ("left", "right")),
+        *(permute_row_elements(A, pt.argsort(A, axis=1), inverse) for inverse in (False, True)),
+        *(permute_row_elements(A, pt.argsort(A[0]), inverse) for inverse in (False, True)),
+        *(permute_row_elements(A[0], pt.argsort(A, axis=1), inverse) for inverse in (False, True)),
+        *(ProdWithoutZeros(axis=axis)(with_zeros) for axis in (None, 0, 1)),
     ]
 
 

@@ -18,7 +18,8 @@ from pytensor.compile.mode import Mode, get_mode
 from pytensor.graph.basic import Apply, Variable
 
 from loopax import jaxify
-from loopax.frontend import import_graph, read_variables
+from loopax.frontend import read_variables
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Scan, check, evaluate
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.program import Program

@@ -16,9 +16,9 @@ from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.carry import fitted
 from loopax.frontend.loops.leaves import as_variable
-from loopax.frontend.loops.windows import may_be_cut, window
 from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.checked import Checked
+from loopax.ir.windows import may_be_cut, window
 
 
 class Lag:

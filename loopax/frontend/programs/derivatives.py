@@ -16,9 +16,9 @@ from scipy import sparse
 from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.mistakes import name_of
-from loopax.frontend.programs.importer import import_graph
 from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols
+from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives import of_graphs
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward, expand
@@ -232,8 +232,8 @@ def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
     columns = [prod(v.type.shape) for v in at.wrt]
     given = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
     try:
-        import_graph(graph)
         expand(graph)
+        import_graph(graph)
         inner = dict(zip([*at.wrt, *others], graph.inputs, strict=True))
         values = {inner[r]: x for r, x in given.items() if r in inner and r not in at.wrt}
         patterns = jacobian_pattern([inner[v] for v in at.wrt], graph.outputs, values)

@@ -34,17 +34,17 @@ class PullbackRule:
         It has a ``pullback``.
     types
         Those of the inputs that it is applied to.
+    prepare
+        What is done to the graph, in place: `import_graph`, which makes such rules itself.
     used
         Which outputs are read; none means all. No cotangent comes from the others.
-    prepare
-        What is done to the graph, in place: it brings foreign ops to the IR, for instance.
     """
 
     def __init__(
         self,
         op: Any,
         types: Sequence[Any],
-        prepare: Callable[[FunctionGraph], None] | None = None,
+        prepare: Callable[[FunctionGraph], None],
         used: Sequence[bool] = (),
     ) -> None:
         self.op, self.types, self.prepare, self.used = op, tuple(types), prepare, tuple(used)
@@ -93,8 +93,7 @@ class PullbackRule:
         wanted = clone_replace(wanted, replace, rebuild_strict=False)
         graph = FunctionGraph([*inputs, *outputs, *given.values()], wanted, clone=False)
         run_after_forward(graph, [applied[0].owner])
-        if self.prepare is not None:
-            self.prepare(graph)
+        self.prepare(graph)
         return graph.freeze(), unknown
 
     def __eq__(self, other: object) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives.inner_gradients import is_null, zeros_for
 from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
@@ -29,14 +30,13 @@ def with_gradient(
         PyTensor has no derivative of an op.
     """
 
-    def make() -> FunctionGraph:
-        graph = with_jax_kinks(inputs, outputs)
+    def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
         one = graph.outputs[scalar].ones_like()
         cotangents = [one if k == scalar else None for k in range(len(outputs))]
         gradient = _pulled_back(graph, cotangents, wrt)
-        return with_own_kinks(graph.inputs, [*graph.outputs, *gradient])
+        return graph.inputs, [*graph.outputs, *gradient]
 
-    return _from_disk(inputs, outputs, len(inputs), make, with_gradient, scalar, tuple(wrt))
+    return _derived(inputs, outputs, len(inputs), derive, with_gradient, scalar, tuple(wrt))
 
 
 def with_pushforward(
@@ -47,17 +47,16 @@ def with_pushforward(
     Raises as `with_gradient` does.
     """
 
-    def make() -> FunctionGraph:
-        graph = with_jax_kinks(inputs, outputs)
+    def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
         tangents = {k: graph.inputs[k].type() for k in wrt}
         every = [tangents.get(k) for k in range(len(inputs))]
         moved = push_forward(graph.inputs, graph.outputs, every)
         chosen = [graph.outputs[k] for k in moving]
         new = _complete(chosen, [moved[k] for k in moving])
-        return with_own_kinks([*graph.inputs, *tangents.values()], [*graph.outputs, *new])
+        return [*graph.inputs, *tangents.values()], [*graph.outputs, *new]
 
     n = len(inputs) + len(wrt)
-    return _from_disk(inputs, outputs, n, make, with_pushforward, tuple(moving), tuple(wrt))
+    return _derived(inputs, outputs, n, derive, with_pushforward, tuple(moving), tuple(wrt))
 
 
 def pushed_forward(
@@ -99,15 +98,14 @@ def _with_pullback(
 ) -> FunctionGraph:
     """``[*inputs, *cotangents] -> [*outputs, *cotangents that arrive at the inputs at wrt]``."""
 
-    def make() -> FunctionGraph:
-        graph = with_jax_kinks(inputs, outputs)
+    def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
         cotangents = {k: graph.outputs[k].type() for k in moving}
         every = [cotangents.get(k) for k in range(len(outputs))]
         arrived = _pulled_back(graph, every, wrt)
-        return with_own_kinks([*graph.inputs, *cotangents.values()], [*graph.outputs, *arrived])
+        return [*graph.inputs, *cotangents.values()], [*graph.outputs, *arrived]
 
     n = len(inputs) + len(moving)
-    return _from_disk(inputs, outputs, n, make, pulled_back, tuple(moving), tuple(wrt))
+    return _derived(inputs, outputs, n, derive, pulled_back, tuple(moving), tuple(wrt))
 
 
 def _without_outputs(joint: FunctionGraph, n: int) -> FunctionGraph:
@@ -115,17 +113,18 @@ def _without_outputs(joint: FunctionGraph, n: int) -> FunctionGraph:
     return FunctionGraph(joint.inputs, joint.outputs[n:], clone=True)
 
 
-def _from_disk(
+def _derived(
     inputs: Variables,
     outputs: Variables,
     n_inputs: int,
-    make: Callable[[], FunctionGraph],
+    derive: Callable[[FunctionGraph], tuple[Variables, Variables]],
     *parts: Any,
 ) -> FunctionGraph:
-    """What ``make`` makes of a graph: it has ``n_inputs``, and ``parts`` say which derivative it is."""
+    """What ``derive`` makes of a graph: it has ``n_inputs``, and ``parts`` say which derivative it is."""
 
     def variables() -> list[Any]:
-        graph = make()
+        graph = with_own_kinks(*derive(with_jax_kinks(inputs, outputs)))
+        import_graph(graph)  # the rules of PyTensor's ops are written in any op
         return [*graph.inputs, *graph.outputs]
 
     every = rewritten(inputs, outputs, variables, *parts)

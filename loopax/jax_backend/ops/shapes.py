@@ -19,7 +19,6 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.extra_ops import (
-    CpuContiguous,
     FillDiagonalOffset,
     RavelMultiIndex,
     Repeat,
@@ -140,7 +139,7 @@ def make_vector(site: Site, *xs: Any) -> Any:
     return jnp.stack([jnp.asarray(x, dtype=site.out.type.dtype) for x in xs])
 
 
-@rule(TensorFromScalar, ScalarFromTensor, TypeCastingOp, CpuContiguous)
+@rule(TensorFromScalar, ScalarFromTensor, TypeCastingOp)
 def as_it_is(site: Site, x: Any) -> Any:
     return x
 

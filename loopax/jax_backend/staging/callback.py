@@ -20,6 +20,7 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.ir.derivatives.pullback import PullbackRule, floats
 from loopax.ir.errors import UnsupportedOpError, describe
@@ -88,7 +89,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
 
     if is_detached(site, node.outputs):
         return value(*map(jax.lax.stop_gradient, given))
-    rule = PullbackRule(node.op, [v.type for v in node.inputs], used=site.used)
+    rule = PullbackRule(node.op, [v.type for v in node.inputs], import_graph, site.used)
 
     def pulled_back(inputs: Any, outputs: Any, cotangents: Any) -> Any:
         return site.pull_back(rule.graph, inputs, outputs, cotangents)

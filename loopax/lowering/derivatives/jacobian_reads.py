@@ -26,6 +26,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from scipy import sparse
 
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
 from loopax.ir.compat import thaw
 from loopax.ir.derivatives.lazy import expand
@@ -139,6 +140,7 @@ def _colours(node: Apply, i: int, j: int) -> Any:
     op: Any = node.op
     body = thaw(op.fgraph)
     expand(body)
+    import_graph(body)
     try:
         (pattern,) = jacobian_pattern([body.inputs[op.wrt[j]]], [body.outputs[i]])
     except UnknownStructure:

@@ -10,13 +10,18 @@ finds neither half of what it looks for; and a function has half the nodes of it
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Derivative
 from loopax.ir.compat import thaw
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.lazy import has_derivatives
 from loopax.ir.derivatives.of_graphs import NO_PUSHFORWARD as NO_DERIVATIVE
+from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.canonical.stabilize import stabilize_function
 from loopax.lowering.derivatives.jacobian_reads import read_jacobians
@@ -38,9 +43,9 @@ def take_derivatives(graph: FunctionGraph) -> None:
         plain = op.with_body(body.freeze())
         stabilize_function(body)
         try:
-            new = op.with_body(body.freeze()).expanded(node.inputs)
+            new = _imported(op.with_body(body.freeze()), node.inputs)
         except NO_DERIVATIVE:  # of what a rewrite has written; else it is raised once more
-            new = plain.expanded(node.inputs)
+            new = _imported(plain, node.inputs)
         pairs = [
             (old, old.type.filter_variable(v))
             for old, v in zip(node.outputs, new, strict=True)
@@ -49,3 +54,14 @@ def take_derivatives(graph: FunctionGraph) -> None:
         graph.replace_all(pairs, import_missing=True, reason="take_derivatives")
     run_after_forward(graph)  # as the importer does with gradients that are there before
     map_bodies(graph, take_derivatives, has_derivatives)
+
+
+def _imported(op: Derivative, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of ``op`` as a graph in the IR: the rules of PyTensor's ops are written in any op.
+
+    Nothing else is imported, as this pass runs in PyTensor's own modes too.
+    """
+    roots = [v.type() for v in inputs]
+    graph = FunctionGraph(roots, op.expanded(roots), clone=False)
+    import_graph(graph)
+    return replaced(graph.outputs, dict(zip(graph.inputs, inputs, strict=True)))

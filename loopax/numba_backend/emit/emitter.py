@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -19,6 +19,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.ir.derivatives.after_forward import unwrapped
+from loopax.ir.errors import describe
 from loopax.ir.ops.trace import TraceType
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.expressions import Dim, Expr, literal, local
@@ -45,6 +47,12 @@ def rule(*op_classes: type) -> Callable[[Rule], Rule]:
         return function
 
     return register
+
+
+def described(node: Apply) -> str:
+    """``node`` as a line of a message."""
+    op = unwrapped(node).op
+    return f"{node.op} (class {type(op).__name__}), for {describe(node.outputs[-1])}"
 
 
 def find_rule(op: Any) -> Rule:
@@ -103,6 +111,14 @@ class Site:
         return read_once(self.out, self.uses) or (value.light and few_reads(self.out, self.uses))
 
 
+class ForeignCall(NamedTuple):
+    """A call of what no rule has written: PyTensor's native function for an op, on arrays, or Python."""
+
+    node: Apply
+    by_python: bool
+    in_step: bool  # of a loop, so that there is one at each
+
+
 class Emitter(Storage):
     """Writes the body of one function.
 
@@ -125,7 +141,7 @@ class Emitter(Storage):
         self.ready: dict[Expr, float] = {}  # when a local of a step is there: see schedule.py
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
         self.functions: list[Function] = []  # those that the program calls
-        self.by_python: list[str] = []  # ops that nothing native is known for
+        self.foreign_calls: list[ForeignCall] = []
 
     def define(self, inner: Emitter) -> None:
         """Make the function that ``inner`` has written a global of this one."""
@@ -134,7 +150,15 @@ class Emitter(Storage):
         add_safepoints(inner.source, namespace)
         function = inner.source.function(namespace, {**inner.keys, **self.keys})
         self.namespace[inner.source.name] = compiled(function, inner=True)
-        self.by_python += inner.by_python
+
+    def note_foreign_call(self, node: Apply, by_python: bool = False) -> None:
+        """Here the program calls what no rule has written."""
+        self.foreign_calls.append(ForeignCall(node, by_python, self.scopes.depth > 0))
+
+    @property
+    def by_python(self) -> list[str]:
+        """The ops that nothing native is known for."""
+        return [described(call.node) for call in self.foreign_calls if call.by_python]
 
     @property
     def text(self) -> str:

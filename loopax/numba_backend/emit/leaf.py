@@ -65,6 +65,7 @@ def leaf(site: Site, *values: Any) -> Any:
     if converted is None:
         return object_mode(site, *values)
     native, key = converted
+    emit.note_foreign_call(node)
     function = emit.bind(native, "op", key)
     destroyed = {k for places in node.op.destroy_map.values() for k in places}
     args = []

@@ -21,18 +21,16 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
-from loopax.ir.derivatives.after_forward import unwrapped
-from loopax.ir.errors import describe
 from loopax.ir.evaluation.evaluate import apply
 from loopax.numba_backend.emit import opaque
-from loopax.numba_backend.emit.emitter import Emitter, Site
+from loopax.numba_backend.emit.emitter import Emitter, Site, described
 from loopax.numba_backend.emit.expressions import Expr, call
 
 
 def object_mode(site: Site, *values: Any) -> Any:
     """A rule for any op: its ``perform``, on copies of what it destroys."""
     emit, node = site.emit, site.node
-    emit.by_python.append(described(node))
+    emit.note_foreign_call(node, by_python=True)
     python, number = _Python(node), next(_numbers)
     _RUNNING[number] = python
     emit.bind(python, "python")  # it lives as long as the program
@@ -47,12 +45,6 @@ def object_mode(site: Site, *values: Any) -> Any:
         else:
             results.append(opaque.result(emit, out[k], v, fresh=True))
     return tuple(results)
-
-
-def described(node: Apply) -> str:
-    return (
-        f"{node.op} (class {type(unwrapped(node).op).__name__}), for {describe(node.outputs[-1])}"
-    )
 
 
 def _list(emit: Emitter, length: Expr, take: str, item: Any) -> Any:

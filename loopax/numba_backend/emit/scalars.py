@@ -23,11 +23,13 @@ from pytensor.scalar.math import (
     Erfcx,
     GammaLn,
     Log1mexp,
+    PolyGamma,
     Psi,
     Sigmoid,
     Softplus,
     TriGamma,
 )
+from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.type import complex_dtypes
 
 from loopax.numba_backend.cache.content import conversion_key
@@ -85,6 +87,8 @@ _FLOATS = {
     Erfc: "math.erfc({0})",
     GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
     TriGamma: "{T}(tri_gamma(np.float64({0})))",  # PyTensor's is Python
+    PolyGamma: "{T}(poly_gamma(np.float64({0}), np.float64({1})))",  # and this one
+    MulWithoutZeros: "{1} if {0} == 0 else {0} if {1} == 0 else {0} * {1}",
     ps.IntDiv: "floor_divide({0}, {1})",
     ps.Mod: "remainder({0}, {1})",
     ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
@@ -241,6 +245,10 @@ def _expression(
     kind, kinds = type(op), set(dtypes)
     if kind in _COMPLEX and out in complex_dtypes and kinds == {out}:
         return _filled(_COMPLEX[kind], operands, out)
+    if kind is ps.Complex and kinds <= _PLAIN:
+        return call(
+            "complex", *(cast(x, d, "float64") for x, d in zip(operands, dtypes, strict=True))
+        )
     if not {*kinds, out} <= _PLAIN:
         return None
     if kind in _COMPARISONS and kinds != {"bool"}:

@@ -44,7 +44,7 @@ class Variants:
         self.found: dict[tuple[int, ...], Any] = {}  # by the lengths of all axes
         self._keeps_shapes = True
         emit = self._emitted({})
-        self.by_python = emit.by_python
+        self.foreign_calls, self.by_python = emit.foreign_calls, emit.by_python
         self.axes: Sequence[Axis] = sorted(
             emit.axes[n] for n in emit.scopes.in_steps() if n in emit.axes
         )

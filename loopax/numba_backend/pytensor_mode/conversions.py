@@ -10,6 +10,7 @@ from typing import Any
 from pytensor.graph.fg import FunctionGraph
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
 
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Call, Cond, FitRows, KeepRows, Scan, Stack, Unstack
 from loopax.lowering import lower_to_loops
 from loopax.numba_backend.cache.content import content_key
@@ -21,6 +22,7 @@ def native_function(op: Any, node: Any, **kwargs: Any) -> tuple[Any, str | None]
     """The function of a node, and the key of PyTensor's cache; None where it has none."""
     inputs = [v.type() for v in node.inputs]
     graph = FunctionGraph(inputs, op.make_node(*inputs).outputs, clone=True)
+    import_graph(graph)
     lower_to_loops(graph)
     refuse_unknown_types(graph)
     function, emit = array_function(graph, type(op).__name__.lower(), always_tuple=False)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.tensor.basic import ARange, ExtractDiag, Eye
-from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.extra_ops import FillDiagonal, FillDiagonalOffset, Repeat
 
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, as_element, call, expr
@@ -98,6 +98,21 @@ def extract_diagonal(site: Site, x: Value) -> Any:
 
 
 READS_ONCE[ExtractDiag] = lambda node, position: True
+
+
+@rule(FillDiagonal, FillDiagonalOffset)
+def fill_diagonal(site: Site, x: Value, value: Value, *offset: Value) -> Any:
+    if len(x.shape) > 2:
+        return leaf(site, x, value, *offset)
+    emit, filled = site.emit, site.emit.scalar(value)
+    shift = as_dim(emit.scalar(offset[0])) if offset else 0
+    x = x if emit.is_small(x.shape) else emit.indexable(x)
+
+    def at(index: Sequence[Index]) -> Expr:
+        on_it = expr("{} == {}", index[0] + shift, index[1])
+        return emit.temp(expr("{} if {} else {}", filled, on_it, emit.read(x, index)))
+
+    return site.result(Virtual(x.shape, x.dtype, at, cheap=False))
 
 
 @rule(Repeat)

@@ -1,17 +1,21 @@
-"""Sorting and searching along an axis."""
+"""Sorting, searching and permuting along an axis."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import PermuteRowElements
 from pytensor.tensor.extra_ops import SearchsortedOp
 from pytensor.tensor.sort import ArgSortOp, SortOp
+from pytensor.tensor.type import vector
 
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Expr, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf
 from loopax.numba_backend.emit.uses import READS_ONCE
-from loopax.numba_backend.emit.values import Array, Value, Virtual
+from loopax.numba_backend.emit.values import Array, Value, Virtual, shared
+from loopax.numba_backend.rules.blockwise import repeated
 
 
 @rule(SortOp, ArgSortOp)
@@ -42,6 +46,19 @@ def sort(site: Site, x: Value, *rest: Value) -> Any:
 
 
 READS_ONCE[SortOp] = READS_ONCE[ArgSortOp] = lambda node, position: position == 0
+
+
+@rule(PermuteRowElements)
+def permuted(site: Site, x: Value, order: Value) -> Any:
+    """A row is read at its order, or written there: back through a sort."""
+    emit = site.emit
+    n = emit.agree(x.shape[-1], order.shape[-1])
+    row, places = vector(dtype=x.dtype), vector(dtype=order.dtype)
+    if len(x.shape) > 1:
+        core = site.op.make_node(row, places)
+        return repeated(site, core, (x, order), [1, 1], [[n]], [[n]])
+    new = row[places].set(row) if site.op.inverse else row[places]
+    return tuple(emit.run(FunctionGraph([row, places], [new]), [shared(x), shared(order)]))
 
 
 @rule(SearchsortedOp)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytensor.scalar as ps
 from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.ir.effects import raises_of_nothing
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
@@ -22,6 +23,10 @@ from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.Add: ("{0} + {1}", 0),
     ps.Mul: ("{0} * {1}", 1),
+    MulWithoutZeros: (
+        "{0} if {1} == 0 else {0} * {1}",
+        1,
+    ),  # of a product with one zero, its gradient
     ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }

@@ -15,6 +15,7 @@ from loopax.numba_backend.runtime import (
     division,
     linalg,
     ordering,
+    poly_gamma,
     products,
     safepoints,
     sums,
@@ -240,6 +241,7 @@ FUNCTIONS = (
     | linalg.FUNCTIONS
     | division.FUNCTIONS
     | ordering.FUNCTIONS
+    | poly_gamma.FUNCTIONS
     | products.FUNCTIONS
     | safepoints.FUNCTIONS
     | sums.FUNCTIONS

@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import LoopTypeError, jaxify, lag, lead, map, reduce, scan, while_loop
-from loopax.frontend.loops.windows import WIDEST_REGISTERS
 from loopax.ir import Scan
+from loopax.ir.windows import WIDEST_REGISTERS
 from tests.support.compare import FAST_COMPILE, assert_agrees
 
 XS = np.array([0.5, -1.0, 2.0, 3.0, 0.25])

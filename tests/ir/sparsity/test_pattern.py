@@ -8,7 +8,7 @@ from pytensor.graph.fg import FunctionGraph
 from scipy import sparse
 
 from loopax import cond, scan, while_loop
-from loopax.frontend import import_graph
+from loopax.importer.import_graph import import_graph
 from loopax.ir import evaluate
 from loopax.ir.derivatives.of_graphs import jacobian
 from loopax.ir.sparsity.known import UnknownStructure

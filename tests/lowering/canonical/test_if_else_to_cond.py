@@ -10,7 +10,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import Assert
 
 from loopax import DynamicShapeError, jaxify
-from loopax.frontend import import_graph, read_function
+from loopax.frontend import read_function
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Call, Cond, check, evaluate, pformat
 from loopax.ir.compat import IfElse
 from loopax.lowering import lower

@@ -17,7 +17,8 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 from loopax import cond, scan
-from loopax.frontend import import_graph, read_variables
+from loopax.frontend import read_variables
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Scan, check, evaluate
 from loopax.ir.compat import joined_rows
 from loopax.ir.ops.checked import Checked

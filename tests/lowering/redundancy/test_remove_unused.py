@@ -13,6 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, scan
+from loopax.importer.import_graph import import_graph
 from loopax.ir import Call, Cond, Scan, check, evaluate
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.lowering import lower
@@ -255,7 +256,7 @@ def test_calls():
     own = OpFromGraph(
         [u, w], [u * 2, w + u], pullback=lambda inputs, outputs, cotangents: cotangents
     )
-    back = PullbackRule(own, own.input_types)
+    back = PullbackRule(own, own.input_types, import_graph)
     assert calls(Call(body, back).make_node(s, a).outputs[0]) == [(2, 2)]
 
 

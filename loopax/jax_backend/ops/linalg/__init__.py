@@ -1,3 +1,3 @@
 """Linear algebra. Importing this registers the conversions."""
 
-from loopax.jax_backend.ops.linalg import blas, decompositions, small_matrices, systems  # noqa: F401
+from loopax.jax_backend.ops.linalg import decompositions, small_matrices, systems  # noqa: F401

@@ -6,8 +6,8 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.frontend.legacy_scan import lengths
-from loopax.frontend.legacy_scan.reads import heads, reads
+from loopax.importer.legacy_scan import lengths
+from loopax.importer.legacy_scan.reads import heads, reads
 from loopax.ir.sizes import Dims
 
 X, M = pt.dvector("x"), pt.dmatrix("m")

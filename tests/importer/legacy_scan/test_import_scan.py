@@ -10,8 +10,8 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax import jaxify
-from loopax.frontend.loops.windows import WIDEST_REGISTERS
 from loopax.ir import evaluate
+from loopax.ir.windows import WIDEST_REGISTERS
 from tests.support.compare import FAST_RUN, assert_agrees, imported, loops, primitives
 from tests.support.marking import slow_where
 

@@ -39,7 +39,7 @@ WIDEST_REGISTERS = (
 class Window(ABC):
     """``rows`` are the carried rows at the first step, a tensor with a leading axis of ``size``."""
 
-    def __init__(self, rows: Any, size: int, row_type: Any, i: Variable) -> None:
+    def __init__(self, rows: Any, size: int, row_type: Any, i: Any) -> None:
         self.size, self.row_type, self.i = size, row_type, i
         self.inits = self._inits(rows)
         self.states: list[Any] = self._states()
@@ -156,7 +156,7 @@ class Anchored(Window):
         return pt.stack(self.rows_after(finals, n_steps))
 
 
-def window(rows: Any, size: int, row_type: Any, i: Variable, start: Any = None) -> Window:
+def window(rows: Any, size: int, row_type: Any, i: Any, start: Any = None) -> Window:
     """The representation that suits ``size``.
 
     ``start``, in a loop whose gradient is truncated: ``rows`` as its step sees them.

@@ -9,7 +9,7 @@ rows and, behind them, room for what the steps write. Here the buffers come apar
     untraced SIT-SOT   a state
     until's condition  the flag ``stop``; the number of steps becomes a bound
 
-What the rest of the graph reads of a buffer is answered by `loopax.frontend.legacy_scan.buffers`.
+What the rest of the graph reads of a buffer is answered by `loopax.importer.legacy_scan.buffers`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 
-from loopax.frontend.legacy_scan import buffers
-from loopax.frontend.legacy_scan.buffers import Answer, Loop
-from loopax.frontend.legacy_scan.lengths import plain, rows_exactly
-from loopax.frontend.loops.windows import may_be_cut, window
+from loopax.importer.legacy_scan import buffers
+from loopax.importer.legacy_scan.buffers import Answer, Loop
+from loopax.importer.legacy_scan.lengths import plain, rows_exactly
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -36,6 +35,7 @@ from loopax.ir import (
 )
 from loopax.ir.errors import describe
 from loopax.ir.sizes import dims_of
+from loopax.ir.windows import may_be_cut, window
 
 
 def import_scan(fgraph: FunctionGraph, node: Apply, inner: FunctionGraph) -> dict[Variable, Any]:

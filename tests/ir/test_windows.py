@@ -5,8 +5,8 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.frontend.loops.windows import WIDEST_REGISTERS, Registers, Ring, window
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, check, evaluate
+from loopax.ir.windows import WIDEST_REGISTERS, Registers, Ring, window
 
 ROW = pt.dvector().type
 

@@ -16,11 +16,11 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc, AllocEmpty
 from pytensor.tensor.subtensor import IncSubtensor
 
-from loopax.frontend.legacy_scan.reads import heads, reads
-from loopax.frontend.loops.windows import Window
+from loopax.importer.legacy_scan.reads import heads, reads
 from loopax.ir import FitRows, ScanOuts
 from loopax.ir.shapes import lengths
 from loopax.ir.sizes import DimExpr, Dims, access_of, head, slice_of
+from loopax.ir.windows import Window
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@
     Blockwise of what its rows share -> that without the batch
     LazyIfElse                       -> IfElse of the two inlined branches
     gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
-    DeepCopyOp                       -> its input (a pure program has no aliases)
+    DeepCopyOp, CpuContiguous        -> its input (a pure program has no aliases)
+    calls of BLAS                    -> the products that they are
 
-Inner graphs are imported before the graph they are in, so that one pass is enough.
+Inner graphs are imported before the graph they are in, so that one pass is enough. A graph without such ops
+stays as it is: to look takes a fiftieth of the time of lowering it.
 """
 
 from __future__ import annotations
@@ -22,11 +24,13 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.extra_ops import CpuContiguous
 
-from loopax.frontend.legacy_scan.batched_reads import batched_reads
-from loopax.frontend.legacy_scan.importer import import_scan
-from loopax.frontend.programs.accumulators import widen_accumulators
-from loopax.frontend.programs.logarithm_products import logarithm_product
+from loopax.importer.accumulators import widen_accumulators
+from loopax.importer.blas import product_of
+from loopax.importer.legacy_scan.batched_reads import batched_reads
+from loopax.importer.legacy_scan.import_scan import import_scan
+from loopax.importer.logarithm_products import logarithm_product
 from loopax.ir import Call, UnsupportedOpError
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.compat import IfElse, LazyIfElse, thaw
@@ -82,8 +86,10 @@ class _Importer:
             body = self.run(thaw(op.fgraph)).freeze()
             same = body == op.fgraph
             return {} if same else _zip(node, op.with_body(body).make_node(*node.inputs).outputs)
-        if isinstance(op, DeepCopyOp):
+        if isinstance(op, DeepCopyOp | CpuContiguous):
             return {node.outputs[0]: node.inputs[0]}
+        if (product := product_of(op, node.inputs)) is not None:
+            return {node.outputs[0]: node.outputs[0].type.filter_variable(product)}
         if isinstance(op, OpFromGraph):
             if _has_own_pullback(op):
                 return _zip(node, self.call(op).make_node(*node.inputs).outputs)

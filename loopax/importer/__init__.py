@@ -1,0 +1,1 @@
+"""Foreign ops -> the IR, in every graph, whoever has made it."""
