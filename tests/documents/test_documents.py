@@ -14,6 +14,7 @@ import doctest
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import traceback
@@ -157,10 +158,10 @@ def run() -> Iterator[Callable[[Path, Path], tuple[int, str]]]:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
             )
-            servers[loops] = closing.enter_context(
-                started
-            )  # which closes its stdin, and so ends it
+            # Leaving the context closes its stdin, and so ends it.
+            servers[loops] = closing.enter_context(started)
         return servers[loops]
 
     def environment() -> dict[str, str]:
@@ -174,7 +175,11 @@ def run() -> Iterator[Callable[[Path, Path], tuple[int, str]]]:
         request = {"path": str(document), "folder": str(folder), "output": str(output)}
         server().stdin.write(json.dumps({**request, "environment": environment()}) + "\n")
         server().stdin.flush()
-        status = int(server().stdout.readline())
+        try:
+            status = int(server().stdout.readline())
+        except BaseException:  # a time limit: the answer, when it comes, is not the next document's
+            os.killpg(servers.pop(os.environ.get("LOOPAX_LOOPS")).pid, signal.SIGKILL)
+            raise
         return status, output.read_text(encoding="utf-8")
 
     with ExitStack() as closing:
