@@ -11,6 +11,18 @@ from loopax.versions import check_before_imports
 check_before_imports()
 
 from loopax import lowering, numba_backend, pytensor_modes
+from loopax.base.config import config
+from loopax.base.errors import (
+    ConvergenceError,
+    DynamicShapeError,
+    LoopaxError,
+    LoopTypeError,
+    MissingInputError,
+    StatefulFunctionError,
+    TimeLimitExceeded,
+    UnsupportedOpError,
+)
+from loopax.base.time_limits import time_limit
 from loopax.cache import clear_cache
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
@@ -27,18 +39,6 @@ from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
 from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
-from loopax.ir.config import config
-from loopax.ir.errors import (
-    ConvergenceError,
-    DynamicShapeError,
-    LoopaxError,
-    LoopTypeError,
-    MissingInputError,
-    StatefulFunctionError,
-    TimeLimitExceeded,
-    UnsupportedOpError,
-)
-from loopax.ir.time_limits import time_limit
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax

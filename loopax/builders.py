@@ -9,10 +9,10 @@ from typing import Any
 from pytensor.graph.basic import clone
 
 from loopax import frontend
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.lock import TRACING
 from loopax.calling import Backend
 from loopax.importer.import_graph import import_graph
-from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
 

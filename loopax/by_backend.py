@@ -11,13 +11,13 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import StatefulFunctionError
+from loopax.base.lock import TRACING
 from loopax.builders import Builder
 from loopax.calling import ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs.program_transforms import batched_types, transformed
-from loopax.ir.errors import StatefulFunctionError
-from loopax.ir.lock import TRACING
 from loopax.ir.places import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 

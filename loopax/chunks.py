@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling import Backend, BackendFunction
 from loopax.calling.progress import Progress
 from loopax.frontend.loops.trees import flatten, match_prefix
-from loopax.ir.errors import LoopTypeError
 
 
 class InChunks(BackendFunction):

@@ -10,6 +10,7 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
+from loopax.base.lock import TRACING
 from loopax.builders import Builder
 from loopax.calling import (
     DEFAULT,
@@ -23,7 +24,6 @@ from loopax.calling.function import refuse_arguments
 from loopax.chunks import InChunks
 from loopax.explanation import Explanation
 from loopax.importer.import_graph import import_graph
-from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 from loopax.lowering.early_part import early_part
 from loopax.transpile import is_pymc_model, jaxify, read

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from loopax.base.errors import LoopTypeError
+from loopax.base.lock import TRACING
 from loopax.builders import Builder
 from loopax.by_backend import as_function, made_once, program_of, with_lazy_branches
 from loopax.calling import BackendFunction, TracedFunction
@@ -14,8 +16,6 @@ from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs import derivatives
 from loopax.frontend.programs.program_transforms import transformed
 from loopax.frontend.programs.tracing import signature
-from loopax.ir.errors import LoopTypeError
-from loopax.ir.lock import TRACING
 
 
 def jvp(

@@ -12,7 +12,7 @@ from pytensor.graph.replace import vectorize_graph
 
 import loopax
 from loopax import UnsupportedOpError, jaxify
-from loopax.ir.compat import WithShapes
+from loopax.base.upstream.pytensor import WithShapes
 from tests.support.both_backends import NATIVE
 from tests.support.compare import FAST_COMPILE
 

@@ -10,7 +10,7 @@ from pytensor.graph.op import Op
 
 import loopax
 from loopax import jaxify
-from loopax.ir.compat import IfElse, WithShapes
+from loopax.base.upstream.pytensor import IfElse, WithShapes
 from tests.support.both_backends import NATIVE
 from tests.support.compare import FAST_COMPILE
 

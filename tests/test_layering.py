@@ -1,6 +1,7 @@
 """The folders are the pipeline, and what each may import is what makes them one.
 
-    ir  <-  importer, calling              (of loopax: themselves and ir)
+    base  <-  cache, ir                    (of loopax: themselves and base, which all of these import)
+    ir  <-  importer, calling              (themselves and ir)
     ir, importer  <-  frontend, lowering   (themselves and these two)
     ir, importer, lowering, calling  <-  *_backend   (themselves and these four; never each other)
     ir, lowering  <-  explanation          (the same)
@@ -11,8 +12,9 @@ numba_backend.ffi.
 No file imports, in however many steps, itself: who reads a file reads those that it imports, and that ends.
 
 jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
-that each backend can be read, and can break with a release of its target, alone. The files are
-parsed, not imported: an import inside a function or under TYPE_CHECKING counts like any other.
+that each backend can be read, and can break with a release of its target, alone. What neither promises
+to keep is imported by the adapters in base.upstream alone, and an adapter counts as its library. The files
+are parsed, not imported: an import inside a function or under TYPE_CHECKING counts like any other.
 """
 
 import ast
@@ -29,15 +31,16 @@ ROOT = Path(__file__).resolve().parent.parent
 # the folders (__init__, transpile, explaining, __main__), the door for PyMC, and the demo, written as a
 # user's program.
 LAYERS = {
-    "cache": {"cache"},
-    "ir": {"ir"},
-    "importer": {"importer", "ir"},
-    "frontend": {"frontend", "importer", "ir"},
-    "lowering": {"lowering", "importer", "cache", "ir"},
-    "calling": {"calling", "ir"},
-    "explanation": {"explanation", "lowering", "ir"},
-    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir"},
-    "numba_backend": {"numba_backend", "calling", "lowering", "importer", "cache", "ir"},
+    "base": {"base"},
+    "cache": {"cache", "base"},
+    "ir": {"ir", "base"},
+    "importer": {"importer", "ir", "base"},
+    "frontend": {"frontend", "importer", "ir", "base"},
+    "lowering": {"lowering", "importer", "cache", "ir", "base"},
+    "calling": {"calling", "ir", "base"},
+    "explanation": {"explanation", "lowering", "ir", "base"},
+    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir", "base"},
+    "numba_backend": {"numba_backend", "calling", "lowering", "importer", "cache", "ir", "base"},
 }
 # Where the two backends meet: who imports what, beside its layers.
 BRIDGE = ("loopax.jax_backend.kernels", "loopax.numba_backend.ffi")
@@ -47,6 +50,7 @@ TOP = {"", "demo", "pymc"}
 # depend on is one list, with the flags of both targets.
 TARGETS = {
     "jax": {
+        "loopax.base.upstream.jax",
         "loopax.cache.environment",
         "loopax.jax_backend",
         "loopax.frontend.loops.trees",
@@ -54,17 +58,24 @@ TARGETS = {
         "loopax.doctor",
         "loopax.pymc.blackjax_loop",
     },
+    "jax.extend": {"loopax.base.upstream.jax"},
+    "jax.interpreters": {"loopax.base.upstream.jax"},
+    "loopax.base.upstream.jax": {"loopax.jax_backend"},
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
     "numba": {
+        "loopax.base.upstream.numba",
         "loopax.cache.environment",
         "loopax.numba_backend",
         "loopax.demo",
         "loopax.pymc.c_functions",
     },
-    "llvmlite": {"loopax.cache.environment", "loopax.numba_backend"},
+    "numba.core": {"loopax.base.upstream.numba"},
+    "llvmlite": {"loopax.base.upstream.numba"},
+    "loopax.base.upstream.numba": {"loopax.cache.environment", "loopax.numba_backend"},
     "pytensor.link.numba": {"loopax.numba_backend"},
     "pymc": {"loopax.pymc"},
+    "loopax.base.upstream.patching": {"loopax.pymc", "loopax.base.upstream"},
     "egglog": {"loopax.lowering.egraph"},
 }
 
@@ -254,6 +265,9 @@ ON_DEMAND = {
     "loopax.lowering.egraph.sufficient.polynomials",
     "loopax.numba_backend.callable.array_function",
     "loopax.numba_backend.pytensor_mode.conversions",
+    "loopax.base.upstream.nutpie",
+    "loopax.base.upstream.patching",
+    "loopax.base.upstream.pymc",
     "loopax.pymc",
     "loopax.pymc.arguments",
     "loopax.pymc.blackjax_loop",

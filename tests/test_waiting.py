@@ -16,9 +16,9 @@ from pytensor.graph.fg import FunctionGraph
 
 import loopax
 from loopax import jaxify, scan
-from loopax.ir import showing, waiting
-from loopax.ir.showing import Log, Notebook, Rich, Terminal
-from loopax.ir.waiting import Line
+from loopax.base import showing, waiting
+from loopax.base.showing import Log, Notebook, Rich, Terminal
+from loopax.base.waiting import Line
 from loopax.lowering import run_passes
 
 x = pt.dvector("x")
@@ -186,7 +186,7 @@ def test_a_process_without_stderr(monkeypatch):
 
 def test_a_process_that_is_not_interactive_writes_nothing():
     program = (
-        "import loopax.ir.waiting as w, pytensor.tensor as pt, loopax\n"
+        "import loopax.base.waiting as w, pytensor.tensor as pt, loopax\n"
         "w.AFTER = 0.0\n"
         "x = pt.dvector('x')\n"
         "print(loopax.jaxify([x], x.sum(), backend='numba')([1.0, 2.0]))"

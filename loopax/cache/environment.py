@@ -85,7 +85,9 @@ def flags_of_jax() -> list[str]:
 
 def flags_of_numba() -> list[str]:
     """Numba's and LLVM's, from the environment or set in ``numba.config``."""
-    from numba.core import config as options  # it takes half a second to import, and JAX needs none
+    from loopax.base.upstream.numba import (
+        numba_config as options,  # it takes half a second to import, and JAX needs none
+    )
 
     names = [x for x in dir(options) if x.isupper() and not _has(x, _SAY_NOTHING_TO_LLVM)]
     return [f"{name}={getattr(options, name)}" for name in names]
@@ -93,8 +95,7 @@ def flags_of_numba() -> list[str]:
 
 def processor() -> list[str]:
     """The processor as LLVM is told it: its name and its features."""
-    from llvmlite.binding import llvm_version_info
-    from numba.core.registry import cpu_target
+    from loopax.base.upstream.numba import cpu_target, llvm_version_info
 
     return [str(llvm_version_info), *map(str, cpu_target.target_context.codegen().magic_tuple())]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from pytensor.tensor.type_other import SliceType
 
+from loopax.base.errors import MissingInputError, UnsupportedOpError, describe
 from loopax.calling.types import crosses
-from loopax.ir.errors import MissingInputError, UnsupportedOpError, describe
 from loopax.ir.program import Input, Program
 
 _MISSING = object()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir.errors import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError
 
 DEFAULT: Literal["jax"] = "jax"
 _BACKENDS: dict[str, Backend] = {}

@@ -11,11 +11,11 @@ import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.compile.sharedvalue import SharedVariable
 
+from loopax.base.errors import StatefulFunctionError
 from loopax.calling.backend import DEFAULT, backend_named
 from loopax.calling.context_file import read_arrays, write_arrays
 from loopax.calling.crossing import Crossing
 from loopax.calling.layout import Layout
-from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.named_axes import without_names
 from loopax.ir.program import Program, Shared
 

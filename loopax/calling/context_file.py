@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.ir.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError
 
 
 def write_arrays(file: Any, arrays: Iterable[tuple[str, np.ndarray]]) -> None:

@@ -7,12 +7,12 @@ from typing import Any, Self
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.errors import StatefulFunctionError
 from loopax.calling.arguments import Arguments
 from loopax.calling.backend import BackendFunction
 from loopax.calling.context import SharedContext
 from loopax.calling.stateful import StatefulFunction, started
 from loopax.calling.typed import type_in_words, typed
-from loopax.ir.errors import StatefulFunctionError
 from loopax.ir.program import EarlyPart, Program
 
 

@@ -33,9 +33,9 @@ import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.backend import BackendFunction
 from loopax.calling.kept import same
-from loopax.ir.errors import LoopTypeError
 
 _VALUES = frozenset({type(None), bool, int, str, bytes, range, type(...), type(NotImplemented)})
 # What has no numbers in it, or takes them from where a call finds them.

@@ -10,8 +10,8 @@ from functools import partial
 from types import MethodType
 from typing import Any
 
+from loopax.base.lock import TRACING
 from loopax.calling.instance_state import State, class_of, state_of
-from loopax.ir.lock import TRACING
 
 _MOST_STATES = 32  # of an instance, whose traces are kept
 _MANY_STATES = 16  # after which it is said that a method is traced again and again

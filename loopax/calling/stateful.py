@@ -6,9 +6,9 @@ import functools
 import threading
 from typing import Any
 
+from loopax.base.errors import StatefulFunctionError
+from loopax.base.lock import free_in_children
 from loopax.calling.context import SharedContext
-from loopax.ir.errors import StatefulFunctionError
-from loopax.ir.lock import free_in_children
 from loopax.ir.program import Program, Shared
 
 _LIVE = threading.Lock()  # two live functions may have a variable in common

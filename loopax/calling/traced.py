@@ -17,11 +17,11 @@ from typing import (
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.lock import TRACING
 from loopax.calling.backend import Backend, BackendFunction
 from loopax.calling.function import ProgramFunction
 from loopax.calling.method_traces import TracesByInstance, TracesByState, instance_of
 from loopax.calling.stateful import StatefulFunction, started
-from loopax.ir.lock import TRACING
 from loopax.ir.program import Program
 
 P = ParamSpec("P")

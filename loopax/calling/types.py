@@ -15,7 +15,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.tensor.type_other import NoneTypeT, SliceType
 from pytensor.typed_list.type import TypedListType
 
-from loopax.ir.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError
 
 NO_ARRAYS = SliceType | NoneTypeT
 

@@ -11,9 +11,9 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.explanation import page
 from loopax.explanation.summary import is_large, summary
-from loopax.ir.compat import thaw
 from loopax.ir.pformat import pformat
 from loopax.ir.program import EarlyPart
 from loopax.lowering.notes import collected

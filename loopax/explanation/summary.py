@@ -12,10 +12,10 @@ from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 
+from loopax.base.errors import source_line
 from loopax.explanation.drawing import caption
 from loopax.explanation.expected_time import expected_times
 from loopax.ir import Scan
-from loopax.ir.errors import source_line
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
 from loopax.lowering.record import Counts, with_body

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import LoopTypeError
 from loopax.frontend.numpy_functions import answered
-from loopax.ir.errors import LoopTypeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.tensor.variable import _tensor_py_operators
 
-from loopax.ir.errors import LoopTypeError
-from loopax.ir.lock import free_in_children
+from loopax.base.errors import LoopTypeError
+from loopax.base.lock import free_in_children
+from loopax.base.upstream.pytensor import TensorOperators
 
 # PyTensor has them with the meaning, the order and the names of the arguments that NumPy has.
 _SAME = (
@@ -117,8 +117,8 @@ def _count(change: int) -> None:
     with _LOCK:
         if _inside == 0:
             for name, method in _PROTOCOLS.items():
-                setattr(_tensor_py_operators, name, method)
+                setattr(TensorOperators, name, method)
         _inside += change
         if _inside == 0:
             for name in _PROTOCOLS:
-                delattr(_tensor_py_operators, name)
+                delattr(TensorOperators, name)

@@ -27,7 +27,7 @@ from pytensor.tensor.sort import SortOp
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
-from loopax.ir.compat import AdvancedSubtensor1, IfElse
+from loopax.base.upstream.pytensor import AdvancedSubtensor1, IfElse
 
 _MOVES = (
     CumOp,

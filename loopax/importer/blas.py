@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
 
-from loopax.ir.compat import Ger
+from loopax.base.upstream.pytensor import Ger
 
 
 @singledispatch

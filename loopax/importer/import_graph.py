@@ -26,14 +26,15 @@ from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CpuContiguous
 
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.upstream.pytensor import IfElse, LazyIfElse, thaw
 from loopax.importer.accumulators import widen_accumulators
 from loopax.importer.blas import product_of
 from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.logarithm_products import logarithm_product
-from loopax.ir import Call, UnsupportedOpError
+from loopax.ir import Call
 from loopax.ir.batching.row_values import unbatch_row_values
-from loopax.ir.compat import IfElse, LazyIfElse, thaw
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.named_axes import lower_names

@@ -12,15 +12,6 @@ from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     sparse_conversions,
     writes,
 )
-from loopax.ir.errors import (
-    DynamicShapeError,
-    LoopaxError,
-    LoopTypeError,
-    MissingInputError,
-    StatefulFunctionError,
-    UnsupportedOpError,
-    VerifyError,
-)
 from loopax.ir.evaluation.evaluate import evaluate
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.cond import Cond
@@ -38,15 +29,11 @@ __all__ = [
     "Call",
     "Cond",
     "Derivative",
-    "DynamicShapeError",
     "FitRows",
     "Grad",
     "Jacobian",
     "KeepRows",
     "Loop",
-    "LoopTypeError",
-    "LoopaxError",
-    "MissingInputError",
     "Pullback",
     "Pushforward",
     "Scan",
@@ -54,11 +41,8 @@ __all__ = [
     "ScanOptions",
     "ScanOuts",
     "Stack",
-    "StatefulFunctionError",
     "TraceType",
-    "UnsupportedOpError",
     "Unstack",
-    "VerifyError",
     "check",
     "evaluate",
     "pformat",

@@ -7,7 +7,7 @@ from typing import Any
 from pytensor.graph.basic import Apply, Constant, NominalVariable, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from loopax.ir.errors import VerifyError
+from loopax.base.errors import VerifyError
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE

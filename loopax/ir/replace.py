@@ -8,7 +8,7 @@ from typing import Any
 from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 
 
 def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:

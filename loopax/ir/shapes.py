@@ -18,7 +18,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.compat import IfElse, thaw
+from loopax.base.upstream.pytensor import IfElse, thaw
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.records import ScanArgs
 from loopax.ir.ops.scan_grammar import ScanGrammar

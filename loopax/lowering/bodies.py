@@ -10,7 +10,7 @@ from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, Functi
 from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 
 Change = Callable[[FunctionGraph], None]

@@ -14,8 +14,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import ancestors
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
-from loopax.ir.compat import thaw
 from loopax.ir.ops.records import ScanOptions
 
 

@@ -8,9 +8,9 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 
-from loopax.ir.collection import uncollected
+from loopax.base.garbage_collection import uncollected
+from loopax.base.waiting import waiting
 from loopax.ir.sizes import without_dims
-from loopax.ir.waiting import waiting
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond

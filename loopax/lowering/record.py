@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Scan
-from loopax.ir.compat import thaw
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering import order
 

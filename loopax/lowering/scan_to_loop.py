@@ -31,8 +31,8 @@ from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
-from loopax.ir.compat import thaw
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.ops.trace import stacked
 from loopax.ir.shapes import trailing_shapes

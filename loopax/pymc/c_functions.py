@@ -68,7 +68,3 @@ def expand_function(compiling: ModuleType, theirs: Any) -> Any:
         return c_expand, signature
 
     return make
-
-
-# By the names that nutpie has for what makes them.
-C_FUNCTIONS = {"_make_c_logp_func": logp_function, "_make_c_expand_func": expand_function}

@@ -16,9 +16,9 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.type import TensorType
 
 from loopax import frontend
+from loopax.base.errors import LoopTypeError, MissingInputError
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
-from loopax.ir.errors import LoopTypeError, MissingInputError
 from loopax.options import BackendName, BuildOptions
 from loopax.transforms import vmap
 

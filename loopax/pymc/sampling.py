@@ -7,29 +7,27 @@ from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from threading import RLock
 from typing import Any, Literal, Unpack, get_args
 
 import pymc as pm
 from pymc.step_methods import STEP_METHODS
 from pymc.vartypes import discrete_types
 
+from loopax.base.garbage_collection import uncollected
+from loopax.base.upstream.nutpie import compilation_patches
+from loopax.base.upstream.patching import patched
+from loopax.base.upstream.pymc import jax_sampler_patches
 from loopax.calling import backend_named
-from loopax.ir.collection import uncollected
-from loopax.ir.lock import free_in_children
 from loopax.options import BackendName
 from loopax.pymc.arguments import SampleOptions, Sampler, asks_for_pymc, one_name
 from loopax.pymc.blackjax_loop import inference_loop
-from loopax.pymc.c_functions import C_FUNCTIONS
+from loopax.pymc.c_functions import expand_function, logp_function
 from loopax.pymc.log_density import built, checked_by_value, model_given_or_in_context
 from loopax.pymc.start import start_checked
 from loopax.pytensor_modes import MODES
 
 _SAMPLERS = get_args(Sampler)
 _OF_JAX = ("numpyro", "blackjax")
-_COMPILES = "_compile_pymc_model_numba"  # in nutpie, from the graph of a model to C functions
-_INSTALLING = RLock()  # what `installed` changes is seen by all threads
-free_in_children(_INSTALLING)
 
 
 def sample(
@@ -193,30 +191,20 @@ def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator
     Array(True, dtype=bool)
     """
     backend_named("jax").options(True, "callback", loops=loops)  # refuses other words
-    in_jax = import_module("pymc.sampling.jax")
-    changes = [
-        (in_jax, "get_jaxified_logp", partial(_jaxified_logp, loops)),
-        (in_jax, "get_jaxified_graph", partial(_jaxified_graph, loops)),
-        (in_jax, "_blackjax_inference_loop", inference_loop),
-    ]
+    patches = jax_sampler_patches(
+        logp=partial(_jaxified_logp, loops),
+        graph=partial(_jaxified_graph, loops),
+        blackjax_loop=inference_loop,
+    )
     if find_spec("nutpie"):
-        compiling = import_module("nutpie.compile_pymc")
-        functions = partial(_native_functions, compiling._make_functions)
-        changes.append((compiling, "_make_functions", functions))
-        if (whole := getattr(compiling, _COMPILES, None)) is not None:  # a name of nutpie's own
-            changes.append((compiling, _COMPILES, uncollected()(whole)))
-        for name, written in C_FUNCTIONS.items():
-            if (theirs := getattr(compiling, name, None)) is not None:  # names of nutpie's own
-                changes.append((compiling, name, written(compiling, theirs)))
-    with _INSTALLING:
-        before = [(module, name, getattr(module, name)) for module, name, _ in changes]
-        try:
-            for change in changes:
-                setattr(*change)
-            yield
-        finally:
-            for change in before:
-                setattr(*change)
+        patches += compilation_patches(
+            make_functions=lambda original: partial(_native_functions, original),
+            compile_model=uncollected(),
+            c_logp=logp_function,
+            c_expand=expand_function,
+        )
+    with patched(patches):
+        yield
 
 
 def _jaxified_logp(loops: str | None, model: Any, negative_logp: bool = True) -> Any:

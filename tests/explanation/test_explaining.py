@@ -12,7 +12,8 @@ from pytensor.tensor.random.type import random_generator_type
 
 import loopax
 from loopax import explain, fori_loop, jaxify, scan
-from loopax.ir import MissingInputError, UnsupportedOpError, check
+from loopax.base.errors import MissingInputError, UnsupportedOpError
+from loopax.ir import check
 from loopax.lowering import lower, lower_to_loops
 from tests.support.assorted_loops import CASES
 from tests.support.compare import FAST_COMPILE, imported

@@ -10,10 +10,10 @@ import pytest
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import cond, explain, fori_loop, scan
+from loopax.base.upstream.pytensor import thaw
 from loopax.explanation import Explanation, drawing
 from loopax.explanation.drawing import bodies
 from loopax.ir import Cond, Scan
-from loopax.ir.compat import thaw
 from loopax.lowering.record import stages
 from tests.support.assorted_loops import CASES, a, s, x
 from tests.support.bare_loops import While

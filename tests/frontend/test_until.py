@@ -20,10 +20,10 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.scan.utils import until
 
 from loopax import jaxify
+from loopax.base.upstream.pytensor import IfElse
 from loopax.frontend import read_function
 from loopax.importer.import_graph import import_graph
 from loopax.ir import check, evaluate
-from loopax.ir.compat import IfElse
 from loopax.lowering import lower
 from tests.support.compare import FAST_COMPILE, imported, loops, primitives
 from tests.support.random_loops import RANDOM

@@ -8,7 +8,7 @@ import pytest
 from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
 
 import loopax
-from loopax.ir.compat import Ger
+from loopax.base.upstream.pytensor import Ger
 from tests.support.compare import imported
 
 A, B, N = pt.dscalar("a"), pt.dscalar("b"), pt.iscalar("n")
@@ -30,7 +30,7 @@ CALLS = {
     "gemm": (lambda: Gemm(inplace=False)(Z, A, X, Y, B), B * Z + A * (X @ Y), [Z, A, X, Y, B]),
     "gemv": (lambda: Gemv(inplace=False)(U, A, X, V, B), B * U + A * (X @ V), [U, A, X, V, B]),
 }
-if Ger.__module__ != "loopax.ir.compat":  # 3.3 has none
+if Ger.__module__ != "loopax.base.upstream.pytensor":  # 3.3 has none
     CALLS["ger"] = (
         lambda: Ger(destructive=False)(X, A, U, V),
         X + A * pt.outer(U, V),

@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scan.op import Scan as LegacyScan
 
 import loopax
-from loopax.ir.compat import IfElse
+from loopax.base.upstream.pytensor import IfElse
 from tests.support.compare import assert_agrees, imported, loops
 
 X, A = pt.dvector("x"), pt.dscalar("a")

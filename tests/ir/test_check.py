@@ -5,7 +5,8 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir import BodyArgs, BodyOuts, Call, Scan, ScanArgs, VerifyError, check
+from loopax.base.errors import VerifyError
+from loopax.ir import BodyArgs, BodyOuts, Call, Scan, ScanArgs, check
 
 N, XS, S0, C = pt.lscalar("n"), pt.dvector("xs"), pt.dscalar("s0"), pt.dvector("c")
 

@@ -5,7 +5,8 @@ import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir import Cond, VerifyError, check
+from loopax.base.errors import VerifyError
+from loopax.ir import Cond, check
 
 x, s, n = pt.dscalar("x"), pt.dscalar("s"), pt.lscalar("n")
 go = pt.scalar("go", dtype="bool")

@@ -6,8 +6,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax import cond, scan
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Call, pformat
-from loopax.ir.compat import thaw
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering import NATIVE_PASSES, lower, order
 from loopax.lowering.record import counts, stages

@@ -12,6 +12,7 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.typed_list import length
 
 import loopax
+from loopax.base.errors import LoopTypeError
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -22,7 +23,6 @@ from loopax.ir import (
     Stack,
     evaluate,
 )
-from loopax.ir.errors import LoopTypeError
 from loopax.lowering import lower
 from loopax.lowering.scan_to_loop import scan_to_loop
 from tests.support.compare import imported

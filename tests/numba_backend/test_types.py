@@ -26,7 +26,7 @@ from pytensor.typed_list import (
 )
 
 import loopax
-from loopax.ir import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError
 from loopax.numba_backend import compile_program
 from loopax.numba_backend.runtime.samplers import sampler
 from tests.numba_backend.agreement import assert_agrees

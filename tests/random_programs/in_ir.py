@@ -28,8 +28,8 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate, pformat
-from loopax.ir.compat import IfElse
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, ScanOptions

@@ -10,8 +10,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.scan import scan
-from loopax.ir.errors import LoopTypeError, describe
 
 
 def for_all_steps(step: Callable[..., Sequence[Any]], *args: Any, each: Sequence[bool]) -> Any:

@@ -10,12 +10,12 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.capture import age, close
 from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function
-from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.records import INDEX_TYPE
 

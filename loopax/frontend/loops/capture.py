@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.tensor.random.type import RandomType
 
-from loopax.ir.errors import LoopaxError, StatefulFunctionError, describe
+from loopax.base.errors import LoopaxError, StatefulFunctionError, describe
 from loopax.ir.named_axes import axis_names, with_names, without_names
 from loopax.ir.replace import applied_to
 

@@ -23,10 +23,10 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.leaves import as_variable, exact_in, is_weak
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.loops.widened_starts import collected_messages, warn_of_widened_starts
-from loopax.ir.errors import LoopTypeError, describe
 
 # Above all that can be joined: one change for each dtype of PyTensor that a leaf can rise to.
 _DTYPES = 14

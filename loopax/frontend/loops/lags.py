@@ -14,9 +14,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.carry import fitted
 from loopax.frontend.loops.leaves import as_variable
-from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.checked import Checked
 from loopax.ir.windows import may_be_cut, window
 

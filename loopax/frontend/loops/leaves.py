@@ -11,8 +11,8 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.trees import Tree, flatten, is_traced, leaf_names
-from loopax.ir.errors import LoopTypeError
 
 
 def as_variable(x: Any, path: str) -> Variable:

@@ -15,10 +15,10 @@ from pytensor.tensor.type import TensorType
 from pytensor.typed_list import length as list_length
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.lags import Lead
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names
-from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.records import INDEX_TYPE
 

@@ -11,6 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.capture import (
     age,
     close,
@@ -24,7 +25,6 @@ from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function, refusing_arguments
-from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.records import (
     INDEX_TYPE,
     UNBOUNDED,

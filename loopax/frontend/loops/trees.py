@@ -14,8 +14,8 @@ import jax
 from jax.experimental.sparse import BCOO
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.fixed import Fixed
-from loopax.ir.errors import LoopTypeError
 from loopax.ir.named_axes import axis_names, with_names, without_names
 
 

@@ -17,12 +17,12 @@ from pytensor.tensor.type import TensorType
 from pytensor.typed_list import append
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag, as_variable
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.scan import Emitted, make_options, run
 from loopax.frontend.mistakes import refuse_no_function
-from loopax.ir.errors import LoopTypeError, describe
 from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 
 # What a step returns is what a loop does. What it takes is not said to be the same: mypy would take the c

@@ -22,7 +22,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.errors import describe
+from loopax.base.errors import describe
 
 _waiting: ContextVar[list[str] | None] = ContextVar("messages of inner loops", default=None)
 

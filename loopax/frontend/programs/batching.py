@@ -22,10 +22,10 @@ from pytensor.tensor.extra_ops import Repeat, Unique
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 
+from loopax.base.errors import LoopaxError
 from loopax.frontend.loops.variants import map as map_rows
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
-from loopax.ir.errors import LoopaxError
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.places import with_items

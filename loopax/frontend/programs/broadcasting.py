@@ -16,8 +16,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.tensor.basic import as_tensor_variable
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.trees import flatten
-from loopax.ir.errors import LoopTypeError, describe
 
 
 def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callable[..., Any]:

@@ -13,6 +13,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from scipy import sparse
 
+from loopax.base.errors import LoopTypeError, UnsupportedOpError
 from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.mistakes import name_of
@@ -22,7 +23,6 @@ from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives import of_graphs
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward, expand
-from loopax.ir.errors import LoopTypeError, UnsupportedOpError
 from loopax.ir.replace import replaced
 from loopax.ir.sparsity.compressed import Plan, plan, sparse_blocks
 from loopax.ir.sparsity.known import UnknownStructure

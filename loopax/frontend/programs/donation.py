@@ -10,8 +10,8 @@ from typing import Any
 from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import MissingInputError
 from loopax.frontend.loops.trees import flatten
-from loopax.ir.errors import MissingInputError
 from loopax.ir.program import Program
 
 Asked = tuple[int | str, ...]  # arguments by their numbers and names

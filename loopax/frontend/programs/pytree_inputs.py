@@ -12,9 +12,9 @@ from pytensor.compile.io import In
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 
+from loopax.base.errors import LoopTypeError, StatefulFunctionError
 from loopax.frontend.loops.trees import Tree, flatten
 from loopax.frontend.programs.read import read_variables
-from loopax.ir.errors import LoopTypeError, StatefulFunctionError
 from loopax.ir.program import Program
 
 

@@ -15,10 +15,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import as_tensor_variable
 
+from loopax.base.errors import MissingInputError, describe
+from loopax.base.upstream.pytensor import thaw
 from loopax.frontend.loops.trees import flatten
-from loopax.ir import MissingInputError
-from loopax.ir.compat import thaw
-from loopax.ir.errors import describe
 from loopax.ir.program import Input, Program, Shared
 
 

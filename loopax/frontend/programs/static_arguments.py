@@ -14,10 +14,10 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import LoopTypeError, MissingInputError
 from loopax.frontend.loops.fixed import Fixed, identity
 from loopax.frontend.loops.trees import is_traced
 from loopax.frontend.mistakes import name_of
-from loopax.ir.errors import LoopTypeError, MissingInputError
 
 
 def static_names(fn: Callable[..., Any], asked: str | Sequence[str]) -> tuple[str, ...]:

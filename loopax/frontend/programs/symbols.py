@@ -8,11 +8,11 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 
+from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, name_of
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.errors import LoopTypeError
 from loopax.ir.named_axes import without_names
 from loopax.ir.replace import replaced
 

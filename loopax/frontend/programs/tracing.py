@@ -21,11 +21,11 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import SliceType
 
+from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.trees import Tree, flatten, is_sparse, leaf_names
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.laziness import lazily
 from loopax.frontend.programs.read import read_variables
-from loopax.ir import LoopTypeError
 from loopax.ir.program import Program
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.leaves import variables_of
 from loopax.frontend.loops.trees import match_prefix
 from loopax.frontend.mistakes import explained, name_of
@@ -23,7 +24,6 @@ from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols, arguments
 from loopax.ir.derivatives.lazy import Grad
 from loopax.ir.derivatives.of_graphs import gradients
-from loopax.ir.errors import LoopTypeError
 
 
 def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:

@@ -21,19 +21,11 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 
+from loopax.base.errors import UnsupportedOpError, describe
 from loopax.importer.legacy_scan import buffers
 from loopax.importer.legacy_scan.buffers import Answer, Loop
 from loopax.importer.legacy_scan.lengths import plain, rows_exactly
-from loopax.ir import (
-    BodyArgs,
-    BodyOuts,
-    Scan,
-    ScanArgs,
-    ScanOptions,
-    ScanOuts,
-    UnsupportedOpError,
-)
-from loopax.ir.errors import describe
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.sizes import dims_of
 from loopax.ir.windows import may_be_cut, window
 

@@ -11,7 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.basic import Second
 from pytensor.tensor.shape import Shape, Shape_i
 
-from loopax.ir.compat import joined_rows
+from loopax.base.upstream.pytensor import joined_rows
 from loopax.ir.sizes import (
     Access,
     DimExpr,

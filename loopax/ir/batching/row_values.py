@@ -18,7 +18,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import _vectorize_node
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise, vectorize_node_fallback
@@ -26,8 +25,8 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import integer_dtypes
 
+from loopax.base.upstream.pytensor import axis_of, joined_by, vectorize_rules
 from loopax.ir.batching.batch import Batch, vectorized
-from loopax.ir.compat import axis_of, joined_by
 
 _DISCRETE = (*integer_dtypes, "bool")  # what lengths, positions and masks are made of
 
@@ -170,7 +169,7 @@ def _unbatched(node: Apply, row_of: _RowValues) -> list[Variable] | None:
     if after.static != before.static:
         # Not the result, in which an axis of the batch may have a length of 1 that is no number.
         inputs = before.all_full(inputs, dummies, after.batched)
-    if _vectorize_node.dispatch(type(op.core_op)) is vectorize_node_fallback:
+    if vectorize_rules.dispatch(type(op.core_op)) is vectorize_node_fallback:
         return list(op.make_node(*inputs).outputs)  # it keeps the signature and the name
     return vectorized(core.outputs, dict(zip(dummies, inputs, strict=True)))
 

@@ -10,17 +10,16 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.replace import _vectorize_node
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import thaw, vectorize_rules
 from loopax.ir.batching import (  # noqa: F401  (they register their rules)
     vectorize_lazy,
     vectorize_lists,
     vectorize_scan,
 )
 from loopax.ir.batching.batch import Batch, greatest, vectorized
-from loopax.ir.compat import thaw
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.inner_graph_op import core_of, is_foreign, nodes_within
 from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
@@ -30,7 +29,7 @@ from loopax.ir.ops.scan import Scan
 # -- Cond --------------------------------------------------------------------------------------------
 
 
-@_vectorize_node.register(Cond)
+@vectorize_rules.register(Cond)
 def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
     """One condition for all rows stays a Cond; one for each row computes both branches and selects.
 
@@ -104,7 +103,7 @@ def _selected(batch: Batch, condition: Any, a: Any, b: Any, core: Any) -> Any:
 # -- KeepRows ----------------------------------------------------------------------------------------
 
 
-@_vectorize_node.register(KeepRows)
+@vectorize_rules.register(KeepRows)
 def vectorize_keep_rows(op: KeepRows, node: Apply, *inputs: Any) -> Sequence[Variable]:
     """Each row of the batch keeps its own count; all get the greatest of the lengths."""
     batch = Batch(node.inputs, inputs)

@@ -15,14 +15,14 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.replace import _vectorize_node, vectorize_graph
+from pytensor.graph.replace import vectorize_graph
 
+from loopax.base.upstream.pytensor import thaw, vectorize_rules
 from loopax.ir.batching.batch import Batch, vectorized
-from loopax.ir.compat import thaw
 from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian
 
 
-@_vectorize_node.register(Derivative)
+@vectorize_rules.register(Derivative)
 def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[Any]:
     """The derivative of a batch; a batch of the expanded one where it is a Jacobian."""
     batch = Batch(node.inputs, inputs)

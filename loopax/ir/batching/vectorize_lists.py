@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.replace import _vectorize_node
 from pytensor.typed_list import basic
 
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.ops.trace import Stack, Unstack
 
 
@@ -37,4 +37,4 @@ for _cls in (
     Stack,
     Unstack,
 ):
-    _vectorize_node.register(_cls, vectorize_list_op)
+    vectorize_rules.register(_cls, vectorize_list_op)

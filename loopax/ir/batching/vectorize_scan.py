@@ -16,12 +16,11 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import thaw, vectorize_rules
 from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
 from loopax.ir.batching.row_values import row_value
-from loopax.ir.compat import thaw
 from loopax.ir.ops.bounds import split_bound
 from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
@@ -39,7 +38,7 @@ def is_padded(v: Variable) -> bool:
     return getattr(v.tag, "is_padded", False)
 
 
-@_vectorize_node.register(Scan)
+@vectorize_rules.register(Scan)
 def vectorize_scan(op: Scan, node: Apply, *inputs: Any) -> Sequence[Variable]:
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:

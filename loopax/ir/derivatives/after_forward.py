@@ -23,7 +23,7 @@ from pytensor.graph.op import Op
 from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.lock import free_in_children
+from loopax.base.lock import free_in_children
 from loopax.ir.ops.inner_graph_op import core_of, is_foreign
 
 _LOCK = RLock()  # what is left must still be there when it is read

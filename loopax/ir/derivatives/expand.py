@@ -27,7 +27,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import make_slice
 from pytensor.typed_list import extend
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.bounds import is_unbounded, split_bound
 from loopax.ir.ops.cond import Cond

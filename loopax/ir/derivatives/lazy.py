@@ -26,7 +26,7 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.affine import is_affine
 from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
 from loopax.ir.derivatives.of_graphs import gradients, jacobian, pulled_back, pushed_forward

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.expand import expansion
 from loopax.ir.derivatives.inner_gradients import (
     connections,

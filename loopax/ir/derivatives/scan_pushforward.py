@@ -13,7 +13,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.expand import expansion, halves
 from loopax.ir.derivatives.inner_gradients import (
     connections,

@@ -18,7 +18,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.compat import IfElse, LazyIfElse
+from loopax.base.upstream.pytensor import IfElse, LazyIfElse
 from loopax.ir.derivatives.after_forward import perform
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
-from loopax.ir.errors import describe
+from loopax.base.errors import describe
 from loopax.ir.evaluation.evaluate import node_outputs, run_nodes
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 

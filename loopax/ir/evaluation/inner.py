@@ -12,7 +12,7 @@ from pytensor.compile.ops import deep_copy_op
 from pytensor.graph.basic import Apply
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.evaluation.evaluate import perform_nodes
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, Step
 

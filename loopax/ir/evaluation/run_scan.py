@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.ops.records import UNBOUNDED, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar

@@ -17,7 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.scan import Scan

@@ -14,7 +14,7 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FrozenFunctionGraph
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,

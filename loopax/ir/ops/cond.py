@@ -22,7 +22,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,

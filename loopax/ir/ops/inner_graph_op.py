@@ -12,7 +12,7 @@ from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import applys_between
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.compat import WithShapes
+from loopax.base.upstream.pytensor import WithShapes
 
 Step = Callable[..., Sequence[Any]]
 

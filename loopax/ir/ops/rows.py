@@ -11,7 +11,7 @@ from pytensor.gradient import DisconnectedType, disconnected_type
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
-from loopax.ir.compat import WithShapes
+from loopax.base.upstream.pytensor import WithShapes
 
 
 class FitRows(WithShapes, Op):

@@ -18,7 +18,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list.basic import TypedListConstant, TypedListVariable, make_list
 from pytensor.typed_list.type import TypedListType
 
-from loopax.ir.compat import WithShapes
+from loopax.base.upstream.pytensor import WithShapes
 
 
 class TraceConstant(TypedListConstant):

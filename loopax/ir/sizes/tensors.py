@@ -12,7 +12,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
-from loopax.ir.compat import axis_of, joined_rows
+from loopax.base.upstream.pytensor import axis_of, joined_rows
 from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer

@@ -42,7 +42,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.evaluation.evaluate import evaluate
 from loopax.ir.sparsity.known import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.errors import UnsupportedOpError
 from loopax.calling.backend import Backend
-from loopax.ir.errors import UnsupportedOpError
 from loopax.jax_backend.callable import chunks
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.function import JaxFunction

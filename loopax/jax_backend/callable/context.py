@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental.sparse import BCOO
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
 from loopax.calling.layout import Layout
-from loopax.ir.errors import LoopTypeError
 from loopax.ir.program import Program
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values import crossing

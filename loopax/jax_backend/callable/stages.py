@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, overload
 import jax
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.backend import BackendFunction
 from loopax.calling.traced import TracedFunction
-from loopax.ir.errors import LoopTypeError
 from loopax.ir.places import function_at
 
 P = ParamSpec("P")

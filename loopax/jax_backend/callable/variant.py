@@ -15,10 +15,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
-from loopax.ir.lock import TRACING
+from loopax.base.lock import TRACING
+from loopax.base.waiting import waiting
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
-from loopax.ir.waiting import waiting
 from loopax.jax_backend.kernels.choice import Candidate
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context

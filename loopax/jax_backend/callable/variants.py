@@ -12,8 +12,8 @@ import numpy as np
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import TensorType, integer_dtypes
 
-from loopax.ir.errors import DynamicShapeError
-from loopax.ir.lock import TRACING
+from loopax.base.errors import DynamicShapeError
+from loopax.base.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.variant import Variant
 from loopax.jax_backend.staging.frame import DiffersByRow, NeedsStatic

@@ -12,10 +12,10 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import LU, LUFactor
 from pytensor.tensor.type import integer_dtypes
 
+from loopax.base.lock import TRACING
 from loopax.ir import Call
 from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
-from loopax.ir.lock import TRACING
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.ir import LoopaxError
+from loopax.base.errors import LoopaxError
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.static import or_no_number

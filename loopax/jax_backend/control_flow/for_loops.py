@@ -14,8 +14,8 @@ import numpy as np
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import DynamicShapeError, LoopTypeError
 from loopax.ir import Scan
-from loopax.ir.errors import DynamicShapeError, LoopTypeError
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program

@@ -11,10 +11,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
 
-from loopax.ir.errors import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 
 _forward_only = Primitive("forward_only")
 

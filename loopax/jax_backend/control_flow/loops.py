@@ -13,9 +13,9 @@ import pytensor.tensor as pt
 from pytensor.graph.fg import FunctionGraph
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import DynamicShapeError, describe
 from loopax.ir import Scan
 from loopax.ir.derivatives.expand import expanded
-from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.ops.records import UNBOUNDED

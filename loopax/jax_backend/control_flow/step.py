@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.ir import Scan
-from loopax.ir.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
 from loopax.jax_backend.staging.frame import RowOf
 from loopax.jax_backend.staging.symbolic import traced

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.errors import DynamicShapeError
 from loopax.ir import Scan
-from loopax.ir.errors import DynamicShapeError
 from loopax.ir.evaluation.run_scan import check_lengths, row_count
 from loopax.ir.places import with_items
 from loopax.ir.shapes import empty_traces

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType, TensorType
 
-from loopax.ir.errors import LoopTypeError, describe
+from loopax.base.errors import LoopTypeError, describe
 from loopax.ir.places import with_items
 from loopax.jax_backend.jax_op.functions import Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types

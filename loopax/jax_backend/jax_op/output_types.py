@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.errors import LoopTypeError, describe
+from loopax.base.errors import LoopTypeError, describe
 
 # Lengths to look at: a first one, and how much each further one is longer.
 _TRIED = ((5, 2), (7, 3), (4, 0), (6, 0), (12, 0), (24, 0), (3, 0), (2, 0), (1, 0))

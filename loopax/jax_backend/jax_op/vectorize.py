@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.replace import _vectorize_node
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.jax_backend.jax_op.functions import Batched
 from loopax.jax_backend.jax_op.op import JaxOp
 
 
-@_vectorize_node.register(JaxOp)
+@vectorize_rules.register(JaxOp)
 def vectorize_jax_op(op: JaxOp, node: Apply, *inputs: Any) -> Sequence[Variable]:
     """Leading axes that the inputs have more than those of ``node`` are those of the batch."""
     ranks = tuple(v.type.ndim for v in node.inputs)

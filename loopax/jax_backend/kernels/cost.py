@@ -19,7 +19,8 @@ from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Jaxpr, Literal
+
+from loopax.base.upstream.jax import Jaxpr, Literal
 
 _STEP = 15.0  # XLA: to come back to the head of a loop
 _THUNK = (

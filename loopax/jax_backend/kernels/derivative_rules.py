@@ -17,11 +17,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import JaxprEqn, Var
-from jax.interpreters import ad
-from jax.interpreters import partial_eval as pe
 
-from loopax.ir.errors import DynamicShapeError, UnsupportedOpError
+from loopax.base.errors import DynamicShapeError, UnsupportedOpError
+from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
+from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.places import function_at
 from loopax.jax_backend.kernels.derivative_kernels import (
     pushforward,
@@ -38,7 +37,6 @@ from loopax.jax_backend.kernels.primitive import (
     kernel_p,
     row_shapes,
 )
-from loopax.jax_backend.moved_names import set_current_trace
 from loopax.jax_backend.staging.frame import NeedsStatic
 
 

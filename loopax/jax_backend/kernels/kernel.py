@@ -12,11 +12,11 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.lock import TRACING
+from loopax.base.uninterrupted import import_uninterrupted
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.lock import TRACING
 from loopax.ir.ops.inner_graph_op import nodes_within
-from loopax.ir.uninterrupted import import_uninterrupted
 from loopax.lowering.rewritten import fact_of_rewritten
 
 Shape = tuple[int, ...]

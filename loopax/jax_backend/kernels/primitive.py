@@ -15,10 +15,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.interpreters import batching, mlir
 
-from loopax.ir.errors import UnsupportedOpError
-from loopax.ir.lock import TRACING
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.lock import TRACING
+from loopax.base.upstream.jax import batching, mlir
 from loopax.jax_backend.kernels.derivative_kernels import pushforward
 from loopax.jax_backend.kernels.kernel import Kernel, Shapes
 from loopax.jax_backend.staging.checked import Checkable

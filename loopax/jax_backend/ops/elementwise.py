@@ -19,7 +19,7 @@ from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import discrete_dtypes
 
-from loopax.ir.errors import describe, undeclared
+from loopax.base.errors import describe, undeclared
 from loopax.jax_backend.ops.computed_once import computed_once
 from loopax.jax_backend.ops.guard import guarded
 from loopax.jax_backend.ops.scalar_loop import scalar_loop

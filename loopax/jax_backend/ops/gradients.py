@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from pytensor.gradient import DisconnectedGrad, GradClip, GradScale, UndefinedGrad, ZeroGrad
 
-from loopax.ir.errors import describe
+from loopax.base.errors import describe
 from loopax.jax_backend.staging.callback import without_derivative
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule

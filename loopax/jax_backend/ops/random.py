@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
-from loopax.ir.errors import LoopTypeError, describe, undeclared
+from loopax.base.errors import LoopTypeError, describe, undeclared
 from loopax.jax_backend import samplers  # noqa: F401  # registers them
 from loopax.jax_backend.samplers.host import draw_on_host
 from loopax.jax_backend.samplers.registry import (

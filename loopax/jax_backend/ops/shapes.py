@@ -27,8 +27,8 @@ from pytensor.tensor.extra_ops import (
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 
+from loopax.base.errors import describe
 from loopax.ir import FitRows, KeepRows
-from loopax.ir.errors import describe
 from loopax.ir.ops.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule

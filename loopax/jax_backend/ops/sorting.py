@@ -10,7 +10,7 @@ from pytensor.tensor.basic import PermuteRowElements
 from pytensor.tensor.extra_ops import SearchsortedOp, Unique
 from pytensor.tensor.sort import ArgSortOp, SortOp
 
-from loopax.ir.errors import describe
+from loopax.base.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import no_number

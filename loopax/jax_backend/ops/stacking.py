@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Join, Split
 
-from loopax.ir.compat import joined_by
+from loopax.base.upstream.pytensor import joined_by
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 

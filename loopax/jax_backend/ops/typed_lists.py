@@ -27,8 +27,8 @@ from pytensor.typed_list.basic import (
     Reverse,
 )
 
+from loopax.base.errors import describe
 from loopax.ir import Stack, Unstack
-from loopax.ir.errors import describe
 from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Jaxpr, Literal
+
+from loopax.base.upstream.jax import Jaxpr, Literal
 
 # Operations that are calls, with the parameter that has their jaxpr.
 CALLS = {

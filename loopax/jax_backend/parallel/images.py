@@ -17,8 +17,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-from jax.extend.core import Jaxpr, Literal
 
+from loopax.base.upstream.jax import Jaxpr, Literal
 from loopax.jax_backend.parallel.flat_jaxpr import CALLS
 from loopax.jax_backend.parallel.places import REDUCTIONS, axis_sources
 

@@ -18,10 +18,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
-from jax.interpreters.partial_eval import dce_jaxpr
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.upstream.jax import ClosedJaxpr, jaxpr_as_fun, partial_eval
 from loopax.ir import Scan
 from loopax.ir.places import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
@@ -212,7 +211,7 @@ class _Loop:
     def _function(self, outputs: Sequence[int]) -> Callable[..., list[Any]]:
         """``(rows, states) -> the outputs`` of one step, and no more of it than they need."""
         used = [k in outputs for k in range(len(self.step.jaxpr.outvars))]
-        jaxpr, _ = dce_jaxpr(self.step.jaxpr, used, instantiate=True)
+        jaxpr, _ = partial_eval.dce_jaxpr(self.step.jaxpr, used, instantiate=True)
         run = jaxpr_as_fun(ClosedJaxpr(jaxpr, self.step.consts))
 
         def function(rows: Sequence[Any], states: Sequence[Any]) -> list[Any]:

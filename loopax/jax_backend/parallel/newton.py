@@ -31,7 +31,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.ir.errors import ConvergenceError
+from loopax.base.errors import ConvergenceError
 from loopax.ir.ops.records import Newton
 from loopax.jax_backend.parallel.coordinates import Coordinates
 from loopax.jax_backend.parallel.recurrence import linear_recurrence

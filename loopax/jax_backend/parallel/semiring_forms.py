@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jax.extend.core import Jaxpr, Literal
-
+from loopax.base.upstream.jax import Jaxpr, Literal
 from loopax.jax_backend.parallel.forms import (
     EXTREMES,
     INFINITE,

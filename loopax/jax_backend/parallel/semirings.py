@@ -23,8 +23,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Jaxpr
 
+from loopax.base.upstream.jax import Jaxpr
 from loopax.jax_backend.parallel.blocks import scan_in_blocks
 from loopax.jax_backend.parallel.coordinates import Coordinates
 from loopax.jax_backend.parallel.flat_jaxpr import bound, flattened, replacing, values_in

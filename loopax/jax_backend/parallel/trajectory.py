@@ -14,8 +14,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from loopax.jax_backend.parallel.coordinates import Coordinates
 from loopax.jax_backend.parallel.recurrence import linear_recurrence, states_before
 from loopax.jax_backend.values.in_mesh import scan

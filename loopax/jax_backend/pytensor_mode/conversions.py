@@ -16,9 +16,9 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.tensor.type import TensorType
 
+from loopax.base.errors import DynamicShapeError, describe
+from loopax.base.lock import TRACING
 from loopax.ir import Scan
-from loopax.ir.errors import DynamicShapeError, describe
-from loopax.ir.lock import TRACING
 from loopax.jax_backend.pytensor_mode.known_shapes import register_rewrite
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic, Plan

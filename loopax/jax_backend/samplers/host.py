@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.ir.errors import describe
+from loopax.base.errors import describe
 from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.callback import (
     is_detached,

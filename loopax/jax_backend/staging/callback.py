@@ -20,10 +20,10 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.errors import UnsupportedOpError, describe
 from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.ir.derivatives.pullback import PullbackRule, floats
-from loopax.ir.errors import UnsupportedOpError, describe
 from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site

@@ -25,9 +25,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
-from jax.interpreters import ad, batching, mlir
 
-from loopax.ir.errors import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.upstream.jax import ad, batching, mlir
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values import in_mesh

@@ -16,9 +16,9 @@ import jax.numpy as jnp
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Apply
 
+from loopax.base.errors import UnsupportedOpError, describe
+from loopax.base.lock import TRACING
 from loopax.ir.derivatives.pullback import PullbackRule, floats
-from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.ir.lock import TRACING
 from loopax.jax_backend.staging.linear import Function, Linear
 
 

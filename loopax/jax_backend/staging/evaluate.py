@@ -21,8 +21,8 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import integer_dtypes
 from pytensor.tensor.type_other import MakeSlice
 
+from loopax.base.errors import DynamicShapeError, describe
 from loopax.ir import Scan
-from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic

@@ -23,9 +23,9 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
-from loopax.ir.compat import thaw
+from loopax.base.errors import DynamicShapeError, describe
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.pullback import PullbackRule, floats
-from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.jax_backend.staging.checked import Failure
 from loopax.jax_backend.staging.static import NotKnown, compute, is_traced

@@ -19,7 +19,7 @@ from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.ir.errors import DynamicShapeError, describe
+from loopax.base.errors import DynamicShapeError, describe
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.shapes import symbolic_shape
 from loopax.jax_backend.staging.evaluate import Site

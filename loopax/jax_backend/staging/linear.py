@@ -17,9 +17,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive, jaxpr_as_fun
-from jax.interpreters import ad, batching, mlir
 
+from loopax.base.upstream.jax import Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.places import function_at, with_items
 from loopax.jax_backend.values import in_mesh
 

@@ -17,8 +17,8 @@ from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.math import Dot
 from pytensor.typed_list.basic import TypedListType
 
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir import FitRows, KeepRows
-from loopax.ir.compat import IfElse
 from loopax.ir.effects import Effects, effects
 from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.symbolic import is_symbolic

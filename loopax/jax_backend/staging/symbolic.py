@@ -41,11 +41,11 @@ from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
+from loopax.base.errors import DynamicShapeError, describe
+from loopax.base.upstream.jax import InconclusiveDimensionOperation as Inconclusive
+from loopax.base.upstream.pytensor import joined_by
 from loopax.ir import Call, Scan
-from loopax.ir.compat import joined_by
-from loopax.ir.errors import DynamicShapeError, describe
 from loopax.ir.sizes import length_inputs
-from loopax.jax_backend.moved_names import InconclusiveDimensionOperation as Inconclusive
 
 
 def is_symbolic(x: Any) -> bool:

@@ -25,7 +25,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
 )
 
-from loopax.ir.errors import LoopTypeError, describe
+from loopax.base.errors import LoopTypeError, describe
 from loopax.ir.sizes import length_inputs
 from loopax.jax_backend.staging.frame import Frame
 from loopax.jax_backend.staging.intervals import known_interval

@@ -30,6 +30,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.tensor.type_other import SliceType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.kept import aligned_copy
 from loopax.calling.types import (
     NO_ARRAYS,
@@ -40,7 +41,6 @@ from loopax.calling.types import (
     refuse_rows,
     refuse_variable,
 )
-from loopax.ir.errors import LoopTypeError
 from loopax.ir.ops.trace import stacked
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.static import is_traced

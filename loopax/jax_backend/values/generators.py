@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.ir.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError
 
 
 def is_key(x: Any) -> bool:

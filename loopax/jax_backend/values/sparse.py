@@ -23,7 +23,7 @@ import numpy as np
 import scipy.sparse
 from jax.experimental.sparse import BCOO
 
-from loopax.ir.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError
 from loopax.jax_backend.values.x64 import holds, refuse_wrapping
 
 

@@ -17,7 +17,7 @@ from jax.experimental.sparse import BCOO
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Variable
 
-from loopax.ir.errors import LoopTypeError, describe
+from loopax.base.errors import LoopTypeError, describe
 from loopax.jax_backend.staging.symbolic import is_symbolic
 
 _WIDE = {"float64": "float32", "complex128": "complex64"}

@@ -25,7 +25,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
-from loopax.ir.compat import joined_rows
+from loopax.base.upstream.pytensor import joined_rows
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.places import with_items
 from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of

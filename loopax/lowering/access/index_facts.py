@@ -18,7 +18,7 @@ from pytensor.tensor.basic import ScalarFromTensor
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.compat import IfElse, LazyIfElse
+from loopax.base.upstream.pytensor import IfElse, LazyIfElse
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.ops.checked import Checked
 from loopax.ir.sizes import (

@@ -16,7 +16,7 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 
-from loopax.ir.compat import joined_rows
+from loopax.base.upstream.pytensor import joined_rows
 from loopax.ir.sizes import DimExpr, Dims, Length, Slice, Window
 from loopax.lowering.access.row_pieces import ONE, Fill, Piece, Row, Rows
 from loopax.lowering.analysis.equal_rows import filled

@@ -16,7 +16,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type_other import NoneConst
 
-from loopax.ir.compat import axis_of, joined_rows
+from loopax.base.upstream.pytensor import axis_of, joined_rows
 from loopax.ir.sizes import DimExpr, Window, access_of, window_of
 from loopax.lowering.access.pieces import CAP, Pieces, rows_rule
 from loopax.lowering.access.row_pieces import (

@@ -26,7 +26,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 
-from loopax.ir.compat import IfElse
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir.effects import Speculation, speculation
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced

@@ -29,8 +29,8 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.random.op import RandomVariable
 
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir import Cond
-from loopax.ir.compat import IfElse
 from loopax.ir.named_axes import axis_names, lower_names
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import has_bodies, map_bodies

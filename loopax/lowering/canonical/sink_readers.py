@@ -27,8 +27,8 @@ from pytensor.tensor.basic import Nonzero
 from pytensor.tensor.subtensor import BaseSubtensor
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir import Cond
-from loopax.ir.compat import IfElse
 from loopax.ir.effects import Effects, effects
 from loopax.ir.replace import outputs_at, replaced
 from loopax.ir.sizes import DimExpr, Dims, Length, unconditional_dims_of

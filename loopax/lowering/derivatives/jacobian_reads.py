@@ -26,9 +26,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from scipy import sparse
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
-from loopax.ir.compat import thaw
 from loopax.ir.derivatives.lazy import expand
 from loopax.ir.derivatives.of_graphs import over_rows
 from loopax.ir.ops.inner_graph_op import core_of

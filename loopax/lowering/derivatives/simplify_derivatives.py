@@ -26,8 +26,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.elemwise import Elemwise
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Derivative, Grad, Jacobian, Pullback, Pushforward
-from loopax.ir.compat import thaw
 from loopax.ir.derivatives.inner_gradients import connections, zeros_for
 from loopax.ir.replace import replaced
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Derivative
-from loopax.ir.compat import thaw
 from loopax.ir.derivatives.after_forward import run_after_forward
 from loopax.ir.derivatives.lazy import has_derivatives
 from loopax.ir.derivatives.of_graphs import NO_PUSHFORWARD as NO_DERIVATIVE

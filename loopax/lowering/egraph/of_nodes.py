@@ -23,7 +23,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import AdvancedIncSubtensor1, IfElse
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, IfElse
 from loopax.ir.effects import errors
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.egraph.op_table import FLOATS

@@ -21,7 +21,7 @@ from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type import TensorType
 
-from loopax.ir.compat import AdvancedSubtensor1
+from loopax.base.upstream.pytensor import AdvancedSubtensor1
 
 # Scalar ops that are what their class is, by its name: what rules call them by, and what they make of it.
 SCALARS: dict[str, Any] = {

@@ -19,7 +19,7 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
-from loopax.ir.compat import axis_of, joined_by
+from loopax.base.upstream.pytensor import axis_of, joined_by
 from loopax.ir.effects import Errors, entries_of, errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.fission.row_wise import (

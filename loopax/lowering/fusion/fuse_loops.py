@@ -34,7 +34,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.extra_ops import squeeze
 
-from loopax.ir.compat import thaw
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.lowering.analysis.atoms import Atom, atoms, whole

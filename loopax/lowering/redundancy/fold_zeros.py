@@ -39,8 +39,8 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.upstream.pytensor import IfElse, joined_by
 from loopax.ir import Scan
-from loopax.ir.compat import IfElse, joined_by
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.replace import applied_to

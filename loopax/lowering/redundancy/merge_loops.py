@@ -21,8 +21,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Scan
-from loopax.ir.compat import thaw
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import OpenLoop, Y, replace_outputs

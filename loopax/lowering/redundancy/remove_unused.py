@@ -27,8 +27,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import io_connection_pattern
 from pytensor.graph.traversal import ancestors
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Call, Cond, Scan
-from loopax.ir.compat import thaw
 from loopax.lowering.bodies import alternate
 from loopax.lowering.open_loop import OpenLoop
 

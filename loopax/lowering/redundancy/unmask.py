@@ -31,8 +31,8 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape, Shape_i
 
+from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Cond, KeepRows, Scan
-from loopax.ir.compat import thaw
 from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies

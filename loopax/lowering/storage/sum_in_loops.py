@@ -31,8 +31,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import joined_rows
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
-from loopax.ir.compat import joined_rows
 from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced

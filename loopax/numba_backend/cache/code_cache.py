@@ -8,10 +8,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from numba.core import compiler, serialize
-from numba.core.bytecode import FunctionIdentity
-from numba.core.caching import NullCache
-
+from loopax.base.upstream.numba import FunctionIdentity, NullCache, compiler, serialize
 from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
 

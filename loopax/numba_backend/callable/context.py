@@ -14,9 +14,9 @@ from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.random.type import RandomType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
-from loopax.ir.errors import LoopTypeError
 from loopax.ir.program import Program
 from loopax.numba_backend.callable import crossing
 

@@ -32,6 +32,7 @@ from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.tensor.type_other import SliceType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import LoopTypeError
 from loopax.calling.types import (
     accept_none,
     accept_slice,
@@ -40,7 +41,6 @@ from loopax.calling.types import (
     refuse_rows,
     refuse_variable,
 )
-from loopax.ir.errors import LoopTypeError
 
 TARGET = "native code"
 

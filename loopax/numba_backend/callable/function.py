@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loopax.base.lock import TRACING
+from loopax.base.uninterrupted import import_uninterrupted
 from loopax.calling.arguments import Arguments
 from loopax.calling.backend import backend_named
 from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import KeptValues
-from loopax.ir.lock import TRACING
 from loopax.ir.program import EarlyPart, Program
-from loopax.ir.uninterrupted import import_uninterrupted
 from loopax.lowering import OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
 from loopax.numba_backend.callable.crossing import TARGET

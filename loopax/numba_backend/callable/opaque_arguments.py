@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from numba import types
-from numba.core import cgutils
 from numba.extending import NativeValue, intrinsic, models, register_model, typeof_impl, unbox
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list import TypedListType
 
+from loopax.base.upstream.numba import cgutils
 from loopax.numba_backend.emit.expressions import Expr, call
 from loopax.numba_backend.emit.opaque import native, numba_type
 

@@ -14,7 +14,7 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.typed_list import TypedListType
 
-from loopax.ir.errors import UnsupportedOpError, describe
+from loopax.base.errors import UnsupportedOpError, describe
 from loopax.ir.evaluation.first_failure import first_failure
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.lowering.scan_to_loop import scan_to_loop

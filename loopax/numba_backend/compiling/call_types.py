@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NopythonTypeInference
+from loopax.base.upstream.numba import NopythonTypeInference, register_pass
 
 
 class CallTypes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba.core.codegen import JITCodeLibrary
+from loopax.base.upstream.numba import JITCodeLibrary
 
 
 class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types

@@ -17,12 +17,16 @@ from collections import defaultdict
 from typing import Any
 
 from numba import types
-from numba.core import cgutils, ir
-from numba.core.analysis import compute_cfg_from_blocks, must_use_alloca
-from numba.core.compiler_machinery import register_pass
-from numba.core.lowering import Lower
-from numba.core.typed_passes import NativeLowering
 
+from loopax.base.upstream.numba import (
+    Lower,
+    NativeLowering,
+    cgutils,
+    compute_cfg_from_blocks,
+    must_use_alloca,
+    numba_ir,
+    register_pass,
+)
 from loopax.numba_backend.compiling.libraries import InnerLibrary
 
 # Operators by which a signed integer may wrap around.
@@ -145,9 +149,9 @@ def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
     assigned: dict[str, list[int]] = defaultdict(list)
     deleted: dict[str, list[int]] = defaultdict(list)
     for label, block in blocks.items():
-        for one in block.find_insts(ir.Assign):
+        for one in block.find_insts(numba_ir.Assign):
             assigned[one.target.name].append(label)
-        for one in block.find_insts(ir.Del):
+        for one in block.find_insts(numba_ir.Del):
             deleted[one.value].append(label)
     on_stack = must_use_alloca(blocks)
     once = {
@@ -163,7 +167,7 @@ def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
                 is_there = name in done if home == label else home in dominators[label]
                 if home is not None and not (is_there and home <= label):
                     del once[name]
-            if isinstance(statement, ir.Assign):
+            if isinstance(statement, numba_ir.Assign):
                 done.add(statement.target.name)
     return {
         name: len(deleted[name]) <= 1 and looped.isdisjoint([label, *deleted[name]])
@@ -172,11 +176,11 @@ def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
 
 
 def _uses(statement: Any) -> list[str]:
-    if isinstance(statement, ir.Del):
+    if isinstance(statement, numba_ir.Del):
         return [statement.value]
-    if isinstance(statement, ir.Assign):
+    if isinstance(statement, numba_ir.Assign):
         value = statement.value
-        if isinstance(value, ir.Var):
+        if isinstance(value, numba_ir.Var):
             return [value.name]
         return [v.name for v in value.list_vars()] if hasattr(value, "list_vars") else []
     return [v.name for v in statement.list_vars()]
@@ -187,8 +191,8 @@ def used_as_indices(blocks: dict[int, Any]) -> set[str]:
     computed_from: dict[str, set[str]] = defaultdict(set)
     read, waiting = set(), []
     for block in blocks.values():
-        for statement in block.find_insts(ir.Stmt):
-            if isinstance(statement, ir.Del):
+        for statement in block.find_insts(numba_ir.Stmt):
+            if isinstance(statement, numba_ir.Del):
                 continue
             names = _uses(statement)
             read |= set(names)
@@ -209,25 +213,25 @@ def used_as_indices(blocks: dict[int, Any]) -> set[str]:
 
 def _index(statement: Any) -> Any:
     """The local that says which element is read or written, if one is."""
-    reads_element = isinstance(statement, ir.Assign) and (
-        isinstance(statement.value, ir.Expr) and statement.value.op == "getitem"
+    reads_element = isinstance(statement, numba_ir.Assign) and (
+        isinstance(statement.value, numba_ir.Expr) and statement.value.op == "getitem"
     )
-    if reads_element or isinstance(statement, ir.SetItem):
+    if reads_element or isinstance(statement, numba_ir.SetItem):
         return (statement.value if reads_element else statement).index
     return None
 
 
 def _may_compute_index(statement: Any) -> bool:
-    if not isinstance(statement, ir.Assign):
+    if not isinstance(statement, numba_ir.Assign):
         return False
     value = statement.value
-    is_tuple = isinstance(value, ir.Expr) and value.op == "build_tuple"
-    return is_tuple or isinstance(value, ir.Var) or _is_arithmetic(value)
+    is_tuple = isinstance(value, numba_ir.Expr) and value.op == "build_tuple"
+    return is_tuple or isinstance(value, numba_ir.Var) or _is_arithmetic(value)
 
 
 def _is_arithmetic(value: Any) -> bool:
     return (
-        isinstance(value, ir.Expr)
+        isinstance(value, numba_ir.Expr)
         and value.op in {"binop", "inplace_binop"}
         and (value.fn if value.op == "binop" else value.immutable_fn) in _WRAPPING
     )

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from numba import njit
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_machinery import PassManager
 
+from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassManager
 from loopax.numba_backend.compiling.call_types import EmittedTypeInference
 from loopax.numba_backend.compiling.lowering import EmittedLowering, InnerLowering
 

@@ -1,6 +1,6 @@
 """Compilation that somebody waits for: it is said after a while, and nothing is collected meanwhile.
 
-An interrupt meets who waits; the compilation goes on to its end (`loopax.ir.uninterrupted`).
+An interrupt meets who waits; the compilation goes on to its end (`loopax.base.uninterrupted`).
 """
 
 from __future__ import annotations
@@ -10,17 +10,15 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
-from llvmlite.binding import ffi
-from numba.core.compiler_lock import global_compiler_lock
-
-from loopax.ir.collection import uncollected
-from loopax.ir.lock import forks_wait_for
-from loopax.ir.uninterrupted import uninterrupted
-from loopax.ir.waiting import waiting
+from loopax.base.garbage_collection import uncollected
+from loopax.base.lock import forks_wait_for
+from loopax.base.uninterrupted import uninterrupted
+from loopax.base.upstream.numba import global_compiler_lock, llvm_ffi
+from loopax.base.waiting import waiting
 
 # Numba's and LLVM's, in the order in which a compilation takes them. A fork waits until they are free, as
 # for those of `logging`: a child whose copy of LLVM is in the middle of a change aborts, or hangs.
-LOCKS = global_compiler_lock._lock, ffi.lib._lock._lock
+LOCKS = global_compiler_lock._lock, llvm_ffi.lib._lock._lock
 for _lock in reversed(LOCKS):  # what is registered last is run first
     forks_wait_for(_lock)
 

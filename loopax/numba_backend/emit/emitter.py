@@ -19,8 +19,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.errors import describe
 from loopax.ir.derivatives.after_forward import unwrapped
-from loopax.ir.errors import describe
 from loopax.ir.ops.trace import TraceType
 from loopax.numba_backend.emit import opaque
 from loopax.numba_backend.emit.expressions import Dim, Expr, literal, local

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.ir.lock import TRACING
+from loopax.base.lock import TRACING
 from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.compiling.exact_types import exact
 from loopax.numba_backend.emit.emitter import Emitter

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from llvmlite import ir
+from loopax.base.upstream.numba import ir
 
 I32, I64 = ir.IntType(32), ir.IntType(64)
 

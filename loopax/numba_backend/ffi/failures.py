@@ -9,8 +9,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 
-import llvmlite.binding as llvm
-
+from loopax.base.upstream.numba import llvm
 from loopax.numba_backend.ffi.call_frame import API
 
 SYMBOL = "loopax_xla_error"  # by which native code calls `_xla_error`

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
-from llvmlite import ir
 from numba import types
-from numba.core import cgutils
-from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
 
-from loopax.ir.uninterrupted import uninterrupted
+from loopax.base.uninterrupted import uninterrupted
+from loopax.base.upstream.numba import CFunc, cgutils, ir
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.compiling.waited_for import compilation_of
 from loopax.numba_backend.ffi.call_frame import I64, CallFrame

@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Sequence
 from typing import Any
 
-from numba.core.errors import NumbaError
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.errors import UnsupportedOpError, describe
-from loopax.ir.lock import TRACING
+from loopax.base.errors import UnsupportedOpError, describe
+from loopax.base.lock import TRACING
+from loopax.base.upstream.numba import NumbaError
 from loopax.lowering import NATIVE_PASSES, after_canonical, passes_with, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba.core import cgutils
-
+from loopax.base.upstream.numba import cgutils, ir
 from loopax.numba_backend.ffi.call_frame import API, CONTEXT, I64, pointer
 
 # Bytes from the beginning of XLA_FFI_Api.

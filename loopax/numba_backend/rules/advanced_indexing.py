@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call
 from loopax.numba_backend.emit.leaf import leaf

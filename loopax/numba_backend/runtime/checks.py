@@ -6,10 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
 from numba.extending import lower_builtin, overload, type_callable
 
+from loopax.base.upstream.numba import ir, types
 from loopax.numba_backend.compiling.pipeline import njit_inner
 from loopax.numba_backend.runtime import (
     division,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+from loopax.base.upstream.numba import ir
 from loopax.numba_backend.compiling.pipeline import njit_inner
 
 _compiled = njit_inner(error_model="numpy")  # dividing by zero is no error

@@ -16,12 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import llvmlite.binding as llvm
-from llvmlite import ir
-from numba.core import cgutils, types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.ir.time_limits import (
+from loopax.base.time_limits import (
     ASKED,
     CHECK,
     COUNTS_CYCLES,
@@ -32,6 +29,7 @@ from loopax.ir.time_limits import (
     WORDS,
     address_of_words,
 )
+from loopax.base.upstream.numba import cgutils, ir, llvm, types
 
 SYMBOL = "loopax_safepoint_words"  # by which native code, from the disk too, finds `WORDS`
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import types
 from numba.extending import lower_builtin, type_callable
+
+from loopax.base.upstream.numba import ir, types
 
 
 def plus(total: Any, term: Any) -> Any:

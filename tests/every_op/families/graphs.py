@@ -11,7 +11,7 @@ from pytensor.gradient import disconnected_grad, grad_clip, grad_scale, undefine
 from pytensor.printing import Print
 from pytensor.raise_op import Assert, CheckAndRaise
 
-from loopax.ir.compat import IfElse
+from loopax.base.upstream.pytensor import IfElse
 from tests.every_op.families.compiled import compiled
 from tests.every_op.record import A, B, Example, U, V
 

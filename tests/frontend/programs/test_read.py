@@ -17,7 +17,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import LoopTypeError, MissingInputError, StatefulFunctionError, jaxify
-from loopax.ir.compat import IfElse
+from loopax.base.upstream.pytensor import IfElse
 from tests.support.compare import FAST_RUN
 
 scan = partial(pytensor.scan, return_updates=False)

@@ -8,6 +8,7 @@ import pytest
 from pytensor import typed_list
 
 from loopax import DynamicShapeError, jaxify
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -19,7 +20,6 @@ from loopax.ir import (
     Stack,
     Unstack,
 )
-from loopax.ir.compat import IfElse
 from loopax.jax_backend.staging.registry import find_rule, has_conversion
 from tests.support.bare_loops import While
 from tests.support.compare import primitives

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from loopax import DynamicShapeError, LoopaxError, UnsupportedOpError, jaxify
-from loopax.ir import compat
+from loopax.base.upstream import pytensor as upstream
 from tests.support.compare import primitives
 
 XS = np.array([0.5, -1.0, 2.0])
@@ -35,7 +35,7 @@ class PerformOnly(Op):
         storage[0][0] = np.asarray(x**2)
 
 
-class WithShape(compat.WithShapes, PerformOnly):
+class WithShape(upstream.WithShapes, PerformOnly):
     """With an ``infer_shape``, in the form that either release takes."""
 
     def shapes_of(self, node, shapes):

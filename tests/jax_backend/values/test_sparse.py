@@ -24,8 +24,8 @@ from pytensor.sparse.type import SparseTensorType
 
 import loopax
 from loopax import jaxify
-from loopax.ir.compat import AddSparseDenseC
-from loopax.ir.errors import DynamicShapeError, LoopTypeError
+from loopax.base.errors import DynamicShapeError, LoopTypeError
+from loopax.base.upstream.pytensor import AddSparseDenseC
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.registry import converted_ops

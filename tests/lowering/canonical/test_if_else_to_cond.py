@@ -10,10 +10,10 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import Assert
 
 from loopax import DynamicShapeError, jaxify
+from loopax.base.upstream.pytensor import IfElse
 from loopax.frontend import read_function
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Call, Cond, check, evaluate, pformat
-from loopax.ir.compat import IfElse
 from loopax.lowering import lower
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
 from tests.support.compare import FAST_RUN, assert_agrees, imported, primitives

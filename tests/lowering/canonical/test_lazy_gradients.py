@@ -8,7 +8,7 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import jaxify
-from loopax.ir.compat import IfElse
+from loopax.base.upstream.pytensor import IfElse
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 from tests.support.both_backends import NATIVE
 

@@ -17,10 +17,10 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
 from loopax import cond, scan
+from loopax.base.upstream.pytensor import joined_rows
 from loopax.frontend import read_variables
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Scan, check, evaluate
-from loopax.ir.compat import joined_rows
 from loopax.ir.ops.checked import Checked
 from loopax.lowering import lower
 from loopax.lowering.canonical.simplify_gradients import simplify_gradients

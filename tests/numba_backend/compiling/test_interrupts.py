@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 import pytest
 
 import loopax
-from loopax.ir.uninterrupted import import_uninterrupted, uninterrupted
+from loopax.base.uninterrupted import import_uninterrupted, uninterrupted
 
 X, S = pt.dvector("x"), pt.dscalar("s")
 
@@ -108,7 +108,7 @@ def test_the_first_call_of_a_process(delay):
 
 HELD = """
 import os, threading
-from loopax.ir.lock import TRACING
+from loopax.base.lock import TRACING
 
 held = threading.Event()
 

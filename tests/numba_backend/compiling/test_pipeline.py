@@ -10,7 +10,7 @@ from numba.core.compiler import DefaultPassBuilder
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
-from loopax.ir.collection import uncollected
+from loopax.base.garbage_collection import uncollected
 from loopax.lowering import run_passes
 from loopax.numba_backend.compiling import pipeline
 from loopax.numba_backend.compiling.waited_for import compilation_of

@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.typed_list import TypedListType
 
 import loopax
-from loopax.ir import UnsupportedOpError
+from loopax.base.errors import UnsupportedOpError
 from loopax.numba_backend import compile_program
 from tests.numba_backend.agreement import assert_agrees
 

@@ -18,6 +18,7 @@ from pytensor.tensor.random.type import random_generator_type
 from pytensor.typed_list import getitem, length
 
 import loopax
+from loopax.base.errors import UnsupportedOpError
 from loopax.ir import (
     BodyArgs,
     BodyOuts,
@@ -32,7 +33,6 @@ from loopax.ir import (
     Unstack,
     evaluate,
 )
-from loopax.ir.errors import UnsupportedOpError
 from tests.support.bare_loops import While
 
 i = pt.lscalar("i")

@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 import pytest
 
 import loopax
-from loopax.ir.time_limits import ASKED, WORDS
+from loopax.base.time_limits import ASKED, WORDS
 
 X = pt.dscalar("x")
 
@@ -21,7 +21,7 @@ X = pt.dscalar("x")
 BEGIN = """
 import ctypes, os, signal, sys, threading, time, warnings
 import numpy as np, pytensor, pytensor.tensor as pt, jax, loopax
-from loopax.ir.time_limits import LAST, WORDS
+from loopax.base.time_limits import LAST, WORDS
 
 warnings.simplefilter("ignore")
 x = pt.dscalar("x")

@@ -16,7 +16,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.derivatives.rules.registry import pullback_of
 
 

@@ -17,7 +17,7 @@ from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import indices_from_subtensor
 
-from loopax.ir.errors import describe
+from loopax.base.errors import describe
 from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval

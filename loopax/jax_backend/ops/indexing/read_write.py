@@ -24,8 +24,8 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
-from loopax.ir.errors import UnsupportedOpError, describe, undeclared
+from loopax.base.errors import UnsupportedOpError, describe, undeclared
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,

@@ -19,8 +19,8 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
-from loopax.ir.errors import undeclared
+from loopax.base.errors import undeclared
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fits, idx_list
 from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.ops.padded.rows import read_part, write_part

@@ -15,7 +15,7 @@ import numpy as np
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor, indices_from_subtensor
 
-from loopax.ir.compat import joined_by
+from loopax.base.upstream.pytensor import joined_by
 from loopax.jax_backend.ops.padded.shapes import lengths_of
 from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace

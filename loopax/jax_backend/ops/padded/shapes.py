@@ -18,8 +18,8 @@ from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
+from loopax.base.upstream.pytensor import joined_by
 from loopax.ir import FitRows
-from loopax.ir.compat import joined_by
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace

@@ -16,7 +16,7 @@ from pytensor.sparse.rewriting import (
     UsmmCscDense,
 )
 
-from loopax.ir.compat import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
+from loopax.base.upstream.pytensor import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
 from loopax.jax_backend.ops.sparse.conversions import from_parts, major_of
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule

@@ -28,7 +28,7 @@ from pytensor.sparse.linalg import SparseBlockDiagonal
 from pytensor.sparse.math import SpSum
 from pytensor.sparse.rewriting import CSMGradC
 
-from loopax.ir.errors import DynamicShapeError, describe
+from loopax.base.errors import DynamicShapeError, describe
 from loopax.jax_backend.ops.sparse.readers import reads_entries
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule

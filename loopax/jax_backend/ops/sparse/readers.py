@@ -29,7 +29,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.ir.compat import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
+from loopax.base.upstream.pytensor import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
 from loopax.jax_backend.staging.evaluate import Site
 
 # Ops whose output has one element for each element of their inputs, in the same order.

@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
-from loopax.ir.compat import AdvancedIncSubtensor1, AdvancedSubtensor1
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.lowering.redundancy.fold_constants import known_values
 
 LEAST = 32  # rows: of fewer there is nothing to gain

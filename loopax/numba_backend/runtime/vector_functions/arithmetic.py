@@ -6,11 +6,10 @@ import platform
 from collections.abc import Sequence
 from typing import Any
 
-from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba import types
 from numba.extending import intrinsic
 
+from loopax.base.upstream.numba import get_host_cpu_features, ir
 from loopax.numba_backend.compiling.pipeline import njit_inner
 
 # A product and a sum may be one instruction, which rounds once. Dividing by zero is no error.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from loopax.ir.errors import TimeLimitExceeded
+from loopax.base.errors import TimeLimitExceeded
 
 # What native code reads and writes (`loopax.numba_backend.runtime.safepoints`): when Python was asked last,
 # how long it need not be asked, the main thread, in how many threads there is something to look at, and the

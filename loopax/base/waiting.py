@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 
-from loopax.ir.config import config
-from loopax.ir.showing import Place, place_of
+from loopax.base.config import config
+from loopax.base.showing import Place, place_of
 
 AFTER, EVERY = 2.0, 0.25  # seconds
 

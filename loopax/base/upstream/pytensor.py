@@ -1,4 +1,4 @@
-"""What differs between the supported PyTensor releases (3.0 to 3.3), and nothing else.
+"""What differs between the supported PyTensor releases (3.0 to 3.3), and private names that loopax needs.
 
 Remove an entry when the oldest supported release no longer needs it.
 """
@@ -12,7 +12,9 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
 from pytensor.tensor.basic import Join, Split
+from pytensor.tensor.variable import _tensor_py_operators as TensorOperators
 
 __all__ = [
     "AdvancedIncSubtensor1",
@@ -22,12 +24,14 @@ __all__ = [
     "IfElse",
     "LazyIfElse",
     "StructuredAddSparseDenseVectorCSR",
+    "TensorOperators",
     "WithShapes",
     "adds_last_only",
     "axis_of",
     "joined_by",
     "joined_rows",
     "thaw",
+    "vectorize_rules",
 ]
 
 try:  # 3.3 moved IfElse; its old path warns

@@ -1,0 +1,59 @@
+"""What loopax uses of Numba's compiler and of llvmlite, beyond their public interfaces.
+
+Numba's public API compiles a function. loopax also changes how a function is lowered (`compiling`), keeps
+its code on disk (`cache`), writes LLVM by hand (`runtime`) and enters it from XLA (`ffi`). Tried on the
+releases of docs/install.md; pyproject.toml stops before the next minor release of Numba, and
+`loopax.versions` reports a later one.
+"""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from llvmlite.binding import ffi as llvm_ffi
+from llvmlite.binding import get_host_cpu_features, llvm_version_info
+from numba.core import cgutils, compiler, serialize, types
+from numba.core import config as numba_config
+from numba.core import ir as numba_ir
+from numba.core.analysis import compute_cfg_from_blocks, must_use_alloca
+from numba.core.bytecode import FunctionIdentity
+from numba.core.caching import NullCache
+from numba.core.ccallback import CFunc
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.errors import NumbaError
+from numba.core.lowering import Lower
+from numba.core.registry import cpu_target
+from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+
+__all__ = [
+    "CFunc",
+    "CompilerBase",
+    "DefaultPassBuilder",
+    "FunctionIdentity",
+    "JITCodeLibrary",
+    "Lower",
+    "NativeLowering",
+    "NopythonTypeInference",
+    "NullCache",
+    "NumbaError",
+    "PassManager",
+    "cgutils",
+    "compiler",
+    "compute_cfg_from_blocks",
+    "cpu_target",
+    "get_host_cpu_features",
+    "global_compiler_lock",
+    "ir",
+    "llvm",
+    "llvm_ffi",
+    "llvm_version_info",
+    "must_use_alloca",
+    "numba_config",
+    "numba_ir",
+    "register_pass",
+    "serialize",
+    "types",
+]

@@ -1,0 +1,59 @@
+"""Functions of other packages, replaced in a block; each is named with what a release without it loses."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from threading import RLock
+from typing import Any
+
+from loopax.base.lock import free_in_children
+
+_PATCHING = RLock()  # all threads see what is replaced
+free_in_children(_PATCHING)
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``replacement(module, original)`` in place of the function ``name`` of ``module``.
+
+    ``if_missing`` says what happens in a release that has no such function.
+    """
+
+    module: str
+    name: str
+    replacement: Callable[[Any, Any], Any]
+    if_missing: str
+
+
+@contextmanager
+def patched(patches: Sequence[Patch]) -> Iterator[None]:
+    """Replace the functions in the block, for all threads, and put them back at its end.
+
+    >>> with patched([Patch("math", "tau", lambda module, tau: tau / 2, "nothing is halved")]):
+    ...     import math
+    ...     math.tau == math.pi
+    True
+    """
+    with _PATCHING:
+        originals = []
+        try:
+            for patch in patches:
+                module = import_module(patch.module)
+                if not hasattr(module, patch.name):
+                    warnings.warn(
+                        f"{patch.module} has no {patch.name} in this release: {patch.if_missing}.",
+                        RuntimeWarning,
+                        stacklevel=4,
+                    )
+                    continue
+                original = getattr(module, patch.name)
+                originals.append((module, patch.name, original))
+                setattr(module, patch.name, patch.replacement(module, original))
+            yield
+        finally:
+            for module, name, original in reversed(originals):
+                setattr(module, name, original)
