@@ -1,13 +1,12 @@
 """Airline passengers: a seasonal ARIMA model by the Kalman filter
 
-The model that Box and Jenkins made for the number of airline passengers, SARIMA (0,1,1)(0,1,1) over
-twelve months: of the logarithms, differenced over a month and over a year,
+Box and Jenkins modelled the number of airline passengers with SARIMA (0,1,1)(0,1,1) over twelve
+months. The logarithms, differenced over a month and over a year, follow
 
     w[t] = (1 + theta B)(1 + seasonal B^12) e[t],   e[t] ~ N(0, variance),   B x[t] = x[t-1]
 
-Its exact likelihood is a Kalman filter whose state has fourteen components, so that a step
-multiplies matrices. The estimates are those of `arima(log(AirPassengers), c(0, 1, 1), c(0, 1, 1))`
-in R.
+The exact likelihood is a Kalman filter with fourteen state components, so each step multiplies
+matrices. The estimates agree with `arima(log(AirPassengers), c(0, 1, 1), c(0, 1, 1))` in R.
 """
 
 import jax
@@ -27,7 +26,7 @@ w = np.diff(log_passengers[12:] - log_passengers[:-12])
 ORDER = 14  # how many components a moving average over thirteen months has
 
 # %%
-# The state holds what the months ahead owe to the shocks so far; each month it moves up by one.
+# The state holds the effect of past shocks on the months ahead; each month it moves up by one.
 
 theta, seasonal, log_variance = pt.dscalars("theta", "seasonal", "log_variance")
 w_in = pt.vector("w")
@@ -56,7 +55,7 @@ inputs = [theta, seasonal, log_variance, w_in]
 in_jax = loopax.jaxify(inputs, {"log_likelihood": terms.sum(), "ahead": mean_ahead})
 
 # %%
-# The search, and standard errors by `jax.hessian`.
+# Maximum likelihood, with standard errors from `jax.hessian`.
 
 
 @jax.jit
@@ -76,8 +75,8 @@ print(f"variance  {np.exp(found.x[2]):8.6f}            R:  0.001348")
 print(f"log-likelihood {-found.fun:.2f}       R:  244.70")
 
 # %%
-# Without any filter: the values are jointly normal, and the covariance follows from the weights.
-# SciPy's density is the same number; one function for value alone stands beside it.
+# The same likelihood without a filter: the values are jointly normal, and the weights give their
+# covariance. SciPy's density agrees. The comparison times the value alone.
 
 
 def by_scipy(theta, seasonal, log_variance, w):
@@ -100,8 +99,8 @@ beside(
 )
 
 # %%
-# The state that is left knows the year ahead; what is further off has mean zero. Undoing the
-# differences gives passengers, and draws of the shocks, through the same weights, their spread.
+# The final state predicts the year ahead; anything beyond has mean zero. Undoing the differences
+# gives passengers, and random shocks with the same weights give their spread.
 
 rng = np.random.default_rng(1)
 AHEAD = 36

@@ -1,13 +1,14 @@
-"""GARCH: how the volatility of an exchange rate comes and goes
+"""GARCH: the volatility of an exchange rate
 
-The daily returns of the Deutschmark against the British pound, 1984 to 1991, are the data on which
-programs for GARCH models are measured, since Fiorentini, Calzolari and Panattoni (1996, Journal of
-Applied Econometrics 11, 399) computed their maximum likelihood to six digits. Return and variance
-of a day are
+The data are daily returns of the Deutschmark against the British pound, 1984 to 1991. They have
+been the benchmark for GARCH software since Fiorentini, Calzolari and Panattoni (1996, Journal of
+Applied Econometrics 11, 399) computed the maximum likelihood estimates to six digits. The return
+and the variance of a day are
 
     r[t] = mu + e[t],   e[t] ~ N(0, h[t]),   h[t] = omega + alpha e[t-1]^2 + beta h[t-1]
 
-a loop over days with one number in its carry. Before the first day stands the mean of the squares.
+This is a loop over days with one number in its carry. The mean of the squared errors stands in
+for the day before the first.
 """
 
 import jax
@@ -21,8 +22,8 @@ import loopax
 from examples.gallery.beside import beside, read
 
 # %%
-# The model is a graph of PyTensor. `loopax.scan` has the carry first and the row second, as
-# `jax.lax.scan` has it.
+# The model is a PyTensor graph. The step of `loopax.scan` takes the carry first and the row
+# second, as in `jax.lax.scan`.
 
 parameters, returns = pt.vector("parameters", shape=(4,)), pt.vector("returns")
 mu, omega, alpha, beta = parameters
@@ -41,7 +42,7 @@ variance = pt.concatenate([start[None], later])
 log_likelihood = -0.5 * (np.log(2 * np.pi) + pt.log(variance) + error**2 / variance).sum()
 
 # %%
-# Native code for the search: one function for value and gradient, which SciPy calls.
+# SciPy searches for the maximum with native code: one function for value and gradient.
 
 native = loopax.jaxify([parameters, returns], log_likelihood, backend="numba")
 native_gradient = loopax.value_and_grad(native)
@@ -58,8 +59,8 @@ search = {"method": "L-BFGS-B", "bounds": positive, "options": {"ftol": 1e-15, "
 found = minimize(loss, [0.0, 0.02, 0.1, 0.85], jac=True, **search)
 
 # %%
-# JAX for the second derivatives, whose inverse gives the standard errors. Both are the published
-# ones.
+# JAX gives the second derivatives, whose inverse gives the standard errors. Estimates and errors
+# agree with the published ones.
 
 in_jax = loopax.jaxify([parameters, returns], log_likelihood)
 errors = np.sqrt(np.diag(np.linalg.inv(-jax.hessian(in_jax)(found.x, data))))
@@ -74,8 +75,7 @@ for row in zip(names, found.x, published, errors, published_errors, strict=True)
     print("{:8}{:12.6f}{:12.6f}{:13.6f}{:12.6f}".format(*row))
 
 # %%
-# The same value and gradient by PyTensor's own default mode, of its own loop, and what a call
-# takes.
+# Compare value and gradient with PyTensor's default mode and `pytensor.scan`, and time a call.
 
 legacy_later = pytensor.scan(
     lambda e, h, omega, alpha, beta: omega + alpha * e**2 + beta * h,

@@ -1,13 +1,13 @@
-"""A Gaussian process in linear time: the helmet of a motorcyclist
+"""A Gaussian process in linear time: the motorcycle data
 
-A Gaussian process with the Matern covariance of smoothness 3/2 is the solution of a stochastic
-differential equation of second order, so that its marginal likelihood is a Kalman filter
-(Hartikainen and Sarkka 2010, Kalman filtering and smoothing solutions to temporal Gaussian process
-regression models): a loop over the data instead of a Cholesky factorization of a matrix as large as
-they are. With PyMC's own `pm.gp.Marginal` the numbers are the same.
+A Gaussian process with the Matern covariance of smoothness 3/2 is the solution of a second-order
+stochastic differential equation. So its marginal likelihood is a Kalman filter (Hartikainen and
+Sarkka 2010, Kalman filtering and smoothing solutions to temporal Gaussian process regression
+models): a loop over the data in place of a Cholesky factorization of a matrix that grows with the
+data. PyMC's own `pm.gp.Marginal` gives the same numbers.
 
-The data are the acceleration of a dummy's head after an impact (Silverman 1985, J. R. Statist. Soc.
-B 47, 1), some of them measured twice.
+The data are the acceleration of a dummy's head after an impact (Silverman 1985, J. R. Statist.
+Soc. B 47, 1); some times have two measurements.
 """
 
 import jax
@@ -26,7 +26,7 @@ gaps = np.diff(time, prepend=time[0])  # the first is zero, and some others are
 
 
 # %%
-# One step moves the process and its slope across a gap, and learns from a measurement.
+# One step moves the process and its slope across a gap, then updates them with a measurement.
 
 
 def log_marginal_likelihood(y, gaps, length, size, noise):
@@ -69,7 +69,7 @@ with pm.Model() as dense:
     )
 
 # %%
-# The same log-density and the same gradient, by the loop and by the dense matrix.
+# The loop and the dense matrix give the same log-density and gradient.
 
 log_densities(model, own=dense)
 
@@ -83,9 +83,9 @@ for name in ("length", "size", "noise"):
     print(f"{name:8}{draws.mean():8.2f}   90 % {low:7.2f} to {high:7.2f}")
 
 # %%
-# What the process was, given all data, needs no smoother: its mean is the data, moved by the
-# variance of the noise times the gradient of the log-likelihood by them, and its variance comes
-# from the second derivatives in the same way.
+# The process given all data needs no smoother. Its mean is the data plus the noise variance times
+# the gradient of the log-likelihood with respect to the data. Its variance follows from the
+# second derivatives in the same way.
 
 y, gap = pt.vectors("y", "gap")
 length, size, noise = pt.dscalars("length", "size", "noise")

@@ -1,9 +1,9 @@
 """A Gibbs sampler: the year in which the Nile fell
 
-Shared variables hold the state of a Markov chain, and their updates are one sweep of a sampler:
-levels before and after a change, the precision, and the year of the change, each drawn given the
-others; `examples/gibbs_sampler.py` has the model and its sources. Here the chain runs in three
-ways: as a function of PyTensor's, as native code, which makes the very same draws, and as one
+Shared variables hold the state of a Markov chain, and their updates are one sweep of a sampler. A
+sweep draws the levels before and after a change, the precision, and the year of the change, each
+given the others; `examples/gibbs_sampler.py` has the model and its sources. The chain runs in
+three ways: as a PyTensor function, as native code, which makes exactly the same draws, and as one
 `lax.scan` over a hundred chains.
 """
 
@@ -20,9 +20,9 @@ from loopax.demo.nile import read_flow
 years, flow = read_flow()  # 1871 to 1970: Durbin and Koopman (2012), table 1
 
 # %%
-# PyTensor keeps the state in shared variables. `stateful()` is the same in native code, with a
-# context of its own: it draws from a NumPy generator of the same seed, so that the chains are
-# equal, number by number.
+# PyTensor keeps the state in shared variables. `stateful()` does the same in native code, with
+# its own context. It draws from a NumPy generator with the same seed, so the chains are equal,
+# number by number.
 
 flow_in, drawn, updates = gibbs_sampler.graph()
 native = loopax.jaxify([flow_in], drawn, updates=updates, backend="numba").stateful()
@@ -53,7 +53,7 @@ print(
 )
 
 # %%
-# A sweep costs, one chain after the other in native code and a hundred of them at once in JAX:
+# Times of sweeps, one chain in native code and a hundred chains at once in JAX:
 
 
 def chunk(call, n=50):

@@ -1,13 +1,13 @@
 """Earthquakes: a hidden Markov model, and its states from one gradient
 
-The number of major earthquakes in a year depends on a state that is not seen and changes from year
-to year:
+The number of major earthquakes in a year depends on a hidden state that changes from year to
+year:
 
     count[t] ~ Poisson(rate[state[t]]),   P(state[t+1] = j | state[t] = i) = transition[i, j]
 
 Zucchini, MacDonald and Langrock (2016, Hidden Markov Models for Time Series, 2nd ed., ch. 3) fit
-three states, of which the first is drawn from the stationary distribution. The likelihood is the
-forward algorithm, a loop over years.
+three states and draw the first from the stationary distribution. The forward algorithm, a loop
+over years, computes the likelihood.
 """
 
 import numpy as np
@@ -24,7 +24,8 @@ years, counts = read("earthquakes")
 STATES = 3
 
 # %%
-# The logarithms of the emissions' densities are a variable of their own: it will be differentiated.
+# The log-densities of the emissions are a variable of their own, so that we can differentiate
+# with respect to it.
 
 vector = pt.vector("parameters", shape=(STATES + STATES * (STATES - 1),))
 rates = pt.exp(vector[:STATES])
@@ -51,7 +52,7 @@ emission = pt.matrix("emission", shape=(len(years), STATES))
 log_likelihood = forward(log_emission, stationary, transition)
 
 # %%
-# Maximum likelihood by native code. The estimates are the book's.
+# Maximum likelihood with native code. The estimates agree with the book's.
 
 native = loopax.jaxify([vector], log_likelihood, backend="numba")
 native_gradient = loopax.value_and_grad(native)
@@ -78,7 +79,8 @@ print(
 
 # %%
 # The probability of each state in each year, given all years, is the derivative of the
-# log-likelihood by the log-emissions: what takes a backward recursion in textbooks is a gradient.
+# log-likelihood with respect to the log-emissions. Textbooks use a backward recursion; here a
+# gradient is enough.
 
 smoothed = loopax.jaxify(
     [emission, vector],
@@ -90,7 +92,7 @@ probability = smoothed(emissions, found.x)
 np.testing.assert_allclose(probability.sum(axis=1), 1.0)
 
 # %%
-# PyTensor's own default mode, of its own loop.
+# Compare with PyTensor's default mode and `pytensor.scan`.
 
 
 def legacy_forward(log_emission, first, transition):

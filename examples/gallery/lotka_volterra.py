@@ -1,12 +1,12 @@
 """Hares and lynxes: a differential equation in a PyMC model
 
-The pelts that the Hudson's Bay Company bought each year tell of hares u and of the lynxes v that
-eat them:
+The pelts that the Hudson's Bay Company bought each year record the populations of hares u and of
+the lynxes v that eat them:
 
     du/dt = (a - b v) u,   dv/dt = (d u - c) v
 
-The model is that of Carpenter (2018, Predator-prey population dynamics, a case study in Stan). The
-solver is a loop: steps of Runge and Kutta, fourth order, ten a year, twenty years.
+The model follows Carpenter (2018, Predator-prey population dynamics, a case study in Stan). The
+solver is a loop: fourth-order Runge-Kutta steps, ten a year, for twenty years.
 """
 
 import numpy as np
@@ -22,8 +22,8 @@ counts = np.stack([hares, lynxes], axis=1)
 STEPS = 10  # a year
 
 # %%
-# A state is a tuple of two numbers. The step is called once, to write down what a step is; what
-# loops is the program.
+# The state is a tuple of two numbers. Python calls the step once to record it; the compiled
+# program runs the loop.
 
 
 def populations(rates, start, years, scan):
@@ -69,12 +69,12 @@ def build(scan):
 model = build(loopax.scan)
 
 # %%
-# Beside the same model with its loop by `pytensor.scan`, compiled by PyMC:
+# Compare with the same model written with `pytensor.scan` and compiled by PyMC:
 
 log_densities(model, own=build(pytensor_scan))
 
 # %%
-# The estimates beside those that the case study prints.
+# Compare the estimates with the case study's.
 
 sampling = {"draws": 400, "tune": 600, "chains": 2, "cores": 1, "seed": 1, "progress": False}
 trace = loopax.pymc.sample(model, sampler="pymc", quiet=True, **sampling)

@@ -1,13 +1,12 @@
-"""Old Faithful: a mixture whose memberships are summed out
+"""Old Faithful: a mixture with its memberships summed out
 
-The geyser rests for about 55 or for about 80 minutes between eruptions. Which of the two it is, is
-a discrete unknown for each of the 272 waits; a gradient wants it summed out:
+The geyser rests for about 55 or for about 80 minutes between eruptions. The kind is a discrete
+unknown for each of the 272 waits. Gradients need it summed out:
 
     p(y) = product over i of sum over k of weight[k] N(y[i] | mean[k], sigma[k]^2)
 
-as PyMC's `NormalMixture` does. There is no loop here: what loopax takes over is the model as it
-stands. Its maximum is where Benaglia et al. (2009, mixtools, Journal of Statistical Software 32,
-no. 6) found it.
+PyMC's `NormalMixture` does this. The model has no loop; loopax takes it as it is. Its maximum
+agrees with Benaglia et al. (2009, mixtools, Journal of Statistical Software 32, no. 6).
 """
 
 import jax
@@ -36,7 +35,7 @@ with pm.Model(coords={"kind": ["short", "long"]}) as model:
 log_densities(model, own=model)
 
 # %%
-# Maximum likelihood: the model's likelihood alone, as a function of JAX of the constrained values.
+# Maximum likelihood: the model's likelihood alone, as a JAX function of the constrained values.
 
 likelihood = loopax.pymc.logp(model)
 point = likelihood.initial_point()

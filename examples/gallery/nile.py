@@ -5,8 +5,8 @@ level model (Durbin and Koopman 2012, Time Series Analysis by State Space Method
 
     flow[t] ~ N(level[t], noise^2),   level[t+1] ~ N(level[t], change^2)
 
-the levels can be integrated out by the Kalman filter, a loop over years. What is left to sample are
-two deviations.
+the Kalman filter, a loop over years, integrates the levels out. Only two standard deviations
+remain to be sampled.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ from loopax.demo.nile import PUBLISHED_VARIANCES, read_flow
 years, flow = read_flow()  # 1871 to 1970, in 1e8 cubic metres a year: table 1 of the book
 
 # %%
-# A step takes mean and variance of the level, given the flows so far, through one year.
+# A step carries the mean and variance of the level, given the flows so far, through one year.
 
 
 def local_level(flow, noise, change, scan):
@@ -53,14 +53,13 @@ def build(scan):
 model = build(loopax.scan)
 
 # %%
-# The same model with its loop by `pytensor.scan`, compiled by PyMC, has the same numbers. Here is what
-# they cost.
+# The same model with `pytensor.scan`, compiled by PyMC, gives the same numbers. Times of a call:
 
 log_densities(model, own=build(pytensor_scan))
 
 # %%
-# One line samples it; PyMC's own NUTS calls native code. The book's estimates by maximum likelihood
-# lie well inside.
+# One line samples the model: PyMC's own NUTS calls native code. The book's maximum likelihood
+# estimates lie well inside the intervals.
 
 sampling = {"draws": 500, "tune": 500, "chains": 2, "cores": 1, "seed": 1, "progress": False}
 trace = loopax.pymc.sample(model, sampler="pymc", quiet=True, **sampling)

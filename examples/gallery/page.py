@@ -18,13 +18,13 @@ EXAMPLES = {
     "garch": "Native code for the search, JAX for the standard errors",
     "nile": "A filter inside a model, sampled in one line",
     "lotka_volterra": "A differential equation inside a model",
-    "sir": "A differential equation whose rate changes on an unknown day",
+    "sir": "A differential equation with a rate that changes on an unknown day",
     "hidden_markov": "The forward algorithm; its gradient smooths",
-    "airline": "A state of fourteen components; forecasts",
+    "airline": "A state with fourteen components, and forecasts",
     "stochastic_volatility": "A latent path of three hundred values",
-    "reinforcement_learning": "A table in the carry, all players side by side",
-    "gaussian_process": "A loop in the place of a large matrix",
-    "mixture": "A model of PyMC's as it stands, without a loop",
+    "reinforcement_learning": "A table in the carry; all players in parallel",
+    "gaussian_process": "A loop in place of a large matrix",
+    "mixture": "An unchanged PyMC model without a loop",
     "gibbs_sampler": "Updates of shared variables; a hundred chains by vmap",
     "particle_filter": "Draws and a search inside the loop",
 }
@@ -70,8 +70,8 @@ def page(name):
 
 
 OF_TIMES = (
-    "Times are medians of calls in turns; a ratio below 1 says that loopax is faster. "
-    "Compilation is not in them."
+    "Times are medians of calls measured in turns, without compilation. "
+    "A ratio below 1 means that loopax is faster."
 )
 
 
@@ -105,7 +105,8 @@ def table():
         [
             "## Times",
             "",
-            f"What stands behind the stroke is what loopax is beside. {OF_TIMES}",
+            "Each ratio is loopax's time divided by the time of the baseline after the slash. "
+            f"{OF_TIMES}",
             "",
             *rows,
             "",
@@ -116,8 +117,9 @@ def table():
 OPENING = """\
 # Gallery
 
-Models that somebody would want to fit, each with its data, its numbers beside those of PyMC, PyTensor or a
-book, and its time beside theirs. A page is its script: `python -m examples.gallery NAME` runs one of them.
+Models that people fit in practice, with their data. Each page compares its numbers and times with
+PyMC, PyTensor or a published result. A page is its script: in a clone, `python -m examples.gallery
+NAME` runs it.
 
-![The ratios of all examples](overview.svg)
+![Time of one call for each model, compared with PyMC or PyTensor](overview.svg)
 """

@@ -1,10 +1,11 @@
 """A particle filter: draws and resampling inside a loop
 
-A cloud of particles follows the level of the Nile. Each year every particle moves by a draw, is
-weighted by this year's flow, and as many are drawn again by their weights: a random generator, an
-array and a search in the carry of a loop; `examples/particle_filter.py` has the model and its
-sources. The mean of the weights estimates the likelihood, which the Kalman filter knows for this
-model; with another density the same step filters models that nobody can solve.
+A cloud of particles follows the level of the Nile. Each year every particle moves by a random
+draw and is weighted by this year's flow; then as many particles are drawn again by their weights.
+So the loop's carry holds a random generator and an array, and each step searches.
+`examples/particle_filter.py` has the model and its sources. The mean of the weights estimates the
+likelihood. For this model the Kalman filter gives the exact value; with another density, the same
+step filters models without an exact solution.
 """
 
 import jax
@@ -35,8 +36,8 @@ estimates = float(mine["log_likelihood"]), float(theirs[0])
 print("log-likelihood by 100 particles: {:.3f}, with PyTensor {:.3f}".format(*estimates))
 
 # %%
-# In JAX a generator is a key, and 500 filters are one `vmap`. Their mean likelihood is the Kalman
-# filter's, within its standard error.
+# In JAX a generator is a key, and 500 filters are one `vmap`. Their mean likelihood equals the
+# Kalman filter's within its standard error.
 
 in_jax = loopax.jaxify(inputs, outputs)
 filters = jax.jit(jax.vmap(in_jax, in_axes=(0, None, None, None)))

@@ -1,14 +1,14 @@
-"""Reinforcement learning: how fast does somebody learn which arm pays?
+"""Reinforcement learning: how fast do players learn which arm pays?
 
-A player pulls one of two arms again and again. What she expects of an arm moves, by a rate alpha,
-to what it gave; an arm is chosen with a probability that grows with what is expected of it, the
-more sharply the larger beta:
+A player pulls one of two arms again and again. Her expectation for an arm moves towards its
+reward at a rate alpha. She chooses an arm with a probability that grows with its expectation,
+more sharply for larger beta:
 
     Q[arm] <- Q[arm] + alpha (reward - Q[arm]),   P(arm) in proportion to exp(beta Q[arm])
 
 (Sutton and Barto 2018, Reinforcement Learning, 2nd ed., ch. 2; as a model of people: Daw 2011, in
-Decision Making, Affect, and Learning.) The choices are *simulated*, with a seed, so that it is
-known what the estimates should find.
+Decision Making, Affect, and Learning.) The choices are *simulated* with a fixed seed, so the true
+parameters are known.
 """
 
 import numpy as np
@@ -43,8 +43,8 @@ choices = np.array([c for c, _ in played]).T  # (trials, players)
 rewards = np.array([r for _, r in played]).T
 
 # %%
-# All players learn side by side: the carry is a table, players by arms, of which each trial changes
-# one arm a player.
+# All players learn in parallel: the carry is a table of players by arms, and each trial changes
+# one arm per player.
 
 
 def build(scan):
@@ -70,7 +70,7 @@ def build(scan):
 model = build(loopax.scan)
 
 # %%
-# Beside the same model with its loop by `pytensor.scan`, compiled by PyMC:
+# Compare with the same model written with `pytensor.scan` and compiled by PyMC:
 
 log_densities(model, own=build(pytensor_scan))
 

@@ -1,13 +1,13 @@
-"""An epidemic and what was done about it: SIR with a contact rate that falls
+"""An epidemic and an intervention: SIR with a falling contact rate
 
-In January 1978 influenza came to a boarding school of 763 boys; at its worst 298 of them were in
-bed. Of susceptible and infectious boys
+In January 1978 influenza broke out at a boarding school of 763 boys; at the peak 298 were in bed.
+Susceptible and infectious boys follow
 
     dS/dt = -beta(t) S I / N,   dI/dt = beta(t) S I / N - gamma I
 
-Sick boys were put to bed, away from the others. How much did that do? Here the contact rate falls
-on some day to some fraction of what it was, both unknown; without an intervention the fraction is
-one.
+Sick boys were put to bed, away from the others. How much did that help? In this model the contact
+rate falls on an unknown day to an unknown fraction of its value; without an effect the fraction
+is one.
 """
 
 import numpy as np
@@ -22,7 +22,8 @@ days, in_bed = read("influenza")
 BOYS, STEPS = 763, 10  # steps of the solver a day
 
 # %%
-# Heun's method: the carry is a tuple, the row the time, and what is emitted the infectious.
+# Heun's method: the carry is a tuple, the row is the time, and the step emits the number of
+# infectious boys.
 
 
 def infectious(beta, gamma, fraction, day, first, n_days, scan):
@@ -64,7 +65,7 @@ def build(scan):
 model = build(loopax.scan)
 
 # %%
-# Beside the same model with its loop by `pytensor.scan`, compiled by PyMC:
+# Compare with the same model written with `pytensor.scan` and compiled by PyMC:
 
 log_densities(model, own=build(pytensor_scan))
 

@@ -1,12 +1,13 @@
 """Stochastic volatility: a latent path of three hundred days
 
-In the GARCH model the past returns say what the volatility is. Here it has a life of its own (Kim,
-Shephard and Chib 1998, Review of Economic Studies 65, 361):
+In a GARCH model the past returns determine the volatility. Here the volatility is a random
+process of its own (Kim, Shephard and Chib 1998, Review of Economic Studies 65, 361):
 
     r[t] ~ N(0, exp(h[t])),   h[t+1] = mu + phi (h[t] - mu) + sigma eta[t],   eta[t] ~ N(0, 1)
 
-All h[t] are sampled, by way of the innovations eta[t]: three hundred unknowns, and a loop from
-these to the path. The data are the last three hundred returns of the mark against the pound.
+The sampler draws all h[t] through the innovations eta[t]: three hundred unknowns, and a loop that
+turns them into the path. The data are the last three hundred returns of the mark against the
+pound.
 """
 
 import numpy as np
@@ -44,7 +45,7 @@ def build(scan):
 model = build(loopax.scan)
 
 # %%
-# Beside the same model with its loop by `pytensor.scan`, compiled by PyMC:
+# Compare with the same model written with `pytensor.scan` and compiled by PyMC:
 
 log_densities(model, own=build(pytensor_scan))
 

@@ -49,7 +49,8 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     columns = a if order is None else a[:, order]
     k = pt.minimum(*a.shape)
     if op.mode == "r":
-        q, r = QR(mode="economic")(columns)
+        economic: Any = QR(mode="economic")
+        q, r = economic(columns)
         q_cotangent, r_cotangent = pt.zeros_like(q), cotangents[0][:k]
     else:
         full, r = outputs[0], outputs[1][:k]
