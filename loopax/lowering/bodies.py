@@ -28,11 +28,19 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
     Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is.
     ``where`` says of a body, frozen as it is, whether there can be anything to do: to copy and freeze
     one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
+    Equal bodies, of instances of one loop say, are changed once.
     """
+    done: dict[FrozenFunctionGraph, FrozenFunctionGraph] = {}
+
+    def changed(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
+        if body not in done:
+            done[body] = _with(body, change, where)
+        return done[body]
+
     for node in graph.toposort():
         if _body_op(node.op) is None:
             continue
-        op = _changed(node.op, change, where)
+        op = _changed(node.op, changed)
         if op is not node.op:
             new = op.make_node(*node.inputs)
             pairs = list(zip(node.outputs, new.outputs, strict=True))
@@ -78,15 +86,15 @@ def _body_op(op: Any) -> Any:
     return core if isinstance(core, HasInnerGraph) else None
 
 
-def _changed(op: Any, change: Change, where: Where) -> Any:
+def _changed(op: Any, changed: Callable[[FrozenFunctionGraph], FrozenFunctionGraph]) -> Any:
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp):
-        core = _changed(op.core_op, change, where)
+        core = _changed(op.core_op, changed)
         if core is op.core_op:
             return op
         return Blockwise(core, signature=op.signature, name=op.name)
     if not isinstance(op, InnerGraphOp):
         return op
-    body = _with(op.fgraph, change, where)
+    body = changed(op.fgraph)
     return op if body is op.fgraph else op.with_body(body)
 
 

@@ -25,7 +25,8 @@ from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr, call, local, tuple_of
 from loopax.numba_backend.emit.opaque import as_list, changeable, constant, copied, is_opaque
 from loopax.numba_backend.emit.outlining import outline
-from loopax.numba_backend.emit.program_length import largest_in_locals
+from loopax.numba_backend.emit.program_length import LINES, largest_to_try
+from loopax.numba_backend.emit.repeats import share_repeats
 from loopax.numba_backend.emit.safepoints import add_safepoints
 from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
@@ -200,8 +201,19 @@ def emitted(
 ) -> Emitter:
     """The function of ``graph``; ``lists`` says how an argument holds a list."""
     assert rules
+    *tries, last = largest_to_try(graph, sizes)
+    for largest in tries:
+        emit = _emitted(graph, sizes, largest, keeps_shapes, lists)
+        if emit.n_lines <= LINES:
+            return emit
+    return _emitted(graph, sizes, last, keeps_shapes, lists)
+
+
+def _emitted(
+    graph: FunctionGraph, sizes: Sizes, largest: int, keeps_shapes: bool, lists: ListArgument
+) -> Emitter:
     names = [local(f"x{k}") for k in range(len(graph.inputs))]
-    emit = Emitter(Function("program", names), largest_in_locals(graph, sizes), keeps_shapes)
+    emit = Emitter(Function("program", names), largest, keeps_shapes)
     given: list[Any] = []
     for k, (name, v) in enumerate(zip(names, graph.inputs, strict=True)):
         if isinstance(v.type, TypedListType):
@@ -217,6 +229,7 @@ def emitted(
     outs = emit.run(graph, given)
     emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
     outline(emit)
+    share_repeats(emit)
     add_safepoints(emit.source, emit.namespace)
     return emit
 

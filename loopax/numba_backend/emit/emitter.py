@@ -7,6 +7,7 @@ without a rule goes through PyTensor's own Numba registry (`leaf.py`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -142,18 +143,34 @@ class Emitter(Storage):
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
         self.functions: list[Function] = []  # those that the program calls
         self.foreign_calls: list[ForeignCall] = []
+        self._constants: dict[Any, Expr] = {}  # arrays by what is in them
 
     def define(self, inner: Emitter) -> None:
-        """Make the function that ``inner`` has written a global of this one."""
-        self.functions += [*inner.functions, inner.source]
-        namespace = {**inner.namespace, **self.namespace}
-        add_safepoints(inner.source, namespace)
-        function = inner.source.function(namespace, {**inner.keys, **self.keys})
-        self.namespace[inner.source.name] = compiled(function, inner=True)
+        """Make the function that ``inner`` has written a global of this one, which calls it here."""
+        self.functions += inner.functions
+        for call in inner.foreign_calls:
+            self.note_foreign_call(call.node, call.by_python, call.in_step)
+        self.define_function(
+            inner.source, {**inner.namespace, **self.namespace}, {**inner.keys, **self.keys}
+        )
 
-    def note_foreign_call(self, node: Apply, by_python: bool = False) -> None:
+    def define_function(
+        self, function: Function, namespace: Mapping[str, Any], keys: Mapping[str, str]
+    ) -> None:
+        """Make ``function`` a global of this one; its own are those of ``namespace`` that it names."""
+        add_safepoints(function, namespace)
+        # No others: what is kept on disk is found by all that each of them has in it in turn.
+        named = {*re.findall(r"\w+", str(function))} & namespace.keys()
+        made = function.function({name: namespace[name] for name in named}, keys)
+        self.namespace[function.name] = compiled(made, inner=True)
+        self.functions.append(function)
+
+    def note_foreign_call(
+        self, node: Apply, by_python: bool = False, in_step: bool = False
+    ) -> None:
         """Here the program calls what no rule has written."""
-        self.foreign_calls.append(ForeignCall(node, by_python, self.scopes.depth > 0))
+        in_step = in_step or self.scopes.depth > 0
+        self.foreign_calls.append(ForeignCall(node, by_python, in_step))
 
     @property
     def by_python(self) -> list[str]:
@@ -164,6 +181,11 @@ class Emitter(Storage):
     def text(self) -> str:
         """The functions that are called, and then the function itself."""
         return "\n\n".join(map(str, [*self.functions, self.source]))
+
+    @property
+    def n_lines(self) -> int:
+        """How long that is."""
+        return sum(len(f.body.lines()) for f in [*self.functions, self.source])
 
     def constant(self, v: Any) -> Value:
         """A literal, or an array that is a global of the function."""
@@ -177,8 +199,10 @@ class Emitter(Storage):
 
     def constant_array(self, data: np.ndarray) -> Array:
         """An array that is a global of the function."""
-        name = local(self.bind(np.ascontiguousarray(data), "const"))
-        return Array(name, data.shape, str(data.dtype), compact=True)
+        key = (data.shape, str(data.dtype), data.tobytes())
+        if key not in self._constants:
+            self._constants[key] = local(self.bind(np.ascontiguousarray(data), "const"))
+        return Array(self._constants[key], data.shape, str(data.dtype), compact=True)
 
     def constant_data(self, value: Value) -> np.ndarray | None:
         """What is in the array ``value``, where that is known now."""

@@ -35,7 +35,11 @@ from loopax.numba_backend.emit.values import LONGEST, is_small
 Sizes = Mapping[tuple[int, int], int]  # of axes of inputs
 Lengths = Sequence[int | None]
 
-_SIZES, _LINES = (64, 25, 9, 1), 1000
+_SIZES, LINES = (64, 25, 9, 1), 1000
+_REPEATED, _MOST_REPEATED = (
+    9,
+    5 * LINES,
+)  # elements and lines of what is written to see what is repeated
 _LOOP = 2  # lines of a loop, besides those in it
 
 _NAMES = (Alloc, DimShuffle, Shape, Shape_i, SpecifyShape)  # these compute nothing,
@@ -43,9 +47,19 @@ _NUMBERS = (MakeVector, ScalarFromTensor, TensorFromScalar)
 _MOVES = (Join, Subtensor, IncSubtensor)  # and these where all is in locals
 
 
-def largest_in_locals(graph: FunctionGraph, sizes: Sizes) -> int:
-    """How many elements of an array may be in locals, so that the program does not get too long."""
-    return next((n for n in _SIZES if estimated_lines(graph, sizes, n) <= _LINES), _SIZES[-1])
+def largest_to_try(graph: FunctionGraph, sizes: Sizes) -> list[int]:
+    """How many elements of an array may be in locals, so that the program does not get too long.
+
+    The last one is right. One before it is as well, if so much is repeated that it is no longer than that
+    without repetitions.
+    """
+    for n in _SIZES:
+        lines = estimated_lines(graph, sizes, n)
+        if lines <= LINES:
+            return [n]
+        if n == _REPEATED and lines <= _MOST_REPEATED:
+            return [n, _SIZES[-1]]
+    return [_SIZES[-1]]
 
 
 def estimated_lines(graph: FunctionGraph, sizes: Sizes, largest: int) -> int:

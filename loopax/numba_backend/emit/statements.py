@@ -9,7 +9,7 @@ empty is not printed. A loop runs from 0 on, up to ``count``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,6 +119,48 @@ Statement = Assign | Do | Raise | Break | Return | Block | If | For | Region
 
 def _indented(lines: list[str]) -> list[str]:
     return [f"    {line}" for line in lines]
+
+
+def flattened(block: Block) -> Iterator[Statement]:
+    """The statements of ``block``, with those of the places and regions in it in their place."""
+    for statement in block.statements:
+        if isinstance(statement, Region):
+            statement = statement.body if statement.call is None else statement.call
+        if isinstance(statement, Block):
+            yield from flattened(statement)
+        else:
+            yield statement
+
+
+def blocks_in(statement: Statement) -> list[Block]:
+    """The blocks of a loop, or of a conditional."""
+    if isinstance(statement, For):
+        return [statement.body]
+    return [statement.body, statement.orelse] if isinstance(statement, If) else []
+
+
+def mapped(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
+    """``statement`` with other expressions. They are changed in the order in which they are written."""
+
+    def new(x: Any) -> Any:
+        return change(x) if isinstance(x, Expr) else x
+
+    def block(old: Block) -> Block:
+        return Block([mapped(inner, change) for inner in flattened(old)])
+
+    match statement:
+        case Assign(targets, value, operator):
+            return Assign(tuple(map(new, targets)), new(value), operator)
+        case Do(asked):
+            return Do(new(asked))
+        case Return(values):
+            return Return(new(values))
+        case If(condition, body, orelse):
+            return If(new(condition), block(body), block(orelse))
+        case For(index, count, body, is_steps):
+            return For(new(index), new(count), block(body), is_steps)
+        case _:
+            return statement
 
 
 class Function:

@@ -14,7 +14,7 @@ from loopax.ir import Cond
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.callable import program as module
 from loopax.numba_backend.callable.program import emitted
-from loopax.numba_backend.emit.program_length import estimated_lines, largest_in_locals
+from loopax.numba_backend.emit.program_length import estimated_lines, largest_to_try
 from tests.numba_backend.interpreted import as_python, lowered
 
 pytestmark = pytest.mark.one_stack
@@ -40,7 +40,7 @@ def gradient_of():
 
 
 def lines(graph, sizes, largest, monkeypatch):
-    monkeypatch.setattr(module, "largest_in_locals", lambda *_: largest)
+    monkeypatch.setattr(module, "largest_to_try", lambda *_: [largest])
     return str(emitted(graph, sizes, True).source).count("\n") + 1
 
 
@@ -62,7 +62,7 @@ def test_a_program_is_as_long_as_it_may_be(n_products, largest):
         found = pt.tanh(found * y + k)
     graph = lowered([x, y], [found])
     emit = emitted(graph, {}, True)
-    assert emit.largest == largest == largest_in_locals(graph, {})
+    assert emit.largest == largest == largest_to_try(graph, {})[-1]
     assert str(emit.source).count("\n") < 1000
 
 
