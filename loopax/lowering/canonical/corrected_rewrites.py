@@ -5,12 +5,14 @@
     solve(a, b, assume_a="pos", lower)  ->  cho_solve((cholesky(a, lower), lower), b)
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
                                                             which a is one triangle
+    -expand_dims(x + y), 1 / expand_dims(x * y)     as they are, if no terms or factors cancel
 
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. Of the
 third it takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix for L L^H; the fourth
-solves with one triangle of a matrix that is told to be symmetric. (PyTensor 3.0.7 and 3.3.8 alike.) Ours
-stand in PyTensor's databases with a tag that only `stabilize` asks for.
+solves with one triangle of a matrix that is told to be symmetric. In the last line PyTensor's canonizer
+moves the new axis out, `local_dimshuffle_lift` moves it in again, and so on for ever. (PyTensor 3.0.7 and
+3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only `stabilize` asks for.
 """
 
 from __future__ import annotations
@@ -22,13 +24,20 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.graph.rewriting.unify import OpPattern
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import cholesky
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import cho_solve
 from pytensor.tensor.math import neg, reciprocal
 from pytensor.tensor.rewriting.blockwise import blockwise_of
 from pytensor.tensor.rewriting.linalg import solvers
-from pytensor.tensor.rewriting.math import local_neg_to_mul, local_reciprocal_canon
+from pytensor.tensor.rewriting.math import (
+    AlgebraicCanonizer,
+    local_add_canonizer,
+    local_mul_canonizer,
+    local_neg_to_mul,
+    local_reciprocal_canon,
+)
 from pytensor.tensor.type import uint_dtypes
 
 CORRECTED = "loopax_corrected"
@@ -63,8 +72,37 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
     return solvers.generic_solve_to_structured_form.transform(fgraph, node)
 
 
+def _canonizer(canonizer: AlgebraicCanonizer) -> Any:
+    """``canonizer``, but for a negative or reciprocal in which it has nothing to gather or to cancel."""
+
+    @node_rewriter(canonizer.tracks())
+    def gather(fgraph: FunctionGraph, node: Apply) -> Any:
+        done = node.op == canonizer.reciprocal and _is_gathered(canonizer, node)
+        return None if done else canonizer.transform(fgraph, node)
+
+    return gather
+
+
+def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
+    """Whether behind new axes there is one sum (or product) already, of terms that do not cancel.
+
+    PyTensor compares the number of terms with that of the inputs of the `DimShuffle`, which is 1.
+    """
+    inner = node.inputs[0].owner
+    if inner is None or not isinstance(inner.op, DimShuffle):
+        return False
+    while inner is not None and isinstance(inner.op, DimShuffle):
+        inner = inner.inputs[0].owner
+    (out,) = node.outputs
+    terms, negated = canonizer.get_num_denum(out)
+    are_kept = canonizer.simplify(list(terms), list(negated), out.type) == (terms, negated)
+    return are_kept and (inner is None or len(inner.inputs) >= len(negated))
+
+
 # What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
 REPLACED = {
+    "local_add_canonizer": (_canonizer(local_add_canonizer), ("canonicalize",)),
+    "local_mul_canonizer": (_canonizer(local_mul_canonizer), ("canonicalize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),

@@ -101,11 +101,11 @@ _EXCLUDED = (
 )
 
 
-# Kept, though tagged `shape_unsafe`, because gradients are not stable without them: the first lets
-# the gradient of ``log(sum(exp(x)))`` be seen as a softmax, the others cancel ``sigmoid / sigmoid``
-# and ``1 - (1 - sigmoid)``. Each is NaN at 1000 or -800 otherwise. What they lose is the error for a
-# term of the wrong length that cancels.
-_KEPT = {"local_second_sink", "local_mul_canonizer", "local_add_canonizer"}
+# Kept, though tagged `shape_unsafe`, because gradients are not stable without it: it lets the gradient of
+# ``log(sum(exp(x)))`` be seen as a softmax. So are the canonizers of `corrected_rewrites`, which cancel
+# ``sigmoid / sigmoid`` and ``1 - (1 - sigmoid)``. Each is NaN at 1000 or -800 otherwise. What they lose is
+# the error for a term of the wrong length that cancels.
+_KEPT = {"local_second_sink"}
 
 
 def _shape_unsafe() -> set[str]:

@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.mode import Mode
+from pytensor.graph.features import Feature
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.blockwise import Blockwise
@@ -20,7 +21,7 @@ from loopax import jaxify
 from loopax.ir import Cond, check, evaluate
 from loopax.lowering import PASSES, lower
 from loopax.lowering.canonical.stabilize import _tolerant, stabilize
-from tests.support.compare import imported, loops, primitives
+from tests.support.compare import FAST_COMPILE, imported, loops, primitives
 
 scan = partial(pytensor.scan, return_updates=False)
 
@@ -308,3 +309,48 @@ def test_a_rewrite_that_fails_an_assertion_is_left_out():
     with pytensor.config.change_flags(on_opt_error="ignore"):
         _tolerant(dfs_rewriter(asserts_what_is_not_so)).rewrite(graph)
     assert len(graph.apply_nodes) == 1
+
+
+class _GoesOn(BaseException):
+    """No rewriter keeps it to itself."""
+
+
+class _Changes(Feature):
+    """Ends rewriting that would go on for ever."""
+
+    def __init__(self, at_most):
+        self.left = at_most
+
+    def on_change_input(self, fgraph, node, i, old, new, reason=None):
+        self.left -= 1
+        if self.left < 0:
+            raise _GoesOn(reason)
+
+
+BEHIND_NEW_AXES = {
+    "a sum": lambda a, b: pt.neg((a + b).dimshuffle("x", "x")),
+    "a sum in a list": lambda a, b: -pt.stack([a - b]),
+    "a sum of three": lambda a, b: pt.neg((a + pt.sqr(b) + a * b).dimshuffle("x")),
+    "a sum of sums": lambda a, b: pt.neg(
+        (a + (pt.sqr(b) + a * b)).dimshuffle("x").dimshuffle("x", 0)
+    ),
+    "terms that cancel": lambda a, b: pt.neg((a + b - a).dimshuffle("x")),
+    "a product": lambda a, b: pt.reciprocal((a * b).dimshuffle("x", "x")),
+    "a quotient in a list": lambda a, b: 1 / pt.stack([a / b]),
+    "factors that cancel": lambda a, b: pt.reciprocal((a * b / a).dimshuffle("x")),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "int64", "uint8"])
+@pytest.mark.parametrize("name", BEHIND_NEW_AXES)
+def test_terms_behind_new_axes_are_gathered_once(name, dtype):
+    a, b = pt.scalar("a", dtype=dtype), pt.scalar("b", dtype=dtype)
+    program = BEHIND_NEW_AXES[name](a, b)
+    values = [np.array(k, dtype) for k in (3, 2)]
+    expected = pytensor.function([a, b], program, mode=FAST_COMPILE)(*values)
+    graph = FunctionGraph([a, b], [program], clone=True)
+    graph.attach_feature(_Changes(200))
+    stabilize(graph)
+    (found,) = evaluate(graph, *values)
+    assert found.dtype == expected.dtype
+    np.testing.assert_allclose(found, expected, rtol=2e-3 if dtype == "float16" else 1e-6)
