@@ -24,6 +24,7 @@ import numpy as np, pytensor, pytensor.tensor as pt, jax, loopax
 from loopax.base.time_limits import LAST, WORDS
 
 warnings.simplefilter("ignore")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells have background jobs ignore it
 x = pt.dscalar("x")
 endless = loopax.while_loop(lambda s: s > 0, pt.cos, x)
 
