@@ -81,8 +81,12 @@ def triangular_sylvester(site: Site, a: Any, b: Any, c: Any) -> Any:
 
 @rule(LU)
 def lu(site: Site, a: Any) -> Any:
-    """With the order of the rows as integers, which PyTensor's conversion refuses."""
+    """With the order of the rows as integers, which PyTensor's conversion refuses.
+
+    LAPACK takes no nan for a pivot if it can help it, and leaves finite factors beside it.
+    """
     op, a = site.op, jnp.asarray(a)
+    a = a + jnp.where(jnp.isnan(a).any(), jnp.nan, 0).astype(a.dtype)
     if op.permute_l or not op.p_indices:
         return jax.scipy.linalg.lu(a, permute_l=op.permute_l)
     order, *factors = jax.scipy.linalg.lu(a)
