@@ -36,10 +36,8 @@ Sizes = Mapping[tuple[int, int], int]  # of axes of inputs
 Lengths = Sequence[int | None]
 
 _SIZES, LINES = (64, 25, 9, 1), 1000
-_REPEATED, _MOST_REPEATED = (
-    9,
-    5 * LINES,
-)  # elements and lines of what is written to see what is repeated
+# Elements in locals, and lines, of a program that is written to see what it repeats.
+_REPEATED, _MOST_REPEATED = 9, 5 * LINES
 _LOOP = 2  # lines of a loop, besides those in it
 
 _NAMES = (Alloc, DimShuffle, Shape, Shape_i, SpecifyShape)  # these compute nothing,

@@ -1,0 +1,210 @@
+"""Runs of statements that a program repeats: their texts are equal without locals and floats."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from loopax.numba_backend.emit.emitter import Emitter
+from loopax.numba_backend.emit.expressions import Expr
+from loopax.numba_backend.emit.liveness import Flow
+from loopax.numba_backend.emit.statements import Block, For, Statement, blocks_in, flattened, mapped
+
+_CANDIDATES = 100  # of the runs that are repeated so many are looked at, the longest first
+
+# A string, a name or a number of the text of an expression.
+TOKEN = re.compile(
+    r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?<![\w.])(?:[^\W\d]\w*|[\d.]+(?:e[+-]?\d+)?)"""
+)
+
+
+class Item:
+    """A statement of the program: its text without locals and floats, and these in their order."""
+
+    def __init__(self, statement: Statement, number: int, one_name: dict[str, str]) -> None:
+        self.statement, self.number = statement, number
+        self.names: list[str] = []
+        self.floats: list[str] = []
+
+        def blank(x: Expr) -> Expr:
+            def written(token: re.Match[str]) -> str:
+                text = token[0]
+                if text in locals_:
+                    self.names.append(text)
+                    return "#"
+                if is_float(text):
+                    self.floats.append(text)
+                    return "%"
+                return one_name.get(text, text)
+
+            locals_ = {*x.names}
+            return Expr(TOKEN.sub(written, x.text))
+
+        lines = mapped(statement, blank).lines()
+        self.skeleton, self.n_lines = "\n".join(lines), len(lines)
+        self.last = number  # the number of the last statement in it
+
+
+def is_float(token: str) -> bool:
+    return token[0] in "0123456789" and not token.isdigit()
+
+
+@dataclass
+class Row:
+    """The statements of a block, and where it is; what is assigned by which of them."""
+
+    block: Block
+    around: tuple[Row, int] | None
+    given: Sequence[str]
+    items: list[Item]
+
+    @cached_property
+    def defined(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for k, item in enumerate(self.items):
+            flow = Flow()
+            flow.follow([item.statement])
+            for name in flow.defined:
+                found.setdefault(name, k)
+        return found
+
+    def is_defined(self, name: str, k: int) -> bool:
+        """Whether ``name`` has been assigned before statement ``k``, whichever way was taken."""
+        if name in self.given or self.defined.get(name, k) < k:
+            return True
+        return self.around is not None and self.around[0].is_defined(name, self.around[1])
+
+
+@dataclass
+class Window:
+    """Statements one after the other."""
+
+    row: Row
+    start: int
+    length: int
+
+    @property
+    def items(self) -> list[Item]:
+        return self.row.items[self.start : self.start + self.length]
+
+    @property
+    def numbers(self) -> range:
+        """Those of its statements, and of the statements in these."""
+        return range(self.items[0].number, self.items[-1].last + 1)
+
+    @cached_property
+    def n_lines(self) -> int:
+        return sum(item.n_lines for item in self.items)
+
+    @cached_property
+    def names(self) -> list[str]:
+        return [name for item in self.items for name in item.names]
+
+    @cached_property
+    def counts(self) -> Counter[str]:
+        return Counter(self.names)
+
+    @cached_property
+    def distinct(self) -> list[str]:
+        return list(self.counts)
+
+    @cached_property
+    def floats(self) -> list[str]:
+        return [x for item in self.items for x in item.floats]
+
+    @cached_property
+    def flow(self) -> Flow:
+        flow = Flow()
+        flow.follow(item.statement for item in self.items)
+        return flow
+
+    @property
+    def pattern(self) -> tuple[int, ...]:
+        """Which of its names are one: what windows of one text have in common if they are equal."""
+        number = {name: k for k, name in enumerate(self.distinct)}
+        return tuple(number[name] for name in self.names)
+
+
+class Program:
+    """The statements of a program, in the order of its text, and what is repeated of them."""
+
+    def __init__(self, emit: Emitter) -> None:
+        self.globals = emit.namespace.keys()
+        self.rows: list[Row] = []
+        self._count = 0
+        first: dict[str, str] = {}  # of the globals of one key
+        self._one_name = {name: first.setdefault(key, name) for name, key in emit.keys.items()}
+        args = [x.text for x in emit.source.args]
+        self._add(emit.source.body, None, [*args, *self.globals])
+        self.uses = Counter(n for item in self.rows[-1].items for n in item.names)
+
+    def _add(self, block: Block, around: tuple[Row, int] | None, given: Sequence[str]) -> None:
+        row = Row(block, around, given, [])
+        for statement in flattened(block):
+            item = Item(statement, self._count, self._one_name)
+            self._count += 1
+            row.items.append(item)
+            for inner in blocks_in(statement):
+                own = [statement.index.text] if isinstance(statement, For) else []
+                self._add(inner, (row, len(row.items) - 1), own)
+            item.last = self._count - 1
+        self.rows.append(row)
+
+    def repeated(self) -> Iterator[list[Window]]:
+        """Windows, two at least, that are equal but for the names of their locals and for floats."""
+        runs = sorted(self._runs(), key=lambda run: -(len(run) - 1) * run[0].n_lines)
+        for run in runs[:_CANDIDATES]:
+            alike: dict[Any, list[Window]] = defaultdict(list)
+            for window in run:
+                alike[window.pattern].append(window)
+            yield from (windows for windows in alike.values() if len(windows) > 1)
+
+    def _runs(self) -> Iterator[list[Window]]:
+        """Windows of equal text that do not overlap, as long as all of them are equal."""
+        places = [(row, k) for row in self.rows for k in range(len(row.items) + 1)]
+        texts: dict[Any, int] = {}
+
+        def text(k: int) -> int:
+            row, at = places[k]
+            end = at == len(row.items)  # which nothing else equals
+            return texts.setdefault(k if end else row.items[at].skeleton, len(texts))
+
+        whole = [text(k) for k in range(len(places))]
+        seen = set()
+        ranks, length = whole, 1
+        while True:
+            groups: dict[int, list[int]] = defaultdict(list)
+            for k, rank in enumerate(ranks):
+                if not groups[rank] or groups[rank][-1] + length <= k:
+                    groups[rank].append(k)
+            groups = {rank: starts for rank, starts in groups.items() if len(starts) > 1}
+            if not groups:
+                return
+            for starts in groups.values():
+                starts, n = _extended(whole, starts, length)
+                if (key := (n, *starts)) not in seen:
+                    seen.add(key)
+                    yield [Window(*places[k], n) for k in starts]
+            # Twice as long: equal texts are pairs of equal texts.
+            pairs: dict[tuple[int, int], int] = {}
+            ranks = [
+                pairs.setdefault((ranks[k], ranks[k + length]), len(pairs))
+                for k in range(len(ranks) - length)
+            ]
+            length *= 2
+
+
+def _extended(texts: Sequence[int], starts: list[int], n: int) -> tuple[list[int], int]:
+    """Windows of length ``n`` made longer at both ends, while they stay equal and apart."""
+    room = int(np.diff(starts).min()) - n
+    while room and starts[-1] + n < len(texts) and len({texts[k + n] for k in starts}) == 1:
+        n, room = n + 1, room - 1
+    while room and starts[0] and len({texts[k - 1] for k in starts}) == 1:
+        starts, n, room = [k - 1 for k in starts], n + 1, room - 1
+    return starts, n
