@@ -30,12 +30,14 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
     one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
     Equal bodies, of instances of one loop say, are changed once.
     """
-    done: dict[FrozenFunctionGraph, FrozenFunctionGraph] = {}
+    done: dict[FrozenFunctionGraph, FrozenFunctionGraph | None] = {}  # None: it stays as it is
 
     def changed(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
         if body not in done:
-            done[body] = _with(body, change, where)
-        return done[body]
+            other = _with(body, change, where)
+            done[body] = None if other is body else other
+        new = done[body]
+        return body if new is None else new
 
     for node in graph.toposort():
         if _body_op(node.op) is None:

@@ -69,8 +69,25 @@ def _compiled(f: Any, function: Any) -> Any:
     alike = (name, code.co_code, code.co_consts, tuple(sorted(dtypes, key=str)))
     key = alike if name else function
     if key not in _COMPILED:
-        _COMPILED[key] = njit(error_model=f.targetoptions.get("error_model", "python"))(function)
+        options = {"error_model": f.targetoptions.get("error_model", "python")}
+        _COMPILED[key] = _of_numpy(njit(**options)(function))
     return _COMPILED[key]
+
+
+_SCALARS = {bool: np.bool_, int: np.int64, float: np.float64}
+
+
+def _of_numpy(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Numba returns numbers of Python, which do not wrap where those of NumPy and of native code do."""
+
+    @wraps(function)
+    def run(*values: Any) -> Any:
+        out = function(*values)
+        if type(out) is tuple:
+            return tuple(_SCALARS.get(type(x), lambda x: x)(x) for x in out)
+        return _SCALARS.get(type(out), lambda x: x)(out)
+
+    return run
 
 
 def _of_arrays(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -28,7 +28,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import cholesky
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import cho_solve
-from pytensor.tensor.math import neg, reciprocal
+from pytensor.tensor.math import add, mul, neg, reciprocal, sub, true_div
 from pytensor.tensor.rewriting.blockwise import blockwise_of
 from pytensor.tensor.rewriting.linalg import solvers
 from pytensor.tensor.rewriting.math import (
@@ -72,15 +72,18 @@ def general_solve_to_structured(fgraph: FunctionGraph, node: Apply) -> Any:
     return solvers.generic_solve_to_structured_form.transform(fgraph, node)
 
 
-def _canonizer(canonizer: AlgebraicCanonizer) -> Any:
-    """``canonizer``, but for a negative or reciprocal in which it has nothing to gather or to cancel."""
+@node_rewriter([add, sub, neg])
+def gather_terms(fgraph: FunctionGraph, node: Apply) -> Any:
+    """`local_add_canonizer`, but for a negative in which it has nothing to gather or to cancel."""
+    is_done = node.op == neg and _is_gathered(local_add_canonizer, node)
+    return None if is_done else local_add_canonizer.transform(fgraph, node)
 
-    @node_rewriter(canonizer.tracks())
-    def gather(fgraph: FunctionGraph, node: Apply) -> Any:
-        done = node.op == canonizer.reciprocal and _is_gathered(canonizer, node)
-        return None if done else canonizer.transform(fgraph, node)
 
-    return gather
+@node_rewriter([mul, true_div, reciprocal])
+def gather_factors(fgraph: FunctionGraph, node: Apply) -> Any:
+    """`local_mul_canonizer`, but for a reciprocal in which it has nothing to gather or to cancel."""
+    is_done = node.op == reciprocal and _is_gathered(local_mul_canonizer, node)
+    return None if is_done else local_mul_canonizer.transform(fgraph, node)
 
 
 def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
@@ -101,8 +104,8 @@ def _is_gathered(canonizer: AlgebraicCanonizer, node: Apply) -> bool:
 
 # What each of them stands in the place of, by the name in PyTensor's databases, and in which of these.
 REPLACED = {
-    "local_add_canonizer": (_canonizer(local_add_canonizer), ("canonicalize",)),
-    "local_mul_canonizer": (_canonizer(local_mul_canonizer), ("canonicalize",)),
+    "local_add_canonizer": (gather_terms, ("canonicalize",)),
+    "local_mul_canonizer": (gather_factors, ("canonicalize",)),
     "local_neg_to_mul": (neg_to_mul, ("canonicalize",)),
     "local_reciprocal_canon": (reciprocal_to_power, ("canonicalize",)),
     "psd_solve_to_chol_solve": (psd_solve_to_cho_solve, ("stabilize",)),
