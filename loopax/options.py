@@ -84,7 +84,7 @@ _IN_PLACE_OF = {
     "mode": "what compiles the program is backend='jax' or 'numba'. To stay with PyTensor's functions: "
     "pytensor.function(inputs, outputs, mode='LOOPAX'), or 'LOOPAX_NUMBA'",
     "linker": "what compiles the program is backend='jax' or 'numba'",
-    "jacobian": "without the transformations' it is loopax.pymc.logp(model, jacobian=False)",
+    "jacobian": "without the transformations' Jacobian it is loopax.pymc.logp(model, jacobian=False)",
     "inputs": "the inputs come first, without a name: jaxify([x, y], outputs)",
     "output": "it is called outputs: jaxify([x, y], outputs)",
     "model": "a PyMC model comes first, without a name: jaxify(model)",

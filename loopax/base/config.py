@@ -36,7 +36,7 @@ class Config:
                 raise AttributeError(
                     f"loopax.config has no {name!r}. It has {', '.join(self.__dataclass_fields__)}."
                 )
-            if value not in (None, True, False):
+            if not (value is None or isinstance(value, bool)):
                 raise ValueError(f"loopax.config.{name} is True, False or None, got {value!r}")
             super().__setattr__(name, value)
 

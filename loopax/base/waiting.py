@@ -9,6 +9,7 @@ when the last one ends. Where nobody looks (`loopax.config`) there is neither a 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -72,8 +73,14 @@ class Line:
             if self._blocks and self._place is not None and seconds >= AFTER:
                 self._place.show(": ".join(part for part in self._blocks[-1] if part), seconds)
 
+    def forget(self) -> None:
+        """In a forked process nobody waits, and the thread that may have held the lock is not there."""
+        self._lock, self._blocks = threading.Lock(), []
+
 
 _LINE = Line()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_LINE.forget)
 
 
 @contextmanager

@@ -2,9 +2,9 @@
 
     pytensor.scan's Scan             -> ir.Scan
     OpFromGraph                      -> its graph, inlined; of xlogy and xlog1py another one
-    OpFromGraph with its own pullback-> ir.Call
+    OpFromGraph with its own pullback -> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
-    Blockwise of what its rows share -> that without the batch
+    Blockwise of an op whose inputs all rows share -> the op, once
     LazyIfElse                       -> IfElse of the two inlined branches
     gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
     DeepCopyOp, CpuContiguous        -> its input (a pure program has no aliases)
@@ -108,6 +108,8 @@ class _Importer:
                 return {}
             if isinstance(core, LegacyScan) and core.info.as_while:
                 return self.stopping_loops(graph, node)
+            if (new := logarithm_product(core, node.inputs)) is not None:
+                return _zip(node, new)
             call = self.call(core) if isinstance(core, OpFromGraph) else self.core_call(op, node)
             vectorized = Blockwise(call, signature=op.signature, name=op.name)
             return _zip(node, vectorized.make_node(*node.inputs).outputs)

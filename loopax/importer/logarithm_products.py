@@ -1,4 +1,4 @@
-"""``x log(y)`` and ``x log(1 + y)`` as graphs whose derivatives are the ops' own.
+"""``x log(y)`` and ``x log(1 + y)`` as graphs with the ops' own derivatives, if the logarithm is finite.
 
     xlogy(x, y) -> x * switch(x == 0 and log(y) is not finite, 0, log(y))
 
@@ -19,7 +19,7 @@ from pytensor.tensor.special import XLog1PY, XLogY
 _LOGARITHMS: dict[type[OpFromGraph], Any] = {XLogY: pt.log, XLog1PY: pt.log1p}
 
 
-def logarithm_product(op: OpFromGraph, inputs: Sequence[Variable]) -> list[Variable] | None:
+def logarithm_product(op: Any, inputs: Sequence[Variable]) -> list[Variable] | None:
     """The outputs of ``op`` at ``inputs``; None if it is another op.
 
     Where y is not positive and x is 0 the derivatives for both are 0 or nan, as those of a `switch`.

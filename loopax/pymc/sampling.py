@@ -126,11 +126,11 @@ def sample(
     options = {**options, "draws": draws, "tune": tune, "chains": chains, "random_seed": seed}
     options |= {"progressbar": progress, "nuts_sampler": sampler}
     if sampler == "pymc":
-        options["compile_kwargs"] = {"mode": mode, **options.get("compile_kwargs", {})}
+        options["compile_kwargs"] = {"mode": mode, **(options.get("compile_kwargs") or {})}
         trace = pm.sample(model=model, **options)
     else:
         if sampler in _OF_JAX and options.get("nuts_sampler_kwargs") is None:
-            options["nuts"] = {"chain_method": "vectorized", **options.get("nuts", {})}
+            options["nuts"] = {"chain_method": "vectorized", **(options.get("nuts") or {})}
         loops = "native" if chosen == "numba" else None
         with installed(loops=loops), start_checked(model, options.get("initvals")):
             trace = pm.sample(model=model, **options)

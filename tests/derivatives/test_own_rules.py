@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import sparse
+from pytensor.graph.replace import vectorize_graph
 
 import loopax
 from loopax import jaxify
@@ -14,6 +15,7 @@ from tests.support.compare import FAST_COMPILE
 from tests.support.marking import slow_where
 
 RNG = np.random.default_rng(7)
+NUMBER = pt.dscalar("number")
 V, W, AT, M = pt.dvector("v"), pt.dvector("w"), pt.lvector("i"), pt.dmatrix("m")
 BASE, VALUES, REPEATED = RNG.normal(size=5), RNG.normal(size=3), np.array([3, 0, 3])
 SQUARE = RNG.normal(size=(3, 3))
@@ -69,6 +71,7 @@ RULES = {
             ("tall", "economic", True, TALL),
             ("wide", "full", False, TALL.T.copy()),
             ("wide", "r", True, TALL.T.copy()),
+            ("wide", "economic", True, TALL.T.copy()),
         ]
     },
     "cumprod with zeros": (pt.cumprod(V), {V: np.array([2.0, 0.0, 3.0, 0.0, -1.0])}),
@@ -92,6 +95,10 @@ RULES = {
         )
         for product in (pt.special.xlogy, pt.special.xlog1py)
     },
+    "a batch of xlogy where x is 0": (
+        vectorize_graph(pt.special.xlogy(NUMBER, pt.exp(V[0])), {NUMBER: W}),
+        {W: np.array([0.0, 2.0, 0.0]), V: BASE},
+    ),
     "a sparse matrix of one with zeros": (
         sparse.DenseFromSparse(structured=False)(sparse.csr_from_dense(M)),
         {M: np.where(SQUARE > 0.5, 0.0, SQUARE)},

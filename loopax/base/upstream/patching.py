@@ -47,7 +47,7 @@ def patched(patches: Sequence[Patch]) -> Iterator[None]:
                     warnings.warn(
                         f"{patch.module} has no {patch.name} in this release: {patch.if_missing}.",
                         RuntimeWarning,
-                        stacklevel=4,
+                        stacklevel=5,  # of `loopax.pymc.installed`, the caller
                     )
                     continue
                 original = getattr(module, patch.name)

@@ -43,19 +43,30 @@ def gradients(wrt: Sequence[Any], outputs: Sequence[Any]) -> list[Any]:
     """
     (value,) = outputs
     slopes = pull_back(wrt, [value], [pt.ones_like(value)])
-    for g in slopes:
-        if is_null(g):
-            raise NullTypeGradError(g.type.why_null)
+    _refuse_null(slopes)
     return [zeros_for(v) if g is None else g for v, g in zip(wrt, slopes, strict=True)]
 
 
+def _refuse_null(slopes: Sequence[Any]) -> None:
+    for g in slopes:
+        if is_null(g):
+            raise NullTypeGradError(g.type.why_null)
+
+
 def pulled_back(wrt: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-    """The cotangents of ``wrt``, of their types, from those of ``outputs``; None for what is no float."""
+    """The cotangents of ``wrt``, of their types, from those of ``outputs``; None for what is no float.
+
+    Raises
+    ------
+    pytensor.gradient.NullTypeGradError
+        An op on the way has no derivative.
+    """
     given = [
         v.type.filter_variable(c.astype(v.type.dtype)) if is_float(v) else None
         for v, c in zip(outputs, cotangents, strict=True)
     ]
     found = pull_back(wrt, outputs, given)
+    _refuse_null(found)
     return [zeros_for(v) if g is None else g for v, g in zip(wrt, found, strict=True)]
 
 

@@ -35,7 +35,7 @@ class PullbackRule:
     types
         Those of the inputs that it is applied to.
     prepare
-        What is done to the graph, in place: `import_graph`, which makes such rules itself.
+        What is done to the graph, in place: always `import_graph`, handed in since `ir` may not import it.
     used
         Which outputs are read; none means all. No cotangent comes from the others.
     """

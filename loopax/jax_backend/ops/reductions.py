@@ -21,9 +21,8 @@ from loopax.jax_backend.staging.registry import rule
 
 
 def _product_of_nonzero(x: Any, axis: Any) -> Any:
-    """The product of what is not 0; 0 where all is 0, as PyTensor has it."""
-    there = x != 0
-    return jnp.where(there.any(axis), jnp.prod(jnp.where(there, x, 1), axis=axis), 0)
+    """The product of the elements that are not 0: 1 where all are, the derivative of a product of one 0."""
+    return jnp.prod(jnp.where(x != 0, x, 1), axis=axis)
 
 
 _REDUCERS: dict[type, Any] = {

@@ -19,6 +19,7 @@ from pytensor.tensor.basic import (
     TensorFromScalar,
 )
 from pytensor.tensor.extra_ops import (
+    FillDiagonal,
     FillDiagonalOffset,
     RavelMultiIndex,
     Repeat,
@@ -54,6 +55,14 @@ def shape(site: Site, x: Any) -> Any:
 @rule(Shape_i)
 def shape_i(site: Site, x: Any) -> Any:
     return static_lengths([jnp.shape(x)[site.op.i]]).reshape(())
+
+
+@rule(FillDiagonal)
+def fill_diagonal(site: Site, x: Any, value: Any) -> Any:
+    """PyTensor's conversion fills the diagonals of matrices where the array has three axes (3.3.8)."""
+    x = jnp.asarray(x)
+    places = jnp.arange(min(x.shape))
+    return x.at[(places,) * x.ndim].set(value)
 
 
 @rule(SpecifyShape)

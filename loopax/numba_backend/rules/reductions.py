@@ -23,10 +23,8 @@ from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.Add: ("{0} + {1}", 0),
     ps.Mul: ("{0} * {1}", 1),
-    MulWithoutZeros: (
-        "{0} if {1} == 0 else {0} * {1}",
-        1,
-    ),  # of a product with one zero, its gradient
+    # Of nothing, and of zeros alone, it is 1: the gradient of a product of one zero.
+    MulWithoutZeros: ("{0} if {1} == 0 else {0} * {1}", 1),
     ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }

@@ -33,7 +33,8 @@ def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """``a = q [u | v]`` with k = min(m, n) columns in q: the columns of a behind the first k are ``q v``.
 
-    They give a cotangent to q, and there are none where a is tall: one formula serves every shape.
+    They give a cotangent to q. None are left out where there are none, for a tall matrix: the second
+    derivative is a batch of products, and those of empty matrices fail in PyTensor's rewritten form.
 
     References
     ----------
@@ -59,31 +60,41 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
             for v, g in zip(outputs[:2], cotangents[:2], strict=True)
         )
         q, q_cotangent, r_cotangent = full[:, :k], full_cotangent[:, :k], r_cotangent[:k]
-        if op.mode == "full":
-            q_cotangent += _of_complement(q, full_cotangent[:, k:])
-    u, u_cotangent, v_cotangent = r[:, :k], r_cotangent[:, :k], r_cotangent[:, k:]
-    q_cotangent += columns[:, k:] @ v_cotangent.mT
+        if op.mode == "full" and not _is_wide(a):
+            q_cotangent += _of_complement(q, full_cotangent)
+    u, u_cotangent = r[:, :k], r_cotangent[:, :k]
+    v_cotangent = pt.switch(pt.arange(r.shape[1]) >= k, r_cotangent, 0)  # 0 in the first k columns
+    q_cotangent += columns @ v_cotangent.mT
     inner = u @ u_cotangent.mT - q_cotangent.mT @ q
     symmetric = pt.tril(inner) + pt.tril(inner, -1).mT
     first = solve_triangular(u, (q_cotangent + q @ symmetric).mT, lower=False).mT
-    pulled = pt.concatenate([first, q @ v_cotangent], axis=1)
+    pulled = (q @ v_cotangent)[:, :k].set(first)
     return [pulled if order is None else pt.zeros_like(a)[:, order].set(pulled)]
 
 
+def _is_wide(a: Any) -> bool:
+    m, n = a.type.shape
+    return m is not None and n is not None and m <= n
+
+
 def _of_complement(q: Any, cotangent: Any) -> Any:
-    """The cotangent of q, from that of the columns that complete it in ``mode="full"``.
+    """The cotangent of q, the first k columns, from that of the m - k columns behind it in ``mode="full"``.
 
     LAPACK's reflectors are a function of q = [q₁; q₂] alone, and with them the complement is
-    ``[(1 - q₁) w; 1 - q₂ w]``, where ``w = (1 - q₁)⁻ᵀ q₂ᵀ``.
+    ``[(1 - q₁) w; 1 - q₂ w]``, where ``w = (1 - q₁)⁻ᵀ q₂ᵀ``. All are of full size here, with zeros
+    elsewhere.
 
     References
     ----------
     Ballard et al. (2014), "Reconstructing Householder vectors from tall-skinny QR", section 3.
     """
-    k = q.shape[1]
-    below = q[k:]
-    rest = pt.eye(k, dtype=q.type.dtype) - q[:k]
+    m, k = q.shape
+    is_behind = pt.arange(m) >= k
+    below = pt.switch(is_behind[:, None], q, 0)
+    identity = pt.eye(k, dtype=q.type.dtype)
+    rest = pt.switch(m > k, identity - q[:k], identity)  # singular where nothing is behind
     w = solve(rest.mT, below.mT)
-    upper, lower = cotangent[:k], cotangent[k:]
+    behind = pt.switch(is_behind, cotangent, 0)
+    upper, lower = behind[:k], pt.switch(is_behind[:, None], behind, 0)
     z = solve(rest, rest.mT @ upper - below.mT @ lower)
-    return pt.concatenate([w @ z.mT - upper @ w.mT, z.mT - lower @ w.mT])
+    return (z.mT - lower @ w.mT)[:k].inc(w @ z.mT - upper @ w.mT)

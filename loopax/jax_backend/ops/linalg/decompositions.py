@@ -99,12 +99,15 @@ def lu(site: Site, a: Any) -> Any:
 def qr(site: Site, a: Any) -> Any:
     """With pivoting, which PyTensor's conversion does not read, and in LAPACK's raw form."""
     op, a = site.op, jnp.asarray(a)
-    if op.mode != "raw":
-        return jax.scipy.linalg.qr(a, mode=op.mode, pivoting=op.pivoting)
     pivots = []
-    if op.pivoting:  # once for the order of the columns, which JAX gives, and once in that order
-        pivots = [jax.scipy.linalg.qr(a, mode="r", pivoting=True)[1]]
+    # Once for the order of the columns, and once in that order: the derivative that JAX 0.12 has of both at
+    # once takes the columns of a wide matrix in their old order, and there is none of the raw form.
+    if op.pivoting:
+        pivots = [jax.scipy.linalg.qr(jax.lax.stop_gradient(a), mode="r", pivoting=True)[1]]
         a = a[:, pivots[0]]
+    if op.mode != "raw":
+        factors = jax.scipy.linalg.qr(a, mode=op.mode)
+        return (*factors, *pivots) if isinstance(factors, tuple) else (factors, *pivots)
     reflectors, tau = jnp.linalg.qr(a, mode="raw")  # as in NumPy, laid out by columns
     reflectors = reflectors.mT
     return reflectors, tau, jnp.triu(reflectors[: a.shape[1]]), *pivots
