@@ -54,6 +54,7 @@ from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.extra_ops import (
     Bartlett,
+    FillDiagonal,
     FillDiagonalOffset,
     RavelMultiIndex,
     Repeat,
@@ -396,6 +397,11 @@ CASES: dict[str, Case] = {
     ),
     "scalar_from_tensor": Case(
         ScalarFromTensor, lambda: tensor_from_scalar(scalar_from_tensor(N) + 1), (N,)
+    ),
+    "diagonals": Case(
+        FillDiagonal,
+        lambda: [FillDiagonal()(x, A) for x in (M, pt.stack([M[:2, :2]] * 2), M[:, :0])],
+        (M, A),
     ),
     "repeat": Case(
         Repeat,

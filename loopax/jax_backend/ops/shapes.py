@@ -61,6 +61,10 @@ def shape_i(site: Site, x: Any) -> Any:
 def fill_diagonal(site: Site, x: Any, value: Any) -> Any:
     """PyTensor's conversion fills the diagonals of matrices where the array has three axes (3.3.8)."""
     x = jnp.asarray(x)
+    if x.ndim > 2 and len(set(x.shape)) > 1:
+        raise ValueError(
+            f"fill_diagonal of an array of shape {x.shape}: its lengths have to be equal."
+        )
     places = jnp.arange(min(x.shape))
     return x.at[(places,) * x.ndim].set(value)
 
