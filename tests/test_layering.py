@@ -71,6 +71,7 @@ TARGETS = {
         "loopax.pymc.c_functions",
     },
     "numba.core": {"loopax.base.upstream.numba"},
+    "numba.np": {"loopax.base.upstream.numba"},
     "llvmlite": {"loopax.base.upstream.numba"},
     "loopax.base.upstream.numba": {"loopax.cache.environment", "loopax.numba_backend"},
     "pytensor.link.numba": {"loopax.numba_backend"},

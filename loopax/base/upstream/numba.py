@@ -12,7 +12,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 from llvmlite.binding import ffi as llvm_ffi
 from llvmlite.binding import get_host_cpu_features, llvm_version_info
-from numba.core import cgutils, compiler, serialize, types
+from numba.core import cgutils, compiler, serialize
 from numba.core import config as numba_config
 from numba.core import ir as numba_ir
 from numba.core.analysis import compute_cfg_from_blocks, must_use_alloca
@@ -27,6 +27,8 @@ from numba.core.errors import NumbaError
 from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
+from numba.np.arrayobj import make_array, populate_array
+from numba.np.random.random_methods import random_interval
 
 __all__ = [
     "CFunc",
@@ -50,10 +52,12 @@ __all__ = [
     "llvm",
     "llvm_ffi",
     "llvm_version_info",
+    "make_array",
     "must_use_alloca",
     "numba_config",
     "numba_ir",
+    "populate_array",
+    "random_interval",
     "register_pass",
     "serialize",
-    "types",
 ]

@@ -49,9 +49,8 @@ class Flow:
     def _follow(self, statement: Statement) -> None:
         match statement:
             case Assign(targets, value, operator):
-                elements = [
-                    x for x in targets if not x.is_name
-                ]  # of arrays, which stay what they are
+                # Elements of arrays: the arrays stay what they are.
+                elements = [x for x in targets if not x.is_name]
                 self._read(value, *elements, *(targets if operator != "=" else ()))
                 self._define(x.text for x in targets if x.is_name)
             case Do(asked):

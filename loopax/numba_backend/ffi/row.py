@@ -9,9 +9,8 @@ from typing import Any
 import numba
 import numpy as np
 from numba import types
-from numba.np.arrayobj import make_array, populate_array
 
-from loopax.base.upstream.numba import cgutils, ir
+from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
 from loopax.numba_backend.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.numba_backend.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
 from loopax.numba_backend.runtime.safepoints import raise_later

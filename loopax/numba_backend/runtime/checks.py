@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 import numpy as np
+from numba import types
 from numba.extending import lower_builtin, overload, type_callable
 
-from loopax.base.upstream.numba import ir, types
+from loopax.base.upstream.numba import ir
 from loopax.numba_backend.compiling.pipeline import njit_inner
 from loopax.numba_backend.runtime import (
     division,

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from numba import types
 from numba.extending import lower_builtin, type_callable
 
 from loopax.base.time_limits import (
@@ -29,7 +30,7 @@ from loopax.base.time_limits import (
     WORDS,
     address_of_words,
 )
-from loopax.base.upstream.numba import cgutils, ir, llvm, types
+from loopax.base.upstream.numba import cgutils, ir, llvm
 
 SYMBOL = "loopax_safepoint_words"  # by which native code, from the disk too, finds `WORDS`
 

@@ -16,11 +16,11 @@ import numpy as np
 import pytensor.tensor.random.basic as rv
 from numba import types
 from numba.extending import overload
-from numba.np.random.random_methods import random_interval
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
+from loopax.base.upstream.numba import random_interval
 from loopax.numba_backend.runtime.linalg import cholesky
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numba import types
 from numba.extending import lower_builtin, type_callable
 
-from loopax.base.upstream.numba import ir, types
+from loopax.base.upstream.numba import ir
 
 
 def plus(total: Any, term: Any) -> Any:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba import types
 from numba.extending import lower_builtin, type_callable
-from numba.np.arrayobj import make_array, populate_array
 
-from loopax.base.upstream.numba import ir, types
+from loopax.base.upstream.numba import ir, make_array, populate_array
 
 
 def in_line(a: Any) -> Any:
