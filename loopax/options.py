@@ -98,7 +98,7 @@ _IN_PLACE_OF = {
 
 
 def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
-    """Raise where there is an option that `jaxify` does not have, which has ``options``."""
+    """Raise for the first of ``unknown``, which is none of the ``options`` of `jaxify`."""
     for option in unknown:
         why = _IN_PLACE_OF.get(option, f"it has {', '.join(options)}")
         raise TypeError(f"jaxify has no option {option!r}: {why}.")

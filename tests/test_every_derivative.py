@@ -8,11 +8,7 @@ import pytest
 
 from tests.every_op import page
 from tests.every_op.derivatives.arguments import variants
-from tests.every_op.derivatives.comparison import (
-    Refused,
-    disagreements_in_a_loop,
-    disagreements_outside,
-)
+from tests.every_op.derivatives.comparison import Refused, disagreements
 from tests.every_op.derivatives.exceptions import IN_A_LOOP, LEFT_OUT, OUTSIDE
 from tests.every_op.record import Example
 from tests.support.marking import slow_where
@@ -25,16 +21,16 @@ CASES = slow_where(lambda case: OPS[case][1] not in QUICK, OPS)
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_native_and_xla_in_a_loop(case):
-    _check(case, disagreements_in_a_loop, IN_A_LOOP)
+    _check(case, True, IN_A_LOOP)
 
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_native_xla_and_differences(case):
-    _check(case, disagreements_outside, OUTSIDE)
+    _check(case, False, OUTSIDE)
 
 
-def _check(case, disagreements, exceptions):
+def _check(case, in_a_loop, exceptions):
     family, name = OPS[case]
     program = family.EXAMPLES[name]()
     example = program if isinstance(program, Example) else Example(program)
@@ -43,7 +39,7 @@ def _check(case, disagreements, exceptions):
     faults, compared = [], 0
     for arguments, subject in variants(example):
         try:
-            found = disagreements(subject)
+            found = disagreements(subject, in_a_loop)
         except Refused as reason:
             if arguments == "as recorded":
                 pytest.skip(str(reason)[:100])

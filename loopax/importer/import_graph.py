@@ -1,14 +1,14 @@
 """Foreign ops -> the IR: everything that holds a graph of its own is opened.
 
     pytensor.scan's Scan             -> ir.Scan
-    OpFromGraph                      -> its graph, inlined; of xlogy and xlog1py another one
+    OpFromGraph                      -> its graph, inlined
     OpFromGraph with its own pullback -> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
     Blockwise of an op whose inputs all rows share -> the op, once
     LazyIfElse                       -> IfElse of the two inlined branches
     gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
     DeepCopyOp, CpuContiguous        -> its input (a pure program has no aliases)
-    calls of BLAS                    -> the products that they are
+    calls of BLAS, xlogy             -> the products that they are
 
 Inner graphs are imported before the graph they are in, so that one pass is enough. A graph without such ops
 stays as it is: to look takes a fiftieth of the time of lowering it.
@@ -29,10 +29,9 @@ from pytensor.tensor.extra_ops import CpuContiguous
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.pytensor import IfElse, LazyIfElse, thaw
 from loopax.importer.accumulators import widen_accumulators
-from loopax.importer.blas import product_of
 from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
-from loopax.importer.logarithm_products import logarithm_product
+from loopax.importer.products import product_of
 from loopax.ir import Call
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -89,13 +88,12 @@ class _Importer:
             return {} if same else _zip(node, op.with_body(body).make_node(*node.inputs).outputs)
         if isinstance(op, DeepCopyOp | CpuContiguous):
             return {node.outputs[0]: node.inputs[0]}
-        if (product := product_of(op, node.inputs)) is not None:
+        if (product := product_of(_unbatched(op), node.inputs)) is not None:
             return {node.outputs[0]: node.outputs[0].type.filter_variable(product)}
         if isinstance(op, OpFromGraph):
             if _has_own_pullback(op):
                 return _zip(node, self.call(op).make_node(*node.inputs).outputs)
-            new = logarithm_product(op, node.inputs)
-            return _zip(node, new if new is not None else self.inlined(op, node.inputs))
+            return _zip(node, self.inlined(op, node.inputs))
         if isinstance(op, LazyIfElse):
             condition, *inputs = node.inputs
             branches = [self.inlined(b, inputs) for b in (op.true_branch, op.false_branch)]
@@ -108,8 +106,6 @@ class _Importer:
                 return {}
             if isinstance(core, LegacyScan) and core.info.as_while:
                 return self.stopping_loops(graph, node)
-            if (new := logarithm_product(core, node.inputs)) is not None:
-                return _zip(node, new)
             call = self.call(core) if isinstance(core, OpFromGraph) else self.core_call(op, node)
             vectorized = Blockwise(call, signature=op.signature, name=op.name)
             return _zip(node, vectorized.make_node(*node.inputs).outputs)
@@ -148,6 +144,11 @@ class _Importer:
         core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
         body = self.run(FunctionGraph(inputs, core.outputs, clone=False))
         return Call(body.freeze(), name=str(core.op))
+
+
+def _unbatched(op: Any) -> Any:
+    """``op``, or the op on numbers that it applies to each element."""
+    return op.core_op if isinstance(op, Blockwise) and not any(op.inputs_sig) else op
 
 
 def _has_own_pullback(op: OpFromGraph) -> bool:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -290,12 +291,35 @@ def test_a_server_has_it_in_its_log(stderr, caplog):
     assert stderr.getvalue() == ""
 
 
+FORKED = """
+import os
+from loopax.base.waiting import _LINE, waiting
+
+with _LINE.block("the parent's", None, ticks=False), _LINE._lock:  # as a thread has it that writes
+    child = os.fork()
+    if not child:
+        free = _LINE._lock.acquire(blocking=False)
+        os._exit(0 if free and not _LINE._blocks else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no forks")
+def test_a_forked_process_has_a_line_of_its_own():
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKED], capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stderr
+
+
 def test_options():
     assert repr(loopax.config) == "Config(progress=None)"
     with pytest.raises(AttributeError, match=r"loopax.config has no 'progres'. It has progress"):
         loopax.config.progres = True
     with pytest.raises(ValueError, match="progress is True, False or None, got 'yes'"):
         loopax.config.progress = "yes"
+    with pytest.raises(ValueError, match="got 1"):
+        loopax.config.progress = 1
 
 
 # -- what is said ------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor import sparse
+from pytensor.gradient import NullTypeGradError
 from pytensor.graph.replace import vectorize_graph
 
 import loopax
@@ -200,3 +201,17 @@ def test_gradients_of_pytensor_stay_as_they_are():
     slope = pytensor.grad(y, W)
     expected = pytensor.function(inputs, [slope], mode=FAST_COMPILE)(*arguments)[0]
     np.testing.assert_allclose(jaxify(inputs, slope, backend=NATIVE)(*arguments), expected)
+
+
+@pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
+def test_the_gradient_of_a_product_of_one_zero(form):
+    """It is the product of nothing. PyTensor has 0."""
+    slope = pytensor.grad(pt.prod(V), V)
+    np.testing.assert_array_equal(jaxify([V], slope, **form)(np.zeros(1)), [1.0])
+
+
+def test_a_missing_second_derivative_is_refused():
+    """PyTensor has none of a product, and says so by the type of a variable."""
+    f = jaxify([V], pt.prod(V), backend=NATIVE)
+    with pytest.raises(NullTypeGradError, match="ProdWithoutZeros"):
+        loopax.hvp(f, (BASE,), (BASE,))

@@ -168,6 +168,8 @@ def test_the_arguments_of_pm_sample(model, monkeypatch):
     assert asked[0].items() >= {"draws": 70, "model": model, **theirs, **others}.items()
     loopax.pymc.sample(model, nuts_sampler="numpyro", nuts_sampler_kwargs={"target_accept": 0.9})
     assert "nuts" not in asked[2]  # PyMC refuses both
+    loopax.pymc.sample(model, "pymc", compile_kwargs=None)  # PyMC's default, as it is written there
+    assert asked[3]["compile_kwargs"] == {"mode": "LOOPAX_NUMBA"}
 
 
 @pytest.mark.parametrize(

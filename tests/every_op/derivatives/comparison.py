@@ -129,35 +129,24 @@ def _in_a_loop(subject: Subject) -> Any:
     return loopax.scan(step, pt.zeros((), dtype=cost.dtype), pt.constant([1.0, 1.0]))[0]
 
 
-def disagreements_in_a_loop(subject: Subject) -> list[str]:
-    """Where `jax` of native code has another derivative in a loop than of JAX's operations, or none.
+def disagreements(subject: Subject, in_a_loop: bool) -> list[str]:
+    """Where native code has another derivative than JAX's operations, or none.
+
+    In a loop both are by `jax`. Outside, native code takes its own, and differences have to agree as well.
+    At a kink each of the three has another one, and at a singular matrix some have none, so numbers are
+    compared where the program is smooth.
 
     Raises
     ------
     Refused
         PyTensor has no value there, or a form has no derivative.
+    AssertionError
+        A form fails.
     """
     with _silence():
-        forms = _forms(subject, in_a_loop=True)
-        native, xla = _results(forms.native, forms.xla)
-        return list(_compared(forms, native, xla))
-
-
-def disagreements_outside(subject: Subject) -> list[str]:
-    """Where native code has another derivative than differences and `jax` have, or none.
-
-    At a kink each has its own, and at a singular matrix some have none: numbers are compared where the
-    program is smooth.
-
-    Raises
-    ------
-    Refused
-        PyTensor has no value there, or a form has no derivative.
-    """
-    with _silence():
-        forms = _forms(subject, in_a_loop=False)
-        native, xla = _results(forms.numba, forms.xla)
-        if subject.example.draws or forms.is_single:
+        forms = _forms(subject, in_a_loop)
+        native, xla = _results(forms.native if in_a_loop else forms.numba, forms.xla)
+        if in_a_loop or subject.example.draws or forms.is_single:
             return list(_compared(forms, native, xla))
         slope = forms.slope()
         if slope is None:

@@ -33,8 +33,9 @@ def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """``a = q [u | v]`` with k = min(m, n) columns in q: the columns of a behind the first k are ``q v``.
 
-    They give a cotangent to q. None are left out where there are none, for a tall matrix: the second
-    derivative is a batch of products, and those of empty matrices fail in PyTensor's rewritten form.
+    They give a cotangent to q. Columns that do not count are zeros, and are not cut off: a tall matrix
+    would leave an empty one, and PyTensor's rewrites fail for a batch of empty matrices (3.3.8), which the
+    second derivative would have.
 
     References
     ----------
@@ -92,7 +93,7 @@ def _of_complement(q: Any, cotangent: Any) -> Any:
     is_behind = pt.arange(m) >= k
     below = pt.switch(is_behind[:, None], q, 0)
     identity = pt.eye(k, dtype=q.type.dtype)
-    rest = pt.switch(m > k, identity - q[:k], identity)  # singular where nothing is behind
+    rest = pt.switch(m > k, identity - q[:k], identity)  # singular if there is no complement
     w = solve(rest.mT, below.mT)
     behind = pt.switch(is_behind, cotangent, 0)
     upper, lower = behind[:k], pt.switch(is_behind[:, None], behind, 0)

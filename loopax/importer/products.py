@@ -1,14 +1,20 @@
-"""The calls of BLAS in a compiled program, as the products that they are.
+"""Ops that are products under another name: calls of BLAS, and products with a logarithm.
 
     Dot22(x, y)          ->  x @ y
     Dot22Scalar(x, y, a) ->  a * (x @ y)
     Gemv(y, a, x, v, b)  ->  b * y + a * (x @ v)
     Gemm(z, a, x, y, b)  ->  b * z + a * (x @ y)
     Ger(z, a, u, v)      ->  z + a * outer(u, v)
+    xlogy(x, y)          ->  x * switch(x == 0 and log(y) is not finite, 0, log(y))
+    xlog1py(x, y)        ->  the same with log1p
 
-PyTensor puts them in where it compiles, so that they have no derivatives, and Python alone runs them in its
-Numba mode. With a ``b`` of 0 BLAS does not read what that is multiplied with: it may be memory that nobody
-wrote.
+PyTensor puts the calls of BLAS in where it compiles, so that they have no derivatives, and Python alone
+runs them in its Numba mode. With a ``b`` of 0 BLAS does not read what that is multiplied with: it may be
+memory that nobody wrote.
+
+The pullback of xlogy for x is ``log(y)``, but its inner graph is ``switch(x == 0, 0, x * log(y))``, which
+has the derivative 0 where x is 0: a Beta likelihood would have no slope at ``alpha == 1``. Where y is not
+positive either, the derivatives are 0 or nan, as those of a `switch`.
 """
 
 from __future__ import annotations
@@ -20,13 +26,14 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.tensor.blas import Dot22, Dot22Scalar, Gemm, Gemv
+from pytensor.tensor.special import XLog1PY, XLogY
 
 from loopax.base.upstream.pytensor import Ger
 
 
 @singledispatch
 def product_of(op: Any, inputs: Sequence[Any]) -> Any:
-    """What a call of BLAS computes; None for any other op."""
+    """``op`` at ``inputs`` as a product; None if it is another op."""
     return None
 
 
@@ -56,3 +63,20 @@ def _added(op: Any, inputs: Sequence[Any]) -> Any:
 def _outer(op: Any, inputs: Sequence[Any]) -> Any:
     z, a, u, v = inputs
     return z + a * pt.outer(u, v)
+
+
+@product_of.register(XLogY)
+def _xlogy(op: Any, inputs: Sequence[Any]) -> Any:
+    x, y = inputs
+    return _by_logarithm(x, pt.log(y))
+
+
+@product_of.register(XLog1PY)
+def _xlog1py(op: Any, inputs: Sequence[Any]) -> Any:
+    x, y = inputs
+    return _by_logarithm(x, pt.log1p(y))
+
+
+def _by_logarithm(x: Any, logarithm: Any) -> Any:
+    undefined = pt.eq(x, 0) & (pt.isinf(logarithm) | pt.isnan(logarithm))
+    return x * pt.switch(undefined, 0, logarithm)
