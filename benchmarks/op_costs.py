@@ -1,4 +1,4 @@
-"""What an op costs per entry, in native code: the figures of `loopax/lowering/op_costs.py`.
+"""What an op costs per entry, in native code: the figures of `loopax/facts/costs.py`.
 
 Each is the time of a program with the op less that of the same program without it, in turns, per entry,
 for a few numbers of entries: a small array is in the first cache, a large one in none.

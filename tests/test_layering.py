@@ -1,6 +1,7 @@
 """The folders are the pipeline, and what each may import is what makes them one.
 
-    base  <-  cache, ir                    (of loopax: themselves and base, which all of these import)
+    base  <-  cache, facts                 (of loopax: themselves and base, which all of these import)
+    facts  <-  ir                          (and all that import ir)
     ir  <-  importer, calling              (themselves and ir)
     ir, importer  <-  frontend, lowering   (themselves and these two)
     ir, importer, lowering, calling  <-  *_backend   (themselves and these four; never each other)
@@ -33,14 +34,15 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "base": {"base"},
     "cache": {"cache", "base"},
-    "ir": {"ir", "base"},
-    "importer": {"importer", "ir", "base"},
-    "frontend": {"frontend", "importer", "ir", "base"},
-    "lowering": {"lowering", "importer", "cache", "ir", "base"},
-    "calling": {"calling", "ir", "base"},
-    "explanation": {"explanation", "lowering", "ir", "base"},
-    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir", "base"},
-    "numba_backend": {"numba_backend", "calling", "lowering", "importer", "cache", "ir", "base"},
+    "facts": {"facts", "base"},
+    "ir": {"ir", "facts", "base"},
+    "importer": {"importer", "ir", "facts", "base"},
+    "frontend": {"frontend", "importer", "ir", "facts", "base"},
+    "lowering": {"lowering", "importer", "cache", "ir", "facts", "base"},
+    "calling": {"calling", "ir", "facts", "base"},
+    "explanation": {"explanation", "lowering", "ir", "facts", "base"},
+    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir", "facts", "base"},
+    "numba_backend": {"numba_backend", "calling", "lowering", "importer", "cache", "ir", "facts", "base"},
 }
 # Where the two backends meet: who imports what, beside its layers.
 BRIDGE = ("loopax.jax_backend.kernels", "loopax.numba_backend.ffi")

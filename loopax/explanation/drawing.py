@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.explanation.layout import Point, layout
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import Cond, Scan
 from loopax.lowering.record import with_body
 
@@ -168,7 +168,7 @@ def _variables(given: Any) -> list[Variable]:
 def _label(node: Apply) -> str:
     """The op, with its operands where some are constants: ``mul(2.0, ·)``."""
     op: Any = node.op
-    name = str(op.scalar_op if isinstance(op, Elemwise) else op)
+    name = str(scalar_op_of(op) or op)
     if not any(isinstance(v, Constant) for v in node.inputs):
         return name
     operands = [_constant(v) if isinstance(v, Constant) else "·" for v in node.inputs]

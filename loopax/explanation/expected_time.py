@@ -3,7 +3,7 @@
     time of a node  =  entries of what it makes  x  nanoseconds for each
     time of a loop  =  steps  x  time of its body
 
-The nanoseconds are those that `loopax.lowering.op_costs` measured. A length that is known in no run is
+The nanoseconds are those that `loopax.facts` has, as measured. A length that is known in no run is
 taken for `UNKNOWN_LENGTH`; in a body, lengths are those of what the loop is given.
 
 Known shortcomings: what XLA or Numba fuse, and what is read from memory, is not known here, so shares are
@@ -19,15 +19,17 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.tensor.blas import BatchedDot
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
+from loopax.facts.costs import ARRAY, COPY, UNKNOWN_LENGTH, WRITE
+from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.scalars import nanoseconds
 from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length
-from loopax.lowering.op_costs import ARRAY, COPY, OTHER, PER_ENTRY, UNKNOWN_LENGTH, WRITE
 from loopax.lowering.record import with_body
 
 _READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
@@ -108,8 +110,8 @@ def _own(node: Apply, shape: Callable[[Any], list[float]]) -> float:
     entries = max(made, default=1.0)
     if isinstance(op, _READS):
         return 0.0
-    if isinstance(op, Elemwise):
-        return ARRAY + entries * _per_entry(op.scalar_op)
+    if (function := scalar_op_of(op)) is not None:
+        return ARRAY + entries * nanoseconds(function)
     shapes = [shape(v) for v in node.inputs]
     if isinstance(core, _PRODUCTS):
         return 2 * ARRAY + _PRODUCT * entries * (shapes[-1][-1:] or [1.0])[0]
@@ -119,11 +121,3 @@ def _own(node: Apply, shape: Callable[[Any], list[float]]) -> float:
     if isinstance(op, CAReduce):
         return ARRAY + COPY * math.prod(shapes[0])
     return ARRAY + WRITE * entries
-
-
-def _per_entry(scalar: Any) -> float:
-    """Of a scalar op; of one that is made of others, all of theirs."""
-    inner = getattr(scalar, "fgraph", None)
-    if inner is not None:
-        return sum(_per_entry(node.op) for node in inner.apply_nodes)
-    return COPY if type(scalar).__name__ == "Cast" else PER_ENTRY.get(type(scalar).__name__, OTHER)

@@ -17,8 +17,8 @@ from typing import Any
 
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.lazy import Derivative
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.cond import Cond
@@ -95,7 +95,7 @@ def _step(scan: Scan) -> Iterator[str]:
 
 
 def _op(op: Any) -> str:
-    return str(op.scalar_op) if isinstance(op, Elemwise) else str(op)
+    return str(scalar_op_of(op) or op)
 
 
 def _type(t: Any) -> str:

@@ -16,16 +16,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.scalars import ARITHMETIC, nanoseconds
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.program import EarlyPart, Program
 from loopax.ir.replace import replaced
@@ -33,7 +32,6 @@ from loopax.lowering.order import CANONICAL_PASSES, run_passes
 from loopax.lowering.redundancy.fold_constants import kept_values, known_values
 
 # What is computed and what is compared, in numbers of an array that a simple operation goes over.
-_FUNCTION = 16  # of one that exp, log or sin goes over
 _LOOK = 2000  # to look at an array at all
 _WORTH = 4
 
@@ -99,17 +97,11 @@ def _work(node: Apply, values: dict[Variable, Any]) -> float:
     size = float(sum(np.size(values[v]) for v in node.outputs if v in values))
     read = float(sum(np.size(values.get(v, 0)) for v in node.inputs))
     core = core_of(op)
-    if isinstance(op, Elemwise):
-        return size * (1 if isinstance(op.scalar_op, _SIMPLE) else _FUNCTION)
+    if (function := scalar_op_of(op)) is not None:
+        return size * max(1.0, nanoseconds(function) / ARITHMETIC)
     if isinstance(core, Dot):
         first = values.get(node.inputs[0], getattr(node.inputs[0], "data", 0))
         return size * max(np.shape(first)[-1:] or (1,)) / 4
     if type(core).__module__.startswith("pytensor.tensor.linalg") or isinstance(op, Blockwise):
         return max(size, read) * float(max(np.shape(values[node.outputs[0]])[-1:] or (1,)))
     return max(size, read) if node.op.view_map == {} else 0.0
-
-
-_SIMPLE: tuple[type[ScalarOp], ...] = (
-    *(ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Abs, ps.Cast, ps.Identity, ps.TrueDiv, ps.Second),
-    *(ps.LogicalComparison, ps.Switch, ps.ScalarMaximum, ps.ScalarMinimum),
-)

@@ -14,8 +14,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.random.type import random_generator_type
 
+from loopax.facts import Errors
 from loopax.ir import Call, evaluate
-from loopax.ir.effects import Effects, Errors, Speculation, effects, errors, speculation
+from loopax.ir.effects import Effects, Speculation, effects, errors, speculation
 
 x, y, m = pt.dvector("x"), pt.dvector("y"), pt.dmatrix("m")
 k, n, b = pt.lvector("k"), pt.lscalar("n"), pt.bvector("b")

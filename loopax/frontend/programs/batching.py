@@ -16,13 +16,14 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import ARange, Eye, Nonzero
+from pytensor.tensor.basic import ARange, Nonzero
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.extra_ops import Repeat, Unique
-from pytensor.tensor.shape import Reshape
+from pytensor.tensor.extra_ops import Unique
 from pytensor.tensor.subtensor import AdvancedSubtensor, IncSubtensor
 
 from loopax.base.errors import LoopaxError
+from loopax.facts import facts_of
+from loopax.facts.products import CoreNode
 from loopax.frontend.loops.variants import map as map_rows
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
@@ -30,11 +31,10 @@ from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import length_inputs
 
-# Ops whose lengths follow from values, beside those that `length_inputs` knows: from which of their inputs
-# on. In a batch PyTensor puts a `Blockwise` around them, which stacks what comes of each row.
-_FIRST_SIZE = {ARange: 0, Eye: 0, Nonzero: 0, Repeat: 1, Reshape: 1, Unique: 0}
+# Ops whose lengths follow from the values of all their inputs. In a batch PyTensor puts a `Blockwise`
+# around them, which stacks the results of the rows.
+_OF_VALUES = (ARange, Nonzero, Unique)
 
 
 def batched_outputs(
@@ -107,5 +107,6 @@ def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:
         return []  # it has those of what is written into
     if isinstance(core_op, AdvancedSubtensor):
         return [v for v in node.inputs[1:] if v.type.dtype == "bool"]
-    first = _FIRST_SIZE.get(type(core_op))
-    return length_inputs(core_op, node) if first is None else node.inputs[first:]
+    if isinstance(core_op, _OF_VALUES):
+        return node.inputs
+    return facts_of(core_op).lengths(CoreNode.of(node))

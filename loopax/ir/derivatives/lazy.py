@@ -27,7 +27,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import thaw
-from loopax.ir.derivatives.affine import is_affine
+from loopax.facts.linearity import is_affine
 from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
 from loopax.ir.derivatives.of_graphs import gradients, jacobian, pulled_back, pushed_forward
 from loopax.ir.evaluation.inner import CompiledBodies

@@ -14,7 +14,7 @@ from pytensor.scalar.basic import Switch
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.records import UNBOUNDED
 
 

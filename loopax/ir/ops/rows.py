@@ -12,6 +12,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from loopax.base.upstream.pytensor import WithShapes
+from loopax.facts import OpFacts, Structure, register
 
 
 class FitRows(WithShapes, Op):
@@ -121,3 +122,14 @@ def keep_rows(rows: Any, count: int, length: int, last: bool = False) -> Any:
     else:
         found[:n] = rows[:n]
     return found
+
+
+for _class in (FitRows, KeepRows):
+    register(
+        _class,
+        OpFacts(
+            structure=Structure.MOVES,
+            lengths=lambda node: node.inputs[-1:],
+            linear=lambda node: (frozenset({0}),),
+        ),
+    )

@@ -19,10 +19,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
+from loopax.facts import Structure, facts_of
 from loopax.ir import Scan
 from loopax.ir.sizes.analysis import Dims
 from loopax.ir.sizes.dim_expr import DimExpr, EqualDims, Length
@@ -85,9 +85,8 @@ class BodyDims:
             if v is state or self.dims.length(v, axis) == own:
                 return True
             op = None if v.owner is None else v.owner.op
-            if isinstance(
-                op, Elemwise
-            ):  # of those that it does not broadcast, one tells the length
+            if facts_of(op).structure is Structure.ELEMENTWISE:
+                # Of those that it does not broadcast, one tells the length.
                 more = [x for x in v.owner.inputs if x.type.shape[axis] != 1]
             elif isinstance(op, IncSubtensor | SpecifyShape | CheckAndRaise):
                 more = v.owner.inputs[:1]

@@ -11,8 +11,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
+from loopax.facts.accesses import access_of
 from loopax.ir import Scan
-from loopax.ir.sizes.accesses import access_of
 
 
 class Length(NamedTuple):

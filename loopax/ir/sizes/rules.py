@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from loopax.facts import Structure, facts_of
 from loopax.ir.sizes.dim_expr import DimExpr
 
 Interval = tuple[int, int]  # the least and the greatest that a value can be
@@ -23,20 +24,41 @@ Interval = tuple[int, int]  # the least and the greatest that a value can be
 
 @singledispatch
 def length_rule(op: Any, dims: Any, node: Any, x: Any, axis: int) -> DimExpr | None:
-    """The length along ``axis`` of ``x``, an output of ``node``; None where nobody can tell."""
-    return None
+    """The length along ``axis`` of ``x``, an output of ``node``; None where nobody can tell.
 
-
-@singledispatch
-def length_inputs(op: Any, node: Any) -> Sequence[Any]:
-    """The inputs of ``node`` that are lengths of what it makes, or bounds of the rows that it takes."""
-    return ()
+    Without a rule it is that of an input along which the axis runs, by the op's facts.
+    """
+    if x is not node.outputs[0] and facts_of(op).structure is not Structure.ELEMENTWISE:
+        return None
+    lengths = _lengths_along(op, dims, node, axis)
+    constant = [n for n in lengths if n.constant is not None]
+    return next(iter([*constant, *lengths]), None)
 
 
 @singledispatch
 def agreement_rule(op: Any, dims: Any, node: Any) -> Sequence[tuple[DimExpr, DimExpr]]:
-    """Pairs of expressions that are equal, or ``node`` raises."""
-    return ()
+    """Pairs of expressions that are equal, or ``node`` raises.
+
+    Without a rule these are the lengths of the inputs along which one axis runs.
+    """
+    pairs: list[tuple[DimExpr, DimExpr]] = []
+    for axis in range(getattr(node.outputs[0].type, "ndim", 0)):
+        lengths = _lengths_along(op, dims, node, axis)
+        pairs += [(lengths[0], n) for n in lengths[1:]]
+    return pairs
+
+
+def _lengths_along(op: Any, dims: Any, node: Any, axis: int) -> list[DimExpr]:
+    """The lengths of the inputs of ``node`` along which ``axis`` of the output runs.
+
+    A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
+    """
+    facts = facts_of(op)
+    along = (facts.sizes or facts.axes)(node)
+    if along is None:
+        return []
+    pairs = [(v, own[axis]) for v, own in zip(node.inputs, along, strict=True) if own]
+    return [dims.length(v, k) for v, k in pairs if k is not None and v.type.shape[k] != 1]
 
 
 @singledispatch

@@ -14,7 +14,8 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.typed_list.basic import Length as ListLength
 
-from loopax.ir.sizes.accesses import access_of
+from loopax.facts.accesses import access_of
+from loopax.facts.elementwise import function_of
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
 from loopax.ir.sizes.rules import arithmetic_rule, value_rule
@@ -75,7 +76,7 @@ def _repeated(dims: Dims, x: Any) -> DimExpr | None:
 
 @value_rule.register(Elemwise | ps.ScalarOp)
 def _arithmetic(op: Any, dims: Dims, node: Any) -> DimExpr | None:
-    scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
+    scalar_op = function_of(op)
     out, inputs = node.outputs[0], node.inputs
     integers = all(map(is_integer, inputs)) or isinstance(scalar_op, ps.Switch)
     found = arithmetic_rule(scalar_op, dims, inputs) if integers and is_integer(out) else None
@@ -129,7 +130,7 @@ def _truth(dims: Dims, condition: Any) -> bool | None:
     node = dims.maker(condition)
     if node is None:
         return None
-    op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+    op = function_of(node.op)
     inputs = node.inputs
     if isinstance(op, ps.Invert) and inputs[0].type.dtype == "bool":
         inner = _truth(dims, inputs[0])

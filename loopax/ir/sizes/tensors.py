@@ -6,41 +6,22 @@ from typing import Any
 
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, Split
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.base.upstream.pytensor import axis_of, joined_rows
+from loopax.facts.accesses import access_of
 from loopax.ir.ops.rows import FitRows, KeepRows
-from loopax.ir.sizes.accesses import access_of
 from loopax.ir.sizes.analysis import Dims, is_integer
 from loopax.ir.sizes.dim_expr import DimExpr, total
-from loopax.ir.sizes.rules import agreement_rule, length_inputs, length_rule
+from loopax.ir.sizes.rules import agreement_rule, length_rule
 from loopax.ir.sizes.scalars import element
 from loopax.ir.sizes.slices import window_of
 
-length_rule.register(IncSubtensor | CheckAndRaise | SpecifyShape)(
+length_rule.register(CheckAndRaise)(  # of a list too
     lambda op, dims, node, x, axis: dims.length(node.inputs[0], axis)
 )
-
-
-@length_rule.register(Elemwise)
-def _elementwise(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    # A length that is not known to be 1 is not broadcast: all such inputs agree, or the op raises.
-    lengths = [dims.length(v, axis) for v in node.inputs if v.type.shape[axis] != 1]
-    constant = [n for n in lengths if n.constant is not None]
-    return next(iter([*constant, *lengths]), None)
-
-
-@agreement_rule.register(Elemwise)
-def _not_broadcast(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
-    pairs: list[tuple[DimExpr, DimExpr]] = []
-    for axis in range(node.outputs[0].type.ndim):
-        lengths = [dims.length(v, axis) for v in node.inputs if v.type.shape[axis] != 1]
-        pairs += [(lengths[0], n) for n in lengths[1:]]
-    return pairs
 
 
 @agreement_rule.register(SpecifyShape)
@@ -48,35 +29,6 @@ def _specified(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
     x, *lengths = node.inputs
     given = [(k, n) for k, n in enumerate(lengths) if hasattr(n.type, "dtype")]
     return [(dims.length(x, k), dims.value(n)) for k, n in given]
-
-
-@length_rule.register(DimShuffle)
-def _transposed(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr:
-    place = op.new_order[axis]
-    return DimExpr(offset=1) if place == "x" else dims.length(node.inputs[0], place)
-
-
-@length_rule.register(CAReduce)
-def _reduced(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    if op.axis is None:
-        return None
-    kept = [k for k in range(node.inputs[0].type.ndim) if k not in op.axis]
-    return dims.length(node.inputs[0], kept[axis])
-
-
-@length_rule.register(Blockwise)
-def _batched(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    return _product(op, dims, node, x, axis) if isinstance(op.core_op, Dot) else None
-
-
-@length_rule.register(Dot)
-def _product(op: Any, dims: Dims, node: Any, x: Any, axis: int) -> DimExpr | None:
-    a, b = node.inputs
-    if max(a.type.ndim, b.type.ndim) > 2:
-        return None
-    if axis == 0 and a.type.ndim == 2:
-        return dims.length(a, 0)
-    return dims.length(b, b.type.ndim - 1) if x.type.ndim else None
 
 
 @agreement_rule.register(Dot)
@@ -90,11 +42,6 @@ def _summed_over(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]
 
 length_rule.register(Alloc)(lambda op, dims, node, x, axis: dims.value(node.inputs[1 + axis]))
 length_rule.register(AllocEmpty)(lambda op, dims, node, x, axis: dims.value(node.inputs[axis]))
-
-length_inputs.register(Alloc)(lambda op, node: node.inputs[1:])
-length_inputs.register(AllocEmpty)(lambda op, node: node.inputs)
-length_inputs.register(ARange)(lambda op, node: node.inputs[1:2])
-length_inputs.register(FitRows | KeepRows | Split)(lambda op, node: node.inputs[-1:])
 
 
 @length_rule.register(ARange)
@@ -139,12 +86,6 @@ def _written(op: Any, dims: Dims, node: Any) -> list[tuple[DimExpr, DimExpr]]:
         for at, k in enumerate(own)
         if y.type.shape[at] != 1 and (k >= len(index) or index[k] == slice(None))
     ]
-
-
-@length_inputs.register(Subtensor | IncSubtensor)
-def _bounds(op: Any, node: Any) -> list[Any]:
-    slices = [k for k in access_of(node, op).index if isinstance(k, slice)]
-    return [v for k in slices for v in (k.start, k.stop) if v is not None]
 
 
 @length_rule.register(Join)

@@ -8,10 +8,10 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.after_forward import AfterForward
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.jax_backend.samplers.registry import has_sampler
@@ -45,12 +45,12 @@ def _converted(op: Any) -> bool:
         return has_sampler(op)
     if isinstance(op, Blockwise):
         return _converted(op.core_op)
-    if isinstance(op, Elemwise):
+    if scalar_op_of(op) is not None:
         return _has_scalar_function(op)
     return has_conversion(op.op if isinstance(op, AfterForward) else op)
 
 
-def _has_scalar_function(op: Elemwise) -> bool:
+def _has_scalar_function(op: Any) -> bool:
     from loopax.jax_backend.ops.scalars import has_function
 
     return has_function(op.scalar_op)

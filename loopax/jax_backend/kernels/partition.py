@@ -20,17 +20,16 @@ import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
-from pytensor.scalar.basic import Pow, Second
+from pytensor.scalar.basic import Pow
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
-from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.exceptions import NotScalarConstantError
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-from loopax.ir.effects import Speculation, is_dear_function, speculation
+from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_dear_function, is_elementwise
+from loopax.ir.effects import Speculation, speculation
 from loopax.ir.replace import replaced
 
 Variables = Sequence[Any]
@@ -75,7 +74,7 @@ def residuals_of(inputs: Variables, cotangents: Variables, arrived: Variables) -
     source, sink = 2 * len(values), 2 * len(values) + 1
     edges = {(2 * k, 2 * k + 1): _bytes(v) for k, v in enumerate(values)}
     for node in before:
-        read = [2 * place[v] + 1 for v in _read(node) if v in place]
+        read = [2 * place[v] + 1 for v in facts_of(node.op).reads(node) if v in place]
         from_where = [source, *read] if _must_run_once(node) else read
         edges |= {(x, 2 * place[out]): _UNCUT for x in from_where for out in node.outputs}
     edges |= {(2 * place[v] + 1, sink): _UNCUT for v in wanted if v in place}
@@ -91,7 +90,7 @@ def _before_the_cotangents(
     for node in toposort(arrived, blockers=[*inputs]):
         if any(v in moving for v in node.inputs):
             moving.update(node.outputs)
-            wanted.update(v for v in _read(node) if v not in moving)
+            wanted.update(v for v in facts_of(node.op).reads(node) if v not in moving)
         elif any(v in known for v in node.inputs):  # else it is a constant, folded by a pass
             known.update(node.outputs)
             before.append(node)
@@ -109,39 +108,25 @@ def _cut(edges: dict[tuple[int, int], int], source: int, sink: int) -> list[int]
     return [k for k in range(source // 2) if 2 * k in reached and 2 * k + 1 not in reached]
 
 
-def _read(node: Apply) -> list[Any]:
-    """The inputs of which ``node`` reads more than the shape, which a pass finds without them."""
-    op: Any = node.op
-    if isinstance(op, Shape | Shape_i):
-        return []
-    is_fill = isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
-    return node.inputs[1:] if is_fill else node.inputs
+_RUN_ONCE = Structure.CONTRACTS, Structure.OTHER
 
 
 def _must_run_once(node: Apply) -> bool:
     """Whether ``node`` is not to run again: it is dear, or need not give the same again."""
     op: Any = node.op
-    if isinstance(op, Elemwise):
+    structure = facts_of(op).structure
+    if structure is Structure.ELEMENTWISE:
         return is_dear_function(op) and not _is_small_power(node)
-    if isinstance(op, Blockwise) or speculation(node) is Speculation.FIXED:
-        return True
-    return not (isinstance(op, CAReduce | DimShuffle) or _moves_entries(op))
+    return speculation(node) is Speculation.FIXED or structure in _RUN_ONCE
 
 
 def _is_small_power(node: Apply) -> bool:
     """Whether it is a product of a few factors, which a pass makes of it."""
-    op: Any = node.op
     try:
         exponent = get_underlying_scalar_constant_value(node.inputs[-1])
     except NotScalarConstantError:
         return False
-    return isinstance(op.scalar_op, Pow) and exponent in (-2, -1, 0, 1, 2, 3)
-
-
-def _moves_entries(op: Any) -> bool:
-    """Whether ``op`` puts entries elsewhere, or says where they are."""
-    module = type(op).__module__
-    return module in ("pytensor.tensor.basic", "pytensor.tensor.shape", "pytensor.tensor.subtensor")
+    return is_elementwise(node, Pow) and exponent in (-2, -1, 0, 1, 2, 3)
 
 
 def _bytes(v: Any) -> int:

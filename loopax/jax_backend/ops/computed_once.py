@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 
+from loopax.facts.elementwise import function_of
 from loopax.jax_backend.staging.evaluate import Site
 
 _COMPARING = (ps.Clip, ps.ScalarMaximum, ps.ScalarMinimum, ps.GE, ps.GT, ps.LE, ps.LT)
@@ -37,7 +38,7 @@ def _is_compared(site: Site, v: Variable) -> bool:
         if not stack:
             return False
         for node in readers.get(stack.pop(), ()):
-            op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+            op = function_of(node.op)
             if isinstance(op, _COMPARING):
                 return True
             if isinstance(op, DimShuffle | ps.Cast):
@@ -51,7 +52,7 @@ def _has_sum(v: Variable) -> bool:
         if not stack:
             return False
         node = stack.pop().owner
-        op = node.op.scalar_op if node and isinstance(node.op, Elemwise) else node and node.op
+        op = node and function_of(node.op)
         if isinstance(op, _SUMS):
             return True
         if node and isinstance(op, (*_LINEAR, DimShuffle)):

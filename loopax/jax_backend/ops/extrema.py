@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Variable
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.jax_backend.staging.evaluate import Site
 
 _DEPTH = 4  # of what lies between a maximum and where derivatives end
@@ -33,7 +34,7 @@ def has_no_derivative(site: Site, v: Variable, depth: int = _DEPTH) -> bool:
         or not getattr(node.outputs[0].type, "dtype", "float").startswith(("float", "complex"))
         or (
             depth > 0
-            and isinstance(node.op, Elemwise | DimShuffle)
+            and (is_elementwise(node) or isinstance(node.op, DimShuffle))
             and all(has_no_derivative(site, u, depth - 1) for u in node.outputs)
         )
         for node in readers

@@ -22,11 +22,12 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar.math import GammaLn, Log1mexp
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
+from loopax.facts.elementwise import scalar_op_of
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
@@ -84,7 +85,7 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
         return None
     if isinstance(node.op, _MOVING):
         return _guard_moved(site, apply_scalar, node, mask, depth)
-    if not isinstance(node.op, Elemwise):
+    if scalar_op_of(node.op) is None:
         return None
     values = [_rows(site.frame.read(u), mask) for u in node.inputs]
     op = node.op.scalar_op

@@ -12,7 +12,7 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
-from loopax.ir.effects import raises_of_nothing
+from loopax.facts.axes import raises_of_nothing
 from loopax.jax_backend.ops.elementwise import apply_scalar
 from loopax.jax_backend.ops.extrema import has_no_derivative, largest, smallest
 from loopax.jax_backend.staging.evaluate import Site

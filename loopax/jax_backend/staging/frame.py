@@ -19,12 +19,12 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.sparse.type import SparseTensorType
 from pytensor.tensor.basic import Alloc, ARange
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomType
 
 from loopax.base.errors import DynamicShapeError, describe
 from loopax.base.upstream.pytensor import thaw
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.derivatives.pullback import PullbackRule, floats
 from loopax.ir.sizes import DimExpr, Dims, Length
 from loopax.jax_backend.staging.checked import Failure
@@ -230,7 +230,7 @@ class Frame:
             return np.shape(self.values[self.plan.inputs[k]])
         # Nothing is broadcast that does not declare it: an element of the one is one of the other.
         for node in self.plan.readers.get(v, ()) if 1 not in v.type.shape else ():
-            if isinstance(node.op, Elemwise):
+            if is_elementwise(node):
                 shape = self.awaited_shape(node.outputs[0])
                 if shape is not None:
                     return shape

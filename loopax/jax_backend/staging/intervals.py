@@ -22,9 +22,11 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
+from loopax.facts import facts_of
 from loopax.ir import Call, Scan
-from loopax.ir.sizes import Interval, access_of, interval_of, length_inputs, masks_of
+from loopax.ir.sizes import Interval, access_of, interval_of, masks_of
 from loopax.jax_backend.staging.frame import Frame, RowOf
+from loopax.jax_backend.staging.registry import find_trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
@@ -71,8 +73,8 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
         (interval := known_interval(frame, v, rows=False)) is not None
         and interval[0] != interval[1]
         and (frame.context.open_lengths or _is_never_static(frame, v))
-        for v in length_inputs(node.op, node)
-        if is_traced(frame.read(v))
+        for v in facts_of(node.op).lengths(node)
+        if not v.type.ndim and is_traced(frame.read(v)) and find_trace_rule(node.op) is not None
     )
 
 
@@ -169,7 +171,7 @@ def inputs_of_length(frame: Frame, v: Variable) -> frozenset[int]:
         each = [inputs_of_length(frame, u) for u in traces]
         return frozenset().union(*each) if all(each) else frozenset()
     values = [frame.read(u) for u in inputs]
-    given = masks_of(v.owner) if _takes_places(v.owner, values) else length_inputs(op, v.owner)
+    given = masks_of(v.owner) if _takes_places(v.owner, values) else facts_of(op).lengths(v.owner)
     positions: set[int] = set()
     for u in (u for u in given if is_traced(frame.read(u))):
         if _is_never_static(frame, u) or frame.blame(u, positions):

@@ -28,24 +28,22 @@ from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
-    Eye,
     Join,
     MakeVector,
     ScalarFromTensor,
     TensorFromScalar,
 )
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.reshape import SplitDims
-from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
 from loopax.base.errors import DynamicShapeError, describe
 from loopax.base.upstream.jax import InconclusiveDimensionOperation as Inconclusive
 from loopax.base.upstream.pytensor import joined_by
+from loopax.facts import facts_of
+from loopax.facts.elementwise import function_of
 from loopax.ir import Call, Scan
-from loopax.ir.sizes import length_inputs
 
 
 def is_symbolic(x: Any) -> bool:
@@ -89,14 +87,12 @@ def as_taken(node: Apply, values: Sequence[Any]) -> list[Any]:
         lengths: Sequence[Any] = [outer.n_steps, *outer.consts]
     elif isinstance(op, Call):
         lengths = node.inputs
-    elif isinstance(op, Reshape | SplitDims | SpecifyShape | Repeat):
+    elif isinstance(op, SpecifyShape):
         lengths = node.inputs[1:]
-    elif isinstance(op, Eye):
-        lengths = node.inputs[:2]
     elif isinstance(op, RandomVariable):
         lengths = [op.size_param(node)]
     else:
-        lengths = length_inputs(op, node)
+        lengths = facts_of(op).lengths(node)
     return [
         x if any(v is u for u in lengths) else traced(x)
         for x, v in zip(values, node.inputs, strict=True)
@@ -160,9 +156,9 @@ def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:
 def _folded(node: Apply, values: Sequence[Any]) -> Any:
     op: Any = node.op
     x, *rest = values
-    scalar_op = op.scalar_op if isinstance(op, Elemwise | CAReduce) else op
+    scalar_op = op.scalar_op if isinstance(op, CAReduce) else function_of(op)
     scalar = _SCALARS.get(type(scalar_op))
-    if isinstance(op, Elemwise | ps.ScalarOp):
+    if function_of(op) is not None:
         return None if scalar is None else _elementwise(scalar, scalar_op, values)
     if isinstance(op, CAReduce):
         return None if scalar is None or x.ndim != 1 else _array(reduce(scalar, x.flat))

@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot, Prod
 from pytensor.tensor.subtensor import (
@@ -26,7 +26,8 @@ from pytensor.tensor.subtensor import (
 )
 
 from loopax.base.errors import LoopTypeError, describe
-from loopax.ir.sizes import length_inputs
+from loopax.facts import facts_of
+from loopax.facts.elementwise import is_elementwise, scalar_op_of
 from loopax.jax_backend.staging.frame import Frame
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.static import is_traced
@@ -35,7 +36,7 @@ _PRODUCTS = tuple(type(op) for op in (ps.mul, ps.pow, ps.sqr))
 _SMALL = 1000  # times a number below two million it fits, and counts and indices are few above that
 # How many of the first inputs are no index.
 _INDEXED = {Subtensor: 1, AdvancedSubtensor: 1, IncSubtensor: 2, AdvancedIncSubtensor: 2}
-_SAME = (Elemwise, DimShuffle, ScalarFromTensor, TensorFromScalar)  # integers, element by element
+_SAME = (DimShuffle, ScalarFromTensor, TensorFromScalar)
 
 
 def refuse_wrapped(frame: Frame, node: Apply) -> None:
@@ -64,9 +65,7 @@ def refuse_wrapped(frame: Frame, node: Apply) -> None:
 def _multiplies(op: Any) -> bool:
     if isinstance(op, CumOp):
         return op.mode == "mul"
-    return isinstance(op, Prod | Dot) or (
-        isinstance(op, Elemwise) and isinstance(op.scalar_op, _PRODUCTS)
-    )
+    return isinstance(op, Prod | Dot) or (isinstance(scalar_op_of(op), _PRODUCTS))
 
 
 def _fits(frame: Frame, node: Apply, dtype: str) -> bool:
@@ -74,7 +73,7 @@ def _fits(frame: Frame, node: Apply, dtype: str) -> bool:
     sizes = [_size(known_interval(frame, v)) for v in node.inputs]
     most = np.iinfo(jax.dtypes.canonicalize_dtype(dtype)).max
     scalar = getattr(node.op, "scalar_op", None)
-    if not isinstance(node.op, Elemwise):  # the products of as many as there are
+    if not is_elementwise(node):  # the products of as many as there are
         return max(sizes) <= 1 and not isinstance(node.op, Dot)
     if isinstance(scalar, type(ps.pow)):
         return sizes[0] <= 1 or math.log2(sizes[0]) * sizes[1] < math.log2(most)
@@ -99,9 +98,11 @@ def _reads_index(frame: Frame, node: Apply, v: Variable) -> bool:
     for kind, values in _INDEXED.items():
         if isinstance(node.op, kind):
             return v not in node.inputs[:values]
-    if v in length_inputs(node.op, node):
+    if v in facts_of(node.op).lengths(node):
         return True
     out = node.outputs[0]
-    if not isinstance(node.op, _SAME) or "int" not in str(getattr(out.type, "dtype", "")):
+    if not (is_elementwise(node) or isinstance(node.op, _SAME)) or "int" not in str(
+        getattr(out.type, "dtype", "")
+    ):
         return False
     return _is_index(frame, out)

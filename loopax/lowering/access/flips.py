@@ -21,12 +21,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
 from loopax.base.upstream.pytensor import joined_rows
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_elementwise
+from loopax.facts.rows import by_rows
 from loopax.ir.places import with_items
 from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of
 
@@ -127,7 +127,7 @@ class Flips:
 
     def _filled(self, v: Any) -> _Known | None:
         """``second(x, c)``: only the shape of ``x`` is read, in whichever order is there."""
-        if v.owner is None or not isinstance(v.owner.op, Elemwise) or v.type.shape[0] is not None:
+        if not is_elementwise(v.owner, ps.Second) or v.type.shape[0] is not None:
             return None
         x, c = v.owner.inputs
         costs = [self.cost(x, turned) for turned in (False, True)]
@@ -164,18 +164,13 @@ class Flips:
 
     def _by_rows(self, node: Any) -> list[int] | None:
         """The inputs of ``node`` whose rows it works on one by one, None if it does not."""
-        op = node.op
-        if isinstance(op, Elemwise):
+        own = by_rows(node)
+        if facts_of(node.op).structure is not Structure.MOVES:
             # With other readers it would be computed once more for each order of its rows.
-            readers = [reader.op for reader, _ in self.graph.clients.get(node.outputs[0], ())]
-            once = sum(not isinstance(op, Shape | Shape_i) for op in readers) <= 1
-            return list(range(len(node.inputs))) if once and len(node.outputs) == 1 else None
-        if isinstance(op, DimShuffle):
-            return [0] if op.new_order and op.new_order[0] == 0 else None
-        if isinstance(op, Alloc):
-            same = node.inputs[0].type.ndim == node.outputs[0].type.ndim
-            return [0] if same else None
-        return [0] if isinstance(op, SpecifyShape) else None
+            readers = [reader for reader, _ in self.graph.clients.get(node.outputs[0], ())]
+            if sum(facts_of(r.op).structure is not Structure.SHAPE for r in readers) > 1:
+                return None
+        return own or None
 
     def _composed(self, parts: Any, remade: Callable[[Any, bool], Any]) -> _Known:
         """What is known of ``remade(parts, False)``; with turned parts ``remade(..., True)`` is turned."""

@@ -19,7 +19,7 @@ from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.upstream.pytensor import IfElse, LazyIfElse
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.ops.checked import Checked
 from loopax.ir.sizes import (
     DimExpr,

@@ -11,7 +11,7 @@ import pytensor.scalar as ps
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.sizes import Window
 from loopax.lowering.access.piece_rules import written_rows
 from loopax.lowering.access.pieces import MOST, Pieces

@@ -16,7 +16,7 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Apply
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 
 
 @dataclass(eq=False)

@@ -20,7 +20,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.shapes import lengths
 from loopax.ir.sizes import Dims, read_of
 

@@ -8,12 +8,11 @@ import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import walk
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
+from loopax.facts import Work, facts_of
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Length, masks_of
@@ -28,7 +27,7 @@ def has_open_lengths(graph: Any) -> bool:
     """
     for node in graph.apply_nodes:
         op: Any = node.op
-        scalar_op = op.scalar_op if isinstance(op, Elemwise) else None
+        scalar_op = scalar_op_of(op)
         if masks_of(node) or (isinstance(op, Scan) and op.stops):
             return True
         if isinstance(scalar_op, ps.ScalarMinimum | ps.Clip | ps.Switch):
@@ -49,13 +48,11 @@ def _follows_from_shapes(v: Any) -> bool:
         return [u for u in v.owner.inputs if not isinstance(u, Constant)]
 
     read = walk([v], inputs)
-    return all(u.owner is not None and isinstance(u.owner.op, _ARITHMETIC) for u in read)
-
-
-_ARITHMETIC = (
-    *(Shape, Shape_i, Elemwise, ps.ScalarOp, DimShuffle, MakeVector, Subtensor, CheckAndRaise),
-    *(ScalarFromTensor, TensorFromScalar),
-)
+    return all(
+        u.owner is not None
+        and (facts_of(u.owner.op).work < Work.ARRAY or isinstance(u.owner.op, CheckAndRaise))
+        for u in read
+    )
 
 
 class KnownLengths(NamedTuple):

@@ -31,8 +31,8 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
-from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import DimExpr
 from loopax.lowering.access.index_facts import checked_dims

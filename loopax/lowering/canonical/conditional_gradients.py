@@ -24,11 +24,11 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.elemwise import CAReduce, Elemwise
+from pytensor.tensor.elemwise import CAReduce
 
 from loopax.base.upstream.pytensor import IfElse
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.effects import Speculation, speculation
-from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, Length, unconditional_dims_of
 from loopax.lowering.bodies import map_bodies
@@ -153,7 +153,7 @@ def _of_inputs(dims: Dims, v: Any, axis: int) -> Any:
         roots = [root.of if isinstance(root, Length) else root for root in length.roots()]
         if all(getattr(root, "owner", None) is None for root in roots):
             return length
-        if x.owner is not None and isinstance(x.owner.op, Elemwise):
+        if is_elementwise(x.owner):
             # All that is not declared broadcastable has this length: one of them may say what it is.
             new = {y for y in x.owner.inputs if y.type.shape[axis] != 1} - seen
             seen |= new
@@ -178,4 +178,8 @@ def _in_branch(x: Any, values: dict[Variable, Variable], cotangents: set[Variabl
 
 
 def _is_cheap(node: Apply) -> bool:
-    return isinstance(node.op, Elemwise | CAReduce) or speculation(node) <= Speculation.CHEAP
+    return (
+        isinstance(node.op, CAReduce)
+        or is_elementwise(node)
+        or speculation(node) <= Speculation.CHEAP
+    )

@@ -27,11 +27,11 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
 from pytensor.tensor.signal.conv import Convolve1d
 from pytensor.tensor.type import complex_dtypes, discrete_dtypes
 
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.ops.inner_graph_op import core_of
 
 # Their operands are no numbers that are computed with in the dtype of the result: shapes, what is
@@ -50,7 +50,7 @@ _OTHERS = (
 def make_casts_explicit(graph: FunctionGraph) -> None:
     """Rewrite ``graph`` in place; its bodies stay."""
     for node in graph.toposort():
-        if not isinstance(node.op, Elemwise):
+        if scalar_op_of(node.op) is None:
             if _computes_in_floats(core_of(node.op)):
                 _cast_operands(graph, node)
             continue

@@ -32,7 +32,7 @@ from pytensor.tensor.subtensor import (
     indices_from_subtensor,
 )
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 
 
 def masked_sums(graph: FunctionGraph) -> None:

@@ -32,8 +32,9 @@ from pytensor.graph.traversal import ancestors, toposort
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.type import TensorType
 
+from loopax.facts import Errors
 from loopax.ir import Scan
-from loopax.ir.effects import Errors, errors
+from loopax.ir.effects import errors
 from loopax.ir.ops.checked import Checked
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import (

@@ -22,9 +22,11 @@ from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Dot
 from pytensor.tensor.special import LogSoftmax, Softmax
+
+from loopax.facts.elementwise import scalar_op_of
 
 _MOST = 60  # nodes that follow from a variable
 
@@ -101,11 +103,11 @@ def _degree(node: Apply, given: Degrees) -> _Degree | None:
     if all(d is None for d in given):
         return None
     op = node.op
-    if isinstance(op, Elemwise):
+    if (function := scalar_op_of(op)) is not None:
         out: Any = node.outputs[0]
         if not out.type.dtype.startswith("float"):
             return None  # a comparison, or a conversion, has no derivative
-        rule = _ELEMENTWISE.get(type(op.scalar_op))
+        rule = _ELEMENTWISE.get(type(function))
         if rule is None:
             raise _Unknown
         return rule(node, given)

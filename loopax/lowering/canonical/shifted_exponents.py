@@ -26,9 +26,11 @@ from pytensor.gradient import DisconnectedGrad
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.math import Sum, log
 from pytensor.tensor.special import LogSoftmax, Softmax
+
+from loopax.facts.elementwise import scalar_op_of
 
 SHIFTED = "loopax_shifted"
 _DEPTH = 12  # of sums and products that are taken apart
@@ -221,4 +223,4 @@ def _number(v: Any) -> float | None:
 
 def _scalar_op(node: Apply) -> Any:
     """The op of an elementwise node."""
-    return node.op.scalar_op if isinstance(node.op, Elemwise) else None
+    return scalar_op_of(node.op)

@@ -34,8 +34,8 @@ from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
-from loopax.ir.elementwise import is_elementwise
 from loopax.ir.sizes import DimExpr, Window, asked_length, read_of
 from loopax.ir.sizes.analysis import is_integer
 from loopax.lowering.access.index_facts import IndexFacts
@@ -74,8 +74,8 @@ def _may_be_simpler(graph: AbstractFunctionGraph) -> bool:
 def _is_read_or_written(node: Apply) -> bool:
     """Whether ``node`` reads, writes, joins or fills rows: without one the pass has nothing to do."""
     op: Any = node.op
-    if isinstance(op, Elemwise):
-        return isinstance(op.scalar_op, ps.Second)
+    if is_elementwise(node, ps.Second):
+        return True
     if isinstance(op, DimShuffle):
         return sum(k != "x" for k in op.new_order) < node.inputs[0].type.ndim
     return isinstance(op, Subtensor | IncSubtensor | Join | Split | Alloc | Shape | Shape_i | Sum)
@@ -150,7 +150,7 @@ class _Sweep:
     def _rows(self, v: Any, node: Apply) -> Any:
         if not v.type.ndim or not isinstance(node.op, _STRUCTURE):
             return None
-        if isinstance(node.op, Elemwise) and not self._rows_are_read(v):
+        if is_elementwise(node) and not self._rows_are_read(v):
             return None
         rows, before = self.pieces.rows(v), self.pieces.nodes(v)
         if not rows and any(x.owner is not None for x in node.inputs[:1]):
@@ -261,7 +261,7 @@ class _Sweep:
             return False
         if isinstance(node.op, Scan) or self.pieces.nodes(x):
             return True
-        if not isinstance(node.op, Elemwise):
+        if not is_elementwise(node):
             return False
         for axis in range(x.type.ndim):
             given = [u for u in node.inputs if u.type.shape[axis] != 1]

@@ -24,9 +24,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.base.upstream.pytensor import thaw
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Derivative, Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.derivatives.inner_gradients import connections, zeros_for
 from loopax.ir.replace import replaced
@@ -149,12 +149,12 @@ def _drop_terms(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
     body = thaw(op.fgraph)
     factors: list[Any] = []
     value = body.outputs[0]
-    while value.owner is not None and isinstance(value.owner.op, Elemwise):
-        scalar_op, parts = value.owner.op.scalar_op, value.owner.inputs
+    while is_elementwise(value.owner, ps.Add, ps.Mul):
+        parts = value.owner.inputs
         moving = [p for p in parts if _depends(body, op, p)]
-        if isinstance(scalar_op, ps.Add) and 0 < len(moving) < len(parts):
+        if is_elementwise(value.owner, ps.Add) and 0 < len(moving) < len(parts):
             value = pt.add(*moving) if len(moving) > 1 else moving[0]
-        elif isinstance(scalar_op, ps.Mul) and len(moving) == 1 and len(parts) > 1:
+        elif is_elementwise(value.owner, ps.Mul) and len(moving) == 1 and len(parts) > 1:
             factors += [p for p in parts if p is not moving[0]]
             value = moving[0]
         else:

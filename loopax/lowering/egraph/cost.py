@@ -1,6 +1,6 @@
 """What a term costs, in nanoseconds: per entry of what it makes, by what was measured.
 
-The figures are those of `loopax.lowering.op_costs`. What only reads is free where it is arithmetic on
+The figures are those of `loopax.facts`. What only reads is free where it is arithmetic on
 positions, and a gather where it is not. A write, a product and a factorization are by their size.
 """
 
@@ -13,19 +13,18 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
 
-from loopax.lowering.egraph.op_table import OpTable
-from loopax.lowering.egraph.rules import RULES_BY_NAME, Rule
-from loopax.lowering.egraph.saturate import Node, Saturated
-from loopax.lowering.op_costs import (
+from loopax.facts.costs import (
     ARRAY,
     COPY,
     GATHER,
     KEEP,
-    OTHER,
-    PER_ENTRY,
     UNKNOWN_LENGTH,
     WRITE,
 )
+from loopax.facts.scalars import nanoseconds
+from loopax.lowering.egraph.op_table import SCALARS, OpTable
+from loopax.lowering.egraph.rules import RULES_BY_NAME, Rule
+from loopax.lowering.egraph.saturate import Node, Saturated
 
 FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
 SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
@@ -78,7 +77,7 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
             return LEAF
         n = entries(c)
         if head.startswith("E"):
-            price = PER_ENTRY.get(name, OTHER) * n
+            price = nanoseconds(SCALARS[name]) * n
             price = price * SCALAR if n <= FEW else price + ARRAY
             return price + DIGITS * lost_digits(c, node)
         if head == "S":

@@ -34,9 +34,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
 from loopax.ir.ops.records import UNBOUNDED
 from loopax.ir.replace import replaced
@@ -174,10 +174,7 @@ def _with_rows_first(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
 
 def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
     """Of a sum or product that follows from a state, the terms that do not; none where they are few."""
-    op: Any = node.op
-    if node in body.rules or not isinstance(op, Elemwise) or len(node.inputs) < 3:
-        return []
-    if not isinstance(op.scalar_op, ps.Add | ps.Mul) or len(node.outputs) != 1:
+    if node in body.rules or not is_elementwise(node, ps.Add, ps.Mul) or len(node.inputs) < 3:
         return []
     first = [v for v in node.inputs if v.type == node.outputs[0].type and v in body]
     is_part = 1 < len(first) < len(node.inputs)

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import indices_from_subtensor
 
-from loopax.ir.effects import Errors, errors
+from loopax.facts import Errors, Structure, facts_of
+from loopax.facts.axes import shuffled
+from loopax.ir.effects import errors
 
 
 class RowWise(NamedTuple):
@@ -46,8 +47,29 @@ def row_wise(node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None
 
 @singledispatch
 def row_wise_rule(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    """The same, where an input varies; the rules of the ops are in `row_wise_rules`."""
-    return None
+    """How ``node`` is computed for all rows, where an input varies.
+
+    Without a rule it is the op behind one more leading axis, as its record says. `row_wise_rules` has rules
+    for ops whose record is not enough.
+    """
+    facts = facts_of(op)
+    behind = facts.behind(node, 1)
+    if behind is None:
+        return None
+    if facts.structure is Structure.ELEMENTWISE:
+        return RowWise(lambda inputs, n: _outputs(behind, _aligned(inputs, varies)))
+    if len(node.inputs) > 1 or errors(node) & (Errors.INDEX | Errors.VALUE):
+        return None
+    return RowWise(lambda inputs, n: _outputs(behind, inputs))
+
+
+def _aligned(inputs: Sequence[Any], varies: Sequence[bool]) -> list[Any]:
+    return [x if f else one_row(x) for x, f in zip(inputs, varies, strict=True)]
+
+
+def _outputs(apply: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    result = apply(*inputs)
+    return list(result) if isinstance(result, list | tuple) else [result]
 
 
 def as_it_is(node: Apply, varies: bool = True) -> RowWise:
@@ -69,15 +91,6 @@ def index_of(node: Apply, skipped: int = 1) -> list[Any] | None:
 
 
 # -- rows --------------------------------------------------------------------------------------------
-
-
-def shuffled(x: Any, order: Sequence[Any]) -> Any:
-    """``x.dimshuffle(order)``, of what ``x`` was shuffled from."""
-    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
-        order = [k if k == "x" else x.owner.op.new_order[k] for k in order]
-        x = x.owner.inputs[0]
-    same = list(order) == list(range(x.type.ndim))
-    return x if same else x.dimshuffle(*order)
 
 
 def one_row(x: Any) -> Any:

@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.effects import is_dear_function
+from loopax.facts import Structure, facts_of
+from loopax.facts.elementwise import is_dear_function
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.lowering.fission import row_wise_rules  # noqa: F401  (they register themselves)
 from loopax.lowering.fission.row_wise import RowWise, row_wise
@@ -101,8 +100,8 @@ class RowWiseBody:
 def _is_dear(node: Apply) -> bool:
     """Whether ``node`` costs more than the reading of a row."""
     op: Any = node.op
-    if not isinstance(op, Elemwise):
-        return (isinstance(op, CAReduce) or _is_product(op)) and not _is_small(node)
+    if facts_of(op).structure is Structure.REDUCES or _is_product(op):
+        return not _is_small(node)
     return is_dear_function(op)
 
 
@@ -113,7 +112,7 @@ _FEW = 16
 
 def is_function(node: Apply) -> bool:
     """Whether it is a function such as ``exp`` of few numbers, which a step computes one by one."""
-    if not isinstance(node.op, Elemwise) or len(node.outputs) != 1:
+    if len(node.outputs) != 1:
         return False
     return entries(node.outputs[0]) <= _FEW and is_dear_function(node.op)
 
@@ -134,4 +133,4 @@ def entries(v: Any) -> float:
 
 
 def _is_product(op: Any) -> bool:
-    return isinstance(core_of(op), Dot)
+    return facts_of(core_of(op)).structure is Structure.CONTRACTS

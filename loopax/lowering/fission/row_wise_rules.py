@@ -1,4 +1,4 @@
-"""The rules of `loopax.lowering.fission.row_wise`, by family of ops."""
+"""The rules of `loopax.lowering.fission.row_wise` for ops of which the record does not say it all."""
 
 from __future__ import annotations
 
@@ -6,91 +6,27 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
-from pytensor.compile.ops import DeepCopyOp, ViewOp
-from pytensor.gradient import DisconnectedGrad, ZeroGrad
 from pytensor.graph.basic import Apply
 from pytensor.tensor.basic import Alloc, Join, MakeVector
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.math import Argmax, Dot
+from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import discrete_dtypes
 
 from loopax.base.upstream.pytensor import axis_of, joined_by
-from loopax.ir.effects import Errors, entries_of, errors, is_open
+from loopax.facts import Errors
+from loopax.facts.axes import shuffled
+from loopax.facts.entries import entries_of
+from loopax.ir.effects import errors, is_open
 from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.fission.row_wise import (
     RowWise,
     as_it_is,
     deepened,
     index_of,
-    one_row,
     row_wise_rule,
-    shuffled,
 )
-
-# -- elementwise -------------------------------------------------------------------------------------
-
-
-@row_wise_rule.register(Elemwise)
-def _elemwise(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    def make(inputs: list[Any], n: Any) -> list[Any]:
-        aligned = [x if f else one_row(x) for x, f in zip(inputs, varies, strict=True)]
-        return list(op.make_node(*aligned).outputs)
-
-    return RowWise(make)
-
-
-@row_wise_rule.register(ViewOp | DisconnectedGrad | ZeroGrad | DeepCopyOp)
-def _view(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    return as_it_is(node)
-
-
-# -- axes --------------------------------------------------------------------------------------------
-
-
-@row_wise_rule.register(DimShuffle)
-def _dimshuffle(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    order = [0, *(k if k == "x" else k + 1 for k in op.new_order)]
-    return RowWise(lambda inputs, n: [shuffled(inputs[0], order)])
-
-
-@row_wise_rule.register(CAReduce)
-def _reduce(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise:
-    ndim = node.inputs[0].type.ndim
-    axes = range(ndim) if op.axis is None else [k % ndim for k in op.axis]
-    return RowWise(lambda inputs, n: [op.clone(axis=tuple(k + 1 for k in axes))(inputs[0])])
-
-
-@row_wise_rule.register(Softmax | LogSoftmax)
-def _softmax(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    axis = _one_axis(node)
-    return None if axis is None else RowWise(lambda inputs, n: [type(op)(axis=axis + 1)(*inputs)])
-
-
-@row_wise_rule.register(CumOp)
-def _cumulated(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    axis = _one_axis(node)
-    if axis is None:
-        return None
-    return RowWise(lambda inputs, n: [CumOp(axis=axis + 1, mode=op.mode)(*inputs)])
-
-
-@row_wise_rule.register(Argmax)
-def _argmax(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise | None:
-    axis = _one_axis(node)
-    return None if axis is None else RowWise(lambda inputs, n: [Argmax(axis=(axis + 1,))(*inputs)])
-
-
-def _one_axis(node: Any) -> int | None:
-    """The axis that ``node``'s op works along, None where it is more than one."""
-    axis, ndim = node.op.axis, node.inputs[0].type.ndim
-    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
-    return axes[0] % ndim if len(axes) == 1 else None
-
 
 # -- products ----------------------------------------------------------------------------------------
 

@@ -29,11 +29,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import IncSubtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.sizes import Dims
 from loopax.lowering.analysis.open_lengths import KnownLengths
 from loopax.lowering.fission.push_out import rewrite_loops
@@ -132,7 +131,7 @@ def _adds(node: Apply) -> bool:
 def _added(node: Apply, own: set[Any], total: Any) -> Any:
     """``node`` on ``total`` in the place of what a state is before it; None is zero."""
     op: Any = node.op
-    if total is None and isinstance(op, Elemwise):
+    if total is None and is_elementwise(node, ps.Add, ps.Sub):
         rest: list[Any] = [v for v in node.inputs if v not in own]
         if not is_elementwise(node, ps.Add):
             return -rest[0]

@@ -35,10 +35,10 @@ from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.extra_ops import squeeze
 
 from loopax.base.upstream.pytensor import thaw
+from loopax.facts.rows import row_of, stands_for_all_rows
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.lowering.analysis.atoms import Atom, atoms, whole
-from loopax.lowering.analysis.row_level import row_of, stands_for_all_rows
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fusion.fusion_plan import Cluster, Plan, RowKey, can_be_fused, row_inputs
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs

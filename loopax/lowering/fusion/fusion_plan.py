@@ -22,11 +22,11 @@ from typing import Any
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.facts.rows import is_row_wise, stands_for_all_rows
 from loopax.ir import Scan
 from loopax.ir.sizes import dims_of, unconditional_dims_of
 from loopax.lowering.analysis.atoms import Atom
 from loopax.lowering.analysis.checked_steps import is_checked
-from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows
 
 # The row of a trace that may have no variable: (loop, "before" or "after", state).
 RowKey = tuple[Apply, str, int]

@@ -20,7 +20,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.math import mul, true_div
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
 

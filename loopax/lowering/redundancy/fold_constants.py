@@ -29,11 +29,12 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Eye
 from pytensor.tensor.blockwise import Blockwise
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts import Structure, facts_of
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
@@ -101,7 +102,7 @@ def _bytes(node: Apply, given: list[Any]) -> float:
     if isinstance(node.op, ARange):
         start, stop, step = map(float, given)
         return size * (stop - start) / step if step else 0.0
-    if isinstance(node.op, Elemwise):
+    if facts_of(node.op).structure is Structure.ELEMENTWISE:
         lengths = zip(*(np.shape(x) for x in given), strict=True)
         return size * float(np.prod([float(max(n)) for n in lengths]))
     return size * float(

@@ -22,7 +22,7 @@ In the literature: constant propagation through the carry, optimistic, for the c
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,18 +31,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import toposort
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, Join
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
-from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.upstream.pytensor import IfElse, joined_by
+from loopax.base.upstream.pytensor import IfElse
+from loopax.facts.elementwise import is_elementwise
+from loopax.facts.linearity import is_product, zero_groups_of
 from loopax.ir import Scan
-from loopax.ir.elementwise import is_elementwise
-from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.replace import applied_to
 from loopax.ir.sizes import body_dims, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import checked, step_conditions
@@ -59,7 +53,7 @@ def fold_zeros(graph: FunctionGraph) -> None:
         if isinstance(node.op, Scan):
             _fold(graph, node, outside)
             outside = Zeros(lambda v: False) if node not in graph.apply_nodes else outside
-        elif terms := [k for k in _zero_terms(node, outside) if _is_product(node.inputs[k].owner)]:
+        elif terms := [k for k in _zero_terms(node, outside) if is_product(node.inputs[k].owner)]:
             graph.replace(node.outputs[0], _without_terms(node, node.inputs, terms), "fold_zeros")
     map_bodies(graph, fold_zeros)
 
@@ -188,8 +182,8 @@ class Zeros:
             if w in self._found:
                 stack.pop()
                 continue
-            asks = [] if w.owner is None or not _is_float(w) else _asks(w)
-            missing = [x for x in asks if x not in self._found]
+            asked = [] if w.owner is None or not _is_float(w) else _asked(w)
+            missing = [x for group in asked for x in group if x not in self._found]
             if missing and not self._known(w):
                 stack += missing
                 continue
@@ -202,55 +196,27 @@ def _is_float(v: Any) -> bool:
     return isinstance(v.type, DenseTensorType) and v.type.dtype.startswith("float")
 
 
-def _asks(v: Any) -> list[Any]:
-    """The inputs of its node on which it hangs whether ``v`` is zero; none where it never is."""
+def _asked(v: Any) -> Sequence[Sequence[Any]]:
+    """Sets of the inputs of its node: ``v`` is zero where those of one set are; none where it never is."""
     node = v.owner
     op: Any = node.op
-    given = list(node.inputs)
     if isinstance(op, Scan):
-        return [x for x in given if _is_float(x)]
+        return [[x for x in node.inputs if _is_float(x)]]
     if isinstance(op, IfElse):
         k = node.outputs.index(v)
-        return [given[1 + k], given[1 + op.n_outs + k]]
-    if isinstance(op, Elemwise):
-        kind = op.scalar_op
-        if isinstance(kind, ps.Add | ps.Sub | ps.Neg | ps.Mul | ps.Cast | ps.Identity):
-            return given
-        if isinstance(kind, ps.TrueDiv):
-            return given[:1]
-        if isinstance(kind, ps.Second):
-            return given[1:]
-        return given[1:] if isinstance(kind, ps.Switch) else []
-    if isinstance(op, Join):  # of integers too, which are never known to be zero
-        return [*joined_by(op, given)]
-    if isinstance(core_of(op), Dot):
-        return given
-    if isinstance(op, IncSubtensor):
-        return given[:2]
-    if isinstance(op, CheckAndRaise):
-        return given[:1]
-    if isinstance(op, CAReduce) and not isinstance(op.scalar_op, ps.Add):
-        return []
-    return given[:1] if isinstance(op, _PASSING) else []
+        return [[node.inputs[1 + k], node.inputs[1 + op.n_outs + k]]]
+    return [[node.inputs[k] for k in group] for group in zero_groups_of(node)]
 
 
-_PASSING = (CAReduce, DimShuffle, Alloc, Reshape, SpecifyShape, Subtensor)
-
-
-def _is_zero(v: Any, found: dict[Variable, bool]) -> bool:
+def _is_zero(v: Any, known: dict[Variable, bool]) -> bool:
     if isinstance(v, Constant):
         data = np.asarray(v.data)
         return _is_float(v) and bool(data.size) and not data.any() and not np.signbit(data).any()
-    if v.owner is None:
+    if v.owner is None or not _is_float(v):
         return False
     if isinstance(v.owner.op, Scan):
-        return _is_zero_output(v, lambda x: found.get(x, False))
-    zero = [found.get(x, False) for x in _asks(v)]
-    return bool(zero) and (any(zero) if _is_product(v.owner) else all(zero))
-
-
-def _is_product(node: Apply | None) -> bool:
-    return node is not None and (isinstance(core_of(node.op), Dot) or is_elementwise(node, ps.Mul))
+        return _is_zero_output(v, lambda x: known.get(x, False))
+    return any(group and all(known.get(x, False) for x in group) for group in _asked(v))
 
 
 def _is_zero_output(v: Any, outside: IsZero) -> bool:

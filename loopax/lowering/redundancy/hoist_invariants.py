@@ -36,9 +36,9 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import ancestors, toposort, walk
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs
 from loopax.ir.effects import Speculation, speculation
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
@@ -188,9 +188,9 @@ def _is_spread(node: Apply) -> bool:
     op: Any = node.op
     if isinstance(op, Alloc):
         return True
-    if not isinstance(op, Elemwise) or not isinstance(op.scalar_op, _SIMPLE):
+    if not is_elementwise(node, *_SIMPLE):
         return False
-    if isinstance(op.scalar_op, ps.Second):
+    if is_elementwise(node, ps.Second):
         return True
     spread = [n != 1 for n in node.outputs[0].type.shape]
     return not any(

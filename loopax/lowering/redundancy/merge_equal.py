@@ -23,8 +23,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
-from pytensor.tensor.elemwise import Elemwise
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.lowering.bodies import map_bodies
 
 
@@ -34,7 +34,7 @@ def merge_equal(graph: FunctionGraph) -> None:
     while _merge_in_any_order(graph):  # ends: each round leaves a node less
         MergeOptimizer().rewrite(graph)
     for node in graph.toposort():
-        if _in_any_order(node) and isinstance(node.op.scalar_op, ps.Add):  # type: ignore[attr-defined]
+        if _in_any_order(node) and is_elementwise(node, ps.Add):
             _count(graph, node)
     map_bodies(graph, merge_equal, where=lambda body: len(body.apply_nodes) > 1)
 
@@ -42,8 +42,7 @@ def merge_equal(graph: FunctionGraph) -> None:
 def _in_any_order(node: Apply) -> bool:
     op: Any = node.op
     return (
-        isinstance(op, Elemwise)
-        and isinstance(op.scalar_op, ps.Add | ps.Mul)
+        is_elementwise(node, ps.Add, ps.Mul)
         and not op.inplace_pattern
         and node.outputs[0].type.dtype != "bool"
         # Integers that are narrower than the result would be added up among themselves first.

@@ -28,9 +28,9 @@ from typing import Any
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import add, mul
 
+from loopax.facts.elementwise import is_elementwise
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import replace_outputs
 
@@ -53,8 +53,7 @@ def nest_terms(graph: FunctionGraph) -> None:
 
 
 def _is_fold(node: Apply, scalar_op: type) -> bool:
-    op: Any = node.op
-    if not isinstance(op, Elemwise) or type(op.scalar_op) is not scalar_op:
+    if not is_elementwise(node, scalar_op):
         return False
     dtype = node.outputs[0].type.dtype
     return dtype.startswith("float") and all(v.type.dtype == dtype for v in node.inputs)

@@ -32,8 +32,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape, Shape_i
 
 from loopax.base.upstream.pytensor import thaw
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Cond, KeepRows, Scan
-from loopax.ir.elementwise import is_elementwise
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.open_loop import OpenLoop, State, replace_outputs

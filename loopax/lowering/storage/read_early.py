@@ -16,16 +16,16 @@ In the literature: slices are moved up to what they read ("bubble up" in MLIR's 
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import CAReduce, Elemwise
-from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts import Errors, facts_of
+from loopax.facts.rows import by_rows
 from loopax.ir import Scan
-from loopax.ir.effects import Effects, Errors, effects, errors
+from loopax.ir.effects import Effects, effects, errors
 from loopax.ir.sizes import Access, Dims, dims_of, read_of
 from loopax.lowering.analysis.equal_rows import without_leading
 from loopax.lowering.bodies import map_bodies
@@ -63,16 +63,10 @@ def _is_by_row(node: Apply, dims: Dims) -> bool:
     out: Any = node.outputs[0]
     if len(node.outputs) > 1 or not getattr(out.type, "ndim", 0) or effects(op) is not Effects.NONE:
         return False
-    if isinstance(op, CAReduce):
-        along = range(node.inputs[0].type.ndim) if op.axis is None else op.axis
-        return 0 not in along and not errors(node)
-    if errors(node) & ~Errors.SHAPE:
+    if errors(node) & ~Errors.SHAPE or facts_of(op).behind(node, -1) is None:
         return False
-    if isinstance(op, Dot):
-        return node.inputs[0].type.ndim == 2
-    if not isinstance(op, Elemwise):
-        return False
-    lengths = [dims.length(v) for v in node.inputs if v.type.shape[0] != 1]
+    operands: list[Any] = [node.inputs[k] for k in by_rows(node)]
+    lengths = [dims.length(v) for v in operands if v.type.shape[0] != 1]
     return bool(lengths) and all(n == lengths[0] for n in lengths)
 
 
@@ -89,18 +83,9 @@ def _reads(graph: FunctionGraph, node: Apply) -> dict[Any, Access]:
 
 def _on_rows(node: Apply, read: Access) -> Any:
     """What ``read`` takes of the result of ``node``, of the rows of its operands."""
-    op: Any = node.op
-    made: Any
-    if isinstance(op, Dot):
-        x, m = cast("list[Any]", node.inputs)
-        made = x[read.rows] @ m
-    elif isinstance(op, CAReduce):
-        (x,) = cast("list[Any]", node.inputs)
-        axis = range(1, x.type.ndim) if op.axis is None else op.axis
-        left = [k - 1 for k in axis] if read.is_row else list(axis)
-        made = op.clone(axis=tuple(left))(x[read.rows])
-    else:
-        made = op(*(_row(v, read) for v in node.inputs))
+    own = by_rows(node)
+    apply = facts_of(node.op).behind(node, -1) if read.is_row else node.op
+    made: Any = apply(*(_row(v, read) if k in own else v for k, v in enumerate(node.inputs)))
     rest = read.rest if read.is_row else (slice(None), *read.rest)
     return made[rest] if read.rest else made
 

@@ -28,12 +28,11 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.facts import Errors, Structure, facts_of
 from loopax.ir import Scan
-from loopax.ir.effects import Errors, Speculation, errors, speculation
+from loopax.ir.effects import Speculation, errors, speculation
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trailing_shapes
@@ -110,12 +109,16 @@ def _is_static(expr: DimExpr) -> bool:
 # -- fewer steps -------------------------------------------------------------------------------------
 
 
+# What these raise hangs on shapes, and on integers that have no value.
+_OF_SHAPES = Structure.ELEMENTWISE, Structure.REDUCES, Structure.CONTRACTS
+
+
 def _cannot_raise_later(node: Apply) -> bool:
     """Whether ``node``, at a later step, raises nothing that it did not raise at the first.
 
     The shapes are those of the first step, so what is left are integers, and indices.
     """
-    if isinstance(node.op, Elemwise | CAReduce | Dot | DimShuffle):
+    if facts_of(node.op).structure in _OF_SHAPES:
         return not errors(node) & ~(Errors.SHAPE | Errors.LENGTH)
     return speculation(node) <= Speculation.CHEAP
 

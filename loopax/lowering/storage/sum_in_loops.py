@@ -32,12 +32,12 @@ from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import joined_rows
+from loopax.facts.rows import is_row_wise, stands_for_all_rows
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.checked import Checked
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import unconditional_dims_of
-from loopax.lowering.analysis.row_level import is_row_wise, stands_for_all_rows
 from loopax.lowering.bodies import map_bodies
 from loopax.lowering.fusion.fusion_plan import can_be_fused
 from loopax.lowering.open_loop import replace_outputs

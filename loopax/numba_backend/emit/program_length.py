@@ -15,9 +15,9 @@ from typing import Any
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.scalar.basic import Composite, ScalarOp
+from pytensor.scalar.basic import Composite
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
@@ -25,6 +25,7 @@ from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import IncSubtensor, Subtensor
 
+from loopax.facts import Structure, facts_of
 from loopax.ir import Cond, Scan
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import DimExpr, Dims, Length
@@ -103,7 +104,8 @@ class _Count:
         if isinstance(op, CAReduce):
             axes = range(len(ins[0])) if op.axis is None else op.axis
             return [self.width(out) * self.width([ins[0][k] for k in axes])]
-        if not isinstance(op, DimShuffle | Elemwise | SpecifyShape):
+        is_elementwise = facts_of(op).structure is Structure.ELEMENTWISE
+        if not (is_elementwise or isinstance(op, DimShuffle | SpecifyShape)):
             return [self.width(s) for s in ins]
         *ones, of_out = [
             getattr(v.type, "broadcastable", ()) for v in (*node.inputs, node.outputs[0])
@@ -120,7 +122,7 @@ class _Count:
         in_locals = all(is_small(s, self.largest) for s in (*ins, *outs))
         if isinstance(op, (*_NAMES, *_NUMBERS)) or (in_locals and isinstance(op, _MOVES)):
             return 0
-        if isinstance(op, Elemwise | ScalarOp):
+        if facts_of(op).structure is Structure.ELEMENTWISE:
             lines = own * _scalar_ops(op)
             return lines if in_locals else lines + own + _LOOP
         if isinstance(op, CAReduce):

@@ -32,6 +32,7 @@ from pytensor.scalar.math import (
 from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.type import complex_dtypes
 
+from loopax.facts.scalars import cycles
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import (
@@ -44,7 +45,7 @@ from loopax.numba_backend.emit.expressions import (
     literal,
     local,
 )
-from loopax.numba_backend.emit.schedule import cycles, folded, ready
+from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
 
 # {0}, {1}, ... are the operands, in the dtype of the result; {T} makes a number of that dtype.

@@ -16,41 +16,15 @@ from collections.abc import Callable, Sequence
 from operator import add
 from typing import Any
 
-import pytensor.scalar as ps
-from pytensor.scalar.math import GammaLn, Log1mexp, Softplus
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import Subtensor
 
+from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.scalars import cycles
 from loopax.ir import Scan
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import Expr
 
 Join = Callable[[Expr, Expr], Expr]
-
-# Cycles until the result is there, roughly, of what is not a function of the mathematical library.
-_CYCLES: dict[type, int] = {
-    ps.Add: 4,
-    ps.Sub: 4,
-    ps.Mul: 4,
-    ps.Sqr: 4,
-    ps.Neg: 1,
-    ps.Abs: 1,
-    ps.Switch: 2,
-    ps.Cast: 2,
-    ps.Identity: 0,
-    ps.TrueDiv: 13,
-    ps.Reciprocal: 13,
-    ps.Sqrt: 15,
-    Softplus: 45,  # two functions, or more
-    Log1mexp: 45,
-    GammaLn: 60,
-}
-_FUNCTION = 20
-
-
-def cycles(op: Any) -> int:
-    """How long a scalar op takes."""
-    return 2 if isinstance(op, ps.LogicalComparison) else _CYCLES.get(type(op), _FUNCTION)
 
 
 def ready(emit: Emitter, name: Expr) -> float:
@@ -94,6 +68,7 @@ def chains(scan: Scan) -> list[float]:
         if not known or (isinstance(node.op, Subtensor) and node.inputs[0] not in when):
             continue  # a row that is read at the count of the steps is there before it is needed
         op: Any = node.op
-        took = cycles(op.scalar_op) if isinstance(op, Elemwise) else 8
+        function = scalar_op_of(op)
+        took = 8 if function is None else cycles(function)
         when.update((v, max(known) + took) for v in node.outputs)
     return [when.get(v, 0) for v in scan.outs.states]

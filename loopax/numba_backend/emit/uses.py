@@ -9,8 +9,9 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.raise_op import CheckAndRaise
 from pytensor.scalar.basic import Second
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
+
+from loopax.facts.elementwise import scalar_op_of
 
 Uses = dict[Variable, list[Any]]  # (node, position), and (None, k) for output k of the graph
 
@@ -64,7 +65,7 @@ def reads_only_shape(client: Any, position: int) -> bool:
 
 def is_fill(op: Any) -> bool:
     """Whether ``op`` gives its second input the shape that both have together."""
-    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
+    return isinstance(scalar_op_of(op), Second)
 
 
 def uses_of_node(node: Apply) -> Uses:

@@ -11,12 +11,12 @@ from pytensor.graph.basic import Apply
 from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import Elemwise
 
+from loopax.facts.scalars import cycles
 from loopax.numba_backend.emit.emitter import Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr
 from loopax.numba_backend.emit.leaf import converts_scalar
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import VECTORIZED, cast, emit_scalar
-from loopax.numba_backend.emit.schedule import cycles
 from loopax.numba_backend.emit.uses import READS_ONCE, is_fill
 from loopax.numba_backend.emit.values import Array, Position, Small, Value, Virtual, small
 

@@ -10,7 +10,7 @@ import pytensor.scalar as ps
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
-from loopax.ir.effects import raises_of_nothing
+from loopax.facts.axes import raises_of_nothing
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_element, expr, literal
 from loopax.numba_backend.emit.leaf import leaf

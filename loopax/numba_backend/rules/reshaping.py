@@ -18,7 +18,7 @@ from pytensor.tensor.basic import MakeVector
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape
 
-from loopax.ir.elementwise import is_elementwise
+from loopax.facts.elementwise import is_elementwise
 from loopax.ir.sizes import asked_length
 from loopax.numba_backend.emit.emitter import Emitter, Site, rule
 from loopax.numba_backend.emit.expressions import Dim, Expr, Index, as_dim, call, expr, tuple_of

@@ -10,8 +10,9 @@ from pytensor.graph.op import Op
 from pytensor.link.jax.dispatch import jax_funcify
 
 from loopax import jaxify, scan
+from loopax.facts import OpFacts, Structure, register
 from loopax.ir import Scan
-from loopax.ir.sizes import DimExpr, Dims, length_inputs, length_rule
+from loopax.ir.sizes import DimExpr, Dims, length_rule
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering import lower
@@ -36,9 +37,7 @@ def _length(op, dims, node, x, axis):
     return dims.clipped(True, dims.value(node.inputs[0]), DimExpr())
 
 
-@length_inputs.register(Ramp)
-def _lengths(op, node):
-    return list(node.inputs)
+register(Ramp, OpFacts(structure=Structure.MAKES, lengths=lambda node: node.inputs))
 
 
 @jax_funcify.register(Ramp)

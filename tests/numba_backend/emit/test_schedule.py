@@ -8,10 +8,11 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 
+from loopax.facts.scalars import cycles
 from loopax.ir import BodyArgs, BodyOuts, Scan
 from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.expressions import local
-from loopax.numba_backend.emit.schedule import chains, cycles, folded
+from loopax.numba_backend.emit.schedule import chains, folded
 from tests.numba_backend.interpreted import lowered
 
 

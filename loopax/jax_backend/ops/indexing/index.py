@@ -14,10 +14,10 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Variable
 from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.subtensor import indices_from_subtensor
 
 from loopax.base.errors import describe
+from loopax.facts.elementwise import function_of
 from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
@@ -174,7 +174,7 @@ def _offset(site: Site, v: Variable) -> tuple[Variable | None, int]:
         op = getattr(node.op, "scalar_op", node.op)
         if isinstance(node.op, ScalarFromTensor | TensorFromScalar) or isinstance(op, ps.Cast):
             v = node.inputs[0]
-        elif isinstance(op, ps.Add | ps.Sub) and isinstance(node.op, Elemwise | ps.ScalarOp):
+        elif isinstance(function_of(node.op), ps.Add | ps.Sub):
             known = [u for u in node.inputs if not is_traced(site.frame.read(u))]
             rest = [u for u in node.inputs if is_traced(site.frame.read(u))]
             if len(rest) != 1 or (isinstance(op, ps.Sub) and node.inputs[0] is not rest[0]):

@@ -15,7 +15,7 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.basic import Alloc, Nonzero
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
@@ -26,6 +26,7 @@ from pytensor.tensor.subtensor import (
 
 from loopax.base.errors import UnsupportedOpError, describe, undeclared
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
+from loopax.facts.elementwise import is_elementwise
 from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
@@ -221,7 +222,7 @@ def _is_zero(site: Site, v: Variable) -> bool:
             return False
         if isinstance(node.op, Alloc):
             v = node.inputs[0]
-        elif isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Second):
+        elif is_elementwise(node, ps.Second):
             v = node.inputs[1]
         elif isinstance(node.op, DimShuffle):
             v = node.inputs[0]

@@ -24,8 +24,8 @@ from pytensor.tensor.math import Argmax, Dot, MulWithoutZeros
 from pytensor.tensor.shape import Shape, Shape_i, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
 
+from loopax.facts.axes import raises_of_nothing
 from loopax.ir import Call, Cond, Scan
-from loopax.ir.effects import raises_of_nothing
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import or_no_number

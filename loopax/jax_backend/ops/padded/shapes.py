@@ -12,13 +12,14 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.basic import Alloc, AllocEmpty, ARange, Join, MakeVector
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Sum
 from pytensor.tensor.reshape import JoinDims, SplitDims
 from pytensor.tensor.shape import Reshape, Shape
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
 from loopax.base.upstream.pytensor import joined_by
+from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import FitRows
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.sizes.dim_expr import asked_length
@@ -135,7 +136,7 @@ def lengths_of(site: Site, v: Any) -> list[_Length]:
     op, inputs = (None, ()) if v.owner is None else (v.owner.op, v.owner.inputs)
     if isinstance(op, MakeVector):
         return [_length(site, u) for u in inputs]
-    if isinstance(op, Elemwise) and len(inputs) == 1:  # a cast
+    if scalar_op_of(op) is not None and len(inputs) == 1:  # a cast
         return lengths_of(site, inputs[0])
     if v.type.ndim == 0:
         return [_length(site, v)]

@@ -25,11 +25,11 @@ from pytensor.sparse.rewriting import (
     UsmmCscDense,
 )
 from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import Subtensor
 
 from loopax.base.upstream.pytensor import AddSparseDenseC, StructuredAddSparseDenseVectorCSR
+from loopax.facts.elementwise import scalar_op_of
 from loopax.jax_backend.staging.evaluate import Site
 
 # Ops whose output has one element for each element of their inputs, in the same order.
@@ -84,7 +84,7 @@ def _follow(node: Apply, entries: set[Variable], lengths: set[Variable]) -> bool
     if isinstance(node.op, Shape | Shape_i):
         lengths.update(node.outputs)
         return True
-    if isinstance(node.op, Elemwise):
+    if scalar_op_of(node.op) is not None:
         others = [v for v in node.inputs if v not in entries]
         if any(v.type.shape != (1,) for v in others):
             return False

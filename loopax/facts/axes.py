@@ -1,0 +1,121 @@
+"""Ops that move, reduce or go along axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
+from pytensor.tensor.elemwise import CAReduce, DimShuffle
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Argmax
+from pytensor.tensor.special import LogSoftmax, Softmax
+
+from loopax.facts.families import op_along_axes, reduction_op
+from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work, register
+from loopax.facts.scalars import is_float
+
+# -- transposes --------------------------------------------------------------------------------------
+
+
+def shuffled(x: Any, order: Sequence[Any]) -> Any:
+    """``x.dimshuffle(order)``, straight from what ``x`` was shuffled from."""
+    while x.owner is not None and isinstance(x.owner.op, DimShuffle):
+        order = [k if k == "x" else x.owner.op.new_order[k] for k in order]
+        x = x.owner.inputs[0]
+    same = list(order) == list(range(x.type.ndim))
+    return x if same else x.dimshuffle(*order)
+
+
+def _order(node: Apply) -> Axes:
+    op: Any = node.op
+    return (tuple(None if k == "x" else k for k in op.new_order),)
+
+
+def _behind(node: Apply, n: int) -> Any:
+    op: Any = node.op
+    order = list(op.new_order)
+    if n < 0:
+        if order[:-n] != list(range(-n)):
+            return None
+        order = [k if k == "x" else k + n for k in order[-n:]]
+    else:
+        order = [*range(n), *(k if k == "x" else k + n for k in order)]
+    return lambda x: shuffled(x, order)
+
+
+def _dropped(node: Apply) -> Errors:
+    """An axis that is dropped has length 1, or it raises."""
+    op: Any = node.op
+    x: Any = node.inputs[0]
+    gone = [k for k in range(op.input_ndim) if k not in op.new_order]
+    return Errors.NONE if all(x.type.shape[k] == 1 for k in gone) else Errors.SHAPE
+
+
+register(
+    DimShuffle,
+    OpFacts(
+        structure=Structure.MOVES,
+        work=Work.VIEW,
+        errors=_dropped,
+        axes=_order,
+        behind=_behind,
+        linear=lambda node: (frozenset({0}),),
+    ),
+)
+
+# -- reductions --------------------------------------------------------------------------------------
+
+
+def raises_of_nothing(op: Any) -> bool:
+    """Whether the reduction of no elements is an error: the extremes without ``initial`` (PyTensor 3.3)."""
+    is_extreme = isinstance(op.scalar_op, ps.ScalarMaximum | ps.ScalarMinimum)
+    return is_extreme and not getattr(op, "initial", False)
+
+
+def _of_nothing(node: Apply) -> Errors:
+    x: Any = node.inputs[0]
+    return Errors.LENGTH if raises_of_nothing(node.op) and not all(x.type.shape) else Errors.NONE
+
+
+def _of_sum(node: Apply) -> Groups:
+    op: Any = node.op
+    is_sum = isinstance(op.scalar_op, ps.Add) and is_float(node.outputs[0])
+    return (frozenset({0}),) if is_sum else ()
+
+
+def _axis(node: Apply) -> Any:
+    return node.op.axis  # type: ignore[attr-defined]
+
+
+def _may_be_empty(node: Apply) -> Errors:
+    x: Any = node.inputs[0]
+    return Errors.NONE if all(x.type.shape) else Errors.LENGTH
+
+
+register(CAReduce, reduction_op(_axis, lambda op, axes: op.clone(axis=axes), _of_nothing, _of_sum))
+register(Argmax, reduction_op(_axis, lambda op, axes: Argmax(axis=axes), _may_be_empty))
+
+# -- along axes --------------------------------------------------------------------------------------
+
+
+def _one(make: Any) -> Any:
+    """``make(op, axis)`` as a function of one of the axes of ops that take one, or all."""
+    return lambda op, axes: make(op, axes[0]) if len(axes) == 1 else None
+
+
+register(Softmax, op_along_axes(_axis, _one(lambda op, axis: type(op)(axis=axis))))
+register(LogSoftmax, op_along_axes(_axis, _one(lambda op, axis: type(op)(axis=axis))))
+register(
+    CumOp,
+    op_along_axes(
+        _axis,
+        _one(lambda op, axis: CumOp(axis=axis, mode=op.mode)),
+        linear=lambda node: (
+            (frozenset({0}),)
+            if node.op.mode == "add" and is_float(node.outputs[0])  # type: ignore[attr-defined]
+            else ()
+        ),
+    ),
+)

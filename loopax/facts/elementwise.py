@@ -1,0 +1,103 @@
+"""Elementwise ops: which function of numbers they apply, and what that says of arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax.facts.families import elementwise_op
+from loopax.facts.record import Errors, Groups, OpFacts, Structure, Work, register
+from loopax.facts.scalars import is_dear, is_float, linear_groups, scalar_facts, zero_groups
+
+
+def scalar_op_of(op: Any) -> Any:
+    """The function that ``op`` applies to each element; None where it is no elementwise op.
+
+    >>> import pytensor.tensor as pt
+    >>> scalar_op_of(pt.exp)
+    exp
+    """
+    return op.scalar_op if isinstance(op, Elemwise) else None
+
+
+def function_of(op: Any) -> Any:
+    """The function of numbers that ``op`` is, or applies to each element; None where it is neither."""
+    return op if isinstance(op, ps.ScalarOp) else scalar_op_of(op)
+
+
+def is_elementwise(node: Any, *scalar_ops: type) -> bool:
+    """Whether ``node``, which may be None, computes one of ``scalar_ops`` for each element.
+
+    Without ``scalar_ops``: whether it computes any function for each element.
+
+    >>> import pytensor.scalar as ps, pytensor.tensor as pt
+    >>> is_elementwise((pt.dvector() + 1).owner, ps.Add, ps.Sub)
+    True
+    """
+    return node is not None and isinstance(scalar_op_of(node.op), scalar_ops or ps.ScalarOp)
+
+
+def is_dear_function(op: Any) -> bool:
+    """Whether ``op`` is an elementwise function whose entries cost more than to be written and read."""
+    scalar_op = scalar_op_of(op)
+    return scalar_op is not None and is_dear(scalar_op)
+
+
+# -- the records -------------------------------------------------------------------------------------
+
+
+def _has_value(op: Any, node: Apply) -> bool:
+    """Whether the scalar ``op`` has a value for any numbers of the types that ``node`` has.
+
+    A `Composite` divides Python's own numbers: of that nothing is known.
+    """
+    facts = scalar_facts(op)
+    return facts is not None and facts.is_total(node)
+
+
+def _errors(node: Apply) -> Errors:
+    shape = Errors.NONE if _agree(node) else Errors.SHAPE
+    return shape if _has_value(scalar_op_of(node.op), node) else shape | Errors.VALUE
+
+
+def _agree(node: Apply) -> bool:
+    """Whether the shapes of the inputs are known to fit one another."""
+    for lengths in zip(*(v.type.shape for v in node.inputs), strict=True):  # type: ignore[attr-defined]
+        others = [n for n in lengths if n != 1]
+        if len(others) > 1 and (None in others or len(set(others)) > 1):
+            variables = [v for v, n in zip(node.inputs, lengths, strict=True) if n != 1]
+            if len(set(variables)) > 1:
+                return False
+    return True
+
+
+def _linear(node: Apply) -> Groups:
+    return (
+        linear_groups(scalar_op_of(node.op), len(node.inputs)) if is_float(node.outputs[0]) else ()
+    )
+
+
+def _zero(node: Apply) -> Groups:
+    return zero_groups(scalar_op_of(node.op), len(node.inputs)) if is_float(node.outputs[0]) else ()
+
+
+def _reads(node: Apply) -> Any:
+    return node.inputs[1:] if is_elementwise(node, ps.Second) else node.inputs
+
+
+def _errors_of_numbers(node: Apply) -> Errors:
+    """Only arithmetic of integers, as indices are made by, is said to raise nothing."""
+    is_exact = isinstance(node.op, ps.Add | ps.Sub | ps.Mul | ps.Neg | ps.Cast) and all(
+        str(getattr(v.type, "dtype", "")).startswith(("int", "uint")) for v in node.inputs
+    )
+    return Errors.NONE if is_exact and _has_value(node.op, node) else Errors.VALUE
+
+
+register(Elemwise, elementwise_op(_errors, _linear, zero=_zero, reads=_reads))
+register(
+    ps.ScalarOp,
+    OpFacts(structure=Structure.ELEMENTWISE, work=Work.ENTRY, errors=_errors_of_numbers),
+)

@@ -1,0 +1,140 @@
+"""Records of the common kinds of ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pytensor.graph.basic import Apply
+
+from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, Work
+
+# An axis, several, or None for all.
+AxisOf = Callable[[Apply], Any]
+
+
+def ndim_of(v: Any) -> int:
+    return getattr(v.type, "ndim", 0)
+
+
+def same_axes(node: Apply) -> Axes:
+    """Each axis of the output runs along the same axis of every input."""
+    return (range(ndim_of(node.outputs[0])),) * len(node.inputs)
+
+
+def leading_axes(*inputs: int) -> Callable[[Apply], Axes]:
+    """The axes of the inputs at ``inputs``, all others of which the whole is used."""
+
+    def axes(node: Apply) -> Axes:
+        whole = (None,) * ndim_of(node.outputs[0])
+        own = range(ndim_of(node.outputs[0]))
+        return [own if k in inputs else whole for k in range(len(node.inputs))]
+
+    return axes
+
+
+def normalized(axis: Any, ndim: int) -> tuple[int, ...]:
+    """``axis`` as numbers from 0 on: an axis, several, or None for all of ``ndim``."""
+    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    return tuple(k % ndim for k in axes)
+
+
+def elementwise_op(
+    errors: Callable[[Apply], Errors],
+    linear: Callable[[Apply], Groups] = lambda node: (),
+    **more: Any,
+) -> OpFacts:
+    """An op that computes each entry from one entry of every input, all of one number of axes, broadcast.
+
+    Parameters
+    ----------
+    errors, linear
+        As of `OpFacts`.
+    **more
+        Other fields of it.
+    """
+    return OpFacts(
+        structure=Structure.ELEMENTWISE,
+        work=Work.ENTRY,
+        errors=errors,
+        axes=same_axes,
+        behind=lambda node, n: node.op,
+        linear=linear,
+        **more,
+    )
+
+
+def reduction_op(
+    axis_of: AxisOf,
+    with_axes: Callable[[Any, tuple[int, ...]], Any],
+    errors: Callable[[Apply], Errors],
+    linear: Callable[[Apply], Groups] = lambda node: (),
+) -> OpFacts:
+    """An op of one input whose result lacks the axes that it goes along.
+
+    Parameters
+    ----------
+    axis_of
+        The axes of a node: a number, several, or None for all.
+    with_axes
+        The op along other axes, of one of them.
+    errors, linear
+        As of `OpFacts`.
+    """
+
+    def reduced(node: Apply) -> tuple[int, ...]:
+        return normalized(axis_of(node), ndim_of(node.inputs[0]))
+
+    def axes(node: Apply) -> Axes:
+        along = reduced(node)
+        return (tuple(k for k in range(ndim_of(node.inputs[0])) if k not in along),)
+
+    return OpFacts(
+        structure=Structure.REDUCES,
+        errors=errors,
+        axes=axes,
+        behind=lambda node, n: _shifted(node.op, reduced(node), n, with_axes),
+        linear=linear,
+    )
+
+
+def op_along_axes(
+    axis_of: AxisOf,
+    with_axes: Callable[[Any, tuple[int, ...]], Any],
+    structure: Structure = Structure.OTHER,
+    errors: Callable[[Apply], Errors] = lambda node: Errors.NONE,
+    linear: Callable[[Apply], Groups] = lambda node: (),
+) -> OpFacts:
+    """An op of one input, and a result of its shape, that goes along some axes, as a sort does.
+
+    The parameters are those of `reduction_op`.
+    """
+
+    def moved(node: Apply) -> tuple[int, ...]:
+        return normalized(axis_of(node), ndim_of(node.inputs[0]))
+
+    def axes(node: Apply) -> Axes | None:
+        if ndim_of(node.outputs[0]) != ndim_of(node.inputs[0]):
+            return None  # ``axis=None`` of NumPy's functions: of the flat array
+        along = moved(node)
+        own = tuple(None if k in along else k for k in range(ndim_of(node.outputs[0])))
+        return (own, *((None,) * len(own) for _ in node.inputs[1:]))
+
+    return OpFacts(
+        structure=structure,
+        errors=errors,
+        axes=axes,
+        sizes=lambda node: None if axes(node) is None else leading_axes(0)(node),
+        behind=lambda node, n: (
+            _shifted(node.op, moved(node), n, with_axes)
+            if ndim_of(node.outputs[0]) == ndim_of(node.inputs[0])
+            else None
+        ),
+        linear=linear,
+    )
+
+
+def _shifted(
+    op: Any, axes: Sequence[int], n: int, with_axes: Callable[[Any, tuple[int, ...]], Any]
+) -> Any:
+    return None if min(axes, default=0) + n < 0 else with_axes(op, tuple(k + n for k in axes))

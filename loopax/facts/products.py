@@ -1,0 +1,91 @@
+"""Sums of products, and an op on each row of a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from pytensor.graph.basic import Apply
+from pytensor.tensor.blas import BatchedDot
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.math import Dot, matmul
+
+from loopax.facts.families import ndim_of
+from loopax.facts.record import Axes, Errors, Groups, OpFacts, Structure, facts_of, register
+
+
+def _outer(node: Apply) -> Axes | None:
+    """Rows of the result follow from rows of the first factor, columns from columns of the second."""
+    a, b = map(ndim_of, node.inputs)
+    if max(a, b) > 2:
+        return None
+    left, right = [0] * (a == 2), [b - 1] * (b == 2)
+    return [*left, *([None] * len(right))], [*([None] * len(left)), *right]
+
+
+def _each(node: Apply) -> Groups:
+    return frozenset({0}), frozenset({1})
+
+
+register(
+    Dot,
+    OpFacts(
+        structure=Structure.CONTRACTS,
+        errors=lambda node: Errors.SHAPE,
+        axes=_outer,
+        behind=lambda node, n: matmul if n == -1 and ndim_of(node.inputs[0]) == 2 else None,
+        linear=_each,
+    ),
+)
+register(BatchedDot, OpFacts(structure=Structure.CONTRACTS, linear=_each))
+
+
+# -- stacks ------------------------------------------------------------------------------------------
+
+
+class CoreNode(NamedTuple):
+    """What a Blockwise does to a row, as a node; its variables are stacks of which dtypes are right."""
+
+    op: Any
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+
+    @classmethod
+    def of(cls, node: Any) -> Any:
+        return cls(node.op.core_op, node.inputs, node.outputs)
+
+
+class _Typed(NamedTuple):
+    """A variable of which only the type is asked."""
+
+    type: Any
+
+
+def _of_batch_and_row(node: Apply) -> Axes:
+    """Axes of the batch run along themselves, those of a row as the core op says."""
+    op: Any = node.op
+    n, ndim = op.batch_ndim(node), ndim_of(node.outputs[0])
+    rows: Any = [
+        [_Typed(v.type.clone(shape=v.type.shape[n:])) for v in vs]  # type: ignore[attr-defined]
+        for vs in (node.inputs, node.outputs)
+    ]
+    of_row = facts_of(op.core_op).axes(CoreNode(op.core_op, *rows))  # type: ignore[arg-type]
+    if of_row is None:
+        of_row = ((None,) * (ndim - n),) * len(node.inputs)
+    return [[*range(n), *(None if k is None else k + n for k in own)] for own in of_row]
+
+
+def _zero(node: Apply) -> Groups:
+    row = CoreNode.of(node)
+    facts = facts_of(row.op)
+    return (facts.zero or facts.linear)(row)
+
+
+register(
+    Blockwise,
+    OpFacts(
+        axes=_of_batch_and_row,
+        linear=lambda node: facts_of(node.op.core_op).linear(CoreNode.of(node)),  # type: ignore[attr-defined]
+        zero=_zero,
+    ),
+)

@@ -1,0 +1,172 @@
+"""The record of an op: what every analysis, every pass and every estimate of cost knows of it.
+
+>>> import pytensor.tensor as pt
+>>> from loopax.facts import facts_of
+>>> x = pt.dmatrix("x")
+>>> node = x.sum(axis=1).owner
+>>> facts_of(node.op).axes(node)  # axis 0 of the result runs along axis 0 of the input
+((0,),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, Flag, IntEnum, auto
+from functools import cache
+from typing import Any, NamedTuple
+
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.blockwise import vectorize_node_fallback
+
+from loopax.base.upstream.pytensor import vectorize_rules
+
+# For each input of a node, and each axis of its first output: the axis of the input that it runs along.
+Axes = Sequence[Sequence[int | None]]
+# Sets of inputs: the outputs are linear in all inputs of a set together, the others held fixed.
+Groups = Sequence[frozenset[int]]
+
+
+class Structure(Enum):
+    """How the entries of the outputs follow from those of the inputs."""
+
+    ELEMENTWISE = auto()  # each from one entry of every input, broadcast
+    MOVES = auto()  # each is an entry of an input, or of a sum of such
+    SHAPE = auto()  # from the lengths of the inputs alone
+    REDUCES = auto()  # each from all entries along some axes
+    CONTRACTS = auto()  # each is a sum of products
+    MAKES = auto()  # from lengths and bounds, of no array
+    OTHER = auto()
+
+
+class Work(IntEnum):
+    """How much an op computes."""
+
+    VIEW = 0  # nothing: the same numbers, seen otherwise
+    ENTRY = 1  # one function for each entry of the result
+    ARRAY = 2  # more than that
+
+
+class Errors(Flag):
+    """What a node may raise, for some values of inputs of its types."""
+
+    NONE = 0
+    SHAPE = auto()  # lengths do not fit one another
+    LENGTH = auto()  # one is negative, or zero where there must be an entry
+    INDEX = auto()  # there is no such entry
+    VALUE = auto()  # anything else
+
+
+def _nothing(node: Apply) -> tuple[Any, ...]:
+    return ()
+
+
+def _nowhere(node: Apply, n: int) -> None:
+    return None
+
+
+def _anything(node: Apply) -> Errors:
+    return ~Errors.NONE
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpFacts:
+    """What an op is. Every field has the answer of an op of which nothing is known.
+
+    Parameters
+    ----------
+    structure
+        How entries of outputs follow from entries of inputs.
+    work
+        How much it computes.
+    errors
+        What a node may raise. ``Errors.LENGTH`` is dropped where no number in ``lengths`` can be negative.
+    lengths
+        The inputs of a node that are lengths of its output, or bounds of the rows that it takes: scalars,
+        or a vector of them.
+    axes
+        For each input and each axis of the first output, the axis of the input that it runs along: the
+        entries of the output at position ``p`` of its axis follow from the entries of the input at position
+        ``p`` of that axis, which has the same length, or length 1 and is then broadcast. None for an axis
+        that follows from the whole input.
+    sizes
+        For each input and each axis of the first output, the axis of the input whose length it has. By
+        default it is ``axes``.
+    behind
+        The op, or a function of variables, that does the same behind ``n`` more leading axes, or fewer
+        where ``n`` is negative; None where there is none. The inputs that ``axes`` gives a leading axis
+        have as many more or fewer; all others are as they were.
+    linear
+        Sets of inputs: in those of one set together the outputs are linear.
+    zero
+        Sets of inputs: where those of one set are zero everywhere, so are the outputs. By default it is
+        ``linear``.
+    reads
+        The inputs of which a node reads more than the shape.
+    """
+
+    structure: Structure = Structure.OTHER
+    work: Work = Work.ARRAY
+    errors: Callable[[Apply], Errors] = _anything
+    lengths: Callable[[Apply], Sequence[Variable]] = _nothing
+    axes: Callable[[Apply], Axes | None] = lambda node: None
+    sizes: Callable[[Apply], Axes | None] | None = None
+    behind: Callable[[Apply, int], Any] = _nowhere
+    linear: Callable[[Apply], Groups] = _nothing
+    zero: Callable[[Apply], Groups] | None = None
+    reads: Callable[[Apply], Sequence[Variable]] = lambda node: node.inputs
+
+
+class ScalarFacts(NamedTuple):
+    """What a function of numbers is.
+
+    ``linear`` has sets of arguments as `OpFacts.linear` has, or is ``"jointly"``, in all arguments
+    together, or ``"separately"``, in each of them. ``keeps_zero`` is whether it is 0 where all arguments
+    are. ``nanoseconds`` is what an entry of an array takes in native code, ``cycles`` is its latency.
+    ``is_total`` is whether it has a value for all numbers of the types of a node.
+    """
+
+    nanoseconds: float
+    cycles: int
+    linear: str | Groups = ()
+    keeps_zero: bool = False
+    is_total: Callable[[Apply], bool] = lambda node: True
+
+
+UNKNOWN = OpFacts()
+
+_records: dict[type, OpFacts] = {}
+
+
+def register(op_class: type, facts: OpFacts) -> None:
+    """Say what the ops of ``op_class`` are, and those of its subclasses without a record of their own.
+
+    Where PyTensor has no rule for a batch of them, ``facts.behind`` becomes that rule.
+    """
+    _records[op_class] = facts
+    _record_of.cache_clear()
+    if (
+        facts.behind is not _nowhere
+        and vectorize_rules.dispatch(op_class) is vectorize_node_fallback
+    ):
+        vectorize_rules.register(op_class, _batched)
+
+
+def _batched(op: Any, node: Apply, *inputs: Any) -> Any:
+    """Results of ``op`` on a batch: of itself behind the batch's axes, or of a `Blockwise`."""
+    added = {x.type.ndim - v.type.ndim for v, x in zip(node.inputs, inputs, strict=True)}
+    behind = facts_of(op).behind(node, added.pop()) if len(added) == 1 else None
+    if behind is None:
+        return vectorize_node_fallback(op, node, *inputs)
+    results = behind(*inputs)
+    return results if isinstance(results, list | tuple) else [results]
+
+
+def facts_of(op: Any) -> OpFacts:
+    """The record of ``op``; `UNKNOWN` where it has none."""
+    return _record_of(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
+
+
+@cache
+def _record_of(op_class: type) -> OpFacts:
+    return next((_records[c] for c in op_class.__mro__ if c in _records), UNKNOWN)

@@ -1,0 +1,43 @@
+"""One row of what is computed of whole arrays: ``2 * trace * other`` -> ``2 * row * other_row``.
+
+A node works row by row where the leading axis of its result runs along the leading axes of its inputs, so
+that a step of a loop can do for its row what the node does for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pytensor.graph.basic import Apply, Variable
+
+from loopax.facts.record import facts_of
+
+
+def by_rows(node: Apply) -> list[int]:
+    """The inputs from whose row ``t`` the output's row ``t`` follows; all others are read whole."""
+    axes = facts_of(node.op).axes(node) if len(node.outputs) == 1 else None
+    return [] if axes is None else [k for k, own in enumerate(axes) if own and own[0] == 0]
+
+
+def is_row_wise(node: Apply) -> bool:
+    """Whether row ``t`` of the output follows from row ``t`` of each input, so that `row_of` gives it.
+
+    An input of one row, known to be one, stands for all rows.
+    """
+    own = by_rows(node)
+    return (
+        bool(own)
+        and len(own) == len(node.inputs)
+        and facts_of(node.op).behind(node, -1) is not None
+    )
+
+
+def stands_for_all_rows(v: Any) -> bool:
+    """Whether ``v``, an input of a row-wise node, has one row that is used for every one."""
+    return bool(v.type.shape[0] == 1)
+
+
+def row_of(node: Apply, row: Callable[[Variable], Any]) -> Any:
+    """The output of ``node`` at one row, given ``row``, which gives that of an input."""
+    return facts_of(node.op).behind(node, -1)(*map(row, node.inputs))

@@ -1,0 +1,170 @@
+"""Ops that ask for shapes, give shapes, or put arrays together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.gradient import DisconnectedGrad, ZeroGrad
+from pytensor.graph.basic import Apply, Constant
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocEmpty,
+    ARange,
+    Choose,
+    ExtractDiag,
+    Eye,
+    Join,
+    MakeVector,
+    Nonzero,
+    PermuteRowElements,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.extra_ops import Repeat
+from pytensor.tensor.reshape import SplitDims
+from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
+
+from loopax.base.upstream.pytensor import axis_of, joined_by
+from loopax.facts.families import leading_axes, ndim_of
+from loopax.facts.record import Axes, Errors, OpFacts, Structure, Work, register
+
+
+def _first(node: Apply) -> tuple[frozenset[int], ...]:
+    return (frozenset({0}),)
+
+
+def _all(node: Apply) -> tuple[frozenset[int], ...]:
+    return (frozenset(range(len(node.inputs))),)
+
+
+_class: type
+
+
+def _none(node: Apply) -> Errors:
+    return Errors.NONE
+
+
+_NOTHING_READ: Any = lambda node: ()  # noqa: E731
+
+# -- shapes that are asked ---------------------------------------------------------------------------
+
+for _class in (Shape, Shape_i):
+    register(
+        _class,
+        OpFacts(structure=Structure.SHAPE, work=Work.ENTRY, errors=_none, reads=_NOTHING_READ),
+    )
+
+# -- numbers and arrays ------------------------------------------------------------------------------
+
+_NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_none, linear=_first)
+register(ScalarFromTensor, _NUMBER)
+register(TensorFromScalar, _NUMBER)
+register(
+    MakeVector,
+    OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_none, linear=_all),
+)
+
+# -- shapes that are given ---------------------------------------------------------------------------
+
+
+def _of_value(node: Apply) -> Axes:
+    """The axes of the value of an Alloc are the last ones of its result."""
+    ndim, own = ndim_of(node.outputs[0]), ndim_of(node.inputs[0])
+    of_value = tuple(None if k < ndim - own else k - (ndim - own) for k in range(ndim))
+    return (of_value, *((None,) * ndim for _ in node.inputs[1:]))
+
+
+def _step_is_known(node: Apply) -> Errors:
+    step = node.inputs[2]
+    return Errors.NONE if isinstance(step, Constant) and step.data else Errors.VALUE
+
+
+def _shape_or_length(node: Apply) -> Errors:
+    return Errors.SHAPE | Errors.LENGTH
+
+
+register(
+    Alloc,
+    OpFacts(
+        structure=Structure.MOVES,
+        errors=_shape_or_length,
+        lengths=lambda node: node.inputs[1:],
+        axes=_of_value,
+        linear=_first,
+    ),
+)
+register(AllocEmpty, OpFacts(structure=Structure.MAKES, lengths=lambda node: node.inputs))
+register(Eye, OpFacts(structure=Structure.MAKES, lengths=lambda node: node.inputs[:2]))
+register(
+    ARange,
+    OpFacts(
+        structure=Structure.MAKES, errors=_step_is_known, lengths=lambda node: node.inputs[1:2]
+    ),
+)
+register(
+    Repeat, OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=_first)
+)
+register(
+    Reshape,
+    OpFacts(
+        structure=Structure.MOVES,
+        errors=_shape_or_length,
+        lengths=lambda node: node.inputs[1:],
+        linear=_first,
+    ),
+)
+register(
+    SplitDims,
+    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[1:], linear=_first),
+)
+register(
+    SpecifyShape,
+    OpFacts(structure=Structure.MOVES, axes=leading_axes(0), linear=_first),
+)
+
+# -- parts and wholes --------------------------------------------------------------------------------
+
+
+def _pieces(node: Apply) -> tuple[frozenset[int], ...]:
+    pieces = joined_by(node.op, node.inputs)  # type: ignore[arg-type]
+    n = len(node.inputs)
+    return (frozenset(range(n - len(pieces), n)),)
+
+
+def _beside_the_axis(node: Apply) -> Axes | None:
+    axis = axis_of(node)
+    if axis is None:
+        return None
+    own = tuple(None if k == axis else k for k in range(ndim_of(node.outputs[0])))
+    n = len(node.inputs) - len(joined_by(node.op, node.inputs))  # type: ignore[arg-type]
+    return [own if k >= n else (None,) * len(own) for k in range(len(node.inputs))]
+
+
+register(
+    Join,
+    OpFacts(
+        structure=Structure.MOVES,
+        errors=lambda node: Errors.SHAPE,
+        axes=_beside_the_axis,
+        linear=_pieces,
+    ),
+)
+register(
+    Split,
+    OpFacts(structure=Structure.MOVES, lengths=lambda node: node.inputs[-1:], linear=_first),
+)
+
+for _class in (ExtractDiag, Choose, PermuteRowElements, Nonzero):
+    register(_class, OpFacts(structure=Structure.MOVES))
+
+# -- the same value ----------------------------------------------------------------------------------
+
+for _class in (ViewOp, DeepCopyOp, DisconnectedGrad, ZeroGrad):
+    register(
+        _class,
+        OpFacts(errors=_none, axes=leading_axes(0), behind=lambda node, n: node.op, zero=_first),
+    )
+register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=_first))
