@@ -10,7 +10,7 @@ from loopax.versions import check_before_imports
 
 check_before_imports()
 
-from loopax import lowering, numba_backend, pytensor_modes
+from loopax import kernels, lowering, numba_backend, pytensor_modes  # noqa: F401  (kernels registers a form)
 from loopax.base.config import config
 from loopax.base.errors import (
     ConvergenceError,

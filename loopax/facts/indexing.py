@@ -46,6 +46,15 @@ def _axes(node: Apply) -> Axes:
     return (own, *((None,) * len(own) for _ in node.inputs[1:]))
 
 
+def _read_behind(node: Apply, n: int) -> Any:
+    """Whole slices in front are put there, or taken away."""
+    op: Any = node.op
+    whole = (slice(None),) * abs(n)
+    if n < 0 and op.idx_list[:-n] != whole:
+        return None
+    return Subtensor(whole + op.idx_list if n > 0 else op.idx_list[-n:])
+
+
 register(
     Subtensor,
     OpFacts(
@@ -54,6 +63,7 @@ register(
         errors=_index_errors,
         lengths=_bounds,
         axes=_axes,
+        behind=_read_behind,
         linear=lambda node: (frozenset({0}),),
     ),
 )

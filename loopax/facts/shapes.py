@@ -22,6 +22,7 @@ from pytensor.tensor.basic import (
     ScalarFromTensor,
     Split,
     TensorFromScalar,
+    join,
 )
 from pytensor.tensor.extra_ops import Repeat
 from pytensor.tensor.reshape import SplitDims
@@ -143,12 +144,20 @@ def _beside_the_axis(node: Apply) -> Axes | None:
     return [own if k >= n else (None,) * len(own) for k in range(len(node.inputs))]
 
 
+def _joined_behind(node: Apply, n: int) -> Any:
+    axis = axis_of(node)
+    if axis is None or axis + n < 0:
+        return None
+    return lambda *inputs: join(axis + n, *joined_by(node.op, inputs))  # type: ignore[arg-type]
+
+
 register(
     Join,
     OpFacts(
         structure=Structure.MOVES,
         errors=lambda node: Errors.SHAPE,
         axes=_beside_the_axis,
+        behind=_joined_behind,
         linear=_pieces,
     ),
 )

@@ -10,7 +10,7 @@
 
 PyTensor puts the calls of BLAS in where it compiles, so that they have no derivatives, and Python alone
 runs them in its Numba mode. With a ``b`` of 0 BLAS does not read what that is multiplied with: it may be
-memory that nobody wrote.
+memory that nobody wrote. The derivative for a ``b`` of 0 is that of the product nevertheless.
 
 The pullback of xlogy for x is ``log(y)``, but its inner graph is ``switch(x == 0, 0, x * log(y))``, which
 has the derivative 0 where x is 0: a Beta likelihood would have no slope at ``alpha == 1``. Where y is not
@@ -56,7 +56,7 @@ def _added(op: Any, inputs: Sequence[Any]) -> Any:
     product = a * pt.dot(x, y)
     if isinstance(b, Constant):
         return product if not b.data.any() else b * z + product
-    return pt.switch(pt.eq(b, 0), 0, b * z).astype(z.type.dtype) + product
+    return _zero_times_nothing(b, z).astype(z.type.dtype) + product
 
 
 @product_of.register(Ger)
@@ -68,15 +68,16 @@ def _outer(op: Any, inputs: Sequence[Any]) -> Any:
 @product_of.register(XLogY)
 def _xlogy(op: Any, inputs: Sequence[Any]) -> Any:
     x, y = inputs
-    return _by_logarithm(x, pt.log(y))
+    return _zero_times_nothing(x, pt.log(y))
 
 
 @product_of.register(XLog1PY)
 def _xlog1py(op: Any, inputs: Sequence[Any]) -> Any:
     x, y = inputs
-    return _by_logarithm(x, pt.log1p(y))
+    return _zero_times_nothing(x, pt.log1p(y))
 
 
-def _by_logarithm(x: Any, logarithm: Any) -> Any:
-    undefined = pt.eq(x, 0) & (pt.isinf(logarithm) | pt.isnan(logarithm))
-    return x * pt.switch(undefined, 0, logarithm)
+def _zero_times_nothing(x: Any, y: Any) -> Any:
+    """``x * y``, and 0 where x is 0 and y no number; the derivative for x is y where that is one."""
+    undefined = pt.eq(x, 0) & (pt.isinf(y) | pt.isnan(y))
+    return x * pt.switch(undefined, 0, y)

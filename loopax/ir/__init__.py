@@ -11,6 +11,7 @@ from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     solves,
     sparse_conversions,
     writes,
+    zero_gradients,
 )
 from loopax.ir.evaluation.evaluate import evaluate
 from loopax.ir.ops.call import Call

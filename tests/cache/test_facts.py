@@ -9,8 +9,8 @@ import pytest
 from loopax import jaxify
 from loopax.cache.environment import environment
 from loopax.cache.facts import Fact
-from loopax.jax_backend.kernels import choice
-from loopax.numba_backend.ffi import kernel_code
+from loopax.kernels import choice
+from loopax.kernels.ffi import kernel_code
 
 x = pt.dvector("x")
 

@@ -16,7 +16,7 @@ from loopax.importer.import_graph import import_graph
 from loopax.ir import Grad, Pushforward, check
 from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.ir.ops.inner_graph_op import core_of, nodes_within
-from loopax.jax_backend.kernels import derivative_graphs
+from loopax.kernels import derivative_graphs
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from tests.support.compare import assert_agrees
 

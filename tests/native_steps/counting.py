@@ -16,7 +16,7 @@ from loopax.ir import Grad, Pushforward
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.replace import replaced
-from loopax.jax_backend.kernels import derivative_graphs
+from loopax.kernels import derivative_graphs
 from loopax.lowering import lower_to_loops
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.numba_backend.callable.program import native_variants

@@ -19,13 +19,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.blockwise import Blockwise, vectorize_node_fallback
-from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
 
-from loopax.base.upstream.pytensor import axis_of, joined_by, vectorize_rules
+from loopax.base.upstream.pytensor import vectorize_rules
+from loopax.facts import facts_of
 from loopax.ir.batching.batch import Batch, vectorized
 
 _DISCRETE = (*integer_dtypes, "bool")  # what lengths, positions and masks are made of
@@ -68,13 +68,22 @@ class _RowValues:
 
 @singledispatch
 def _row_made(op: Any, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
-    """`row_value` of ``v``, which ``op`` makes of ``inputs``."""
-    return None
-
-
-@_row_made.register
-def _(op: Elemwise, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
-    return _applied(op, v, [row_of(x, ndim) for x in inputs])
+    """`row_value` of ``v``, which ``op`` makes of ``inputs``: by the op behind fewer axes."""
+    node: Any = v.owner
+    facts = facts_of(op)
+    axes, core = facts.axes(node), facts.behind(node, -ndim)
+    if axes is None or core is None:
+        return None
+    leading = list(range(ndim))
+    rows = [
+        row_of(x, ndim)
+        if list(own[:ndim]) == leading
+        else None
+        if any(k is not None for k in own)
+        else x
+        for x, own in zip(inputs, axes, strict=True)
+    ]
+    return _applied(core, v, rows)
 
 
 @_row_made.register
@@ -103,35 +112,12 @@ def _(op: DimShuffle, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValu
     return None if row is None else row.dimshuffle(*order)
 
 
-@_row_made.register
-def _(op: Subtensor, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
-    if len(op.idx_list) < ndim or any(k != slice(None) for k in op.idx_list[:ndim]):
-        return None
-    return _applied(Subtensor(op.idx_list[ndim:]), v, [row_of(inputs[0], ndim), *inputs[1:]])
-
-
-@_row_made.register
-def _(op: CAReduce, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
-    if op.axis is None or min(op.axis, default=ndim) < ndim:
-        return None
-    core_op = op.clone(axis=tuple(k - ndim for k in op.axis))
-    return _applied(core_op, v, [row_of(inputs[0], ndim)])
-
-
-@_row_made.register
-def _(op: Join, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowValues) -> Any:
-    axis = axis_of(v.owner)
-    if axis is None or axis < ndim:
-        return None
-    rows = [row_of(x, ndim) for x in joined_by(op, inputs)]
-    return None if any(row is None for row in rows) else pt.join(axis - ndim, *rows)
-
-
 def _applied(op: Any, v: Variable, rows: Sequence[Any]) -> Any:
     """What ``op`` makes of ``rows`` in the place of ``v``; None where there is no row of one of them."""
     if v.owner is None or any(row is None for row in rows):
         return None
-    return op.make_node(*rows).outputs[v.owner.outputs.index(v)]
+    made = op(*rows)
+    return made[v.owner.outputs.index(v)] if isinstance(made, list | tuple) else made
 
 
 def unbatch_row_values(graph: FunctionGraph) -> None:

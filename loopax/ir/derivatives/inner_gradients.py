@@ -17,6 +17,7 @@ from pytensor.graph.op import io_connection_pattern
 from pytensor.sparse.type import SparseTensorType
 from pytensor.typed_list.type import TypedListType
 
+from loopax.base.errors import describe
 from loopax.ir.replace import replaced
 
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
@@ -93,11 +94,22 @@ def spread(
 
 
 def of_type(v: Any, g: Any) -> Any:
-    """A derivative with the type of what it belongs to."""
+    """A derivative with the type of what it belongs to.
+
+    Raises
+    ------
+    NotImplementedError
+        It is complex, and what it belongs to is real: PyTensor has no forward mode through such an op.
+    """
     if g is None or isinstance(g.type, NullType):
         return g
     if isinstance(g.type, DisconnectedType):
         return None
+    if g.type.dtype.startswith("complex") and not v.type.dtype.startswith("complex"):
+        raise NotImplementedError(
+            f"PyTensor has no derivative of {describe(v)}, real numbers made of complex ones. JAX has: "
+            'differentiate what jaxify(..., loops="xla") returns.'
+        )
     return v.type.filter_variable(g if g.type.dtype == v.type.dtype else g.astype(v.type.dtype))
 
 

@@ -15,12 +15,12 @@ from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
+from loopax.jax_backend.callable.forms import LOOPS
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.callable.variant import NOTHING, Variant
 from loopax.jax_backend.callable.variants import Variants
-from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.parallel.choice import PARALLEL
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, Context

@@ -19,7 +19,7 @@ from loopax.base.lock import TRACING
 from loopax.base.waiting import waiting
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
-from loopax.jax_backend.kernels.choice import Candidate
+from loopax.jax_backend.callable.forms import NativeForm, native_form
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.symbolic import traced
@@ -132,12 +132,12 @@ class Variant:
         return outs
 
     @cached_property
-    def _native(self) -> Candidate | None:
+    def _native(self) -> NativeForm | None:
         if self.as_read is None or self.loops == "xla" or not self.jit:
             return None
         if self.context.parallel is True:  # native code takes the steps one by one
             return None
-        return Candidate(
+        return native_form(
             *self.as_read,
             self.program.name,
             partial(self._in_jax, context=self._in_native),

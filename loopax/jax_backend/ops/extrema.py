@@ -5,7 +5,7 @@ compute an element again where it is compared, with a fused multiply-add, and fi
 Behind a barrier, which only the derivative has, the maximum and what is compared read one array.
 
 The convention is JAX's: 1, shared among equal elements; one half for each of two equal numbers
-(`../kernels/kinks.py`).
+(`loopax/kernels/kinks.py`).
 """
 
 from __future__ import annotations

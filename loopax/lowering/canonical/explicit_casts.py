@@ -29,7 +29,7 @@ from pytensor.scalar.math import PolyGamma
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.linalg.decomposition.lu import PivotToPermutations
 from pytensor.tensor.signal.conv import Convolve1d
-from pytensor.tensor.type import complex_dtypes, discrete_dtypes
+from pytensor.tensor.type import complex_dtypes, discrete_dtypes, float_dtypes
 
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.ops.inner_graph_op import core_of
@@ -87,9 +87,16 @@ def _computes_in_floats(op: Any) -> bool:
 def _cast_operands(graph: FunctionGraph, node: Any) -> None:
     declared = [v.type.dtype for v in node.outputs if v.type.dtype not in discrete_dtypes]
     batch = node.op.batch_ndim(node) if isinstance(node.op, Blockwise) else 0
-    # A number is a flag: whether a convolution is full.
-    wanted = [v.type.ndim > batch and v.type.dtype in discrete_dtypes for v in node.inputs]
-    if declared and any(wanted):
+    if not declared:
+        return
+    # A number is a flag: whether a convolution is full. Numba does not compile PyTensor's convolution of
+    # two float dtypes: it exchanges the operands by their lengths.
+    others = discrete_dtypes if declared[0] in complex_dtypes else (*discrete_dtypes, *float_dtypes)
+    wanted = [
+        v.type.ndim > batch and v.type.dtype in others and v.type.dtype != declared[0]
+        for v in node.inputs
+    ]
+    if any(wanted):
         inputs = [
             pt.cast(v, declared[0]) if w else v for v, w in zip(node.inputs, wanted, strict=True)
         ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape
@@ -21,6 +22,7 @@ from loopax.facts.costs import (
     UNKNOWN_LENGTH,
     WRITE,
 )
+from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 from loopax.lowering.egraph.op_table import SCALARS, OpTable
 from loopax.lowering.egraph.rules import RULES_BY_NAME, Rule
@@ -77,7 +79,7 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
             return LEAF
         n = entries(c)
         if head.startswith("E"):
-            price = nanoseconds(SCALARS[name]) * n
+            price = nanoseconds(_function(table, name)) * n
             price = price * SCALAR if n <= FEW else price + ARRAY
             return price + DIGITS * lost_digits(c, node)
         if head == "S":
@@ -86,6 +88,11 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
         return _other(name, n, [entries(k) for k in operands])
 
     return cost
+
+
+def _function(table: OpTable, name: str) -> Any:
+    """The function of numbers that the name of an elementwise term stands for."""
+    return scalar_op_of(table.named(name).op) if name in table else SCALARS[name]
 
 
 def _other(name: str, n: int, sizes: list[int]) -> float:

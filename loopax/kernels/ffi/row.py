@@ -11,8 +11,8 @@ import numpy as np
 from numba import types
 
 from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
-from loopax.numba_backend.ffi.call_frame import I64, Buffer, CallFrame
-from loopax.numba_backend.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
+from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
+from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
 from loopax.numba_backend.runtime.safepoints import raise_later
 
 # What Numba makes of the number that a call of a `NumbaFunction` gives for a 0-d argument.

@@ -10,8 +10,8 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives.inner_gradients import is_null, zeros_for
 from loopax.ir.derivatives.traversal import pull_back, push_forward
-from loopax.jax_backend.kernels.kinks import with_jax_kinks, with_own_kinks
-from loopax.jax_backend.kernels.partition import Partition, partition
+from loopax.kernels.kinks import with_jax_kinks, with_own_kinks
+from loopax.kernels.partition import Partition, partition
 from loopax.lowering import CANONICAL_PASSES, run_passes
 from loopax.lowering.redundancy.merge_equal import merge_equal
 from loopax.lowering.rewritten import rewritten

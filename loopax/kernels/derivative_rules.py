@@ -22,14 +22,15 @@ from loopax.base.errors import DynamicShapeError, UnsupportedOpError
 from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
 from loopax.base.upstream.jax import partial_eval as pe
 from loopax.ir.places import function_at
-from loopax.jax_backend.kernels.derivative_kernels import (
+from loopax.jax_backend.staging.frame import NeedsStatic
+from loopax.kernels.derivative_kernels import (
     pushforward,
     with_gradient,
     with_pushforward,
 )
-from loopax.jax_backend.kernels.kernel import Kernel, NotPlain
-from loopax.jax_backend.kernels.linearization import Linearization, linearization
-from loopax.jax_backend.kernels.primitive import (
+from loopax.kernels.kernel import Kernel, NotPlain
+from loopax.kernels.linearization import Linearization, linearization
+from loopax.kernels.primitive import (
     Batch,
     bind,
     in_jax,
@@ -37,7 +38,6 @@ from loopax.jax_backend.kernels.primitive import (
     kernel_p,
     row_shapes,
 )
-from loopax.jax_backend.staging.frame import NeedsStatic
 
 
 def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:

@@ -171,7 +171,7 @@ class Kernel:
             lines = length.known()
             if lines is not None and lines > self.policy.most_lines:
                 return _too_long(lines)
-            kernel_code = import_uninterrupted("loopax.numba_backend.ffi.kernel_code")  # and Numba
+            kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             try:
                 code = kernel_code.KernelCode(
                     self.inputs, self.outputs, raises, optimize, self.canonical

@@ -15,10 +15,10 @@ from loopax import jaxify
 from loopax.ir import evaluate
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.traversal import pull_back
-from loopax.jax_backend.kernels import derivative_rules
-from loopax.jax_backend.kernels import linearization as module
-from loopax.jax_backend.kernels.derivative_graphs import pulled_back_in_two
-from loopax.jax_backend.kernels.partition import partition
+from loopax.kernels import derivative_rules
+from loopax.kernels import linearization as module
+from loopax.kernels.derivative_graphs import pulled_back_in_two
+from loopax.kernels.partition import partition
 from loopax.lowering import lower_to_loops
 from tests.random_programs import in_ir
 from tests.support.compare import loops

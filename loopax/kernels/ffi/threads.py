@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from loopax.base.upstream.numba import cgutils, ir
-from loopax.numba_backend.ffi.call_frame import API, CONTEXT, I64, pointer
+from loopax.kernels.ffi.call_frame import API, CONTEXT, I64, pointer
 
 # Bytes from the beginning of XLA_FFI_Api.
 _ERROR_DESTROY, _SCHEDULE, _NUMBER = 64, 136, 144

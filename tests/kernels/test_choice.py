@@ -20,7 +20,7 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import jaxify
-from loopax.jax_backend.kernels import choice
+from loopax.kernels import choice
 from tests.support.compare import primitives
 
 X = np.arange(1.0, 5.0)
@@ -115,7 +115,7 @@ def test_what_numba_cannot_compile_stays_with_jax_and_says_so(x, monkeypatch):
     def refuse(*args):
         raise NumbaError("no such thing")
 
-    monkeypatch.setattr("loopax.numba_backend.ffi.kernel_code.handler", refuse)
+    monkeypatch.setattr("loopax.kernels.ffi.kernel_code.handler", refuse)
     f = native([x], total_of_steps(3.0 * x))
     with pytest.warns(UserWarning, match="no such thing"):
         assert f(X) == 270.0

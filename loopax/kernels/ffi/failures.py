@@ -10,7 +10,7 @@ import ctypes
 import pickle
 
 from loopax.base.upstream.numba import llvm
-from loopax.numba_backend.ffi.call_frame import API
+from loopax.kernels.ffi.call_frame import API
 
 SYMBOL = "loopax_xla_error"  # by which native code calls `_xla_error`
 

@@ -5,7 +5,7 @@ import pytensor.tensor as pt
 import pytest
 
 import loopax
-from loopax.numba_backend.ffi.kernel_code import KernelCode
+from loopax.kernels.ffi.kernel_code import KernelCode
 
 
 def name(output, *inputs):

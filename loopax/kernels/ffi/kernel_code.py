@@ -13,13 +13,13 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.lock import TRACING
 from loopax.base.upstream.numba import NumbaError
+from loopax.kernels.ffi.handler import handler
+from loopax.kernels.ffi.row import ArrayType, Mapped
 from loopax.lowering import NATIVE_PASSES, after_canonical, passes_with, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import native_variants
-from loopax.numba_backend.ffi.handler import handler
-from loopax.numba_backend.ffi.row import ArrayType, Mapped
 
 # XLA keeps the address of a handler for as long as the process lives.
 _HANDLERS: dict[str, Any] = {}
@@ -83,7 +83,7 @@ class KernelCode:
         shapes
             Of the arguments, without the axes of a batch.
         mapped, threads
-            See `loopax.numba_backend.ffi.handler.handler`.
+            See `loopax.kernels.ffi.handler.handler`.
 
         Returns
         -------

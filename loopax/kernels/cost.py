@@ -162,7 +162,7 @@ class Cost:
 def _cores() -> int:
     """How many threads of XLA may share rows: one for each core that this process may use.
 
-    On Windows there is no ``sched_yield``, which `loopax.numba_backend.ffi.threads` calls.
+    On Windows there is no ``sched_yield``, which `loopax.kernels.ffi.threads` calls.
     """
     if sys.platform == "win32":
         return 1

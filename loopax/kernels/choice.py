@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,19 +19,11 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.ir import Loop, Scan
 from loopax.ir.ops.associative_scan import AssociativeScan
 from loopax.ir.ops.inner_graph_op import nodes_within
-from loopax.jax_backend.kernels import derivative_rules  # noqa: F401  (it registers its rules)
-from loopax.jax_backend.kernels.cost import Cost, cost_of
-from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
-from loopax.jax_backend.kernels.primitive import bind
-
-_CHOICES = ("auto", "native", "xla")
-_DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
-if _DEFAULT not in _CHOICES:
-    raise ValueError(
-        f"The environment variable LOOPAX_LOOPS is {_DEFAULT!r}. It may be {', '.join(_CHOICES)}."
-    )
-# What ``jaxify(..., loops=)`` may be, the default first.
-LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
+from loopax.jax_backend.callable.forms import register_native_form
+from loopax.kernels import derivative_rules  # noqa: F401  (it registers its rules)
+from loopax.kernels.cost import Cost, cost_of
+from loopax.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
+from loopax.kernels.primitive import bind
 
 # With "auto": Numba takes some 5 ms for each. The gradient of a hidden Markov model, 825 lines, is there
 # after 5 s, as XLA's operations after 2, and from then on takes a third of their time; a second process has
@@ -199,3 +190,6 @@ def _is_plain(x: Any) -> bool:
         return False
     mesh = jax.typeof(x).sharding.mesh
     return mesh.empty or {*mesh.axis_types} == {AxisType.Manual}
+
+
+register_native_form(Candidate)

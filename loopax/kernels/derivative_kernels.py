@@ -13,8 +13,8 @@ from typing import Any
 import jax
 
 from loopax.ir.places import function_at
-from loopax.jax_backend.kernels import derivative_graphs
-from loopax.jax_backend.kernels.kernel import InJax, Kernel, Shape, Shapes
+from loopax.kernels import derivative_graphs
+from loopax.kernels.kernel import InJax, Kernel, Shape, Shapes
 
 
 def with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:

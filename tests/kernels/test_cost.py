@@ -13,8 +13,8 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import jaxify
-from loopax.jax_backend.kernels.cost import Cost, cost_of
-from loopax.numba_backend.ffi.kernel_code import KernelCode
+from loopax.kernels.cost import Cost, cost_of
+from loopax.kernels.ffi.kernel_code import KernelCode
 from tests.support.compare import primitives
 
 
@@ -75,7 +75,7 @@ def test_more_rows_are_for_vector_code():
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 2)
+    monkeypatch.setattr("loopax.kernels.cost._cores", lambda: 2)
 
 
 @pytest.mark.usefixtures("two_cores")
@@ -222,7 +222,7 @@ def test_an_array_that_is_divided_over_devices_is_xlas():
 
 
 def test_what_would_compile_for_long_is_xlas(x, monkeypatch):
-    monkeypatch.setattr("loopax.jax_backend.kernels.choice._MOST_LINES", 3)
+    monkeypatch.setattr("loopax.kernels.choice._MOST_LINES", 3)
     f = jaxify([x], smoothed(x), loops="auto")
     f(X)
     assert "would take long to compile" in f.remarks[0]
@@ -236,17 +236,17 @@ def test_without_jit_it_is_jax_operations(x):
 
 def test_rows_that_take_long_are_shared_by_threads(monkeypatch):
     steps = Cost(thunks=100.0, narrow=50.0, vectorized=50.0, native=60.0).times(100)
-    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 4)
+    monkeypatch.setattr("loopax.kernels.cost._cores", lambda: 4)
     assert steps.is_divided(64) and not steps.is_divided(1) and not Cost(native=60.0).is_divided(64)
     shared = steps.saved(64)
-    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 1)
+    monkeypatch.setattr("loopax.kernels.cost._cores", lambda: 1)
     assert not steps.is_divided(64) and steps.saved(64) < shared
 
 
 def test_threads_share_the_rows_of_a_program(monkeypatch, x):
     """With the values, gradients and errors of one row after the other."""
-    monkeypatch.setattr("loopax.jax_backend.kernels.cost._cores", lambda: 2)
-    monkeypatch.setattr("loopax.jax_backend.kernels.cost._DIVIDED", 0.0)
+    monkeypatch.setattr("loopax.kernels.cost._cores", lambda: 2)
+    monkeypatch.setattr("loopax.kernels.cost._DIVIDED", 0.0)
     divided = []
     handler = KernelCode.handler
     monkeypatch.setattr(

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from loopax.numba_backend.ffi.handler import handler
-from loopax.numba_backend.ffi.row import ArrayType
+from loopax.kernels.ffi.handler import handler
+from loopax.kernels.ffi.row import ArrayType
 
 pytestmark = pytest.mark.one_stack
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import jax
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.jax_backend.kernels.derivative_graphs import pulled_back_in_two
-from loopax.jax_backend.kernels.derivative_kernels import pulled_back_in_jax, pushforward
-from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Shape, Shapes
+from loopax.kernels.derivative_graphs import pulled_back_in_two
+from loopax.kernels.derivative_kernels import pulled_back_in_jax, pushforward
+from loopax.kernels.kernel import Kernel, NotPlain, Shape, Shapes
 
 
 class Linearization(NamedTuple):

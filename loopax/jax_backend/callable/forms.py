@@ -1,0 +1,41 @@
+"""Forms of a program beside JAX's operations: who makes one registers it here.
+
+Native code on the CPU is one (`loopax.kernels`), which this backend does not import.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+_CHOICES = ("auto", "native", "xla")
+_DEFAULT = os.environ.get("LOOPAX_LOOPS", _CHOICES[0])
+if _DEFAULT not in _CHOICES:
+    raise ValueError(
+        f"The environment variable LOOPAX_LOOPS is {_DEFAULT!r}. It may be {', '.join(_CHOICES)}."
+    )
+# What ``jaxify(..., loops=)`` may be, the default first.
+LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
+
+
+class NativeForm(Protocol):
+    """A program that may run as native code; ``remarks`` say what was chosen for the calls so far."""
+
+    remarks: dict[str, None]
+
+    def run(self, args: Sequence[Any]) -> list[Any] | None:
+        """The outputs for ``args``; None where JAX's operations are to make them."""
+
+
+_makers: list[Callable[..., NativeForm]] = []
+
+
+def register_native_form(maker: Callable[..., NativeForm]) -> None:
+    """Make ``maker`` the native form of programs. It is called as `loopax.kernels.choice.Candidate` is."""
+    _makers[:] = [maker]
+
+
+def native_form(*args: Any) -> NativeForm | None:
+    """The native form of a program; None where nothing makes one."""
+    return _makers[0](*args) if _makers else None

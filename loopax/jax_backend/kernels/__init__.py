@@ -1,1 +1,0 @@
-"""Programs, and their derivatives, as one primitive of JAX that runs natively on the CPU."""
