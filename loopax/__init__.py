@@ -27,14 +27,14 @@ from loopax.cache import clear_cache
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
-from loopax.frontend.filters.hidden_markov import (
+from loopax.extensions.parallel.filters.hidden_markov import (
     HmmForward,
     HmmSmoother,
     hmm_forward,
     hmm_smoother,
 )
-from loopax.frontend.filters.kalman import KalmanFilter, kalman_filter
-from loopax.frontend.filters.kalman_smoother import KalmanSmoother, kalman_smoother
+from loopax.extensions.parallel.filters.kalman import KalmanFilter, kalman_filter
+from loopax.extensions.parallel.filters.kalman_smoother import KalmanSmoother, kalman_smoother
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan

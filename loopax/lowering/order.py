@@ -10,6 +10,7 @@ from pytensor.graph.fg import FunctionGraph, Output
 
 from loopax.base.garbage_collection import uncollected
 from loopax.base.waiting import waiting
+from loopax.extensions.egraph.optimize import egraph, require_egglog
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
@@ -20,7 +21,6 @@ from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
-from loopax.lowering.egraph.optimize import egraph, require_egglog
 from loopax.lowering.fission.functions_out import functions_out
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops

@@ -14,6 +14,9 @@ from pytensor.graph.traversal import graph_inputs
 from scipy import sparse
 
 from loopax.base.errors import LoopTypeError, UnsupportedOpError
+from loopax.extensions.sparse_jacobians.compressed import Plan, plan, sparse_blocks
+from loopax.extensions.sparse_jacobians.known import UnknownStructure
+from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
 from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.mistakes import name_of
@@ -24,9 +27,6 @@ from loopax.ir.derivatives import of_graphs
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward, expand
 from loopax.ir.replace import replaced
-from loopax.ir.sparsity.compressed import Plan, plan, sparse_blocks
-from loopax.ir.sparsity.known import UnknownStructure
-from loopax.ir.sparsity.pattern import jacobian_pattern
 
 
 def jacobian(

@@ -17,8 +17,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.extensions.parallel.associative_scan import AssociativeScan
 from loopax.ir import Loop, Scan
-from loopax.ir.ops.associative_scan import AssociativeScan
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.jax_backend.kernels import derivative_rules  # noqa: F401  (it registers its rules)
 from loopax.jax_backend.kernels.cost import Cost, cost_of

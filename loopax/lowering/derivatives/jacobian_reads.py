@@ -27,15 +27,15 @@ from pytensor.tensor.math import Dot
 from scipy import sparse
 
 from loopax.base.upstream.pytensor import thaw
+from loopax.extensions.sparse_jacobians.colouring import neighbour_colours
+from loopax.extensions.sparse_jacobians.known import UnknownStructure
+from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
 from loopax.ir.derivatives.lazy import expand
 from loopax.ir.derivatives.of_graphs import over_rows
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
-from loopax.ir.sparsity.colouring import neighbour_colours
-from loopax.ir.sparsity.known import UnknownStructure
-from loopax.ir.sparsity.pattern import jacobian_pattern
 
 
 def read_jacobians(graph: FunctionGraph) -> None:
