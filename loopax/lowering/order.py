@@ -8,9 +8,9 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 
+from loopax.base.extensions import required
 from loopax.base.garbage_collection import uncollected
 from loopax.base.waiting import waiting
-from loopax.extensions.egraph.optimize import egraph, require_egglog
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
@@ -112,13 +112,13 @@ def passes_with(
     Raises
     ------
     ImportError
-        It needs a package that is missing.
+        It needs an extension or a package that is missing.
     """
     if optimize == "none":
         return passes
-    require_egglog()
+    extension = required("egraph", "optimize='egraph'", "optimize='none', the default")
     k = passes.index(fold_constants)  # what looks for loops comes before, what it leaves is folded
-    return (*passes[:k], egraph, *passes[k:])
+    return (*passes[:k], extension.part("optimizer")(), *passes[k:])
 
 
 def after_canonical(

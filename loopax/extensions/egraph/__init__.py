@@ -2,3 +2,7 @@
 
 `optimize.py` is the pass. It needs the package egglog, the extra ``egraph``.
 """
+
+from loopax.base.extensions import Extension
+
+EXTENSION = Extension("egraph", {"optimizer": "loopax.extensions.egraph.optimize:optimizer"})

@@ -35,16 +35,17 @@ LEAST = 10.0  # nanoseconds that a change has to gain
 ENOUGH = 0.95  # of the cost that was: the table of costs is no better than that
 
 
-def require_egglog() -> None:
-    """Raise where egglog is missing.
+def optimizer() -> Callable[[FunctionGraph], None]:
+    """The pass, `egraph`.
 
     Raises
     ------
     ImportError
-        It is.
+        The package egglog is missing.
     """
     if find_spec("egglog") is None:
         raise ImportError(MISSING)
+    return egraph
 
 
 def egraph(graph: FunctionGraph) -> None:

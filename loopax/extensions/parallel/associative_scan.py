@@ -101,6 +101,10 @@ class AssociativeScan(Call):
     def with_body(self, body: FrozenFunctionGraph) -> AssociativeScan:
         return AssociativeScan(body, self.combine, self.reverse, self.name)
 
+    @property
+    def asks_for_all_steps_at_once(self) -> bool:
+        return True
+
     def _key(self) -> tuple[Any, ...]:
         return self.fgraph, self.combine, self.reverse
 

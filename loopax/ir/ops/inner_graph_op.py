@@ -40,6 +40,11 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         """The values of the outputs for those of the inputs; ``steps`` are the `bodies` as functions."""
 
     @property
+    def asks_for_all_steps_at_once(self) -> bool:
+        """Whether its author asked for a form whose steps do not come one after another."""
+        return False
+
+    @property
     def inner_inputs(self) -> list[Variable]:
         return list(self.fgraph.inputs)
 

@@ -7,7 +7,6 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.calling.backend import Backend
-from loopax.extensions.parallel.loops.choice import PARALLEL
 from loopax.jax_backend.callable import chunks
 from loopax.jax_backend.callable.context import JaxContext
 from loopax.jax_backend.callable.function import JaxFunction
@@ -15,7 +14,7 @@ from loopax.jax_backend.callable.stages import JaxTracedFunction, hvp, jvp, tran
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS
+from loopax.jax_backend.staging.frame import CHECKS, PARALLEL
 from loopax.lowering import OPTIMIZERS, PASSES
 
 

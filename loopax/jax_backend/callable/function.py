@@ -13,7 +13,6 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
-from loopax.extensions.parallel.loops.choice import PARALLEL
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
@@ -23,7 +22,7 @@ from loopax.jax_backend.callable.variant import NOTHING, Variant
 from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.kernels.choice import LOOPS
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, Context
+from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
 from loopax.jax_backend.staging.static import is_traced
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read

@@ -15,10 +15,10 @@ from pytensor.tensor.type import DenseTensorType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.base.errors import DynamicShapeError, LoopTypeError
-from loopax.extensions.parallel.loops.loop import loop_in_parallel
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
+from loopax.jax_backend.control_flow.all_steps_at_once import loop_in_parallel
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site

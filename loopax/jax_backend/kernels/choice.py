@@ -17,9 +17,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.extensions.parallel.associative_scan import AssociativeScan
 from loopax.ir import Loop, Scan
-from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
 from loopax.jax_backend.kernels import derivative_rules  # noqa: F401  (it registers its rules)
 from loopax.jax_backend.kernels.cost import Cost, cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
@@ -100,7 +99,7 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
-        if any(map(_asks_for_all_steps_at_once, self._ops)):
+        if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
             return "a loop is to take all its steps at once"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
@@ -178,12 +177,6 @@ class Candidate:
                 raise NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
         return self._traced[shapes]
-
-
-def _asks_for_all_steps_at_once(op: Any) -> bool:
-    return isinstance(op, AssociativeScan) or (
-        isinstance(op, Scan) and op.options.parallel is not None
-    )
 
 
 def _shapes(arrays: Sequence[Any]) -> Shapes:

@@ -16,9 +16,6 @@ from typing import Any
 
 import jax
 
-# What ``jaxify(..., parallel=)`` may be, the default first: on a CPU it changes nothing.
-PARALLEL: tuple[Any, ...] = ("auto", True, False)
-
 # Numbers in all matrices together, 1 GiB of float64: more, and memory is what a loop runs out of.
 MOST_NUMBERS = 2**27
 _STEPS_INSIDE, _KERNELS = 2 * 16, 3  # of blocks: steps one after another, and the kernels of each
