@@ -123,7 +123,7 @@ from loopax.ir.derivatives.pullback import PullbackRule
 from loopax.jax_backend import JaxFunction, JaxOp
 from loopax.jax_backend.ops.indexing.slices import write_slices
 from loopax.jax_backend.ops.scalars import _FUNCTIONS
-from loopax.jax_backend.ops.special.table import SPECIAL_FUNCTIONS
+from loopax.jax_backend.ops.special_functions import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging import registry
 from loopax.jax_backend.staging.registry import converted_ops
 from tests.support.bare_loops import While

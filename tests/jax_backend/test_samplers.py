@@ -20,8 +20,8 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import stats
 
 from loopax import jaxify
-from loopax.jax_backend.samplers.log_concave import SMALL, hat_width
-from loopax.jax_backend.samplers.registry import families, has_sampler
+from loopax.jax_backend.ops.distributions.registry import families, has_sampler
+from loopax.numerics.samplers.log_concave import SMALL, hat_width
 
 pytestmark = pytest.mark.one_stack
 

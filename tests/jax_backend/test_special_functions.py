@@ -11,8 +11,8 @@ import pytest
 import scipy.special as sp
 
 from loopax import jaxify
-from loopax.jax_backend.ops.special import bessel, incomplete_gammas, normal_tails, polygammas
-from loopax.jax_backend.ops.special.hypergeometric import hyp2f1
+from loopax.numerics.special import bessel, incomplete_gammas, normal_tails, polygammas
+from loopax.numerics.special.hypergeometric import hyp2f1
 from tests.support.scalar_grid import within
 
 LINE = np.array(

@@ -11,7 +11,7 @@ from pytensor.tensor.elemwise import Elemwise
 from loopax import jaxify
 from loopax.ir import evaluate
 from loopax.numba_backend import compile_program
-from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
+from loopax.numerics.vector_functions import HAS_FUSED
 
 UNARY = "reciprocal sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh"
 UNARY += " cosh tanh arcsinh arccosh arctanh floor ceil trunc round_half_to_even"

@@ -25,9 +25,9 @@ from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
 from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.staging.symbolic import as_length, require_one
-from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.numerics import in_mesh
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 

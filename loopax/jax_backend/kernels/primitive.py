@@ -22,7 +22,7 @@ from loopax.base.upstream.jax import batching, mlir
 from loopax.jax_backend.kernels.derivative_kernels import pushforward
 from loopax.jax_backend.kernels.kernel import Kernel, Shapes
 from loopax.jax_backend.staging.checked import Checkable
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
 Batch = tuple[tuple[bool, ...], ...]

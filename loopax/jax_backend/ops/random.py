@@ -13,9 +13,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
 from loopax.base.errors import LoopTypeError, describe, undeclared
-from loopax.jax_backend import samplers  # noqa: F401  # registers them
-from loopax.jax_backend.samplers.host import draw_on_host
-from loopax.jax_backend.samplers.registry import (
+from loopax.jax_backend.ops import distributions  # noqa: F401  # registers them
+from loopax.jax_backend.ops.distributions.host import draw_on_host
+from loopax.jax_backend.ops.distributions.registry import (
     Family,
     find_family,
     pytensors_draw,

@@ -19,9 +19,9 @@ import numpy as np
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.compiling.exact_types import OtherTypes, compile_for
 from loopax.numba_backend.callable.crossing import accept
 from loopax.numba_backend.callable.opaque_arguments import argument
-from loopax.numba_backend.compiling.exact_types import OtherTypes, compile_for
 from loopax.numba_backend.emit.source import Source, tuple_of
 from loopax.numba_backend.emit.variants import Variants
 from loopax.numba_backend.runtime.checks import StateChangesShape

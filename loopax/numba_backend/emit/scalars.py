@@ -45,7 +45,7 @@ from loopax.numba_backend.emit.expressions import (
     local,
 )
 from loopax.numba_backend.emit.schedule import cycles, folded, ready
-from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
+from loopax.numerics.vector_functions import HAS_FUSED
 
 # {0}, {1}, ... are the operands, in the dtype of the result; {T} makes a number of that dtype.
 _FLOATS = {

@@ -9,10 +9,10 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from loopax.base.compiling.waited_for import compilation_of
 from loopax.base.uninterrupted import uninterrupted
 from loopax.base.upstream.numba import CFunc, cgutils, ir
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
-from loopax.numba_backend.compiling.waited_for import compilation_of
 from loopax.numba_backend.ffi.call_frame import I64, CallFrame
 from loopax.numba_backend.ffi.failures import STOPPED
 from loopax.numba_backend.ffi.row import ArrayType, Mapped, lengths_of, row_function

@@ -40,10 +40,10 @@ from loopax.ir.places import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.symbolic import as_length
-from loopax.jax_backend.values.in_mesh import alike, scan, zeros_like
 from loopax.jax_backend.values.lists import StackedList
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering.analysis.atoms import Atom, atoms
+from loopax.numerics.in_mesh import alike, scan, zeros_like
 
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 
