@@ -13,10 +13,10 @@ numba_backend.ffi.
 
 No file imports, in however many steps, itself: who reads a file reads those that it imports, and that ends.
 
-jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
-that each backend can be read, and can break with a release of its target, alone. What neither promises
-to keep is imported by the adapters in base.upstream alone, and an adapter counts as its library. The files
-are parsed, not imported: an import inside a function or under TYPE_CHECKING counts like any other.
+jax is imported by jax_backend, numerics and the pytree helpers of frontend, numba by numba_backend and
+numerics, so that each backend can be read, and can break with a release of its target, alone. What neither
+promises to keep is imported by the adapters in base.upstream alone, and an adapter counts as its library.
+The files are parsed, not imported: an import in a function or under TYPE_CHECKING counts like any other.
 """
 
 import ast
@@ -35,14 +35,17 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "base": {"base"},
     "cache": {"cache", "base"},
+    "numerics": {"numerics", "base"},
     "ir": {"ir", "base"},
     "importer": {"importer", "ir", "base"},
     "frontend": {"frontend", "importer", "ir", "base"},
     "lowering": {"lowering", "importer", "cache", "ir", "base"},
     "calling": {"calling", "ir", "base"},
     "explanation": {"explanation", "lowering", "ir", "base"},
-    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir", "base"},
-    "numba_backend": {"numba_backend", "calling", "lowering", "importer", "cache", "ir", "base"},
+    "jax_backend": {"jax_backend", "numerics", "calling", "lowering", "importer", "ir", "base"},
+    "numba_backend": {
+        *("numba_backend", "numerics", "calling", "lowering", "importer", "cache", "ir", "base")
+    },
 }
 LAYERS["extensions"] = {"extensions", *LAYERS}
 # Where the two backends meet: who imports what, beside its layers.
@@ -60,6 +63,7 @@ TARGETS = {
         "loopax.demo",
         "loopax.doctor",
         "loopax.extensions.parallel.loops",
+        "loopax.numerics",
         "loopax.pymc.blackjax_loop",
     },
     "jax.extend": {"loopax.base.upstream.jax"},
@@ -68,16 +72,23 @@ TARGETS = {
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
     "numba": {
+        "loopax.base.compiling",
         "loopax.base.upstream.numba",
         "loopax.cache.environment",
         "loopax.numba_backend",
+        "loopax.numerics",
         "loopax.demo",
         "loopax.pymc.c_functions",
     },
     "numba.core": {"loopax.base.upstream.numba"},
     "numba.np": {"loopax.base.upstream.numba"},
     "llvmlite": {"loopax.base.upstream.numba"},
-    "loopax.base.upstream.numba": {"loopax.cache.environment", "loopax.numba_backend"},
+    "loopax.base.upstream.numba": {
+        "loopax.base.compiling",
+        "loopax.cache.environment",
+        "loopax.numba_backend",
+        "loopax.numerics",
+    },
     "pytensor.link.numba": {"loopax.numba_backend"},
     "pymc": {"loopax.pymc"},
     "loopax.base.upstream.patching": {"loopax.pymc", "loopax.base.upstream"},
@@ -86,6 +97,9 @@ TARGETS = {
     # has of them are imported there under TYPE_CHECKING, which no program runs: for checkers and editors.
     "loopax.extensions": {"loopax.extensions"},
 }
+
+# What a folder imports of nobody: its mathematics is of arrays and numbers.
+FOREIGN = {"numerics": {"pytensor", "pymc"}}
 
 # A name that says nothing about what is in the file collects everything.
 NAMELESS = {"utils", "util", "helpers", "helper", "misc", "common"}
@@ -166,6 +180,9 @@ def violations(module: str, package: str, source: str) -> Iterator[str]:
         if within(name, "loopax") and layer not in TOP and layer_of(name) not in LAYERS[layer]:
             may = ", ".join(f"loopax.{one}" for one in sorted(LAYERS[layer]))
             yield f"line {line}: imports {name}; of loopax, {layer} imports only {may}"
+        for foreign in FOREIGN.get(layer, ()):
+            if within(name, foreign):
+                yield f"line {line}: imports {name}; {layer} knows nothing of {foreign}"
         for target, users in TARGETS.items():
             if within(name, target) and not any(within(module, user) for user in users):
                 yield f"line {line}: imports {name}; only {', '.join(sorted(users))} may"
@@ -351,6 +368,8 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.numba_backend.call", "from loopax.jax_backend import call"),
         ("loopax.numba_backend.call", "from jax import lax"),
         ("loopax.transpile", "import numba"),
+        ("loopax.numerics.special.bessel", "from loopax.ir.shapes import lengths"),
+        ("loopax.numerics.special.bessel", "import pytensor.tensor as pt"),
         ("loopax.transpile", "from loopax.extensions.egraph.optimize import egraph"),
         ("loopax.transpile", "if TYPE_CHECKING:\n    import loopax.extensions.egraph"),
         ("loopax", "from loopax.extensions.egraph.optimize import egraph"),

@@ -17,8 +17,6 @@ import jax.numpy as jnp
 from jax.core import ShapedArray
 from jax.sharding import NamedSharding, PartitionSpec
 
-from loopax.ir.places import function_at
-
 Axes = frozenset[str]
 _NONE: Axes = frozenset()
 
@@ -71,7 +69,10 @@ def all_vary(function: Callable[[Sequence[Any]], Any], args: Sequence[Any]) -> b
     leaves, tree = jax.tree.flatten(args)
     places = [k for k, x in enumerate(leaves) if isinstance(x, jax.Array)]
 
-    of_arrays = function_at(lambda *every: function(tree.unflatten(every)), leaves, places)
+    def of_arrays(*arrays: Any) -> Any:
+        every = dict(enumerate(leaves)) | dict(zip(places, arrays, strict=True))
+        return function(jax.tree.unflatten(tree, every.values()))
+
     found = jax.make_jaxpr(of_arrays)(*(leaves[k] for k in places)).out_avals
     return all(axes_of(x) == all_axes(args) for x in found)
 
@@ -185,4 +186,5 @@ def _cast(tree: Any, axes: Axes) -> Any:
 
 def _each(tree: Any, wanted: Sequence[Axes]) -> Any:
     leaves, structure = jax.tree.flatten(tree)
-    return structure.unflatten([varying(x, a) for x, a in zip(leaves, wanted, strict=True)])
+    cast = [varying(x, a) for x, a in zip(leaves, wanted, strict=True)]
+    return jax.tree.unflatten(structure, cast)

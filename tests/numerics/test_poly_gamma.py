@@ -1,12 +1,10 @@
-"""``poly_gamma`` beside SciPy's, and as the derivative of ``psi`` and of itself."""
+"""``poly_gamma`` beside SciPy's."""
 
 import numba
 import numpy as np
-import pytensor.tensor as pt
 import pytest
 import scipy.special
 
-import loopax
 from loopax.numerics.poly_gamma import poly_gamma
 
 RNG = np.random.default_rng(0)
@@ -26,11 +24,3 @@ def test_values(n):
         expected = scipy.special.polygamma(n, POINTS)
     # Of order 0 it is psi, which has its own test, and near its zeros another error.
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=0 if n else 1e-12)
-
-
-def test_a_second_derivative_of_psi_is_native():
-    x = pt.dvector("x")
-    f = loopax.jaxify([x], pt.psi(x).sum(), backend="numba", on_missing="raise")
-    at = np.array([0.3, 2.0, 7.5])
-    second = np.diag(loopax.hessian(f)(at))
-    np.testing.assert_allclose(second, scipy.special.polygamma(2, at), rtol=1e-12)

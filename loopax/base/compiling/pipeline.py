@@ -23,7 +23,7 @@ _OMITTED = {
 }
 
 
-class InnerCode(CompilerBase):
+class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
     """Numba's compiler for functions that native code alone calls."""
 
     omitted: frozenset[str] = frozenset()

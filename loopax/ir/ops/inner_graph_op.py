@@ -66,7 +66,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen: there is nothing to copy
 
     def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """As PyTensor does in its own modes, but not while we transpile (`lowering/stabilize.py`)."""
+        """As PyTensor does in its own modes, but not while we transpile (see `stabilize`)."""
         return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Op:

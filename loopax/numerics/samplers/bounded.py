@@ -6,34 +6,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import pytensor.tensor.random.basic as ptr
 
-from loopax.jax_backend.ops.distributions.registry import family
 from loopax.numerics.samplers.circular import von_mises
 from loopax.numerics.samplers.inverse_gaussian import inverse_gaussian
 
 
-def _interval(low: Any, high: Any) -> dict[str, Any]:
-    width = high - low
-    return {"0 <= high - low < inf": (width >= 0) & (width < float("inf"))}
-
-
-@family(ptr.UniformRV, _interval)
-def uniform(op: Any, key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
+def uniform(key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
     # Not with jax.random.uniform's bounds: where low is all it can return, that has half a derivative.
     return low + (high - low) * jax.random.uniform(key, shape, low.dtype)
 
 
-def _corners(left: Any, mode: Any, right: Any) -> dict[str, Any]:
-    return {
-        "left <= mode": left <= mode,
-        "mode <= right": mode <= right,
-        "left < right": left < right,
-    }
-
-
-@family(ptr.TriangularRV, _corners)
-def triangular(op: Any, key: Any, shape: Any, dtype: Any, left: Any, mode: Any, right: Any) -> Any:
+def triangular(key: Any, shape: Any, dtype: Any, left: Any, mode: Any, right: Any) -> Any:
     """The inverse of the distribution function, which has one formula on each side of the mode."""
     u = jax.random.uniform(key, shape, left.dtype)
     rise, fall, width = mode - left, right - mode, right - left
@@ -47,22 +30,17 @@ def _root(x: Any) -> Any:
     return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), jnp.where(x == 0, 0, jnp.nan))
 
 
-@family(ptr.TruncExponentialRV, lambda b, loc, scale: {"b > 0": b > 0, "scale >= 0": scale >= 0})
-def truncated_exponential(
-    op: Any, key: Any, shape: Any, dtype: Any, b: Any, loc: Any, scale: Any
-) -> Any:
+def truncated_exponential(key: Any, shape: Any, dtype: Any, b: Any, loc: Any, scale: Any) -> Any:
     """On ``[loc, loc + b scale]``: the inverse of ``(1 - exp(-x)) / (1 - exp(-b))``."""
     u = jax.random.uniform(key, shape, b.dtype)
     return loc + scale * -jnp.log1p(u * jnp.expm1(-b))
 
 
-@family(ptr.VonMisesRV, lambda mu, kappa: {"kappa >= 0": kappa >= 0})
-def wrapped_around(op: Any, key: Any, shape: Any, dtype: Any, mu: Any, kappa: Any) -> Any:
+def wrapped_around(key: Any, shape: Any, dtype: Any, mu: Any, kappa: Any) -> Any:
     """In ``[-pi, pi]``, whatever ``mu`` is."""
     angle = mu + von_mises(key, jnp.broadcast_to(kappa, shape))
     return angle - 2 * jnp.pi * jax.lax.stop_gradient(jnp.round(angle / (2 * jnp.pi)))
 
 
-@family(ptr.WaldRV, lambda mean, scale: {"mean > 0": mean > 0, "scale > 0": scale > 0})
-def wald(op: Any, key: Any, shape: Any, dtype: Any, mean: Any, scale: Any) -> Any:
+def wald(key: Any, shape: Any, dtype: Any, mean: Any, scale: Any) -> Any:
     return inverse_gaussian(key, jnp.broadcast_to(mean, shape), jnp.broadcast_to(scale, shape))

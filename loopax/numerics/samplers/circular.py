@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.jax_backend.ops.distributions.registry import by_rejection, split
+from loopax.numerics.samplers.rejection import by_rejection, split
 
 
 def von_mises(key: Any, kappa: Any) -> Any:
@@ -53,8 +53,8 @@ def _angle(kappa: Any, key: Any) -> Any:
 def _angle_jvp(primals: Any, tangents: Any) -> Any:
     kappa, key = primals
     x = _angle(kappa, key)
-    nodes, weights = np.polynomial.legendre.leggauss(40)
-    nodes, weights = (jnp.asarray(a, dtype=x.dtype) for a in ((nodes + 1) / 2, weights / 2))
+    points, shares = np.polynomial.legendre.leggauss(40)
+    nodes, weights = (jnp.asarray(a, dtype=x.dtype) for a in ((points + 1) / 2, shares / 2))
     t = x[..., None] * nodes
     # cos t - A as (1 - A) - (1 - cos t), and cos t - cos x by their half angles: both are small.
     spread = 1 - jax.scipy.special.i1e(kappa) / jax.scipy.special.i0e(kappa)

@@ -10,21 +10,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import pytensor.tensor.random.basic as ptr
 
-from loopax.jax_backend.ops.distributions.registry import (
-    family,
-    is_probability,
-    split,
-    widest_float,
-)
-from loopax.jax_backend.staging.static import no_number
+from loopax.numerics.no_number import no_number
+from loopax.numerics.samplers.domains import LARGEST_MEAN
 from loopax.numerics.samplers.gammas import beta_draw, gamma_draw
 from loopax.numerics.samplers.log_concave import draw_count
 from loopax.numerics.samplers.log_masses import log_binomial, log_hypergeometric, log_poisson
-
-# NumPy's bound: beyond, a draw could pass the largest int64.
-_LARGEST_MEAN = 9.223372006484771e18
+from loopax.numerics.samplers.rejection import split, widest_float
 
 
 def as_count(x: Any, dtype: Any) -> Any:
@@ -99,82 +91,45 @@ def hypergeometric_draw(key: Any, good: Any, bad: Any, sample: Any) -> Any:
     return jnp.where(drawn < sample, good - found, found)
 
 
-@family(ptr.BernoulliRV, lambda p: {"0 <= p <= 1": is_probability(p)}, numbers="widest")
-def bernoulli(op: Any, key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+def bernoulli(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
     return jax.random.uniform(key, shape, p.dtype) < p
 
 
-@family(ptr.IntegersRV, lambda low, high: {"low < high": low < high}, numbers="as given")
-def integers(op: Any, key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
+def integers(key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
     """In ``[low, high)``, drawn as int64 and then converted, as PyTensor does."""
     wide = jax.dtypes.canonicalize_dtype("int64")
     return jax.random.randint(key, shape, low.astype(wide), high.astype(wide), wide)
 
 
-@family(
-    ptr.PoissonRV,
-    lambda mean: {"0 <= lam < 9.2e18": (mean >= 0) & (mean <= _LARGEST_MEAN)},
-    numbers="widest",
-)
-def poisson(op: Any, key: Any, shape: Any, dtype: Any, mean: Any) -> Any:
+def poisson(key: Any, shape: Any, dtype: Any, mean: Any) -> Any:
     return as_count(poisson_draw(key, jnp.broadcast_to(mean, shape)), dtype)
 
 
-@family(
-    ptr.BinomialRV,
-    lambda n, p: {"n >= 0": n >= 0, "0 <= p <= 1": is_probability(p)},
-    numbers="widest",
-)
-def binomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+def binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
     n, p = jnp.broadcast_to(jnp.floor(n), shape), jnp.broadcast_to(p, shape)
     return as_count(binomial_draw(key, n, p), dtype)
 
 
-@family(
-    ptr.BetaBinomialRV,
-    lambda n, a, b: {"n >= 0, whole": (n >= 0) & (n % 1 == 0), "a > 0": a > 0, "b > 0": b > 0},
-    numbers="widest",
-)
-def beta_binomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, a: Any, b: Any) -> Any:
+def beta_binomial(key: Any, shape: Any, dtype: Any, n: Any, a: Any, b: Any) -> Any:
     first, second = split(key)
     return as_count(
         binomial_draw(second, jnp.broadcast_to(n, shape), beta_draw(first, shape, a, b)), dtype
     )
 
 
-@family(
-    ptr.NegBinomialRV,
-    lambda n, p: {"n > 0": n > 0, "0 < p <= 1": (p > 0) & (p <= 1)},
-    numbers="widest",
-)
-def negative_binomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+def negative_binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
     """Failures before the ``n``-th success: a Poisson draw of a gamma distributed mean."""
     first, second = split(key)
     mean = gamma_draw(first, shape, n) * ((1 - p) / p)
-    return as_count(poisson_draw(second, jnp.minimum(mean, _LARGEST_MEAN)), dtype)
+    return as_count(poisson_draw(second, jnp.minimum(mean, LARGEST_MEAN)), dtype)
 
 
-@family(ptr.GeometricRV, lambda p: {"0 < p <= 1": (p > 0) & (p <= 1)}, numbers="widest")
-def geometric(op: Any, key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+def geometric(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
     """Trials up to and with the first success, so 1 at least: an exponential draw, rounded up."""
     e = jax.random.exponential(key, shape, widest_float())
     return as_count(jnp.maximum(jnp.ceil(e / -jnp.log1p(-p)), 1), dtype)
 
 
-def _urn(good: Any, bad: Any, sample: Any) -> dict[str, Any]:
-    exact = 2**53 if jax.config.jax_enable_x64 else 2**24
-    return {
-        "ngood >= 0": good >= 0,
-        "nbad >= 0": bad >= 0,
-        "nsample >= 0": sample >= 0,
-        "nsample <= ngood + nbad": sample <= good + bad,
-        f"ngood + nbad <= {exact}": good + bad <= exact,
-    }
-
-
-@family(ptr.HyperGeometricRV, _urn, numbers="widest")
-def hypergeometric(
-    op: Any, key: Any, shape: Any, dtype: Any, good: Any, bad: Any, sample: Any
-) -> Any:
+def hypergeometric(key: Any, shape: Any, dtype: Any, good: Any, bad: Any, sample: Any) -> Any:
     numbers = (jnp.broadcast_to(jnp.floor(x), shape) for x in (good, bad, sample))
     return as_count(hypergeometric_draw(key, *numbers), dtype)

@@ -22,7 +22,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.jax_backend.ops.distributions.registry import split
+from loopax.numerics.samplers.rejection import split
 
 
 def inverse_gaussian(key: Any, mu: Any, lam: Any) -> Any:

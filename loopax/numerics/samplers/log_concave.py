@@ -15,8 +15,8 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from loopax.jax_backend.ops.distributions.registry import by_rejection, split, uniform
 from loopax.numerics import in_mesh
+from loopax.numerics.samplers.rejection import by_rejection, split, uniform
 
 SMALL = 10
 _STEPS = 150  # the mass beyond, at a mean below 10, is less than 1e-100

@@ -33,7 +33,7 @@ def deviance(x: Any, mean: Any) -> Any:
     total = x + mean
     v = (x - mean) / jnp.where(total == 0, 1, total)
     square = jnp.where(abs(v) < 0.1, v, 0) ** 2
-    series = 0.0
+    series: Any = 0.0
     for j in range(8, 0, -1):
         series = square * (series + 1 / (2 * j + 1))
     near = (x - mean) * v + 2 * x * v * series

@@ -6,24 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import pytensor.tensor.random.basic as ptr
 
-from loopax.jax_backend.ops.distributions.registry import (
-    family,
-    is_distribution,
-    tolerance,
-    uniform,
-)
 from loopax.numerics import in_mesh
 from loopax.numerics.samplers.counts import as_count, binomial_draw
+from loopax.numerics.samplers.rejection import uniform
 
 
-@family(
-    ptr.CategoricalRV,
-    lambda p: {"p >= 0, with sum 1": is_distribution(p)},
-    numbers="widest",
-)
-def categorical(op: Any, key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+def categorical(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
     """Where a uniform number falls among the cumulated probabilities.
 
     An outcome of probability 0 does not occur: the number is above 0, and no larger than the sum.
@@ -35,16 +24,7 @@ def categorical(op: Any, key: Any, shape: Any, dtype: Any, p: Any) -> Any:
     return (steps < u[..., None]).sum(-1)  # one pass without the array: XLA fuses it
 
 
-def _trials(n: Any, p: Any) -> dict[str, Any]:
-    leading = p[..., :-1]
-    fits = (
-        (leading.sum(-1) <= 1 + tolerance(p)) & (p >= 0).all(-1) & (p <= 1 + tolerance(p)).all(-1)
-    )
-    return {"n >= 0": n >= 0, "p >= 0, with sum(p[:-1]) <= 1": fits}
-
-
-@family(ptr.MultinomialRV, _trials, numbers="widest")
-def multinomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
     """Outcome by outcome, each binomial among the trials that are left.
 
     The last outcome has whatever probability the others leave, as in NumPy.
@@ -69,16 +49,20 @@ def multinomial(op: Any, key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> An
     return as_count(jnp.moveaxis(counts, 0, -1), dtype)
 
 
-@family(ptr.MvNormalRV, lambda mean, cov: {})
-def multivariate_normal(op: Any, key: Any, shape: Any, dtype: Any, mean: Any, cov: Any) -> Any:
-    """NaN where the covariance is not positive definite, or with "eigh" not semidefinite."""
+def multivariate_normal(
+    key: Any, shape: Any, dtype: Any, mean: Any, cov: Any, *, method: str
+) -> Any:
+    """Draws by a factor of the covariance, as ``method`` says: "cholesky", "svd" or "eigh".
+
+    NaN where the covariance is not positive definite, or with "eigh" not semidefinite.
+    """
     if cov.shape[-2:] != (mean.shape[-1],) * 2:
         raise ValueError(
             f"A multivariate normal with a mean of length {mean.shape[-1]} has a covariance of shape "
             f"{cov.shape[-2:]}: one mean for all is pt.full(n, mean)."
         )
     z = jax.random.normal(key, (*shape, mean.shape[-1]), mean.dtype)
-    factor = _factor(op.method, cov)
+    factor = _factor(method, cov)
     return mean + (factor @ z[..., None])[..., 0]
 
 

@@ -51,7 +51,8 @@ def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
                 total + s * t if jnp.issubdtype(total.dtype, jnp.inexact) else total
                 for total, s in zip(totals, slopes, strict=True)
             ]
-        return out, tree.unflatten([_tangent(x, t) for x, t in zip(leaves, totals, strict=True)])
+        moved = [_tangent(x, t) for x, t in zip(leaves, totals, strict=True)]
+        return out, jax.tree.unflatten(tree, moved)
 
     function.defjvp(jvp, symbolic_zeros=True)
     return function

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from pytensor.scalar.math import hyp2f1 as scalar_op
+import scipy.special
 
 from loopax.numerics import in_mesh
 from loopax.numerics.special.forward_mode import slope, with_slopes
@@ -79,7 +79,7 @@ def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
 def _on_host(dtype: Any, *arguments: Any) -> Any:
     def by_scipy(*xs: Any) -> Any:
         with np.errstate(all="ignore"):
-            return np.asarray(scalar_op.impl(*map(np.asarray, xs)), dtype=dtype)
+            return np.asarray(scipy.special.hyp2f1(*map(np.asarray, xs)), dtype=dtype)
 
     shape = jax.ShapeDtypeStruct(jnp.shape(arguments[0]), dtype)
     return in_mesh.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")

@@ -1,4 +1,4 @@
-"""Sums over many rows of constants as sums over the few that say as much (`../sufficient.py`).
+"""Sums over many rows of constants as sums over the few that say as much (`../sufficient`).
 
 Of the p-th set of rows, ``(Few p x)`` is a coefficient ``x``, one for all rows of a group, for fewer rows;
 ``(Lin p x)`` is ``x`` of degree 1 in coordinates; ``(Quad p x)`` has the sums over groups that ``x`` has,

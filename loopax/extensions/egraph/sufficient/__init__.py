@@ -12,6 +12,6 @@ multiplied by a vector of ones first, which is one of the constants.
 No normal equations are formed: with ``A = Q R``, ``|A p|`` becomes ``|R p|``, as in least squares by QR,
 and differs from it by what a rounding of the constants makes of it.
 
-The rules are in `rules/sufficient.py`. Here is what they cannot do: the constants of a program are found,
+The rules are in `../rules/sufficient.py`. Here is what they cannot do: a program's constants are found,
 and their coordinates computed.
 """

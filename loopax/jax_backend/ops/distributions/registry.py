@@ -9,12 +9,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.link.jax.dispatch.random import jax_sample_fn
 from pytensor.tensor.random.op import RandomVariable
 
-from loopax.numerics import in_mesh
+from loopax.numerics.samplers.rejection import widest_float
 
 Draw = Callable[..., Any]
 # What parameters must satisfy: a condition in words -> its truth, elementwise. Each condition uses as
@@ -31,19 +30,22 @@ class Family:
     conditions
         Of the parameters as they are given, NumPy or JAX.
     draw
-        ``draw(op, key, shape, dtype, *parameters)``, with ``shape`` the batch shape. The parameters'
-        batch dimensions broadcast to it. None: PyTensor's own sampler is right.
+        ``draw(key, shape, dtype, *parameters, **options(op))``, with ``shape`` the batch shape. The
+        parameters' batch dimensions broadcast to it. None: PyTensor's own sampler is right.
     numbers
         What the parameters are converted to first: ``"like the draw"``, its float dtype or a wider one
         of theirs; ``"widest"``, the widest float there is, for draws that are counts; ``"as given"``.
     known
         Of an op, the positions of parameters that JAX must know while it traces.
+    options
+        Of an op, what the sampler asks besides.
     """
 
     conditions: Conditions
     draw: Draw | None
     numbers: str = "like the draw"
     known: Callable[[Any], tuple[int, ...]] = lambda op: ()
+    options: Callable[[Any], Mapping[str, Any]] = lambda op: {}
 
     def converted(self, op: Any, parameters: Any, dtype: Any) -> list[Any]:
         """The parameters as JAX arrays, in the dtype that the draw is computed in; known ones as NumPy."""
@@ -65,16 +67,13 @@ _FAMILIES: dict[type, Family] = {}
 def family(
     cls: type,
     conditions: Conditions,
+    draw: Draw,
     numbers: str = "like the draw",
     known: Callable[[Any], tuple[int, ...]] = lambda op: (),
-) -> Callable[[Draw], Draw]:
+    options: Callable[[Any], Mapping[str, Any]] = lambda op: {},
+) -> None:
     """Register the draw of an Op class. A second one for a class is an error."""
-
-    def register(draw: Draw) -> Draw:
-        _add(cls, Family(conditions, draw, numbers, known))
-        return draw
-
-    return register
+    _add(cls, Family(conditions, draw, numbers, known, options))
 
 
 def pytensors(cls: type, conditions: Conditions) -> None:
@@ -128,57 +127,3 @@ def has_sampler(op: RandomVariable) -> bool:
 def pytensors_draw(op: Any, node: Apply, key: Any, shape: Any, dtype: Any, *parameters: Any) -> Any:
     """A draw by what PyTensor, or a user, registered with ``jax_sample_fn``."""
     return jax_sample_fn(op, node=node)(key, shape, dtype, *parameters)
-
-
-def widest_float() -> Any:
-    """float64, or float32 in JAX's 32-bit mode."""
-    return jnp.result_type(float)
-
-
-def uniform(key: Any, shape: Any, dtype: Any) -> Any:
-    """Uniform on (0, 1], so that its logarithm is finite."""
-    return 1 - jax.random.uniform(key, shape, dtype)
-
-
-_ROUNDS = 200  # at an acceptance above one half, nobody needs them
-
-
-def by_rejection(
-    key: Any, wanted: Any, dtype: Any, propose: Callable[[Any, Any], tuple[Any, Any]]
-) -> Any:
-    """A draw wherever one is ``wanted``, else NaN: the first proposal that is accepted.
-
-    ``propose`` makes of two uniform numbers each a proposal, and whether it is accepted.
-    """
-
-    def step(carry: Any) -> Any:
-        found, open_, key, rounds = carry
-        key, pair = split(key)
-        x, accepted = propose(*uniform(pair, (2, *wanted.shape), dtype))
-        return jnp.where(open_ & accepted, x, found), open_ & ~accepted, key, rounds + 1
-
-    def unfinished(carry: Any) -> Any:
-        return carry[1].any() & (carry[3] < _ROUNDS)
-
-    start = (jnp.full(wanted.shape, jnp.nan, dtype), wanted, key, 0)
-    return in_mesh.while_loop(unfinished, step, start)[0]
-
-
-def split(key: Any, count: int = 2) -> list[Any]:
-    """``count`` keys for as many draws that one is made of."""
-    return list(jax.random.split(key, count))
-
-
-def is_probability(p: Any) -> Any:
-    return (p >= 0) & (p <= 1)
-
-
-def is_distribution(p: Any) -> Any:
-    """Whether the last axis has probabilities, elementwise over the others. NumPy's tolerance."""
-    return (p >= 0).all(-1) & (abs(p.sum(-1) - 1) <= tolerance(p))
-
-
-def tolerance(p: Any) -> float:
-    """The square root of the precision of ``p``, which NumPy's ``choice`` allows a sum of probabilities."""
-    dtype = p.dtype if jnp.issubdtype(p.dtype, jnp.floating) else np.float64
-    return float(jnp.finfo(dtype).eps) ** 0.5
