@@ -20,14 +20,13 @@ QUICK = (
 )
 WIDE = (
     "tests/test_smoke.py",
-    "tests/base",
-    "tests/derivatives",
-    "tests/explanation",
-    "tests/frontend",
-    "tests/jax_backend/control_flow",
-    "tests/lowering",
-    "tests/documents/test_docstrings.py",
     "tests/test_layering.py",
+    "tests/derivatives/test_jacobians.py",
+    "tests/documents/test_docstrings.py",
+    "tests/explanation",
+    "tests/frontend/loops",
+    "tests/jax_backend/control_flow",
+    "tests/lowering/derivatives",
 )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
@@ -37,16 +37,10 @@ class Extension:
     parts: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
-    @cached_property
-    def _imported(self) -> dict[str, Any]:
-        return {}
-
     def part(self, name: str) -> Any:
         """The object that ``parts`` has under ``name``."""
-        if name not in self._imported:
-            module, _, attribute = self.parts[name].partition(":")
-            self._imported[name] = getattr(import_module(module), attribute)
-        return self._imported[name]
+        module, _, attribute = self.parts[name].partition(":")
+        return getattr(import_module(module), attribute)
 
 
 @cache

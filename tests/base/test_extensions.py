@@ -1,5 +1,6 @@
 """The registry of extensions: what each record names is there, and what is said where one is missing."""
 
+import sys
 from importlib import import_module
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 
 import loopax
 from loopax.base import extensions
-from loopax.base.extensions import Extension, import_rules, installed_extensions, provided, required
+from loopax.base.extensions import import_rules, installed_extensions, provided, required
 from loopax.cache import environment
 from loopax.ir.ops.records import Newton
 
@@ -86,12 +87,29 @@ def test_a_user_sees_the_names_of_the_extensions_that_are_there():
         _ = loopax.kalman
 
 
-def test_a_record_that_is_registered_is_found(monkeypatch):
-    record = Extension("powers", {"square": "numpy:square"})
-    installed = {**installed_extensions(), "powers": record}
-    monkeypatch.setattr(extensions, "installed_extensions", lambda: installed)
-    assert provided("powers", "square") is np.square
-    assert required("powers", "square", "nothing") is record
+def test_a_folder_with_a_record_is_an_extension(tmp_path, monkeypatch):
+    """As loopax/extensions/README.md says how to add one: nothing else names it."""
+    package = pytest.importorskip(
+        "loopax.extensions", reason="this installation has no such folder"
+    )
+    folder = tmp_path / "powers"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from loopax.base.extensions import Extension\n"
+        'EXTENSION = Extension("powers", {"square": "loopax.extensions.powers.squares:square"})\n'
+    )
+    (folder / "squares.py").write_text("def square(x):\n    return x * x\n")
+    before = installed_extensions()
+    installed_extensions.cache_clear()
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    try:
+        assert provided("powers", "square")(3) == 9
+        assert required("powers", "square", "nothing").name == "powers"
+        assert installed_extensions().keys() == {*before, "powers"}
+    finally:
+        installed_extensions.cache_clear()
+        for name in ("loopax.extensions.powers", "loopax.extensions.powers.squares"):
+            sys.modules.pop(name, None)
 
 
 def test_the_key_of_what_is_kept_on_disk_tells_installations_apart(tmp_path, monkeypatch):
