@@ -26,7 +26,7 @@ from benchmarks.models_beside_pytensor import (
     value_and_pytensor_grad,
 )
 from loopax import explain, jaxify
-from loopax.lowering.egraph.optimize import egraph
+from loopax.extensions.egraph.optimize import egraph
 
 ROUNDS = 41
 

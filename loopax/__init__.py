@@ -22,19 +22,12 @@ from loopax.base.errors import (
     TimeLimitExceeded,
     UnsupportedOpError,
 )
+from loopax.base.extensions import installed_extensions, missing
 from loopax.base.time_limits import time_limit
 from loopax.cache import clear_cache
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
 from loopax.explaining import explain
 from loopax.explanation import Explanation
-from loopax.frontend.filters.hidden_markov import (
-    HmmForward,
-    HmmSmoother,
-    hmm_forward,
-    hmm_smoother,
-)
-from loopax.frontend.filters.kalman import KalmanFilter, kalman_filter
-from loopax.frontend.filters.kalman_smoother import KalmanSmoother, kalman_smoother
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
@@ -55,8 +48,30 @@ numba_backend.register_with_pytensor()
 pytensor_modes.register_with_pytensor()
 
 
+# Names of extensions, by the extension. A name is imported when it is asked for.
+_EXTENSION_NAMES = {
+    "HmmForward": "parallel",
+    "HmmSmoother": "parallel",
+    "KalmanFilter": "parallel",
+    "KalmanSmoother": "parallel",
+    "hmm_forward": "parallel",
+    "hmm_smoother": "parallel",
+    "kalman_filter": "parallel",
+    "kalman_smoother": "parallel",
+}
+
 if TYPE_CHECKING:  # what is misspelt is an error to a checker
     from loopax import pymc as pymc
+    from loopax.extensions.parallel.filters.hidden_markov import HmmForward as HmmForward
+    from loopax.extensions.parallel.filters.hidden_markov import HmmSmoother as HmmSmoother
+    from loopax.extensions.parallel.filters.hidden_markov import hmm_forward as hmm_forward
+    from loopax.extensions.parallel.filters.hidden_markov import hmm_smoother as hmm_smoother
+    from loopax.extensions.parallel.filters.kalman import KalmanFilter as KalmanFilter
+    from loopax.extensions.parallel.filters.kalman import kalman_filter as kalman_filter
+    from loopax.extensions.parallel.filters.kalman_smoother import KalmanSmoother as KalmanSmoother
+    from loopax.extensions.parallel.filters.kalman_smoother import (
+        kalman_smoother as kalman_smoother,
+    )
 
     __version__: str
 else:
@@ -73,6 +88,14 @@ else:
             return version("loopax")
         if name == "pymc":  # imported when it is asked for: it imports PyMC
             return import_module("loopax.pymc")
+        if name in _EXTENSION_NAMES:
+            record = installed_extensions().get(_EXTENSION_NAMES[name])
+            if record is None:
+                request = f"loopax.{name}"
+                raise AttributeError(
+                    missing(_EXTENSION_NAMES[name], request, "write the recursion with loopax.scan")
+                )
+            return record.part(name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -84,11 +107,7 @@ __all__ = [
     "ConvergenceError",
     "DynamicShapeError",
     "Explanation",
-    "HmmForward",
-    "HmmSmoother",
     "JaxFunction",
-    "KalmanFilter",
-    "KalmanSmoother",
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
@@ -110,14 +129,10 @@ __all__ = [
     "from_jax",
     "grad",
     "hessian",
-    "hmm_forward",
-    "hmm_smoother",
     "hvp",
     "jacobian",
     "jaxify",
     "jvp",
-    "kalman_filter",
-    "kalman_smoother",
     "lag",
     "lead",
     "map",
@@ -128,4 +143,7 @@ __all__ = [
     "vjp",
     "vmap",
     "while_loop",
+]
+__all__ += [
+    name for name, extension in _EXTENSION_NAMES.items() if extension in installed_extensions()
 ]

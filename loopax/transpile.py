@@ -12,6 +12,7 @@ from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
 
 from loopax import frontend
+from loopax.base.extensions import required
 from loopax.builders import Builder, PytreeBuilder
 from loopax.calling import DEFAULT, backend_named
 from loopax.ir.program import Program
@@ -175,7 +176,7 @@ def jaxify(
     MissingInputError
         The outputs need variables that are not inputs, or ``donate`` has something that is no input.
     ImportError
-        ``optimize="egraph"`` without egglog.
+        ``optimize="egraph"`` without egglog; or an extension of loopax is not in this installation.
     TypeError
         ``fn`` is none of the above, or there is no such option.
     ValueError
@@ -199,6 +200,8 @@ def jaxify(
     parallels = backend_named(DEFAULT).choices["parallel"]  # in native code all are one
     if parallel not in parallels:
         raise ValueError(f"parallel must be one of {parallels}, got {parallel!r}")
+    if parallel is True:
+        required("parallel", "parallel=True", "parallel='auto', the default")
     choices: dict[str, Any] = {
         "checks": checks,
         "loops": loops,

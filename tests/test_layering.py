@@ -6,15 +6,17 @@
     ir, importer  <-  frontend, lowering   (themselves and these two)
     ir, importer, lowering, calling  <-  *_backend   (themselves and these four; never each other)
     ir, lowering  <-  explanation          (the same)
+    base  <-  numerics                     (itself and base)
+    all of these  <-  extensions           (and no folder imports them)
 
 One folder knows both backends: kernels, native code as a primitive of JAX, stands above them.
 
 No file imports, in however many steps, itself: who reads a file reads those that it imports, and that ends.
 
-jax is imported by jax_backend and by the pytree helpers of frontend, numba by numba_backend, so
-that each backend can be read, and can break with a release of its target, alone. What neither promises
-to keep is imported by the adapters in base.upstream alone, and an adapter counts as its library. The files
-are parsed, not imported: an import inside a function or under TYPE_CHECKING counts like any other.
+jax is imported by jax_backend, numerics and the pytree helpers of frontend, numba by numba_backend and
+numerics, so that each backend can be read, and can break with a release of its target, alone. What neither
+promises to keep is imported by the adapters in base.upstream alone, and an adapter counts as its library.
+The files are parsed, not imported: an import in a function or under TYPE_CHECKING counts like any other.
 """
 
 import ast
@@ -33,6 +35,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LAYERS = {
     "base": {"base"},
     "cache": {"cache", "base"},
+    "numerics": {"numerics", "base"},
     "facts": {"facts", "base"},
     "ir": {"ir", "facts", "base"},
     "importer": {"importer", "ir", "facts", "base"},
@@ -40,21 +43,19 @@ LAYERS = {
     "lowering": {"lowering", "importer", "cache", "ir", "facts", "base"},
     "calling": {"calling", "ir", "facts", "base"},
     "explanation": {"explanation", "lowering", "ir", "facts", "base"},
-    "jax_backend": {"jax_backend", "calling", "lowering", "importer", "ir", "facts", "base"},
+    "jax_backend": {
+        *("jax_backend", "numerics", "calling", "lowering", "importer", "ir", "facts", "base"),
+    },
     "numba_backend": {
-        "numba_backend",
-        "calling",
-        "lowering",
-        "importer",
-        "cache",
-        "ir",
-        "facts",
-        "base",
+        *("numba_backend", "numerics", "calling", "lowering", "importer", "cache"),
+        *("ir", "facts", "base"),
     },
     "kernels": {
-        *("kernels", "jax_backend", "numba_backend", "lowering", "importer", "ir", "facts", "base"),
+        *("kernels", "jax_backend", "numba_backend", "numerics", "lowering", "importer"),
+        *("ir", "facts", "base"),
     },
 }
+LAYERS["extensions"] = {"extensions", *LAYERS}
 TOP = {"", "demo", "pymc"}
 
 # Who may import a target. pytensor.link.<target> imports the target, so it counts as one. What kept results
@@ -68,18 +69,24 @@ TARGETS = {
         "loopax.frontend.loops.trees",
         "loopax.demo",
         "loopax.doctor",
+        "loopax.extensions.parallel.loops",
+        "loopax.numerics",
         "loopax.pymc.blackjax_loop",
     },
     "jax.extend": {"loopax.base.upstream.jax"},
     "jax.interpreters": {"loopax.base.upstream.jax"},
-    "loopax.base.upstream.jax": {"loopax.jax_backend", "loopax.kernels"},
+    "loopax.base.upstream.jax": {
+        *("loopax.extensions.parallel.loops", "loopax.jax_backend", "loopax.kernels"),
+    },
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
     "numba": {
+        "loopax.base.compiling",
         "loopax.base.upstream.numba",
         "loopax.cache.environment",
         "loopax.kernels.ffi",
         "loopax.numba_backend",
+        "loopax.numerics",
         "loopax.demo",
         "loopax.pymc.c_functions",
     },
@@ -87,13 +94,20 @@ TARGETS = {
     "numba.np": {"loopax.base.upstream.numba"},
     "llvmlite": {"loopax.base.upstream.numba"},
     "loopax.base.upstream.numba": {
-        *("loopax.cache.environment", "loopax.kernels.ffi", "loopax.numba_backend"),
+        *("loopax.base.compiling", "loopax.cache.environment", "loopax.kernels.ffi"),
+        *("loopax.numba_backend", "loopax.numerics"),
     },
     "pytensor.link.numba": {"loopax.numba_backend"},
     "pymc": {"loopax.pymc"},
     "loopax.base.upstream.patching": {"loopax.pymc", "loopax.base.upstream"},
-    "egglog": {"loopax.lowering.egraph"},
+    "egglog": {"loopax.extensions.egraph"},
+    # The core finds extensions by `loopax.base.extensions`, and works without them. The names that `loopax`
+    # has of them are imported there under TYPE_CHECKING, which no program runs: for checkers and editors.
+    "loopax.extensions": {"loopax.extensions"},
 }
+
+# What a folder imports of nobody: its mathematics is of arrays and numbers.
+FOREIGN = {"numerics": {"pytensor", "pymc"}}
 
 # A name that says nothing about what is in the file collects everything.
 NAMELESS = {"utils", "util", "helpers", "helper", "misc", "common"}
@@ -142,6 +156,17 @@ def imports_of(source: str, package: str) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
+def lines_for_checkers(source: str) -> set[int]:
+    """The lines under ``if TYPE_CHECKING:``."""
+    return {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        for part in node.body
+        for line in range(part.lineno, (part.end_lineno or part.lineno) + 1)
+    }
+
+
 def within(name: str, package: str) -> bool:
     return name == package or name.startswith(package + ".")
 
@@ -154,10 +179,16 @@ def layer_of(module: str) -> str:
 
 def violations(module: str, package: str, source: str) -> Iterator[str]:
     layer = layer_of(module)
+    checked = lines_for_checkers(source) if module == "loopax" else set()
     for line, name in imports_of(source, package):
+        if line in checked:
+            continue
         if within(name, "loopax") and layer not in TOP and layer_of(name) not in LAYERS[layer]:
             may = ", ".join(f"loopax.{one}" for one in sorted(LAYERS[layer]))
             yield f"line {line}: imports {name}; of loopax, {layer} imports only {may}"
+        for foreign in FOREIGN.get(layer, ()):
+            if within(name, foreign):
+                yield f"line {line}: imports {name}; {layer} knows nothing of {foreign}"
         for target, users in TARGETS.items():
             if within(name, target) and not any(within(module, user) for user in users):
                 yield f"line {line}: imports {name}; only {', '.join(sorted(users))} may"
@@ -243,7 +274,7 @@ for options in {"loops": "xla"}, {"loops": "native"}, {"backend": "numba"}:
 root = Path(loopax.__file__).parent
 files = [p.relative_to(root.parent).with_suffix("") for p in root.rglob("*.py")]
 every = {".".join(p.parts).removesuffix(".__init__") for p in files}
-print(*sorted(every - set(sys.modules)))
+print(*sorted(m for m in every - set(sys.modules) if not m.startswith("loopax.extensions")))
 """
 # What is imported when it is asked for: a program of its own, PyTensor's mode NUMBA, and PyMC's door.
 ON_DEMAND = {
@@ -252,31 +283,6 @@ ON_DEMAND = {
     "loopax.demo.nile",
     "loopax.demo.picture",
     "loopax.doctor",
-    "loopax.lowering.egraph.conditions",
-    "loopax.lowering.egraph.cost",
-    "loopax.lowering.egraph.decode",
-    "loopax.lowering.egraph.encode",
-    "loopax.lowering.egraph.explain_rules",
-    "loopax.lowering.egraph.extract",
-    "loopax.lowering.egraph.kronecker",
-    "loopax.lowering.egraph.language",
-    "loopax.lowering.egraph.of_nodes",
-    "loopax.lowering.egraph.op_table",
-    "loopax.lowering.egraph.refine",
-    "loopax.lowering.egraph.rules",
-    "loopax.lowering.egraph.rules.algebra",
-    "loopax.lowering.egraph.rules.kronecker",
-    "loopax.lowering.egraph.rules.lifting",
-    "loopax.lowering.egraph.rules.linalg",
-    "loopax.lowering.egraph.rules.exponentials",
-    "loopax.lowering.egraph.rules.notation",
-    "loopax.lowering.egraph.rules.rule",
-    "loopax.lowering.egraph.rules.sufficient",
-    "loopax.lowering.egraph.saturate",
-    "loopax.lowering.egraph.sufficient",
-    "loopax.lowering.egraph.sufficient.coordinates",
-    "loopax.lowering.egraph.sufficient.facts",
-    "loopax.lowering.egraph.sufficient.polynomials",
     "loopax.numba_backend.callable.array_function",
     "loopax.numba_backend.pytensor_mode.conversions",
     "loopax.base.upstream.nutpie",
@@ -293,7 +299,10 @@ ON_DEMAND = {
 
 
 def test_use_imports_every_module() -> None:
-    """Rules register on import. A module that only tests import would be missing without a word."""
+    """Rules register on import. A module that only tests import would be missing without a word.
+
+    Those of extensions are imported when they are asked for: see tests/extensions.
+    """
     run = subprocess.run([sys.executable, "-c", USED], capture_output=True, text=True, check=True)
     assert set(run.stdout.split()) == ON_DEMAND
 
@@ -365,6 +374,12 @@ def test_imports_are_found(source: str, name: str) -> None:
         ("loopax.numba_backend.call", "from loopax.jax_backend import call"),
         ("loopax.numba_backend.call", "from jax import lax"),
         ("loopax.transpile", "import numba"),
+        ("loopax.numerics.special.bessel", "from loopax.ir.shapes import lengths"),
+        ("loopax.numerics.special.bessel", "import pytensor.tensor as pt"),
+        ("loopax.transpile", "from loopax.extensions.egraph.optimize import egraph"),
+        ("loopax.transpile", "if TYPE_CHECKING:\n    import loopax.extensions.egraph"),
+        ("loopax", "from loopax.extensions.egraph.optimize import egraph"),
+        ("loopax.extensions.egraph.optimize", "from loopax.transpile import jaxify"),
     ],
 )
 def test_a_forbidden_import_is_seen(module: str, source: str) -> None:

@@ -1,6 +1,7 @@
-"""The body of a loop, a branch or a call as a drawing: what comes in on top, what goes out below.
+"""The body of a loop, a branch or a call as an arc diagram, which needs no layout.
 
-A box is an input, an op or an output. Constants are written into the ops that read them.
+A box is an input, an op or an output; they stand below one another in the order of computation. An arc goes
+down from a box to each that reads it. Constants are written into the ops that read them.
 """
 
 from __future__ import annotations
@@ -9,20 +10,21 @@ from collections.abc import Iterator
 from html import escape
 from typing import Any, NamedTuple
 
-import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
-from loopax.explanation.layout import Point, layout
-from loopax.facts.elementwise import scalar_op_of
 from loopax.ir import Cond, Scan
+from loopax.ir.pformat import constant_as_text, op_as_text
 from loopax.lowering.record import with_body
 
-MOST_BOXES = 400  # more are drawn by nobody who wants to read them, and take seconds
+MOST_BOXES = 400  # more are drawn by nobody who wants to read them
 
-_HEIGHT = 24.0
-_LETTER = 6.7  # the width of one, of the size that the page sets
-_LONGEST = 30
+_ROW, _HEIGHT = 30.0, 22.0  # from box to box, and of a box
+_LETTER, _LONGEST = (
+    6.7,
+    60,
+)  # the width of a letter, of the size that the page sets; letters of a box
+_WIDEST_ARC = 120.0
 
 
 class Body(NamedTuple):
@@ -54,80 +56,67 @@ def _nodes(graph: AbstractFunctionGraph) -> list[Apply]:
 
 def caption(op: Any) -> str:
     """What an op with a body is, in a line."""
-    outs = len(op.fgraph.outputs)
     if isinstance(op, Scan):
-        parts = [(op.n_seqs, "sequence"), (op.n_states, "state"), (op.n_consts, "constant")]
-        parts += [(op.n_ys, "trace")]
+        parts = {"sequence": op.n_seqs, "state": op.n_states, "constant": op.n_consts}
+        parts["trace"] = op.n_ys
     else:
-        parts = [
-            (len(op.fgraph.inputs), "input"),
-            (op.n_outs if isinstance(op, Cond) else outs, "output"),
-        ]
-    parts += [(len(op.fgraph.apply_nodes), "op")]
-    listed = ", ".join(f"{n} {what}{'s' * (n != 1)}" for n, what in parts)
+        n_outs = op.n_outs if isinstance(op, Cond) else len(op.fgraph.outputs)
+        parts = {"input": len(op.fgraph.inputs), "output": n_outs}
+    parts["op"] = len(op.fgraph.apply_nodes)
+    listed = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in parts.items())
     return f"{op}: {listed}"
 
 
 def drawing(op: Any) -> str | None:
     """The body of ``op`` as an SVG element; None where it has too many boxes."""
-    boxes, edges = _boxes(op)
+    boxes = _boxes(op)
     if len(boxes) > MOST_BOXES:
         return None
+    ys = [_ROW * (k + 0.5) for k in range(len(boxes))]
+    arcs = [(ys[a], ys[b], title) for b, box in enumerate(boxes) for a, title in box.operands]
+    left = max([0.0, *(min((b - a) / 2, _WIDEST_ARC) for a, b, _ in arcs)]) + 2
     widths = [_LETTER * len(_short(box.label)) + 16 for box in boxes]
-    first = {k for k, box in enumerate(boxes) if box.kind == "in"}
-    last = {k for k, box in enumerate(boxes) if box.kind == "out"}
-    placed = layout(widths, _HEIGHT, [(e.start, e.end) for e in edges], first, last)
-    w, h = f"{placed.width:.0f}", f"{placed.height:.0f}"
-    parts = [f'<svg class="body" role="img" width="{w}" height="{h}" viewBox="0 0 {w} {h}">']
-    parts.append(f"<title>{escape(caption(op))}</title>")
-    for edge, route in zip(edges, placed.routes, strict=True):
-        a, b = placed.places[edge.start], placed.places[edge.end]
-        # An op's operands arrive from left to right.
-        n, width = boxes[edge.end].n_inputs, widths[edge.end]
-        port = b[0] + width * ((edge.port + 1) / (n + 1) - 0.5)
-        points = [(a[0], a[1] + _HEIGHT / 2), *route, (port, b[1] - _HEIGHT / 2)]
-        parts.append(f'<path d="{_curve(points)}"><title>{escape(edge.title)}</title></path>')
-    for box, width, (x, y) in zip(boxes, widths, placed.places, strict=True):
+    width, height = left + max(widths, default=0.0) + 2, _ROW * len(boxes)
+    size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
+    parts = [f'<svg class="body" role="img" {size}><title>{escape(caption(op))}</title>']
+    for a, b, title in arcs:
+        arc = f"A{min((b - a) / 2, _WIDEST_ARC):.0f} {(b - a) / 2:.0f} 0 0 0"
         parts.append(
-            f'<g class="{box.kind}"><title>{escape(box.title)}</title>'
-            f'<rect x="{x - width / 2:.1f}" y="{y - _HEIGHT / 2:.1f}" width="{width:.1f}" '
-            f'height="{_HEIGHT:.0f}" rx="{4 if box.kind in ("op", "loop") else 12}"/>'
-            f'<text x="{x:.1f}" y="{y + 4:.1f}">{escape(_short(box.label))}</text></g>'
+            f'<path d="M{left:.0f} {a:.0f}{arc} {left:.0f} {b:.0f}"><title>{escape(title)}</title></path>'
+        )
+    for box, y, wide in zip(boxes, ys, widths, strict=True):
+        parts.append(
+            f'<g class="{box.kind}"><title>{escape(box.title)}</title><rect x="{left:.0f}" '
+            f'y="{y - _HEIGHT / 2:.0f}" width="{wide:.0f}" height="{_HEIGHT:.0f}" rx="4"/>'
+            f'<text x="{left + 8:.0f}" y="{y + 4:.0f}">{escape(_short(box.label))}</text></g>'
         )
     return "".join([*parts, "</svg>"])
 
 
 class _Box(NamedTuple):
+    """A box; ``operands`` are the places of those that it reads, with the types of what it reads."""
+
     kind: str  # in, op, loop, out
     label: str
     title: str
-    n_inputs: int
+    operands: list[tuple[int, str]]
 
 
-class _Edge(NamedTuple):
-    start: int
-    end: int
-    port: int
-    title: str
-
-
-def _boxes(op: Any) -> tuple[list[_Box], list[_Edge]]:
+def _boxes(op: Any) -> list[_Box]:
     body = op.fgraph
     inputs, outputs = _names(op)
     read = {v for node in _nodes(body) for v in node.inputs} | set(body.outputs)
     boxes: list[_Box] = []
-    edges: list[_Edge] = []
-    made: dict[Variable, int] = {}
+    place: dict[Variable, int] = {}
 
-    def add(kind: str, label: str, title: str, given: Any) -> int:
-        for port, v in enumerate(given):
-            edges.append(_Edge(made[v], len(boxes), port, str(v.type)))
-        boxes.append(_Box(kind, label, title, len(given)))
+    def add(kind: str, label: str, title: str, operands: Any = ()) -> int:
+        arcs = [(place[v], str(v.type)) for v in operands if not isinstance(v, Constant)]
+        boxes.append(_Box(kind, label, title, arcs))
         return len(boxes) - 1
 
     for v, name in zip(body.inputs, inputs, strict=True):
         if v in read or name != "i":  # every step has an index, and few read it
-            made[v] = add("in", name, f"{name}: {v.type}", [])
+            place[v] = add("in", name, f"{name}: {v.type}")
     n_bodies = 0
     for node in _nodes(body):
         label, kind = _label(node), "op"
@@ -135,12 +124,12 @@ def _boxes(op: Any) -> tuple[list[_Box], list[_Edge]]:
             n_bodies += 1
             label, kind = f"#{n_bodies} {label}", "loop"
         types = ", ".join(str(v.type) for v in node.outputs)
-        here = add(kind, label, f"{node.op}: {types}", _variables(node.inputs))
-        made.update(dict.fromkeys(node.outputs, here))
+        here = add(kind, label, f"{node.op}: {types}", node.inputs)
+        place.update(dict.fromkeys(node.outputs, here))
     for v, name in zip(body.outputs, outputs, strict=True):
-        label = f"{name} = {_constant(v)}" if isinstance(v, Constant) else name
-        add("out", label, f"{name}: {v.type}", _variables([v]))
-    return boxes, edges
+        label = f"{name} = {constant_as_text(v)}" if isinstance(v, Constant) else name
+        add("out", label, f"{name}: {v.type}", [v])
+    return boxes
 
 
 def _names(op: Any) -> tuple[list[str], list[str]]:
@@ -148,9 +137,8 @@ def _names(op: Any) -> tuple[list[str], list[str]]:
     n, m = len(op.fgraph.inputs), len(op.fgraph.outputs)
     if isinstance(op, Scan):
         inputs = ["i", *_numbered("x", op.n_seqs), *_numbered("s", op.n_states)]
-        outputs = [f"next {s}" for s in _numbered("s", op.n_states)]
-        outputs += [*_numbered("trace ", op.n_ys), *["stop"] * op.stops]
-        return [*inputs, *_numbered("c", op.n_consts)], outputs
+        outputs = [*_numbered("next s", op.n_states), *_numbered("trace ", op.n_ys)]
+        return [*inputs, *_numbered("c", op.n_consts)], [*outputs, *["stop"] * op.stops]
     if isinstance(op, Cond):
         outputs = [*_numbered("then ", op.n_outs), *_numbered("else ", op.n_outs)]
         return _numbered("in ", n), outputs
@@ -161,35 +149,14 @@ def _numbered(letter: str, n: int) -> list[str]:
     return [f"{letter}{k}" for k in range(n)]
 
 
-def _variables(given: Any) -> list[Variable]:
-    return [v for v in given if not isinstance(v, Constant)]
-
-
 def _label(node: Apply) -> str:
     """The op, with its operands where some are constants: ``mul(2.0, ·)``."""
-    op: Any = node.op
-    name = str(scalar_op_of(op) or op)
+    name = op_as_text(node.op)
     if not any(isinstance(v, Constant) for v in node.inputs):
         return name
-    operands = [_constant(v) if isinstance(v, Constant) else "·" for v in node.inputs]
+    operands = [constant_as_text(v) if isinstance(v, Constant) else "·" for v in node.inputs]
     return f"{name}({', '.join(operands)})"
-
-
-def _constant(v: Any) -> str:
-    if np.size(v.data) > 3:
-        return f"<{v.type}>"
-    return str(v.data.tolist() if hasattr(v.data, "tolist") else v.data)
 
 
 def _short(label: str) -> str:
     return label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "…"
-
-
-def _curve(points: list[Point]) -> str:
-    (x, y), *rest = points
-    found = [f"M{x:.1f} {y:.1f}"]
-    for u, v in rest:
-        middle = (y + v) / 2
-        found.append(f"C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} {u:.1f} {v:.1f}")
-        x, y = u, v
-    return "".join(found)

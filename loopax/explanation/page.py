@@ -16,49 +16,31 @@ from loopax.explanation.drawing import Body, bodies, caption, drawing
 from loopax.ir.pformat import pformat
 from loopax.lowering.record import Counts
 
-_LIGHT = (
-    "--paper:#ffffff;--ink:#1d2330;--faint:#667085;--line:#d5dae3;--edge:#8a94a6;--box:#eef2f8;"
-    "--given:#fdf3d8;--loop:#e3e0fa;--result:#dcf3e4;--outside:#7b9fd4;--inside:#e0913a"
-)
-_DARK = (
-    "--paper:#15181e;--ink:#e6e9ef;--faint:#98a2b3;--line:#343b48;--edge:#778196;--box:#252b36;"
-    "--given:#453a1c;--loop:#37315c;--result:#1e4130;--outside:#5b83bf;--inside:#c27a2c"
-)
-# Everything is under one class, so that a notebook's own page stays as it is.
+# Everything is under one class, so that a notebook's own page stays as it is. The browser's own colours and
+# hues that one sees through serve in the light and in the dark.
 _ME = ".loopax-explanation"
 _STYLE = f"""
-{_ME}{{{_LIGHT};color-scheme:light;background:var(--paper);color:var(--ink);padding:1rem;
+{_ME}{{color-scheme:light dark;background:Canvas;color:CanvasText;padding:1rem;
 font:14px/1.5 system-ui,sans-serif}}
-@media (prefers-color-scheme:dark){{{_ME}{{{_DARK};color-scheme:dark}}}}
-[data-jp-theme-light="true"] {_ME},.vscode-light {_ME}{{{_LIGHT};color-scheme:light}}
-[data-jp-theme-light="false"] {_ME},.vscode-dark {_ME}{{{_DARK};color-scheme:dark}}
-{_ME} h2{{font-size:1.3em;margin:0 0 .5rem}}
-{_ME} h3{{font-size:1.05em;margin:1.4rem 0 .4rem}}
-{_ME} pre{{font:12px/1.45 ui-monospace,monospace;overflow-x:auto;background:none;color:inherit;
-margin:.5rem 0}}
-{_ME} table{{border-collapse:collapse;width:100%;max-width:60rem;margin:0}}
-{_ME} th,{_ME} td{{text-align:right;padding:.15rem .6rem;border-bottom:1px solid var(--line);
-background:none;color:inherit}}
-{_ME} th:first-child,{_ME} td:last-child,{_ME} th:last-child{{text-align:left}}
-{_ME} th{{font-weight:600}}
+[data-jp-theme-light="true"] {_ME},.vscode-light {_ME}{{color-scheme:light}}
+[data-jp-theme-light="false"] {_ME},.vscode-dark {_ME}{{color-scheme:dark}}
+{_ME} pre{{font:12px/1.45 ui-monospace,monospace;overflow-x:auto;background:none;color:inherit}}
+{_ME} table{{border-collapse:collapse;width:100%;max-width:60rem}}
+{_ME} tr{{background:none;border-bottom:1px solid #8886}}
+{_ME} th,{_ME} td{{text-align:right;padding:.15rem .6rem;color:inherit}}
 {_ME} td:last-child{{width:45%}}
 {_ME} .bar{{display:flex;height:.8rem}}
-{_ME} .bar span{{display:block;height:100%}}
-{_ME} .outside{{background:var(--outside)}}
-{_ME} .inside{{background:var(--inside)}}
-{_ME} .key{{display:inline-block;width:.8em;height:.8em}}
+{_ME} .outside{{background:#7b9fd4}}
+{_ME} .inside{{background:#e0913a}}
 {_ME} summary{{cursor:pointer;font-weight:600}}
-{_ME} details{{border-top:1px solid var(--line);padding:.4rem 0}}
 {_ME} figure{{margin:.6rem 0;overflow-x:auto}}
-{_ME} figure figure{{margin-left:1.5rem;border-left:2px solid var(--line);padding-left:.8rem}}
-{_ME} figcaption{{color:var(--faint)}}
-{_ME} svg.body{{display:block;max-width:none}}
-{_ME} svg.body path{{fill:none;stroke:var(--edge);stroke-width:1.2}}
-{_ME} svg.body rect{{fill:var(--box);stroke:var(--edge)}}
-{_ME} svg.body .in rect{{fill:var(--given)}}
-{_ME} svg.body .out rect{{fill:var(--result)}}
-{_ME} svg.body .loop rect{{fill:var(--loop);stroke-width:2}}
-{_ME} svg.body text{{fill:var(--ink);font:11px ui-monospace,monospace;text-anchor:middle}}
+{_ME} figure figure{{margin-left:1.5rem;border-left:2px solid #8886;padding-left:.8rem}}
+{_ME} svg path{{fill:none;stroke:#888c}}
+{_ME} svg rect{{fill:#8883}}
+{_ME} svg .in rect{{fill:#e0b03a55}}
+{_ME} svg .loop rect{{fill:#7b6fe077;stroke:#7b6fe0}}
+{_ME} svg .out rect{{fill:#3fae6a55}}
+{_ME} svg text{{fill:CanvasText;font:11px ui-monospace,monospace}}
 """
 
 _FOLD = "<details><summary>The loops, lowered</summary>"
@@ -108,8 +90,8 @@ def _table(sections: Sequence[Section]) -> Iterator[str]:
     most = max(1, *(c.outside + c.inside for _, _, c in sections))
     yield (
         "<table><thead><tr><th>stage</th><th>loops</th>"
-        '<th><span class="key outside"></span> other ops outside</th>'
-        '<th><span class="key inside"></span> inside</th><th></th></tr></thead><tbody>'
+        '<th class="outside">other ops outside</th><th class="inside">inside</th><th></th></tr>'
+        "</thead><tbody>"
     )
     for title, _, c in sections:
         bars = "".join(

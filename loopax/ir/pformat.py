@@ -43,7 +43,7 @@ def _graph(
 
     def name(v: Variable) -> str:
         if isinstance(v, Constant):
-            return _constant(v)
+            return constant_as_text(v)
         if v not in names:
             names[v] = next(fresh)
         return names[v]
@@ -68,7 +68,7 @@ def _graph(
             yield f"  {made} = {op} n_steps={name(a.n_steps)} {fields}"
             yield from ("    " + line for line in _step(op))
         else:
-            yield f"  {made} = {_op(op)}({listed(node.inputs)})"
+            yield f"  {made} = {op_as_text(op)}({listed(node.inputs)})"
             yield from ("    " + line for line in _inside(op))
     yield f"  return {' | '.join(listed(group) for group in groups(graph.outputs))}"
 
@@ -94,7 +94,8 @@ def _step(scan: Scan) -> Iterator[str]:
     return _graph(scan.fgraph, "step", names, groups)
 
 
-def _op(op: Any) -> str:
+def op_as_text(op: Any) -> str:
+    """The op, by its function where it is elementwise."""
     return str(scalar_op_of(op) or op)
 
 
@@ -104,7 +105,8 @@ def _type(t: Any) -> str:
     return f"{t.dtype}[{','.join('?' if d is None else str(d) for d in t.shape)}]"
 
 
-def _constant(v: Any) -> str:
+def constant_as_text(v: Any) -> str:
+    """The value of a constant, or its type where that is shorter."""
     data = v.data
     if getattr(data, "size", 1) > 6:
         return f"<{_type(v.type)}>"

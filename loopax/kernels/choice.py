@@ -17,8 +17,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Loop, Scan
-from loopax.ir.ops.associative_scan import AssociativeScan
-from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
 from loopax.jax_backend.callable.forms import register_native_form
 from loopax.kernels import derivative_rules  # noqa: F401  (it registers its rules)
 from loopax.kernels.cost import Cost, cost_of
@@ -91,7 +90,7 @@ class Candidate:
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
             return self._kernel.no_code
-        if any(map(_asks_for_all_steps_at_once, self._ops)):
+        if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
             return "a loop is to take all its steps at once"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
@@ -169,12 +168,6 @@ class Candidate:
                 raise NotPlain
             self._traced[shapes] = [x.shape for x in outs], cost_of(jaxpr.jaxpr)
         return self._traced[shapes]
-
-
-def _asks_for_all_steps_at_once(op: Any) -> bool:
-    return isinstance(op, AssociativeScan) or (
-        isinstance(op, Scan) and op.options.parallel is not None
-    )
 
 
 def _shapes(arrays: Sequence[Any]) -> Shapes:

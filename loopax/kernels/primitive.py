@@ -20,9 +20,9 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import batching, mlir
 from loopax.jax_backend.staging.checked import Checkable
-from loopax.jax_backend.values import in_mesh
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
+from loopax.numerics import in_mesh
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
 Batch = tuple[tuple[bool, ...], ...]

@@ -8,6 +8,7 @@ from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 
+from loopax.base.extensions import required
 from loopax.base.garbage_collection import uncollected
 from loopax.base.waiting import waiting
 from loopax.ir.sizes import without_dims
@@ -20,7 +21,6 @@ from loopax.lowering.canonical.simplify_gradients import simplify_gradients
 from loopax.lowering.canonical.sink_readers import sink_readers
 from loopax.lowering.canonical.stabilize import stabilize, stabilize_for_loops
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
-from loopax.lowering.egraph.optimize import egraph, require_egglog
 from loopax.lowering.fission.functions_out import functions_out
 from loopax.lowering.fission.push_out import push_out
 from loopax.lowering.fission.split_loops import split_loops
@@ -112,13 +112,13 @@ def passes_with(
     Raises
     ------
     ImportError
-        It needs a package that is missing.
+        It needs an extension or a package that is missing.
     """
     if optimize == "none":
         return passes
-    require_egglog()
+    extension = required("egraph", "optimize='egraph'", "optimize='none', the default")
     k = passes.index(fold_constants)  # what looks for loops comes before, what it leaves is folded
-    return (*passes[:k], egraph, *passes[k:])
+    return (*passes[:k], extension.part("optimizer")(), *passes[k:])
 
 
 def after_canonical(

@@ -15,8 +15,8 @@ FINDER = doctest.DocTestFinder(exclude_empty=True)
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
-# Modules that need something which is not installed everywhere.
-NEEDED = {"loopax.pymc": "pymc"}
+# Modules whose examples need something that is not installed everywhere.
+NEEDED = {"loopax.pymc": "pymc", "loopax.jacobians": "loopax.extensions"}
 
 
 def needed(name):

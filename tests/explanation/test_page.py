@@ -1,7 +1,9 @@
 """The page is well-formed, loads nothing, and has a drawing of each loop."""
 
+import re
 from functools import cache
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pytensor
@@ -195,6 +197,25 @@ def test_a_step():
         "out": ["next s0", "trace 0"],
     }
     assert n_edges == 5
+
+
+def test_boxes_stand_below_one_another_and_arcs_go_down_to_their_readers():
+    page = Page(drawing.drawing(op_of([x, s, a], scan(lambda c, r: (pt.sin(c * a), r), s, x)[0])))
+    (svg,) = page.all("svg")
+    boxes = [{k: float(v) for k, v in attrs.items()} for attrs in page.all("rect")]
+    for upper, lower in pairwise(boxes):
+        assert upper["y"] + upper["height"] < lower["y"] and upper["x"] == lower["x"]
+    for box in boxes:
+        assert box["x"] + box["width"] <= float(svg["width"])
+        assert box["y"] + box["height"] <= float(svg["height"])
+    middles = [box["y"] + box["height"] / 2 for box in boxes]
+    arcs = [
+        (middles.index(float(start)), middles.index(float(end)))
+        for path in page.all("path")
+        for start, end in re.findall(r"^M\S+ (\d+)A.* (\d+)$", path["d"])
+    ]
+    # x0, s0, c0, mul, sin, next s0, trace 0
+    assert sorted(arcs) == [(0, 6), (1, 3), (2, 3), (3, 4), (4, 5)]
 
 
 def test_constants_are_written_into_ops_and_outputs():

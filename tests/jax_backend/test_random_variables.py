@@ -16,7 +16,7 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import stats
 
 from loopax import DynamicShapeError, LoopTypeError, UnsupportedOpError, cond, jaxify, scan
-from loopax.jax_backend.samplers.registry import find_family
+from loopax.jax_backend.ops.distributions.registry import find_family
 from tests.support.compare import FAST_COMPILE
 
 pytestmark = pytest.mark.one_stack

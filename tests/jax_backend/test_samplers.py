@@ -1,9 +1,7 @@
 """Each distribution of PyTensor has in JAX the law that SciPy says it has.
 
-A row of `ROWS` is a distribution with sets of parameters, edges of their ranges among them, and what
-SciPy says of one set. All sets of all of them are drawn by one program, which is compiled once. The keys
-are fixed, so a test that passes always passes; the limit is a probability of one in ten thousand for a
-right sampler to fail.
+The rows are those of tests/numerics/samplers/laws.py, by which the samplers themselves are tested. Here all
+sets of all of them are drawn by one program, which is compiled once.
 """
 
 import inspect
@@ -20,13 +18,20 @@ from pytensor.tensor.random.type import random_generator_type
 from scipy import stats
 
 from loopax import jaxify
-from loopax.jax_backend.samplers.log_concave import SMALL, hat_width
-from loopax.jax_backend.samplers.registry import families, has_sampler
+from loopax.jax_backend.ops.distributions.registry import families, has_sampler
+from tests.numerics.samplers.laws import (
+    CONTINUOUS,
+    COUNT,
+    DISCRETE,
+    LIMIT,
+    ROWS,
+    assert_expected,
+    assert_has_law,
+    of_sets,
+)
 
 pytestmark = pytest.mark.one_stack
 
-COUNT = 4000
-LIMIT = 1e-4
 RNG = random_generator_type("rng")
 
 
@@ -35,76 +40,7 @@ def draw(distribution, *parameters, **options):
     return distribution(*parameters, rng=RNG, return_next_rng=True, **options)[1]
 
 
-def wrapped(mu, kappa):
-    """The von Mises law on [-pi, pi], where SciPy's is on an interval around its mean."""
-    if kappa == 0:
-        return stats.uniform(-np.pi, 2 * np.pi)
-    assert mu == 0
-    return stats.vonmises(kappa)
-
-
-# name in pt.random -> (sets of parameters, the law of one set)
-CONTINUOUS = {
-    "normal": ([(0.3, 2.0), (-100.0, 1e-3)], stats.norm),
-    "uniform": ([(-1.0, 2.0), (5.0, 5.001)], lambda a, b: stats.uniform(a, b - a)),
-    "triangular": (
-        [(-1.0, 0.5, 2.0), (0.0, 0.0, 1.0), (0.0, 3.0, 3.0)],
-        lambda a, m, b: stats.triang((m - a) / (b - a), a, b - a),
-    ),
-    "beta": ([(2.0, 5.0), (0.1, 3.0), (200.0, 0.5)], stats.beta),
-    "halfnormal": ([(0.0, 1.0), (3.0, 0.2)], stats.halfnorm),
-    "lognormal": ([(0.0, 1.0), (-3.0, 0.2)], lambda m, s: stats.lognorm(s, scale=np.exp(m))),
-    "gamma": ([(0.05, 2.0), (3.0, 0.5), (1e6, 1.0)], lambda a, s: stats.gamma(a, scale=s)),
-    "invgamma": ([(0.7, 2.0), (30.0, 5.0)], lambda a, s: stats.invgamma(a, scale=s)),
-    "gengamma": (
-        [(1.0, 2.0, 3.0), (4.0, 0.5, 1.0)],
-        lambda a, p, s: stats.gengamma(a / p, p, scale=s),
-    ),
-    "pareto": ([(3.0, 2.0), (0.4, 1.0)], lambda b, s: stats.pareto(b, scale=s)),
-    "gumbel": ([(0.0, 1.0), (2.0, 5.0)], stats.gumbel_r),
-    "laplace": ([(0.0, 1.0), (2.0, 5.0)], stats.laplace),
-    "logistic": ([(0.0, 1.0), (2.0, 5.0)], stats.logistic),
-    "cauchy": ([(0.0, 1.0), (2.0, 5.0)], stats.cauchy),
-    "halfcauchy": ([(0.0, 1.0), (2.0, 5.0)], stats.halfcauchy),
-    "exponential": ([(1.0,), (1e-3,)], lambda s: stats.expon(scale=s)),
-    "weibull": ([(2.0,), (0.3,)], stats.weibull_min),
-    "truncexpon": ([(2.0, 1.0, 3.0), (50.0, 0.0, 1.0), (1e-6, 0.0, 1.0)], stats.truncexpon),
-    "t": ([(3.0, 0.0, 1.0), (0.5, 1.0, 2.0), (1e8, 0.0, 1.0)], stats.t),
-    "wald": ([(1.0, 2.0), (100.0, 0.1), (1e-3, 50.0)], lambda m, s: stats.invgauss(m / s, scale=s)),
-    "vonmises": ([(0.0, 0.5), (2.0, 0.0), (0.0, 1e-9), (0.0, 5.0), (0.0, 1e7)], wrapped),
-}
-DISCRETE = {
-    "bernoulli": ([(0.3,), (0.0,), (1.0,)], stats.bernoulli),
-    "poisson": ([(0.0,), (0.7,), (9.99,), (10.0,), (300.0,), (1e7,)], stats.poisson),
-    "binomial": (
-        [
-            (0, 0.3),
-            (5, 0.0),
-            (5, 1.0),
-            (10, 0.5),
-            (20, 0.5),
-            (10**4, 0.998),
-            (10**6, 0.3),
-            (10**9, 1e-9),
-        ],
-        stats.binom,
-    ),
-    "negative_binomial": ([(0.3, 0.2), (10.0, 0.5), (3.0, 1.0), (1e3, 1e-3)], stats.nbinom),
-    "betabinom": ([(10, 1.0, 2.0), (100, 0.2, 0.1), (0, 1.0, 1.0)], stats.betabinom),
-    "geometric": ([(0.3,), (1.0,), (1e-6,)], stats.geom),
-    "hypergeometric": (
-        [(10, 20, 5), (20, 10, 25), (500, 300, 100), (0, 5, 3), (5, 0, 3), (10, 10, 20)]
-        + [(7, 3, 0), (10**8, 10**5, 10**7), (0, 0, 0)],
-        lambda good, bad, n: stats.hypergeom(good + bad, good, n),
-    ),
-    "integers": ([(0, 10), (-3, -2), (-(2**40), 2**40)], stats.randint),
-    "categorical": (
-        [((0.2, 0.5, 0.3),), ((0.0, 1.0, 0.0),)],
-        lambda p: stats.rv_discrete(values=(range(len(p)), p)),
-    ),
-}
-ROWS = {**CONTINUOUS, **DISCRETE}
-# Functions of pt.random that are one of the above with other parameters; vectors, tested one by one below.
+# Functions of pt.random that are one of the rows with other parameters; vectors, tested one by one below.
 MADE_OF = {
     "chisquare": "gamma",
     "rayleigh": "gamma",
@@ -131,14 +67,6 @@ def all_draws():
 
 def draws(name):
     return all_draws()[name]
-
-
-def of_sets(rows):
-    return [
-        pytest.param(name, k, id=f"{name}{sets[k]}")
-        for name, (sets, _) in rows.items()
-        for k in range(len(sets))
-    ]
 
 
 def test_every_distribution_has_a_row():
@@ -173,27 +101,6 @@ def test_discrete(name, k):
     assert_has_law(draws(name)[k], law(*sets[k]))
 
 
-def assert_has_law(xs, law):
-    """Chi-square, in cells of equal probability or nearly so."""
-    with np.errstate(all="ignore"):
-        edges = np.unique(law.ppf(np.linspace(0, 1, 31)[1:-1]))
-        expected = len(xs) * np.diff([0.0, *law.cdf(edges), 1.0])
-    found = np.bincount(np.searchsorted(edges, xs), minlength=len(expected))
-    assert_expected(found, expected)
-
-
-def assert_expected(found, expected):
-    """Chi-square. Cells where little is expected are taken together; where nothing is, there is nothing."""
-    found, expected = np.ravel(found), np.ravel(expected)
-    assert not found[expected == 0].any()
-    few = expected < 5
-    found = np.array([*found[~few], found[few].sum()])
-    expected = np.array([*expected[~few], expected[few].sum()])
-    found, expected = found[expected > 0], expected[expected > 0]
-    if len(found) > 1:
-        assert stats.chisquare(found, expected * (found.sum() / expected.sum())).pvalue > LIMIT
-
-
 def test_von_mises_around_another_mean():
     pairs = [(3.0, 0.3), (-40.0, 0.3), (3.0, 4.0), (-40.0, 4.0)]
     mus, kappas = np.array(pairs).T[:, :, None]
@@ -202,33 +109,6 @@ def test_von_mises_around_another_mean():
         assert (abs(xs) <= np.pi).all()
         away = (xs - mu + np.pi) % (2 * np.pi) - np.pi
         assert stats.kstest(away, stats.vonmises(kappa).cdf).pvalue > LIMIT
-
-
-@pytest.mark.parametrize("name", ["hypergeometric", "binomial", "poisson"])
-def test_the_hat_of_the_ratio_of_uniforms_is_above_the_mass(name):
-    """``|x - centre| sqrt(mass(k) / mass(mode)) <= width / 2`` for all ``x`` in ``[k, k + 1]``."""
-    laws = {
-        "poisson": [stats.poisson(m) for m in (10, 10.5, 10.99, 37.2, 1e3, 1e5)],
-        "binomial": [
-            stats.binom(n, p)
-            for n in (20, 21, 50, 10**4)
-            for p in (0.5, 0.2, 0.01)
-            if n * p >= SMALL
-        ],
-        "hypergeometric": [
-            stats.hypergeom(total, good, n)
-            for total in (40, 41, 100, 10**4)
-            for good in (total // 2, total // 4)
-            for n in (total // 2, total // 3, total // 5)
-            if n * good / total >= SMALL
-        ],
-    }[name]
-    for law in laws:
-        k = np.arange(max(0, law.mean() - 40 * law.std()), law.mean() + 40 * law.std()).round()
-        mass = law.pmf(k)
-        from_centre = np.maximum(abs(k - law.mean() - 0.5), abs(k + 1 - law.mean() - 0.5))
-        width = float(hat_width(law.var()))
-        assert (from_centre * np.sqrt(mass / mass.max()) <= width / 2).all()
 
 
 # -- vectors ---------------------------------------------------------------------------------------------

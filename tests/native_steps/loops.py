@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 
 import loopax
 from benchmarks import native_programs, programs
+from loopax.base.extensions import installed_extensions
 from loopax.ir.derivatives.inner_gradients import is_float
 from tests.programs import reference
 from tests.programs.catalogue import due
@@ -61,7 +62,13 @@ def reported(program: Any) -> Loop:
     return build
 
 
+# Where this installation has them.
+FILTERS: dict[str, Loop] = {
+    "kalman filter of one": kalman_filter(1),
+    "kalman filter of two": kalman_filter(2),
+}
 LOOPS: dict[str, Loop] = {
+    **(FILTERS if "parallel" in installed_extensions() else {}),
     "garch": programs.garch_graph,
     "ar2": programs.ar2_graph,
     "kalman": programs.kalman_graph,
@@ -72,8 +79,6 @@ LOOPS: dict[str, Loop] = {
     },
     "runge_kutta": native_programs.runge_kutta,
     "nested": native_programs.nested,
-    "kalman filter of one": kalman_filter(1),
-    "kalman filter of two": kalman_filter(2),
     "logaddexp": step_of(lambda c, e: pt.logaddexp(c, e) * 0.9),
     "logsumexp": step_of(lambda c, e: pt.logsumexp(pt.stack([c, e])) * 0.9),
     "softmax": step_of(lambda c, e: pt.special.softmax(pt.stack([c, e]))[0] + e),

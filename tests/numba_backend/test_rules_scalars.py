@@ -4,14 +4,15 @@ import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
+import scipy.special
 from pytensor.graph.fg import FunctionGraph
 from pytensor.scalar.math import Erf, Erfc, Log1mexp, Sigmoid, Softplus
 from pytensor.tensor.elemwise import Elemwise
 
-from loopax import jaxify
+from loopax import hessian, jaxify
 from loopax.ir import evaluate
 from loopax.numba_backend import compile_program
-from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
+from loopax.numerics.vector_functions import HAS_FUSED
 
 UNARY = "reciprocal sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan arcsin arccos arctan sinh"
 UNARY += " cosh tanh arcsinh arccosh arctanh floor ceil trunc round_half_to_even"
@@ -156,3 +157,11 @@ def test_rewrites_to_functions_that_compare(dtype):
     for x, right in zip(found, [np.log1p(np.exp(exact)), np.log1p(-np.exp(exact))], strict=True):
         assert x.dtype == dtype
         np.testing.assert_allclose(x, right, rtol=1e-5 if dtype == "complex64" else 1e-12)
+
+
+def test_a_second_derivative_of_psi_is_native():
+    x = pt.dvector("x")
+    f = jaxify([x], pt.psi(x).sum(), backend="numba", on_missing="raise")
+    at = np.array([0.3, 2.0, 7.5])
+    second = np.diag(hessian(f)(at))
+    np.testing.assert_allclose(second, scipy.special.polygamma(2, at), rtol=1e-12)

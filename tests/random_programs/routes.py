@@ -12,6 +12,7 @@ import pytensor
 
 import loopax
 from loopax import PaddedArray, jaxify
+from loopax.base.extensions import installed_extensions
 from loopax.ir.replace import replaced
 from tests.jax_backend.interpreted import InterpretedFunction as InterpretedJax
 from tests.jax_backend.interpreted import interpreted
@@ -148,7 +149,7 @@ def gradients_by_egraph(case: Case) -> Any:
 
 
 def _by_egraph(case: Case, what: str, outputs: Any) -> Any:
-    if find_spec("egglog") is None:
+    if "egraph" not in installed_extensions() or find_spec("egglog") is None:
         raise NotAProgram("egglog is in the egraph extra")
     options = {"backend": NUMBA_AS_PYTHON, "optimize": "egraph"}
     return case.function(

@@ -12,6 +12,7 @@ from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError, describe
+from loopax.base.extensions import required
 from loopax.frontend.loops.capture import (
     age,
     close,
@@ -214,6 +215,7 @@ def _method(
             f"parallel is {parallel!r}: of a loop it is 'newton', or None. Whether affine recurrences run "
             "in parallel is an option of the program, jaxify(..., parallel=True)."
         )
+    required("parallel", "parallel='newton'", "steps one by one, parallel=None")
     method = Newton(**given)
     if tol is not None and not (isinstance(tol, float | int) and tol > 0):
         raise ValueError(f"tol is {tol!r}: it is a number above 0.")

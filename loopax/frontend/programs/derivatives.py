@@ -4,29 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from math import prod
 from typing import Any
 
-import numpy as np
-from pytensor.graph.basic import Constant
-from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.traversal import graph_inputs
-from scipy import sparse
-
-from loopax.base.errors import LoopTypeError, UnsupportedOpError
+from loopax.base.errors import LoopTypeError
+from loopax.base.extensions import required
 from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.mistakes import name_of
 from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols
-from loopax.importer.import_graph import import_graph
 from loopax.ir.derivatives import of_graphs
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward, expand
+from loopax.ir.derivatives.lazy import Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.replace import replaced
-from loopax.ir.sparsity.compressed import Plan, plan, sparse_blocks
-from loopax.ir.sparsity.known import UnknownStructure
-from loopax.ir.sparsity.pattern import jacobian_pattern
 
 
 def jacobian(
@@ -40,7 +30,7 @@ def jacobian(
         outs, tree = at.outputs(f, "jacobian")
         if not is_sparse and is_lazy(lazy):
             return _lazy_blocks(at, outs, tree.build, name_of(f))
-        blocks = _sparse(at, outs) if is_sparse else of_graphs.jacobian(at.wrt, outs)
+        blocks = _sparse_blocks(at, outs) if is_sparse else of_graphs.jacobian(at.wrt, outs)
         return _nested(at, blocks, tree.build)
 
     return differentiated
@@ -59,7 +49,7 @@ def hessian(
         if not is_sparse and is_lazy(lazy):
             return _lazy_blocks(at, slopes, at.built, name_of(f))
         if is_sparse:
-            blocks = _sparse(at, slopes, is_symmetric=True)
+            blocks = _sparse_blocks(at, slopes, is_symmetric=True)
         else:
             blocks = of_graphs.jacobian(at.wrt, slopes, forward=True)
         return _nested(at, blocks, at.built)
@@ -78,6 +68,14 @@ def _lazy_blocks(at: Symbols, outs: Sequence[Any], build: Callable[[Any], Any], 
     found = Jacobian.of(at.roots, at.leaves, at.wrt, outs, name=name)[len(outs) :]
     n = len(at.wrt)
     return build([at.built(found[k * n : (k + 1) * n]) for k in range(len(outs))])
+
+
+def _sparse_blocks(at: Symbols, outs: Sequence[Any], is_symmetric: bool = False) -> Any:
+    """For each output a sparse matrix for each symbol to differentiate with respect to."""
+    extension = required(
+        "sparse_jacobians", "sparse=True", "a dense matrix, sparse=False, the default"
+    )
+    return extension.part("sparse_blocks")(at, outs, is_symmetric)
 
 
 def jvp(
@@ -203,54 +201,3 @@ def _nested(at: Symbols, blocks: Sequence[Sequence[Any]], build: Callable[[Any],
     placed = at.placed([block for row in blocks for block in row])
     n = len(at.wrt)
     return build([at.built(placed[k : k + n]) for k in range(0, len(placed), n)] if n else [])
-
-
-# -- sparse ------------------------------------------------------------------------------------------
-
-
-def _sparse(at: Symbols, outs: Sequence[Any], is_symmetric: bool = False) -> list[list[Any]]:
-    for v in at.wrt:
-        if None in v.type.shape:
-            name = at.names[at.roots.index(v)]
-            raise UnknownLengths(
-                f"The structure of a sparse derivative follows from the lengths of {name}, which is "
-                f"{v.type}. Give them, pt.tensor('x', shape=(200,), dtype='float64') or "
-                "pt.specify_shape(x, (200,)); or differentiate what jaxify makes of the function, "
-                "loopax.jacobian(jaxify(f), sparse=True), which looks at the arguments of each call."
-            )
-    return sparse_blocks(_plan(at, outs, is_symmetric), at.wrt, outs)
-
-
-class UnknownLengths(LoopTypeError):
-    """A length is not known that a sparse derivative needs."""
-
-
-def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
-    """How few products do: found on the program in the IR. What is not known of it is dense."""
-    others = [v for v in graph_inputs(outs) if v not in at.wrt and not isinstance(v, Constant)]
-    graph = FunctionGraph([*at.wrt, *others], list(outs), clone=True)
-    columns = [prod(v.type.shape) for v in at.wrt]
-    given = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
-    try:
-        expand(graph)
-        import_graph(graph)
-        inner = dict(zip([*at.wrt, *others], graph.inputs, strict=True))
-        values = {inner[r]: x for r, x in given.items() if r in inner and r not in at.wrt}
-        patterns = jacobian_pattern([inner[v] for v in at.wrt], graph.outputs, values)
-        rows = [p.shape[0] for p in patterns]
-        pattern = sparse.vstack(patterns, format="csr")
-    except (UnknownStructure, UnsupportedOpError) as error:
-        unknown = [v for v in outs if None in v.type.shape]
-        if unknown and not is_symmetric:
-            raise UnknownLengths(
-                f"The structure of a sparse derivative follows from the lengths of its result, "
-                f"{unknown[0].type}, which cannot be told here: {error}. Give them, "
-                "pt.specify_shape(y, (200,)), or ask for a dense one."
-            ) from error
-        rows = columns if is_symmetric else [prod(v.type.shape) for v in outs]
-        pattern = sparse.csr_matrix(np.ones((sum(rows), sum(columns)), dtype=bool))
-    return plan(pattern, rows, columns, is_symmetric)
-
-
-def _is_number(x: Any) -> bool:
-    return isinstance(x, Constant) and isinstance(x.data, np.ndarray)

@@ -40,6 +40,11 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         """The values of the outputs for those of the inputs; ``steps`` are the `bodies` as functions."""
 
     @property
+    def asks_for_all_steps_at_once(self) -> bool:
+        """Whether its author asked for a form whose steps do not come one after another."""
+        return False
+
+    @property
     def inner_inputs(self) -> list[Variable]:
         return list(self.fgraph.inputs)
 
@@ -61,7 +66,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen: there is nothing to copy
 
     def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """As PyTensor does in its own modes, but not while we transpile (`lowering/stabilize.py`)."""
+        """As PyTensor does in its own modes, but not while we transpile (see `stabilize`)."""
         return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Op:

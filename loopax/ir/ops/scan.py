@@ -59,6 +59,10 @@ class Scan(ScanGrammar):
     array([1., 3., 6.])
     """
 
+    @property
+    def asks_for_all_steps_at_once(self) -> bool:
+        return self.options.parallel is not None
+
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
         (step,) = steps
         return run_scan(self, step, inputs).flat()

@@ -36,7 +36,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
 )
 from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
 from loopax.jax_backend.staging.linear import Function, Linear
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 @dataclass(frozen=True)

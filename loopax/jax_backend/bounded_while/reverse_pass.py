@@ -26,7 +26,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
     row,
     steps_asked_for,
 )
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 class Blocks(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from loopax.calling.progress import Progress
 from loopax.ir.places import with_items
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 def vmap(

@@ -21,9 +21,8 @@ from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
 from loopax.jax_backend.callable.variant import NOTHING, Variant
 from loopax.jax_backend.callable.variants import Variants
-from loopax.jax_backend.parallel.choice import PARALLEL
 from loopax.jax_backend.staging.callback import refusal
-from loopax.jax_backend.staging.frame import CHECKS, Context
+from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
 from loopax.jax_backend.staging.static import is_traced
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read

@@ -14,7 +14,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.facts.elementwise import scalar_op_of
 from loopax.ir.derivatives.after_forward import AfterForward
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
-from loopax.jax_backend.samplers.registry import has_sampler
+from loopax.jax_backend.ops.distributions.registry import has_sampler
 from loopax.jax_backend.staging.callback import unsupported
 from loopax.jax_backend.staging.registry import has_conversion
 

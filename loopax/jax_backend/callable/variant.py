@@ -23,10 +23,10 @@ from loopax.jax_backend.callable.forms import NativeForm, native_form
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.symbolic import traced
-from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
+from loopax.numerics import in_mesh
 
 NOTHING = -1  # has failed; checkify numbers its checks from 0
 

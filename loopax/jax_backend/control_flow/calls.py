@@ -22,9 +22,10 @@ from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.numerics.no_number import or_no_number
 
 
 @rule(Call)

@@ -13,9 +13,9 @@ from loopax.jax_backend.control_flow.failing import RAISED, is_of_program, witho
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
-from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import as_row
 from loopax.jax_backend.values.sparse import OrderedBCOO, carried
+from loopax.numerics import in_mesh
 
 
 class _UnequalBranches(Exception):

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from loopax.base.errors import LoopaxError
 from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.values.generators import is_key
+from loopax.numerics.no_number import or_no_number
 
 # What an op may raise of its operands, here as in PyTensor.
 RAISED = (IndexError, ValueError, ArithmeticError, AssertionError)

@@ -18,16 +18,16 @@ from loopax.base.errors import DynamicShapeError, LoopTypeError
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.shapes import empty_traces
+from loopax.jax_backend.control_flow.all_steps_at_once import loop_in_parallel
 from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
-from loopax.jax_backend.parallel.loop import loop_in_parallel
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
-from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.staging.symbolic import as_length, require_one
-from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.numerics import in_mesh
+from loopax.numerics.no_number import or_no_number
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 

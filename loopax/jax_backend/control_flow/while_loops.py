@@ -29,10 +29,11 @@ from loopax.jax_backend.control_flow.step import (
     scan_step,
 )
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.staging.static import is_traced, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length, is_symbolic
 from loopax.jax_backend.values.lists import RaggedList
 from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
+from loopax.numerics.no_number import or_no_number
 
 
 def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:

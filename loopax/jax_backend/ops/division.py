@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 def floor_divide(x: Any, y: Any) -> Any:

@@ -13,9 +13,9 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable
 
 from loopax.base.errors import LoopTypeError, describe, undeclared
-from loopax.jax_backend import samplers  # noqa: F401  # registers them
-from loopax.jax_backend.samplers.host import draw_on_host
-from loopax.jax_backend.samplers.registry import (
+from loopax.jax_backend.ops import distributions  # noqa: F401  # registers them
+from loopax.jax_backend.ops.distributions.host import draw_on_host
+from loopax.jax_backend.ops.distributions.registry import (
     Family,
     find_family,
     pytensors_draw,
@@ -23,8 +23,9 @@ from loopax.jax_backend.samplers.registry import (
 )
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_lengths
+from loopax.numerics.no_number import no_number
 
 
 @rule(RandomVariable)
@@ -62,7 +63,7 @@ def _draw(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> Any:
     if family.draw is None:
         found = pytensors_draw(op, site.node, key, shape, str(arrays[0].dtype), *arrays)
     else:
-        found = family.draw(op, key, shape, dtype, *arrays)
+        found = family.draw(key, shape, dtype, *arrays, **family.options(op))
     found = _of_shape(site, found, shape).astype(dtype)
     if invalid is None:
         return found

@@ -14,9 +14,9 @@ import numpy as np
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.loop import ScalarLoop
 
-from loopax.jax_backend.ops.special.forward_mode import differentiable
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
+from loopax.numerics.special.forward_mode import differentiable
 
 
 def scalar_loop(

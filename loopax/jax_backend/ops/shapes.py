@@ -33,7 +33,7 @@ from loopax.ir import FitRows, KeepRows
 from loopax.ir.ops.rows import fit_rows
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import (
     Inconclusive,
     as_length,
@@ -41,6 +41,7 @@ from loopax.jax_backend.staging.symbolic import (
     is_symbolic,
     static_lengths,
 )
+from loopax.numerics.no_number import or_no_number
 
 
 def _dims(site: Site, first: int, count: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from pytensor.tensor.sort import ArgSortOp, SortOp
 from loopax.base.errors import describe
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import no_number
+from loopax.numerics.no_number import no_number
 
 
 def sorted_axis(site: Site) -> int | None:

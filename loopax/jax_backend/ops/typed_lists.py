@@ -32,8 +32,9 @@ from loopax.ir import Stack, Unstack
 from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.lists import StackedList, as_list, as_row, from_rows
+from loopax.numerics.no_number import no_number, or_no_number
 
 
 def _list(site: Site, x: Any, k: int = 0) -> Any:

@@ -23,7 +23,8 @@ from loopax.jax_backend.pytensor_mode.known_shapes import register_rewrite
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic, Plan
 from loopax.jax_backend.staging.registry import converted_ops
-from loopax.jax_backend.staging.static import is_traced, or_no_number
+from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.no_number import or_no_number
 
 _USE_JAXIFY = (
     'mode="JAX" traces every input. loopax.jaxify(inputs, outputs) gives a JAX function that is compiled '

@@ -28,7 +28,7 @@ from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 def unsupported(node: Apply) -> str:

@@ -30,8 +30,8 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import ad, batching, mlir
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
-from loopax.jax_backend.values import in_mesh
 from loopax.jax_backend.values.generators import is_key
+from loopax.numerics import in_mesh
 
 
 class Failure(NamedTuple):

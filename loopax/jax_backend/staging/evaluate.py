@@ -28,12 +28,13 @@ from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_interval
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
-from loopax.jax_backend.staging.static import fold, is_traced, or_no_number
+from loopax.jax_backend.staging.static import fold, is_traced
 from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
 from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.staging.wrapping import refuse_wrapped
 from loopax.jax_backend.values.padded_array import PaddedArray, cut_if_known
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
+from loopax.numerics.no_number import or_no_number
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,9 @@ def plan(graph: AbstractFunctionGraph) -> Plan:
 # transformation of the caller's they are checkify's.
 CHECKS = ("auto", "checkify", "raise", "ignore")
 
+# What ``jaxify(..., parallel=)`` may be, the default first: on a CPU it changes nothing.
+PARALLEL: tuple[Any, ...] = ("auto", True, False)
+
 
 @dataclass
 class Context:

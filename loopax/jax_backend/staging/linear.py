@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from loopax.base.upstream.jax import Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.places import function_at, with_items
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 @dataclass(frozen=True, eq=False)

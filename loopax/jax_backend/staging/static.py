@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import HasInnerGraph
@@ -39,24 +38,6 @@ def is_traced(x: Any) -> bool:
     if isinstance(x, np.ndarray | np.generic):
         return False
     return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(x))
-
-
-def no_number(dtype: Any) -> Any:
-    """What stands for an error that cannot be raised while a program runs.
-
-    NaN; the least integer, or the largest of an unsigned type, where the least is a plausible 0.
-    """
-    if jnp.issubdtype(dtype, jnp.inexact):
-        return np.asarray(np.nan, dtype=dtype)
-    if dtype.kind == "b":
-        return np.asarray(False)
-    limits = jnp.iinfo(dtype)
-    return np.asarray(limits.max if dtype.kind == "u" else limits.min, dtype=dtype)
-
-
-def or_no_number(ok: Any, x: Any) -> Any:
-    """``x`` where ``ok``, and no number elsewhere."""
-    return jnp.where(ok, x, no_number(x.dtype))
 
 
 def fold(node: Apply, values: Sequence[Any]) -> list[Any] | None:

@@ -9,6 +9,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
+from loopax.base.compiling.waited_for import compilation_of
 from loopax.base.uninterrupted import uninterrupted
 from loopax.base.upstream.numba import CFunc, cgutils, ir
 from loopax.kernels.ffi.call_frame import I64, CallFrame
@@ -16,7 +17,6 @@ from loopax.kernels.ffi.failures import STOPPED
 from loopax.kernels.ffi.row import ArrayType, Mapped, lengths_of, row_function
 from loopax.kernels.ffi.threads import run_in_threads
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
-from loopax.numba_backend.compiling.waited_for import compilation_of
 from loopax.numba_backend.runtime.safepoints import raise_later, stopping
 
 _ROWS = 16  # after which it is asked whether to stop: a row may be a program of microseconds

@@ -7,7 +7,7 @@
 derivative passes through ``m`` then. Where ``m`` is an array, each element has a shift of its own, and what
 reads it tells by ``axes`` which of its axes are those of ``m``; a sum along one of them mixes the shifts.
 
-(`jax_backend/parallel/homogeneous.py` asks it of all states of a loop, read off its jaxpr.)
+(`extensions/parallel/loops/homogeneous.py` asks it of all states of a loop, read off its jaxpr.)
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ a gradient.
 
 Reason: the Jacobian takes a product for each of its columns, and room for all of them. For the diagonal,
 two columns may be measured by one product unless one has an entry in the row of the other: of a band of
-half-width b at most b + 1, for what goes element by element one. Where each needs its own, a loop over
-them keeps one at a time.
+half-width b at most b + 1, for what goes element by element one. Where each needs its own, or nobody knows
+(the colours are those of `loopax/extensions/sparse_jacobians`), a loop over them keeps one at a time.
 """
 
 from __future__ import annotations
@@ -24,18 +24,13 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.basic import ExtractDiag
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
-from scipy import sparse
 
+from loopax.base.extensions import provided
 from loopax.base.upstream.pytensor import thaw
-from loopax.importer.import_graph import import_graph
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
-from loopax.ir.derivatives.lazy import expand
 from loopax.ir.derivatives.of_graphs import over_rows
 from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
-from loopax.ir.sparsity.colouring import neighbour_colours
-from loopax.ir.sparsity.known import UnknownStructure
-from loopax.ir.sparsity.pattern import jacobian_pattern
 
 
 def read_jacobians(graph: FunctionGraph) -> None:
@@ -136,15 +131,10 @@ def _diagonal(v: Any) -> Any:
 
 
 def _colours(node: Apply, i: int, j: int) -> Any:
-    """Colours of the columns, such that those of one have no entries in the rows of one another."""
+    """Colours of the columns, such that those of one have no entries in the rows of one another.
+
+    None where each column takes a product of its own, as far as is known.
+    """
+    diagonal_colours = provided("sparse_jacobians", "diagonal_colours")
     op: Any = node.op
-    body = thaw(op.fgraph)
-    expand(body)
-    import_graph(body)
-    try:
-        (pattern,) = jacobian_pattern([body.inputs[op.wrt[j]]], [body.outputs[i]])
-    except UnknownStructure:
-        return None
-    if pattern.shape[0] != pattern.shape[1]:
-        return None
-    return neighbour_colours(sparse.csr_matrix(pattern + pattern.T))
+    return None if diagonal_colours is None else diagonal_colours(op.fgraph, i, op.wrt[j])

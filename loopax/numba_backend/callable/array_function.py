@@ -11,11 +11,11 @@ from numba import njit
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.compiling.pipeline import EmittedCode, njit_inner
+from loopax.base.compiling.waited_for import waited_for
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.callable.program import emitted
-from loopax.numba_backend.compiling.pipeline import EmittedCode, njit_inner
-from loopax.numba_backend.compiling.waited_for import waited_for
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import dtype_name
 from loopax.numba_backend.emit.source import Source, compiled, tuple_of

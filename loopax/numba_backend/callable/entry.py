@@ -5,7 +5,7 @@ written out for the types of one program, as the program itself is. Numba is giv
 argument for each input: an array of the declared dtype, rank and static shape, in C order, that may be
 written to, or for a 0-d input a number. So there is one compilation, whatever a caller gives, and the
 program may rely on the order. Everything else is converted as PyTensor converts it, or refused. Whether an
-array of undeclared shape is of that kind, Numba's call finds out by itself (`../compiling/exact_types.py`),
+array of undeclared shape is of that kind, Numba's call finds out by itself (`base/compiling`),
 until one was not: that takes Numba 13 us for each, read-only arrays of JAX or pandas for instance, and a
 look at its flags 0.05.
 """
@@ -19,9 +19,9 @@ import numpy as np
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.compiling.exact_types import OtherTypes, compile_for
 from loopax.numba_backend.callable.crossing import accept
 from loopax.numba_backend.callable.opaque_arguments import argument
-from loopax.numba_backend.compiling.exact_types import OtherTypes, compile_for
 from loopax.numba_backend.emit.source import Source, tuple_of
 from loopax.numba_backend.emit.variants import Variants
 from loopax.numba_backend.runtime.checks import StateChangesShape

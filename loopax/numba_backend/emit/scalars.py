@@ -46,7 +46,7 @@ from loopax.numba_backend.emit.expressions import (
     local,
 )
 from loopax.numba_backend.emit.schedule import folded, ready
-from loopax.numba_backend.runtime.vector_functions import HAS_FUSED
+from loopax.numerics.vector_functions import HAS_FUSED
 
 # {0}, {1}, ... are the operands, in the dtype of the result; {T} makes a number of that dtype.
 _FLOATS = {
@@ -96,7 +96,7 @@ _FLOATS = {
 }
 # PyTensor's rewrites make these of complex numbers too, and compare them, which Numba refuses.
 _COMPLEX = {kind: _FLOATS[kind].replace("{0} <", "{0}.real <") for kind in (Softplus, Log1mexp)}
-# In a loop over elements: `runtime/vector_functions`, which LLVM vectorizes there. In a step of a
+# In a loop over elements: `numerics/vector_functions`, which LLVM vectorizes there. In a step of a
 # recurrence the C library's take less time until the result is there (GARCH: 18 us, and 25 with these).
 VECTORIZED = {
     ps.Exp: "exp",

@@ -8,8 +8,8 @@ from typing import Any
 
 from numba import njit
 
-from loopax.numba_backend.compiling.pipeline import EmittedCode, InnerEmittedCode, njit_inner
-from loopax.numba_backend.compiling.waited_for import waited_for
+from loopax.base.compiling.pipeline import EmittedCode, InnerEmittedCode, njit_inner
+from loopax.base.compiling.waited_for import waited_for
 
 
 class Source:

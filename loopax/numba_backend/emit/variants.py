@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from loopax.base.compiling.exact_types import exact
 from loopax.base.lock import TRACING
 from loopax.numba_backend.cache.code_cache import keep_on_disk
-from loopax.numba_backend.compiling.exact_types import exact
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.source import compiled
 from loopax.numba_backend.emit.values import LONGEST

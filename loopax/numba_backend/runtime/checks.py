@@ -9,19 +9,18 @@ import numpy as np
 from numba import types
 from numba.extending import lower_builtin, overload, type_callable
 
+from loopax.base.compiling.pipeline import njit_inner
 from loopax.base.upstream.numba import ir
-from loopax.numba_backend.compiling.pipeline import njit_inner
 from loopax.numba_backend.runtime import (
     division,
     linalg,
     ordering,
-    poly_gamma,
     products,
     safepoints,
     sums,
-    vector_functions,
     views,
 )
+from loopax.numerics import poly_gamma, vector_functions
 
 
 @njit_inner

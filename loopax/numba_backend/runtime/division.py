@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loopax.numba_backend.compiling.pipeline import njit_inner
+from loopax.base.compiling.pipeline import njit_inner
 
 
 @njit_inner(error_model="numpy")

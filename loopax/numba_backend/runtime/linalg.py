@@ -12,8 +12,8 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic, overload
 
+from loopax.base.compiling.pipeline import njit_inner
 from loopax.base.upstream.numba import ir
-from loopax.numba_backend.compiling.pipeline import njit_inner
 
 _compiled = njit_inner(error_model="numpy")  # dividing by zero is no error
 

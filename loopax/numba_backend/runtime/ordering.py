@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from loopax.numba_backend.compiling.pipeline import njit_inner
+from loopax.base.compiling.pipeline import njit_inner
 
 
 @njit_inner

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.numba_backend.compiling.pipeline import njit_inner
+from loopax.base.compiling.pipeline import njit_inner
 
 # Multiplications from which a call of BLAS is faster, which takes 60 ns itself. In loops and by BLAS:
 # 61 and 66 ns for 5 x 5 by 5 x 5, 94 and 61 for 6 x 6, 390 and 117 for 9 x 9; 86 and 83 for 16 x 16 by a

@@ -2,7 +2,8 @@
 
 A sampler takes the same numbers from the generator as the op's ``rng_fn``, which is NumPy's or SciPy's,
 so that a program draws what PyTensor's other modes draw, up to rounding. PyTensor registers samplers with
-`numba_core_rv_funcify`, users can too; those in `_SAMPLERS` are for where PyTensor's draw differently.
+`numba_core_rv_funcify`, users can too; those in `_DRAWS` and `_NORMALS` are for where PyTensor's draw
+differently, and are written in `loopax/numerics/native_samplers.py`.
 Numba's generator takes any parameters, and may not come to an end with some, so that they are checked
 here, as NumPy and SciPy do.
 """
@@ -14,24 +15,24 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor.random.basic as rv
-from numba import types
-from numba.extending import overload
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
-from loopax.base.upstream.numba import random_interval
 from loopax.numba_backend.runtime.linalg import cholesky
+from loopax.numerics import native_samplers as native
 
 
 def sampler(op: RandomVariable, node: Any) -> Any:
     """The native function for one draw of ``op``; None where there is none that draws the same."""
-    known = {**numba_core_rv_funcify.registry, **_SAMPLERS}
+    known = {*numba_core_rv_funcify.registry, *_DRAWS, *_NOT_PYTENSORS, rv.MvNormalRV}
     family = next((c for c in type(op).__mro__ if c in known), object)
-    if family is object or not _draws_as(op, family):
+    if family is object or family in _NOT_PYTENSORS or not _draws_as(op, family):
         return None
-    if family in _SAMPLERS:
-        return _SAMPLERS[family](op)
+    if family is rv.MvNormalRV:
+        return _NORMALS[op.method]
+    if family in _DRAWS:
+        return _DRAWS[family]
     made = numba_core_rv_funcify(op, node)
     return made[0] if isinstance(made, tuple) else made
 
@@ -50,183 +51,38 @@ def conditions(op: RandomVariable) -> tuple[str, ...]:
     return next((_CONDITIONS[c] for c in type(op).__mro__ if c in _CONDITIONS), ())
 
 
-# -- parts of ours ---------------------------------------------------------------------------------
-
-
-def first_length(x: Any) -> int:
-    """The length of an array, or the number that stands for one."""
-    return x.shape[0] if np.ndim(x) else x
-
-
-@overload(first_length)
-def _first_length(x):  # type: ignore[no-untyped-def]
-    if isinstance(x, types.Array) and x.ndim:
-        return lambda x: x.shape[0]
-    return lambda x: x
-
-
-def taken(x: Any, order: Any) -> Any:
-    """The rows of ``x`` in this order; the order itself where ``x`` is a number."""
-    return x[order] if np.ndim(x) else order
-
-
-@overload(taken)
-def _taken(x, order):  # type: ignore[no-untyped-def]
-    if not isinstance(x, types.Array) or not x.ndim:
-        return lambda x, order: order
-
-    def rows(x, order):  # type: ignore[no-untyped-def]
-        out = np.empty_like(x)
-        for k in range(len(order)):
-            out[k] = x[order[k]]
-        return out
-
-    return rows
-
-
-@numba_njit
-def _inverse(x):  # type: ignore[no-untyped-def]
-    """1 / x, rounded to float32 where x is, as NumPy does and Numba does not."""
-    return np.reciprocal(x / np.float32(1))
-
-
 # -- ours ------------------------------------------------------------------------------------------
 
-_SAMPLERS: dict[type, Any] = {  # functions of the op
-    # PyTensor's takes its numbers from the first elements only.
-    rv.ChoiceWithoutReplacement: lambda op: None,
-    rv.MvNormalRV: lambda op: _NORMALS[op.method],
-}
 
-
-def _draws(family: type) -> Any:
-    def register(function: Any) -> Any:
-        compiled = numba_njit(function, error_model="numpy")
-        _SAMPLERS[family] = lambda op: compiled
-        return function
-
-    return register
-
-
-@_draws(rv.BernoulliRV)
-def bernoulli(rng, p):  # type: ignore[no-untyped-def]
-    return rng.binomial(1, p)
-
-
-@_draws(rv.CauchyRV)
-def cauchy(rng, loc, scale):  # type: ignore[no-untyped-def]
-    u = rng.random()
-    if u < 0.5:
-        return loc - scale / np.tan(np.pi * u)
-    return loc + scale / np.tan(np.pi * (1 - u))
-
-
-@_draws(rv.HalfCauchyRV)
-def halfcauchy(rng, loc, scale):  # type: ignore[no-untyped-def]
-    return loc + scale * np.tan(np.pi / 2 * rng.random())
-
-
-@_draws(rv.GumbelRV)
-def gumbel(rng, loc, scale):  # type: ignore[no-untyped-def]
-    return loc - scale * np.log(-np.log(rng.random()))
-
-
-@_draws(rv.TruncExponentialRV)
-def truncexpon(rng, b, loc, scale):  # type: ignore[no-untyped-def]
-    return loc - scale * np.log1p(rng.random() * np.expm1(-b))
-
-
-@_draws(rv.GenGammaRV)
-def gengamma(rng, alpha, p, lambd):  # type: ignore[no-untyped-def]
-    return lambd * rng.standard_gamma(alpha / p) ** _inverse(p)
-
-
-@_draws(rv.InvGammaRV)
-def invgamma(rng, shape, scale):  # type: ignore[no-untyped-def]
-    return 1 / rng.gamma(shape, _inverse(scale))
-
-
-@_draws(rv.DirichletRV)
-def dirichlet(rng, alpha):  # type: ignore[no-untyped-def]
-    n = len(alpha)
-    out = np.empty(n)
-    largest = 0.0
-    for k in range(n):
-        largest = max(largest, alpha[k])
-    if largest < 0.1:  # the gammas could all be 0: break a stick instead, as NumPy does
-        rest = np.empty(n + 1)
-        rest[n] = 0.0
-        for k in range(n - 1, -1, -1):
-            rest[k] = rest[k + 1] + alpha[k]
-        left = 1.0
-        for k in range(n - 1):
-            part = rng.beta(alpha[k], rest[k + 1])
-            out[k] = left * part
-            left *= 1.0 - part
-        if n:
-            out[n - 1] = left
-        return out
-    total = 0.0
-    for k in range(n):
-        out[k] = rng.standard_gamma(alpha[k])
-        total += out[k]
-    for k in range(n):
-        out[k] /= total
-    return out
-
-
-@_draws(rv.PermutationRV)
-def permutation(rng, x):  # type: ignore[no-untyped-def]
-    # Numba's own takes ten seconds to compile.
-    order = np.arange(first_length(x))
-    for i in range(len(order) - 1, 0, -1):
-        j = np.intp(random_interval(rng.bit_generator, i))
-        order[i], order[j] = order[j], order[i]
-    return taken(x, order)
-
-
-@numba_njit
-def _correlated(rng, mean, root):  # type: ignore[no-untyped-def]
-    """Normal numbers of which ``root`` times its transpose is the covariance."""
-    n = len(mean)
-    noise = np.empty(n)
-    for k in range(n):
-        noise[k] = rng.normal()
-    out = np.empty(n)
-    for i in range(n):
-        total = 0.0
-        for k in range(n):
-            total += root[i, k] * noise[k]
-        out[i] = total + mean[i]
-    return out
-
-
-@numba_njit
 def _normal_by_cholesky(rng, mean, cov):  # type: ignore[no-untyped-def]
     root = np.empty(cov.shape)
     root[:] = cov
     if not cholesky(root, True):
         raise np.linalg.LinAlgError("Matrix is not positive definite")
-    return _correlated(rng, mean, root)
-
-
-@numba_njit
-def _normal_by_svd(rng, mean, cov):  # type: ignore[no-untyped-def]
-    root, singular, _ = np.linalg.svd(cov.astype(np.float64))
-    return _correlated(rng, mean, root * np.sqrt(singular))
-
-
-@numba_njit
-def _normal_by_eigh(rng, mean, cov):  # type: ignore[no-untyped-def]
-    values, root = np.linalg.eigh(cov.astype(np.float64))
-    return _correlated(rng, mean, root * np.sqrt(values))
+    return native.correlated(rng, mean, root)
 
 
 _NORMALS = {
-    "cholesky": _normal_by_cholesky,
-    "svd": _normal_by_svd,
-    "eigh": _normal_by_eigh,
+    "cholesky": numba_njit(_normal_by_cholesky),
+    "svd": numba_njit(native.normal_by_svd),
+    "eigh": numba_njit(native.normal_by_eigh),
 }
+_DRAWS = {
+    family: numba_njit(draw, error_model="numpy")
+    for family, draw in {
+        rv.BernoulliRV: native.bernoulli,
+        rv.CauchyRV: native.cauchy,
+        rv.HalfCauchyRV: native.halfcauchy,
+        rv.GumbelRV: native.gumbel,
+        rv.TruncExponentialRV: native.truncexpon,
+        rv.GenGammaRV: native.gengamma,
+        rv.InvGammaRV: native.invgamma,
+        rv.DirichletRV: native.dirichlet,
+        rv.PermutationRV: native.permutation,
+    }.items()
+}
+# PyTensor's takes its numbers from the first elements only.
+_NOT_PYTENSORS = {rv.ChoiceWithoutReplacement}
 
 # -- parameters ------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Random draws: shapes, dtypes and derivatives; that the law is right is for test_samplers.py."""
+"""Random draws: shapes, dtypes and derivatives; that the law is right is for tests/numerics/samplers."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from pytensor.graph.traversal import graph_inputs
 from scipy import stats
 
 from tests.every_op.record import COLUMNS, PLAIN, Example, P, Q, V, positive_definite
-from tests.jax_backend.test_samplers import CONTINUOUS
+from tests.numerics.samplers.laws import CONTINUOUS
 
 TITLE = "Random variables"
 OF_MANY = "BetaRV", "DirichletRV", "StudentTRV"

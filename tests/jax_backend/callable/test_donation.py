@@ -13,6 +13,7 @@ from pytensor.raise_op import assert_op
 
 import loopax
 from loopax import MissingInputError, jaxify
+from tests.support.marking import needs_extension
 
 X, Y = pt.dvector("x"), pt.dvector("y")
 XS, YS = np.array([0.5, -1.0, 2.0]), np.array([3.0, 1.0, 2.0])
@@ -113,6 +114,10 @@ def test_a_check_that_fails_is_found_in_one_run():
     np.testing.assert_array_equal(given_away(f, XS)[0], 2 * XS)
     with pytest.raises(AssertionError):
         f(jnp.asarray(XS - 10))
+
+
+@needs_extension("parallel")
+def test_newtons_method_is_run_once():
     newton = loopax.scan(lambda c, r: (pt.tanh(c) + r,) * 2, 0.3, X, parallel="newton")[1]
     found, deleted = given_away(jaxify([X], newton, donate=0), XS)
     np.testing.assert_allclose(found, jaxify([X], newton, backend="numba")(XS), atol=1e-8)

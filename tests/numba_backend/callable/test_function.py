@@ -34,9 +34,9 @@ from loopax import (
     jaxify,
     scan,
 )
+from loopax.base.compiling.exact_types import compile_for
 from loopax.jax_backend import JaxContext
 from loopax.numba_backend.callable import entry
-from loopax.numba_backend.compiling.exact_types import compile_for
 from tests.support.compare import FAST_COMPILE
 
 x, s, m = pt.dvector("x"), pt.dscalar("s"), pt.dmatrix("m")

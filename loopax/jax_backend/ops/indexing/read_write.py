@@ -40,7 +40,8 @@ from loopax.jax_backend.ops.indexing.static_indices import in_range
 from loopax.jax_backend.ops.indexing.static_scatter import read_at, write_at
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import is_traced, no_number
+from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.no_number import no_number
 
 
 @rule(Subtensor, AdvancedSubtensor, AdvancedSubtensor1)

@@ -11,7 +11,7 @@ from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, Solv
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.values import in_mesh
+from loopax.numerics import in_mesh
 
 
 @rule(TensorInv)

@@ -26,8 +26,9 @@ from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.ops.padded.rows import read_part, write_part
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded, places_of
+from loopax.numerics.no_number import no_number, or_no_number
 
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)

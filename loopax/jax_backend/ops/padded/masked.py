@@ -28,8 +28,8 @@ from loopax.facts.axes import raises_of_nothing
 from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import or_no_number
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.numerics.no_number import or_no_number
 
 
 @trace_rule(Scan, Call, Cond)

@@ -20,8 +20,9 @@ from loopax.jax_backend.ops.padded.shapes import lengths_of
 from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, no_number, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.numerics.no_number import no_number, or_no_number
 
 
 @trace_rule(Subtensor)

@@ -26,8 +26,9 @@ from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.registry import trace_rule
-from loopax.jax_backend.staging.static import is_traced, or_no_number
+from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
+from loopax.numerics.no_number import or_no_number
 
 
 @trace_rule(Reshape)

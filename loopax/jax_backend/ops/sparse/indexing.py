@@ -17,9 +17,9 @@ from pytensor.sparse.basic import (
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.jax_backend.staging.static import no_number
 from loopax.jax_backend.values.sparse import OrderedBCOO, arrange, known, ordered
 from loopax.jax_backend.values.sparse_entries import groups, lookup, select
+from loopax.numerics.no_number import no_number
 
 
 @rule(GetItem2d)

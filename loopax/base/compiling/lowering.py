@@ -1,0 +1,263 @@
+"""Emitted functions in LLVM's form.
+
+Numba has a place on the stack for each local that more than one block uses, and for the description of an
+array (seven numbers and pointers) wherever an element is read. LLVM takes them away again, in up to a half
+of all the time that it has. Here a local that is assigned once is a value of LLVM's wherever it is used,
+and elements are read and written by the numbers that describe their array.
+
+Numba also promises LLVM that sums, differences and products of signed integers do not wrap around, so that
+``i + 1`` is no index from the end. Of numbers that the user compares that is a wrong answer: LLVM takes
+``x * x < 0`` for False. Here the promise is made of indices alone.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections import defaultdict
+from typing import Any
+
+from numba import types
+
+from loopax.base.compiling.libraries import InnerLibrary
+from loopax.base.upstream.numba import (
+    Lower,
+    NativeLowering,
+    cgutils,
+    compute_cfg_from_blocks,
+    must_use_alloca,
+    numba_ir,
+    register_pass,
+)
+
+# Operators by which a signed integer may wrap around.
+_WRAPPING = {operator.add, operator.sub, operator.mul}
+
+
+class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
+    """Numba's lowering with fewer places on the stack."""
+
+    def _find_singly_assigned_variable(self) -> None:
+        super()._find_singly_assigned_variable()
+        values = values_once(self.func_ir.blocks)
+        # Numba may delete a local twice: what is on the stack is null the second time.
+        self._singly_assigned_vars |= {
+            name
+            for name, deleted_once in values.items()
+            if deleted_once or not self._counts_references(name)
+        }
+
+    def _counts_references(self, name: str) -> bool:
+        model: Any = self.context.data_model_manager[self.typeof(name)]
+        return bool(model.contains_nrt_meminfo())
+
+    def lower_function_body(self) -> Any:
+        self._indices = used_as_indices(self.func_ir.blocks)
+        return super().lower_function_body()
+
+    def lower_assign(self, type_: Any, statement: Any) -> Any:
+        value = super().lower_assign(type_, statement)
+        # Numba computes no more than the sum itself for an operator of integers, and its dtype is theirs.
+        if (
+            _is_arithmetic(statement.value)
+            and statement.target.name not in self._indices
+            and "nsw" in getattr(value, "flags", ())
+        ):
+            value.flags.remove("nsw")
+        return value
+
+    def lower_getitem(
+        self, type_: Any, expression: Any, array: Any, index: Any, signature: Any
+    ) -> Any:
+        place = self._element(array, index, signature)
+        if place is None:
+            return super().lower_getitem(type_, expression, array, index, signature)
+        declared = signature.args[0]
+        element = self.context.unpack_value(
+            self.builder, declared.dtype, place, align=_alignment(declared)
+        )
+        return self.context.cast(self.builder, element, signature.return_type, type_)
+
+    def lower_setitem(self, array: Any, index: Any, value: Any, signature: Any) -> Any:
+        place = self._element(array, index, signature)
+        declared, _, given = signature.args
+        if place is None or not _is_number(given):
+            return super().lower_setitem(array, index, value, signature)
+        element = self.context.cast(
+            self.builder, self._cast_var(value, given), given, declared.dtype
+        )
+        self.context.pack_value(
+            self.builder, declared.dtype, element, place, align=_alignment(declared)
+        )
+
+    def _element(self, array: Any, index: Any, signature: Any) -> Any:
+        """The address of the element of an array at integers, or None where it is something else."""
+        declared, at = signature.args[:2]
+        kinds = at.types if isinstance(at, types.BaseTuple) else (at,)
+        if (
+            not isinstance(declared, types.Array)
+            or self.typeof(array.name) != declared
+            or not _is_number(declared.dtype)
+            or len(kinds) != declared.ndim
+            or not all(isinstance(kind, types.Integer) for kind in kinds)
+            or self.context.enable_boundscheck
+        ):
+            return None
+        builder, described = self.builder, self.loadvar(array.name)
+        model: Any = self.context.data_model_manager[declared]
+
+        def lengths(field: str) -> Any:
+            found = builder.extract_value(described, model.get_field_position(field))
+            return cgutils.unpack_tuple(builder, found, declared.ndim)
+
+        given = self._cast_var(index, at)
+        values = (
+            cgutils.unpack_tuple(builder, given) if isinstance(at, types.BaseTuple) else [given]
+        )
+        shape = lengths("shape")
+        indices = [
+            self._from_the_end(kind, value, n)
+            for kind, value, n in zip(kinds, values, shape, strict=True)
+        ]
+        data = builder.extract_value(described, model.get_field_position("data"))
+        return cgutils.get_item_pointer2(
+            self.context, builder, data, shape, lengths("strides"), declared.layout, indices
+        )
+
+    def _from_the_end(self, kind: Any, index: Any, n: Any) -> Any:
+        """An index as Python has it, where those below 0 count from the end."""
+        if not kind.signed:
+            return self.context.cast(self.builder, index, kind, types.uintp)
+        index = self.context.cast(self.builder, index, kind, types.intp)
+        if isinstance(getattr(index, "constant", None), int) and index.constant >= 0:
+            return index
+        is_below = self.builder.icmp_signed("<", index, index.type(0))
+        return self.builder.select(is_below, self.builder.add(index, n), index)
+
+
+def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
+    """Locals with one assignment, which has been run wherever they are used.
+
+    Blocks are lowered in order, so the assignment also comes in an earlier block, or earlier in the same.
+
+    Returns
+    -------
+    Of each its name, and whether the local is assigned and deleted at most once in a run.
+    """
+    graph = compute_cfg_from_blocks(blocks)
+    dominators = graph.dominators()
+    looped = {label for loop in graph.loops().values() for label in loop.body}
+    assigned: dict[str, list[int]] = defaultdict(list)
+    deleted: dict[str, list[int]] = defaultdict(list)
+    for label, block in blocks.items():
+        for one in block.find_insts(numba_ir.Assign):
+            assigned[one.target.name].append(label)
+        for one in block.find_insts(numba_ir.Del):
+            deleted[one.value].append(label)
+    on_stack = must_use_alloca(blocks)
+    once = {
+        name: labels[0]
+        for name, labels in assigned.items()
+        if len(labels) == 1 and name not in on_stack
+    }
+    for label, block in blocks.items():
+        done: set[str] = set()  # assigned in this block so far
+        for statement in block.body:
+            for name in _uses(statement):
+                home = once.get(name)
+                is_there = name in done if home == label else home in dominators[label]
+                if home is not None and not (is_there and home <= label):
+                    del once[name]
+            if isinstance(statement, numba_ir.Assign):
+                done.add(statement.target.name)
+    return {
+        name: len(deleted[name]) <= 1 and looped.isdisjoint([label, *deleted[name]])
+        for name, label in once.items()
+    }
+
+
+def _uses(statement: Any) -> list[str]:
+    if isinstance(statement, numba_ir.Del):
+        return [statement.value]
+    if isinstance(statement, numba_ir.Assign):
+        value = statement.value
+        if isinstance(value, numba_ir.Var):
+            return [value.name]
+        return [v.name for v in value.list_vars()] if hasattr(value, "list_vars") else []
+    return [v.name for v in statement.list_vars()]
+
+
+def used_as_indices(blocks: dict[int, Any]) -> set[str]:
+    """Locals that are read as the index of an element, or to compute one, and nowhere else."""
+    computed_from: dict[str, set[str]] = defaultdict(set)
+    read, waiting = set(), []
+    for block in blocks.values():
+        for statement in block.find_insts(numba_ir.Stmt):
+            if isinstance(statement, numba_ir.Del):
+                continue
+            names = _uses(statement)
+            read |= set(names)
+            if _may_compute_index(statement):
+                computed_from[statement.target.name] |= set(names)
+                continue
+            if (index := _index(statement)) is not None:
+                names.remove(index.name)
+            waiting += names
+    others: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in others:
+            others.add(name)
+            waiting += computed_from[name]
+    return read - others
+
+
+def _index(statement: Any) -> Any:
+    """The local that says which element is read or written, if one is."""
+    reads_element = isinstance(statement, numba_ir.Assign) and (
+        isinstance(statement.value, numba_ir.Expr) and statement.value.op == "getitem"
+    )
+    if reads_element or isinstance(statement, numba_ir.SetItem):
+        return (statement.value if reads_element else statement).index
+    return None
+
+
+def _may_compute_index(statement: Any) -> bool:
+    if not isinstance(statement, numba_ir.Assign):
+        return False
+    value = statement.value
+    is_tuple = isinstance(value, numba_ir.Expr) and value.op == "build_tuple"
+    return is_tuple or isinstance(value, numba_ir.Var) or _is_arithmetic(value)
+
+
+def _is_arithmetic(value: Any) -> bool:
+    return (
+        isinstance(value, numba_ir.Expr)
+        and value.op in {"binop", "inplace_binop"}
+        and (value.fn if value.op == "binop" else value.immutable_fn) in _WRAPPING
+    )
+
+
+def _is_number(declared: Any) -> bool:
+    return isinstance(declared, types.Number | types.Boolean)
+
+
+def _alignment(declared: Any) -> int | None:
+    return None if declared.aligned else 1
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no types
+    """Numba's pass, with `LowerEmitted`."""
+
+    @property
+    def lowering_class(self) -> Any:
+        return LowerEmitted
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class InnerLowering(EmittedLowering):
+    """The same for a function that native code alone calls."""
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        return super().run_pass(state)

@@ -1,0 +1,77 @@
+"""Constant conditions: which rows a ``switch`` takes of each branch, as accesses that read these rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.basic import constant
+from pytensor.tensor.type import TensorType
+
+from loopax.extensions.egraph.encode import Encoded
+
+_MASKS = 4  # by which sums are cut: each doubles what is looked at
+
+
+def say_conditions(program: Encoded) -> None:
+    """The constant conditions of a program, as facts of its terms."""
+    conditions = _Conditions(program)
+    for one in program.switches:
+        conditions.add(*one)
+    conditions.say_where_equal()
+
+
+class _Conditions:
+    """Those of a program that have been said."""
+
+    def __init__(self, program: Encoded) -> None:
+        self._program = program
+        self._masks: dict[int, tuple[np.ndarray, int, int]] = {}
+
+    def add(self, condition: Constant, out: Variable, switch: int) -> None:
+        """Of a term, which is the variable ``out``."""
+        number = self._program.number_of(condition)
+        where = condition.data.astype(bool)
+        if where.all() or not where.any():
+            self._program.fact("AllTrue" if where.all() else "AllFalse", number)
+            return
+        if number not in self._masks and len(self._masks) < _MASKS:
+            parts = [self._program.table.rows(np.flatnonzero(rows)) for rows in (where, ~where)]
+            self._masks[number] = where, *parts
+            self._program.facts.append(f"(Parts (value {number}) {parts[0]} {parts[1]})")
+            for k in parts:
+                self._program.facts.append(f"(Rows {k})")
+                [index] = self._program.table.entries[k].rest
+                self._program.facts.append(
+                    f"(set (read {k} (Sh1 {len(where)})) (Sh1 {len(index.data)}))"
+                )
+                self._program.facts.append(f"(Total {k} (Sh1 {len(where)}))")
+        if number in self._masks and out.type.shape == condition.type.shape:
+            zeros = self._program.leaf(constant(np.zeros(where.shape, out.type.dtype)))
+            self._program.facts.append(f"(Base (value {switch}) (value {zeros}))")
+            for k in self._masks[number][1:]:
+                self._put(k, out)
+
+    def _put(self, k: int, like: Variable) -> None:
+        """The write to the rows that the access ``k`` reads."""
+        [index] = self._program.table.entries[k].rest
+        vector = TensorType(like.type.dtype, like.type.shape)
+        rows = TensorType(like.type.dtype, (index.type.shape[0],))
+        node = vector()[index].set(rows()).owner  # type: ignore[attr-defined]
+        rest: Any = list(node.inputs[2:])
+        number = self._program.table.number(node.op, (vector, rows), rest)
+        self._program.facts.append(f'(Put {k} "#{number}")')
+
+    def say_where_equal(self) -> None:
+        """Where one condition is the same in a part that another one makes."""
+        for _, i, j in list(self._masks.values()):
+            for k in (i, j):
+                [index] = self._program.table.entries[k].rest
+                for number, (where, *_) in self._masks.items():
+                    if len(where) <= np.max(index.data):
+                        continue
+                    part = where[index.data]
+                    for all_of, relation in ((part, "AllTrue"), (~part, "AllFalse")):
+                        if all_of.all():
+                            self._program.facts.append(f"({relation} (S {k} (value {number})))")

@@ -1,0 +1,113 @@
+"""What a term costs, in nanoseconds: per entry of what it makes, by what was measured.
+
+The figures are those of `loopax.facts`. What only reads is free where it is arithmetic on
+positions, and a gather where it is not. A write, a product and a factorization are by their size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor
+
+from loopax.extensions.egraph.op_table import SCALARS, OpTable
+from loopax.extensions.egraph.rules import RULES_BY_NAME, Rule
+from loopax.extensions.egraph.saturate import Node, Saturated
+from loopax.facts.costs import (
+    ARRAY,
+    COPY,
+    GATHER,
+    KEEP,
+    UNKNOWN_LENGTH,
+    WRITE,
+)
+from loopax.facts.elementwise import scalar_op_of
+from loopax.facts.scalars import nanoseconds
+
+FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
+SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
+DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, whatever it takes
+LEAF = 0.01
+
+
+def keeping_cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
+    """What it costs that two terms need the value of an elementwise one, or of a gather: it is written to
+    memory, or read from all over it once more.
+    """
+
+    def keeping(c: int, node: Node) -> float:
+        n = found.counts.get(c, UNKNOWN_LENGTH)
+        in_a_loop = node.head.startswith("E") or _is_gather(table, node)
+        return KEEP * n + ARRAY if in_a_loop and n > FEW else 0.0
+
+    return keeping
+
+
+def _is_gather(table: OpTable, node: Node) -> bool:
+    free = DimShuffle, Reshape, Subtensor
+    return node.head == "S" and not isinstance(table.entries[node.name].op, free)
+
+
+def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
+    """The cost of a term of a class."""
+
+    def entries(c: int) -> int:
+        return found.counts.get(c, UNKNOWN_LENGTH)
+
+    def lost_digits(c: int, node: Node) -> int:
+        """By how much another form of the class is better."""
+        rules = stable_rules(c)
+        best = max((rule.stable for rule in rules), default=0)
+        if not best or any(rule.as_stable and rule.gives(node) for rule in rules):
+            return 0
+        return best - max((rule.stable for rule in rules if rule.gives(node)), default=0)
+
+    def stable_rules(c: int) -> list[Rule]:
+        rules = (RULES_BY_NAME[name] for name in found.used.get(c, ()))
+        return [rule for rule in rules if rule.stable or rule.as_stable]
+
+    @cache
+    def cost(c: int, node: Node) -> float:
+        head, name, operands = node
+        if head in ("Atom", "Lit") or (
+            c in found.known and all(k in found.known for k in operands)
+        ):
+            return LEAF
+        n = entries(c)
+        if head.startswith("E"):
+            price = nanoseconds(_function(table, name)) * n
+            price = price * SCALAR if n <= FEW else price + ARRAY
+            return price + DIGITS * lost_digits(c, node)
+        if head == "S":
+            gather = GATHER * n + (ARRAY if n > FEW else 0.0)
+            return gather if _is_gather(table, node) else LEAF
+        return _other(name, n, [entries(k) for k in operands])
+
+    return cost
+
+
+def _function(table: OpTable, name: str) -> Any:
+    """The function of numbers that the name of an elementwise term stands for."""
+    return scalar_op_of(table.named(name).op) if name in table else SCALARS[name]
+
+
+def _other(name: str, n: int, sizes: list[int]) -> float:
+    rows = max(sizes, default=1) ** 0.5
+    if name == "dot":
+        inner = (sizes[0] * sizes[1] / max(n, 1)) ** 0.5
+        return 2 * ARRAY + 0.2 * n * inner
+    if name == "inv":
+        return 500 + 1.0 * rows**3
+    if name in ("det", "signdet", "logdet"):
+        return 300 + 0.3 * rows**3
+    if name in ("solve1", "solve2"):
+        return 400 + 0.3 * sizes[0] ** 1.5 + 0.5 * sizes[0] ** 0.5 * sizes[1]
+    if name == "sum":
+        return ARRAY + COPY * sizes[0]
+    if name == "diag":
+        return LEAF
+    return 2 * ARRAY + WRITE * max([n, *sizes])

@@ -1,0 +1,118 @@
+"""What the encoding asks of a node: its name in the rules, and what it may raise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.op import HasInnerGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import ExtractDiag
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.linalg.inverse import MatrixInverse
+from pytensor.tensor.linalg.solvers.general import Solve
+from pytensor.tensor.linalg.summary import Det, SLogDet
+from pytensor.tensor.math import All, Dot, Sum
+from pytensor.tensor.math import Any as AnyOf
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor
+from pytensor.tensor.type import TensorType
+
+from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, IfElse
+from loopax.extensions.egraph.op_table import FLOATS
+from loopax.ir.effects import errors
+from loopax.ir.ops.inner_graph_op import core_of
+
+
+def name_of(node: Apply, output: int) -> str | None:
+    """What the rules call an op that is not elementwise, None for most."""
+    op = core_of(node.op)
+    types = [v.type for v in node.inputs]
+    if (
+        not all(isinstance(t, TensorType) for t in types)
+        or node.outputs[0].type.dtype not in FLOATS
+    ):
+        return None
+    if len({t.dtype for t in (*types, node.outputs[0].type)}) > 1:
+        return None
+    ranks = [t.ndim for t in types]
+    if isinstance(op, Sum) and node.outputs[0].type.ndim == 0:
+        usual = op.acc_dtype in (None, "float64", types[0].dtype)
+        return "sum" if usual and types[0].dtype == "float64" else None
+    if isinstance(op, CAReduce):
+        return None
+    if isinstance(op, Dot) and max(ranks) <= 2 and min(ranks) >= 1:
+        return "dot"
+    if isinstance(op, MatrixInverse) and ranks == [2]:
+        return "inv"
+    if isinstance(op, Det) and ranks == [2]:
+        return "det"
+    if isinstance(op, SLogDet) and ranks == [2]:
+        return ("signdet", "logdet")[output]
+    if isinstance(op, ExtractDiag) and ranks == [2] and op == ExtractDiag(0, 0, 1, op.view):
+        return "diag"
+    if isinstance(op, Solve) and ranks[0] == 2 and op == Solve(b_ndim=op.b_ndim):
+        return f"solve{op.b_ndim}" if ranks[1] == op.b_ndim else None
+    return None
+
+
+def is_total(node: Apply) -> bool:
+    """Whether a node raises nothing that is dear, so that nobody would run it where it did not."""
+    if isinstance(node.op, Sum | All | AnyOf | CumOp):
+        return all(0 not in v.type.shape for v in node.inputs)  # type: ignore[attr-defined]
+    if isinstance(node.op, Reshape):
+        lengths: Any = [v.type.shape for v in (node.inputs[0], node.outputs[0])]  # type: ignore[attr-defined]
+        known = not any(None in one for one in lengths)
+        return known and np.prod(lengths[0]) == np.prod(lengths[1])
+    return False
+
+
+def in_any_case(graph: FunctionGraph) -> list[Variable]:
+    """What is computed in any case, so that it raises whatever a rule drops elsewhere.
+
+    Rules drop what a fill is given for its shape, and what a `switch` is given: from there on nothing is.
+    """
+    seen = dict.fromkeys(graph.outputs)
+    stack = list(seen)
+    while stack:
+        node = stack.pop().owner
+        if node is None or isinstance(node.op, HasInnerGraph | IfElse | Blockwise):
+            continue
+        scalar: Any = getattr(node.op, "scalar_op", None)
+        if isinstance(scalar, ps.Switch):
+            continue
+        for v in node.inputs[1:] if isinstance(scalar, ps.Second) else node.inputs:
+            if v not in seen:
+                seen[v] = None
+                stack.append(v)
+    return [v for v in seen if v.owner is not None]
+
+
+def is_within(node: Apply) -> bool:
+    """Whether what an access reads is there, so that it raises nothing."""
+    lengths: Any = node.inputs[0].type.shape  # type: ignore[attr-defined]  # of a tensor
+    if isinstance(node.op, AdvancedSubtensor) and len(lengths) == 1 and lengths[0] is not None:
+        index = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
+        return len(index) == 1 and bool(np.all((-lengths[0] <= index[0]) & (index[0] < lengths[0])))
+    return not errors(node)
+
+
+def operand_type(op: Any, t: Any) -> Any:
+    """What an operand has to be: of an op with a body the very type, else which axes are broadcast."""
+    if not isinstance(t, TensorType) or isinstance(op, HasInnerGraph | Blockwise):
+        return t
+    if isinstance(op, CheckAndRaise):
+        return t.clone(shape=())  # it passes on whatever it is given
+    return TensorType(t.dtype, tuple(1 if n == 1 else None for n in t.shape))
+
+
+def is_write(node: Apply) -> bool:
+    """Whether a node sets or adds at constant positions: of two operands."""
+    op: Any = node.op
+    kinds = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
+    return isinstance(op, kinds) and all(isinstance(v, Constant) for v in node.inputs[2:])

@@ -1,0 +1,225 @@
+"""`hmm_forward` and `hmm_smoother`: hidden Markov models, step by step or as associative scans."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Variable
+
+from loopax.extensions.parallel.associative_scan import AssociativeScan
+from loopax.extensions.parallel.filters.steps import (
+    as_floats,
+    for_all_steps,
+    one_by_one,
+    with_first,
+)
+
+
+class HmmForward(NamedTuple):
+    """What `hmm_forward` returns, for ``T`` steps and ``K`` states: tensor variables."""
+
+    log_filtered: Variable  # (T, K) log probabilities of the states, given the observations so far
+    log_likelihood: Variable  # () log density of all observations
+
+
+class HmmSmoother(NamedTuple):
+    """What `hmm_smoother` returns, for ``T`` steps and ``K`` states: tensor variables."""
+
+    log_smoothed: Variable  # (T, K) log probabilities of the states, given all observations
+    log_likelihood: Variable  # () log density of all observations
+
+
+def hmm_forward(
+    log_initial: Any, log_transition: Any, log_likelihoods: Any, *, parallel: bool = False
+) -> HmmForward:
+    """The filtered states and the log-likelihood of a hidden Markov model.
+
+    Parameters
+    ----------
+    log_initial
+        ``(K,)``: log probabilities of the first state; minus infinity for one where it cannot begin.
+    log_transition
+        ``(K, K)``, or ``(T, K, K)`` where they change; then those of step 0 are not used. Rows are the
+        state before, columns the one that follows; minus infinity where it cannot.
+    log_likelihoods
+        ``(T, K)``: the log density of each observation, given each state; ``T`` 1 or more. Zeros for an
+        observation that is missing.
+    parallel
+        Whether all steps are taken at once, as an associative scan, in about ``log T`` steps one after
+        another and about ``K`` times the work: for long series on an accelerator. Native code has it as a
+        loop over elements, which takes several times as long.
+
+    Returns
+    -------
+    HmmForward
+        ``(log_filtered, log_likelihood)``.
+
+    Raises
+    ------
+    LoopTypeError
+        An argument has another rank than those above.
+
+    Notes
+    -----
+    The parallel form is that of Hassan, Särkkä and García-Fernández (2021), "Temporal parallelization of
+    inference in hidden Markov models", IEEE Transactions on Signal Processing 69. Its elements are scaled
+    probabilities: a state that, many steps on, is 1e308 times less probable than another has probability
+    0 there, before the observation of the step is seen. The loop is in logarithms throughout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import hmm_forward
+    >>> stay = np.log([[0.9, 0.1], [0.2, 0.8]])
+    >>> found = hmm_forward(np.log([0.5, 0.5]), stay, np.log([[0.7, 0.1], [0.6, 0.3]]))
+    >>> np.exp(found.log_filtered.eval()).round(3), round(float(found.log_likelihood.eval()), 3)
+    (array([[0.875, 0.125],
+           [0.897, 0.103]]), -1.526)
+    """
+    model = _read("hmm_forward", log_initial, log_transition, log_likelihoods)
+    return _forward_at_once(*model)[0] if parallel else _forward(*model)
+
+
+def hmm_smoother(
+    log_initial: Any, log_transition: Any, log_likelihoods: Any, *, parallel: bool = False
+) -> HmmSmoother:
+    """The smoothed states, or posterior marginals, of a hidden Markov model: forward and backward.
+
+    Parameters
+    ----------
+    log_initial, log_transition, log_likelihoods, parallel
+        As for `hmm_forward`. The associative scans of both directions are over the same elements.
+
+    Returns
+    -------
+    HmmSmoother
+        ``(log_smoothed, log_likelihood)``.
+
+    Raises
+    ------
+    LoopTypeError
+        An argument has another rank than those of `hmm_forward`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from loopax import hmm_smoother
+    >>> stay = np.log([[0.9, 0.1], [0.2, 0.8]])
+    >>> found = hmm_smoother(np.log([0.5, 0.5]), stay, np.log([[0.7, 0.1], [0.6, 0.3]]))
+    >>> np.exp(found.log_smoothed.eval()).round(3)
+    array([[0.917, 0.083],
+           [0.897, 0.103]])
+    """
+    model = _read("hmm_smoother", log_initial, log_transition, log_likelihoods)
+    if parallel:
+        (log_filtered, log_likelihood), elements = _forward_at_once(*model)
+        op = AssociativeScan.of(
+            lambda late, early: _combined(early, late), elements, True, "HMM backward pass"
+        )
+        # What a stretch of steps says of the state before it is the log density of what is seen in it.
+        backward: Any = op.make_node(*elements).outputs[1]
+    else:
+        log_filtered, log_likelihood = _forward(*model)
+        backward = _backward(*model)
+    smoothed = log_filtered + pt.concatenate([backward, pt.zeros_like(log_filtered[:1])])
+    return HmmSmoother(smoothed - _log_sum(smoothed, 1)[:, None], log_likelihood)
+
+
+def _read(what: str, log_initial: Any, log_transition: Any, log_likelihoods: Any) -> Any:
+    """The states behind the first step, and of the others the transitions and likelihoods."""
+    initial = as_floats(log_initial, "log_initial", (1,), what)
+    p: Any = as_floats(log_transition, "log_transition", (2, 3), what)
+    likelihoods: Any = as_floats(log_likelihoods, "log_likelihoods", (2,), what)
+    changes = p.type.ndim == 3
+    begun = _normalized(initial + likelihoods[0])
+    return begun, p[1:] if changes else p, likelihoods[1:], changes
+
+
+def _forward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> HmmForward:
+    def step(carry: Any, likelihoods: Any, p: Any) -> Any:
+        filtered, total = carry
+        filtered, term = _step(filtered, p, likelihoods)
+        return (filtered, total + term), filtered
+
+    each = [True, changes]
+    final, filtered = one_by_one(step, begun, likelihoods, p, each=each, name="HMM forward pass")
+    return HmmForward(with_first(begun[0], filtered), final[1])
+
+
+def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
+    """What the observations behind each step but the last say of its state, up to a constant."""
+
+    def step(after: Any, likelihoods: Any, p: Any) -> Any:
+        before, _ = _normalized(_log_sum(p + (likelihoods + after)[None, :], 1))
+        return before, before
+
+    none, each, name = pt.zeros_like(begun[0]), [True, changes], "HMM backward pass"
+    return one_by_one(step, none, likelihoods, p, each=each, reverse=True, name=name)[1]
+
+
+def _forward_at_once(
+    begun: Any, p: Any, likelihoods: Any, changes: bool
+) -> tuple[HmmForward, list[Any]]:
+    """The same, and the elements of all steps but the first."""
+    filtered, term = begun
+    of_steps = for_all_steps(_element, p, likelihoods, each=[changes, True])
+    count = filtered.shape[0]
+    first = [
+        pt.exp(filtered)[None, :] * pt.ones((count, 1), dtype=filtered.dtype),
+        pt.zeros((count,), dtype=filtered.dtype),
+    ]
+    elements = [with_first(x, rest) for x, rest in zip(first, of_steps, strict=True)]
+    op = AssociativeScan.of(_combined, elements, name="HMM forward pass")
+    prefixes: Any = op.make_node(*elements).outputs[0]
+    # Wherever it began, all rows are one. The last step in logarithms is as exact as the loop's.
+    before = prefixes[:-1, 0]
+    possible = before > 0
+    before = pt.switch(possible, pt.log(pt.switch(possible, before, 1.0)), -np.inf)
+    rest, terms = for_all_steps(_step, before, p, likelihoods, each=[True, changes, True])
+    return HmmForward(with_first(filtered, rest), term + terms.sum()), of_steps
+
+
+def _log_sum(x: Any, axis: int) -> Any:
+    """``logsumexp``, whose gradient is 0, and not nan, where all are minus infinity."""
+    most = disconnected_grad(pt.max(x, axis=axis, keepdims=True))  # the result hangs not on it
+    most = pt.switch(most > -np.inf, most, 0.0)
+    total = pt.exp(x - most).sum(axis=axis)
+    possible = total > 0
+    logs = pt.log(pt.switch(possible, total, 1.0)) + pt.squeeze(most, axis=axis)
+    return pt.switch(possible, logs, -np.inf)
+
+
+def _normalized(x: Any) -> tuple[Any, Any]:
+    """Log probabilities, and the logarithm of what they have been divided by."""
+    total = _log_sum(x, 0)
+    return x - total, total
+
+
+def _step(filtered: Any, p: Any, likelihood: Any) -> tuple[Any, Any]:
+    return _normalized(_log_sum(filtered[:, None] + p, 0) + likelihood)
+
+
+def _element(p: Any, likelihood: Any) -> list[Any]:
+    """What one step does: where it leads from each state, and the log density of what is seen then."""
+    both = p + likelihood[None, :]
+    total = _log_sum(both, 1)
+    return [pt.exp(both - pt.switch(total > -np.inf, total, 0.0)[:, None]), total]
+
+
+def _combined(first: list[Any], second: list[Any]) -> list[Any]:
+    """Two stretches of steps as one, the second behind the first."""
+    (f, g), (f2, g2) = first, second
+    leads = f > 0
+    most = disconnected_grad(pt.max(pt.switch(leads, g2[None, :], -np.inf), axis=1))
+    most = pt.switch(most > -np.inf, most, 0.0)
+    through = f * pt.exp(pt.switch(leads, g2[None, :] - most[:, None], 0.0))
+    total = through.sum(axis=1)
+    possible = total > 0
+    safe = pt.switch(possible, total, 1.0)
+    return [
+        (through / safe[:, None]) @ f2,
+        pt.switch(possible, g + pt.log(safe) + most, -np.inf),
+    ]

@@ -1,0 +1,312 @@
+"""A ``Scan`` in parallel over its steps, part by part.
+
+    states that read one another   -> one part: an affine recurrence in blocks, or one that is linear in
+                                      a semiring; Newton's method; or the steps one by one
+    what follows from the rows     -> all rows at once, as the coefficients of a part are
+    what the loop emits            -> all rows at once, from the states before each step
+
+The parts come in the order in which they read one another: one that is affine may read, in its coefficients
+too, what one that is not has come to. The step is traced once, as a jaxpr.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.base.upstream.jax import ClosedJaxpr, jaxpr_as_fun, partial_eval
+from loopax.extensions.parallel.loops.blocks import block_count
+from loopax.extensions.parallel.loops.choice import MOST_NUMBERS, is_worth, obstacle
+from loopax.extensions.parallel.loops.images import Image, Known, images, state_image
+from loopax.extensions.parallel.loops.newton import newton
+from loopax.extensions.parallel.loops.part import Part
+from loopax.extensions.parallel.loops.recurrence import affine_recurrence, states_before
+from loopax.extensions.parallel.loops.remarks import (
+    TRY_NEWTON,
+    Why,
+    remark_one_by_one,
+    remark_parallel,
+)
+from loopax.extensions.parallel.loops.semirings import InSemiring
+from loopax.extensions.parallel.loops.trajectory import Equation, trajectory
+from loopax.ir import Scan
+from loopax.ir.places import with_items
+from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.symbolic import as_length
+from loopax.jax_backend.values.lists import StackedList
+from loopax.jax_backend.values.padded_array import PaddedArray
+from loopax.lowering.analysis.atoms import Atom, atoms
+from loopax.numerics.in_mesh import alike, scan, zeros_like
+
+_LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
+
+
+def loop_in_parallel(site: Site, args: Any, index: Any, kept: Any) -> tuple[Any, list[Any]] | None:
+    """The final states, and the traces at ``kept``; None where the steps are to be taken one by one.
+
+    ``index`` has the index of each step; it is None where no step reads it.
+    """
+    op: Scan = site.op
+    n, asked = as_length(args.n_steps), site.context.parallel
+    if not isinstance(n, int):
+        if asked is not False or op.options.parallel is not None:
+            remark_one_by_one(site, f"{n} steps", Why("a symbol is no number of steps"))
+        return None
+    if n < 2 or not op.n_states or (op.options.parallel is None and asked is False):
+        return None
+    steps = f"{n} steps"
+    if why := _obstacle(op, asked):
+        if asked is True or n >= _LONG:
+            remark_one_by_one(site, steps, why)
+        return None
+    if any(isinstance(x, StackedList | PaddedArray) for x in (*args.sequences, *args.states)):
+        remark_one_by_one(site, steps, Why("a row of it has a length that only a run tells"))
+        return None
+    loop = _Loop(site, args, index, kept)
+    if why := loop.obstacle:
+        remark_one_by_one(site, steps, why)
+        return None
+    remark_parallel(site, steps, loop.in_words)
+    for part in loop.parts:
+        loop.solve(part)
+    return loop.finals, loop.traces()
+
+
+def _obstacle(op: Scan, asked: Any) -> Why | None:
+    """What keeps a loop from running in parallel, whatever its step is."""
+    if op.options.parallel is None and (why := obstacle(asked)):
+        return Why(why)
+    if op.options.checkpoint == 1:
+        return Why("it keeps few states, with checkpoint")
+    args, outs = op.args, op.outs
+    if all(isinstance(v.type, DenseTensorType) for v in (*args.rows, *args.states, *outs.ys)):
+        return None
+    return Why("something in it is no array")
+
+
+@dataclass(eq=False)
+class _Loop:
+    site: Site
+    args: Any
+    index: Any
+    kept: Sequence[int]
+    behind: dict[int, Any] = field(default_factory=dict)  # traces of the states behind each step
+    before: dict[int, Any] = field(default_factory=dict)
+    last: dict[int, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.op: Scan = self.site.op
+        self.reverse, self.n = self.op.options.reverse, int(self.args.n_steps)
+        index = np.zeros(self.n, np.int64) if self.index is None else self.index
+        rows = [jnp.asarray(index), *(jnp.asarray(rows_of(x)) for x in self.args.sequences)]
+        many, start = len(rows), initial_states(self.args.states, self.op.args.states)
+        # On a mesh a step may make any of them vary as any other does.
+        given = alike([*rows, *start, *self.args.consts])
+        self.rows, self.start = given[:many], tuple(given[many : many + len(start)])
+        step = scan_step(self.site, given[many + len(start) :])
+
+        def whole(*given: Any) -> list[Any]:
+            nexts, ys, _ = step(given[0], given[1:many], given[many:], self.kept)
+            return [*nexts, *ys]
+
+        first = [x[0] for x in self.rows]
+        self.step: ClosedJaxpr = jax.make_jaxpr(whole)(*first, *self.start)
+        self.all_atoms = atoms(self.site.node)
+        self.parts = [self._part(atom) for atom in self.all_atoms if atom.states]
+
+    @property
+    def obstacle(self) -> Why | None:
+        """Why its steps are to be taken one by one; None where they are not."""
+        asked = self.site.context.parallel
+        if self.op.options.parallel is not None:
+            return None
+        own = [p for p in self.parts if not p.is_sum] or self.parts
+        others = [p for p in own if not ((p.is_affine or p.semiring) and self._fits(p))]
+        if len(others) == len(own) or (asked == "auto" and others):
+            said = ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
+            smooth = all(p.is_smooth and self._fits(p) for p in others)
+            return Why(said, TRY_NEWTON) if smooth else Why(said)
+        if asked == "auto" and not all(is_worth(self.n, p.coordinates.size) for p in own):
+            return Why("it is too short, or its states are too many numbers")
+        return None
+
+    @property
+    def in_words(self) -> str:
+        """How each part runs, in words."""
+        return ", ".join(f"{self._names(p)} {self._form(p)}" for p in self.parts)
+
+    def _names(self, part: Part) -> str:
+        names = [self.op.args.states[k].name or f"state {k}" for k in part.atom.states]
+        return " and ".join(names)
+
+    def _form(self, part: Part) -> str:
+        size = part.coordinates.size
+        if part.is_affine and self._fits(part):
+            kind = "a sum" if part.is_sum else f"an affine recurrence of {size} x {size}"
+            width = part.coordinates.width
+            return kind + (f" for each of {width}" if width > 1 else "")
+        if part.semiring and self._fits(part):
+            return f"{part.semiring.in_words}, {size} x {size}"
+        if self.op.options.parallel is not None and part.is_smooth and self._fits(part):
+            return "by Newton's method"
+        return f"one by one ({self._why_not(part)})"
+
+    def _why_not(self, part: Part) -> str:
+        if part.is_affine or not self._fits(part):
+            return "has too many numbers in its matrices"
+        if not part.has_numbers:
+            return "is not of numbers of one dtype"
+        return f"is not affine because of {part.not_affine_by}"
+
+    def _fits(self, part: Part) -> bool:
+        return part.numbers(self.n) <= MOST_NUMBERS
+
+    def _products_fit(self, part: Part) -> bool:
+        """Whether products in a semiring do, in which each of two matrices stands for a third axis."""
+        at = part.coordinates
+        return self._fits(part) and at.size**3 * at.width * block_count(self.n) <= MOST_NUMBERS
+
+    def _part(self, atom: Atom) -> Part:
+        many = len(self.rows)
+        given: list[Any] = [Known(varying=True)] * (many + len(self.start))
+        for k in atom.states:
+            given[many + k] = state_image(self.start[k].ndim)
+        found = images(self.step.jaxpr, given)
+        following = [
+            x if isinstance(x := found[k], Image) else Image((None,) * self.start[k].ndim)
+            for k in atom.states
+        ]
+        shapes = [self.start[k].shape for k in atom.states]
+        part = Part(atom, following, shapes, {self.start[k].dtype for k in atom.states})
+        by_option = self.site.context.parallel is True and self.op.options.parallel is None
+        if by_option and not part.is_affine and part.is_smooth and self._products_fit(part):
+            row = [x[0] for x in self.rows], [self.start[k] for k in atom.before]
+            start = part.coordinates.join([self.start[k] for k in atom.states])
+            part.semiring = InSemiring.of(self._step_of(part), row, part.coordinates, start)
+        return part
+
+    # -- one part ------------------------------------------------------------------------------------
+
+    def solve(self, part: Part) -> None:
+        """Fill in the traces of the states of ``part``, and what they come to."""
+        states = part.atom.states
+        method = self.op.options.parallel
+        start = [self.start[k] for k in states]
+        if part.is_affine and self._fits(part):
+            behind = self._affine(part, start)
+        elif part.semiring is not None:
+            behind = self._in_semiring(part, part.semiring, start)
+        elif method is not None and part.is_smooth and self._fits(part):
+            behind = self._by_newton(part, start, method)
+        else:
+            behind = self._one_by_one(part, start)
+        if behind is None:  # a sum of which only the end is read
+            return
+        for k, s, x in zip(states, start, behind, strict=True):
+            self.behind[k], self.before[k] = x, states_before(x, s, self.reverse)
+            self.last[k] = x[0] if self.reverse else x[-1]
+
+    def _function(self, outputs: Sequence[int]) -> Callable[..., list[Any]]:
+        """``(rows, states) -> the outputs`` of one step, and no more of it than they need."""
+        used = [k in outputs for k in range(len(self.step.jaxpr.outvars))]
+        jaxpr, _ = partial_eval.dce_jaxpr(self.step.jaxpr, used, instantiate=True)
+        run = jaxpr_as_fun(ClosedJaxpr(jaxpr, self.step.consts))
+
+        def function(rows: Sequence[Any], states: Sequence[Any]) -> list[Any]:
+            return list(run(*rows, *states))
+
+        return function
+
+    def _all_states(self, part: Part, others: Sequence[Any], own: Sequence[Any]) -> list[Any]:
+        """The states of a step: the ``own`` ones of a part, and those that it reads."""
+        return with_items(self.start, [*part.atom.before, *part.atom.states], [*others, *own])
+
+    def _rows_of(self, part: Part) -> tuple[Any, Any]:
+        """The rows of all steps, of the states that ``part`` reads too."""
+        return self.rows, [self.before[k] for k in part.atom.before]
+
+    def _step_of(self, part: Part) -> Callable[..., list[Any]]:
+        """``(row, own states) -> next ones``."""
+        function = self._function(part.atom.states)
+
+        def step(row: Any, own: Sequence[Any]) -> list[Any]:
+            rows, others = row
+            return function(rows, self._all_states(part, others, own))
+
+        return step
+
+    def _affine(self, part: Part, start: Sequence[Any]) -> list[Any] | None:
+        step, rows = self._step_of(part), self._rows_of(part)
+        at = part.coordinates
+        begin = at.join(start)
+        zero = at.split(zeros_like(begin))
+        offsets = jax.vmap(lambda row: at.join(step(row, zero)))(rows)
+        if part.is_sum and not self._is_read(part.atom):
+            (k,) = part.atom.states
+            (self.last[k],) = at.split(begin + offsets.sum(0))
+            return None
+        if part.is_sum:
+            matrices = 1 + zeros_like(begin[:1, :1])[None, None]
+        elif part.varies:
+            matrices = jax.vmap(lambda row: at.matrix(lambda *s: step(row, s), zero))(rows)
+        else:
+            first = jax.tree.map(lambda x: x[0], rows)
+            matrices = at.matrix(lambda *s: step(first, s), zero)[None]
+        return at.split(affine_recurrence(matrices, offsets, begin, self.reverse))
+
+    def _in_semiring(self, part: Part, solver: InSemiring, start: Sequence[Any]) -> list[Any]:
+        at, rows = part.coordinates, jax.tree.leaves(self._rows_of(part))
+        begin = at.join(start)
+        row = jax.tree.map(lambda x: x[0], self._rows_of(part))
+        equation, consts = Equation.of(self._step_of(part), row, at, begin, self.reverse)
+        return at.split(trajectory(solver, equation, (consts, rows), begin)[0])
+
+    def _by_newton(self, part: Part, start: Sequence[Any], method: Any) -> list[Any]:
+        step, rows = self._step_of(part), self._rows_of(part)
+        at = part.coordinates
+        found = newton(self.site, method, step, rows, at, at.join(start), self.reverse)
+        return at.split(found)
+
+    def _one_by_one(self, part: Part, start: Sequence[Any]) -> list[Any]:
+        step, rows = self._step_of(part), self._rows_of(part)
+
+        def body(states: Any, row: Any) -> Any:
+            return (tuple(step(row, states)),) * 2
+
+        return list(scan(body, tuple(start), rows, reverse=self.reverse)[1])
+
+    def _is_read(self, atom: Atom) -> bool:
+        """Whether a step reads a state of ``atom``, or the loop emits it."""
+        readers = [a for a in self.all_atoms if a is not atom]
+        return bool(atom.ys) or any(
+            k in (*a.before, *a.after) for a in readers for k in atom.states
+        )
+
+    # -- what the loop gives -------------------------------------------------------------------------
+
+    @property
+    def finals(self) -> tuple[Any, ...]:
+        return tuple(self.last[k] for k in range(self.op.n_states))
+
+    def traces(self) -> list[Any]:
+        """What the steps emit, of the traces that are read."""
+        inner, outs = self.op.args.states, self.op.outs
+        known = {v: self.behind[k] for k, v in enumerate(outs.states) if k in self.behind}
+        known |= {v: self.before[k] for k, v in enumerate(inner) if k in self.before}
+        found = {k: known[outs.ys[k]] for k in self.kept if outs.ys[k] in known}
+        rest = [k for k in self.kept if k not in found]
+        if rest:
+            first = self.op.n_states
+            function = self._function([first + self.kept.index(k) for k in rest])
+            states = [self.before.get(k, s) for k, s in enumerate(self.start)]
+            over = [0 if k in self.before else None for k in range(len(states))]
+            ys = jax.vmap(function, in_axes=(0, over))(self.rows, states)
+            found |= zip(rest, ys, strict=True)
+        return [found[k] for k in self.kept]

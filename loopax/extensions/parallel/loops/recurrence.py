@@ -1,0 +1,114 @@
+"""``affine_recurrence``: ``s[t] = a[t] s[t - 1] + b[t]`` in blocks, with derivatives that are such again.
+
+    ds[t] = a[t] ds[t - 1] + (da[t] s[t - 1] + db[t])
+
+forwards; and backwards, as JAX transposes the blocks, the same with the transposed matrices from the last
+step to the first. No first derivative goes through the products of matrices that stand for blocks.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
+
+from loopax.extensions.parallel.loops.blocks import scan_in_blocks
+from loopax.numerics.in_mesh import zeros_like
+
+# Up to this size matrices are multiplied by elementwise operations, which XLA fuses into one.
+_WRITTEN_OUT = 4
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3,))
+def affine_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
+    """The states behind each step.
+
+    Parameters
+    ----------
+    a
+        The matrices, ``(N, K, K, M)``, or ``(1, K, K, M)`` where all steps share one. ``M`` may be 1 where
+        all vectors share one.
+    b
+        The offsets, ``(N, K, M)``.
+    start
+        The state before the first step, ``(K, M)``.
+    reverse
+        Whether the steps are taken from the last row to the first.
+
+    Returns
+    -------
+    Array
+        ``(N, K, M)``: row ``t`` is the state behind the step of row ``t``.
+    """
+    return linear_recurrence(a, b, start, reverse)
+
+
+def linear_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
+    """The same, without the rule: for tangents, in which it is linear, but for ``a``."""
+    if a.shape[0] == 1 < b.shape[0]:  # its powers stand for blocks
+        one = a[0][..., None]
+        return scan_in_blocks(_combined, _moved, b, start, reverse, lambda row: (one, row))
+    return scan_in_blocks(_combined, _moved, (a, b), start, reverse)
+
+
+@partial(affine_recurrence.defjvp, symbolic_zeros=True)
+def _jvp(reverse: bool, primals: Any, tangents: Any) -> Any:
+    a, b, start = primals
+    da, db, d_start = tangents
+    states = affine_recurrence(a, b, start, reverse)
+    offset = zeros_like(b) if isinstance(db, SymbolicZero) else db
+    if not isinstance(da, SymbolicZero):
+        before = states_before(states, start, reverse)
+        offset = (da * before[:, None]).sum(2) + offset
+    if isinstance(d_start, SymbolicZero):
+        d_start = zeros_like(start)
+    # Without the rule: where JAX transposes what is linear, it takes all of a `custom_jvp` for linear.
+    return states, linear_recurrence(a, offset, d_start, reverse)
+
+
+def states_before(states: Any, start: Any, reverse: bool) -> Any:
+    """The states before each step, from those behind."""
+    if reverse:
+        return jnp.concatenate([states[1:], start[None]])
+    return jnp.concatenate([start[None], states[:-1]])
+
+
+def _combined(first: Any, second: Any) -> Any:
+    (a, b), (c, d) = first, second
+    return _matrices(c, a), _vectors(c, b) + d
+
+
+def _moved(element: Any, state: Any) -> Any:
+    a, b = element
+    return _vectors(a, state) + b
+
+
+def _vectors(a: Any, x: Any) -> Any:
+    """``(K, K, ...)`` times ``(K, ...)``."""
+    n = x.shape[0]
+    if n <= _WRITTEN_OUT:
+        return jnp.stack([sum(a[i, j] * x[j] for j in range(n)) for i in range(n)])
+    if a.size == n * n:  # one matrix for all: one product
+        return jnp.tensordot(a.reshape(n, n), x, 1)
+    return jnp.einsum("ij...,j...->i...", *_of_one_shape(a, x))
+
+
+def _matrices(a: Any, x: Any) -> Any:
+    """``(K, K, ...)`` times ``(K, K, ...)``."""
+    n = x.shape[0]
+    if n <= _WRITTEN_OUT:
+        columns = [_vectors(a, x[:, k]) for k in range(n)]
+        return columns[0][:, None] if n == 1 else jnp.stack(columns, axis=1)
+    return jnp.einsum("ij...,jk...->ik...", *_of_one_shape(a, x, 2))
+
+
+def _of_one_shape(a: Any, x: Any, own: int = 1) -> tuple[Any, Any]:
+    """Both with the axes that they are both batches along."""
+    batch = jnp.broadcast_shapes(a.shape[2:], x.shape[own:])
+    return (
+        jnp.broadcast_to(a, (*a.shape[:2], *batch)),
+        jnp.broadcast_to(x, (*x.shape[:own], *batch)),
+    )

@@ -1,0 +1,73 @@
+"""What is said of loops that run in parallel over their steps, and of those that do not.
+
+`loopax.explain` has all of it. A warning comes once for a loop that somebody has asked for by name, with
+`jaxify(..., parallel=True)` or `loopax.scan(..., parallel="newton")`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+from loopax.extensions.parallel.loops.choice import obstacle
+from loopax.ir import Scan
+from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.values.padded_array import PaddedArray
+
+TRY_NEWTON = (
+    "A loop that is smooth and forgets where it began takes all steps at once with "
+    "loopax.scan(..., parallel='newton'). Leave parallel out for no warning."
+)
+
+
+class Why(NamedTuple):
+    """Why a loop takes its steps one by one, and what to do."""
+
+    reason: str
+    advice: str = "Leave parallel out, or parallel=False for no warning."
+
+
+def remark_parallel(site: Site, steps: str, how: str) -> None:
+    """Keep that a loop runs in parallel."""
+    site.context.remarks[f"{site.op}, {steps}, in parallel: {how}"] = None
+
+
+def remark_one_by_one(site: Site, steps: str, why: Why) -> None:
+    """Keep why a loop does not, and warn where that was asked for."""
+    site.context.remarks[f"{site.op}, {steps}, one by one: {why.reason}"] = None
+    if asked := _request(site):
+        message = f"{site.op} takes its steps one by one, with {asked}: {why.reason}. {why.advice}"
+        if message not in site.context.warned:
+            site.context.warned.add(message)
+            warnings.warn(message, UserWarning, stacklevel=2)
+
+
+def _request(site: Site) -> str:
+    if site.op.options.parallel is not None:
+        return "parallel='newton'"
+    return "parallel=True" if site.context.parallel is True else ""
+
+
+def remark_unknown_steps(site: Site, args: Any) -> None:
+    """Say why a loop that becomes a ``lax.while_loop`` takes its steps one by one."""
+    op: Scan = site.op
+    if not op.n_states or (op.options.parallel is None and obstacle(site.context.parallel)):
+        return
+    if op.stops:
+        why = Why(
+            "it stops where its step says so",
+            "To take all steps at once it needs a number of them that is known while JAX traces: take as "
+            "many as there may be, keep the carry with pt.switch where it is done, and leave out the flag.",
+        )
+    elif any(isinstance(x, PaddedArray) for x in args.sequences):
+        why = Why(
+            "it takes the rows of a trace whose length is known at the end",
+            "To take all steps at once it needs rows of which the number is known while JAX traces.",
+        )
+    else:
+        why = Why(
+            "its number of steps is traced",
+            "To take all steps at once that must be known while JAX traces: write it as a number, or give "
+            "it to a jax.jit of yours with static_argnums.",
+        )
+    remark_one_by_one(site, "of unknown number", why)

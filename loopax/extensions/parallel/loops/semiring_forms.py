@@ -1,0 +1,298 @@
+"""Steps that are linear in a semiring, found by the algebra of their operations.
+
+    ``logs``     logsumexp in the place of sums, and sums in that of products: forward passes
+    ``max``      max, and sums: Viterbi, queues, running maxima
+    ``min``      min, and sums: shortest paths
+    ``linear``   sums and products: forward passes of normalised probabilities
+
+Each value of a step, a jaxpr, is `Fixed`, which follows from no state; or a `Form`: linear in the states in
+that sense, times factors that all its elements have in common, whatever these are; or `Other`. A factor is
+what makes a logsumexp safe, which cancels in the end, and what normalises a filter, which does not. With
+one that does not the step must be of degree 0: what is carried is then known up to a factor from the linear
+part alone, and exactly from one more step.
+
+An operation that is not in the tables makes an `Other`, so that the answer is never too good.
+
+A step that asks whether the largest of its numbers is infinite makes a sum safe, or begins anew then. What
+it is at zero tells: `Linear.asks_for_infinity` says that this is to be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from loopax.base.upstream.jax import Jaxpr, Literal
+from loopax.extensions.parallel.loops.forms import (
+    EXTREMES,
+    INFINITE,
+    ZEROS,
+    Fixed,
+    Form,
+    Linear,
+    Other,
+    Value,
+    all_alike,
+    constants,
+    degrees,
+    extent,
+    fixed,
+    flipped,
+    true_where,
+    with_axes,
+)
+from loopax.extensions.parallel.loops.homogeneous import SAME, degree
+from loopax.extensions.parallel.loops.places import (
+    MOVES,
+    moved_axes,
+    moved_place,
+    own_place,
+    without_axes,
+)
+
+
+def linear_in(semiring: str, jaxpr: Jaxpr, known: Sequence[Any]) -> Linear | None:
+    """How the one output of a flat ``jaxpr`` follows from its last input; None where not linearly.
+
+    ``known`` has the values of its constants and of its other inputs, or None. Both are vectors ``(K, M)``,
+    and different columns have nothing to do with each other.
+    """
+    reading = _Reading(semiring)
+    logs = semiring != "linear"
+    *others, states = jaxpr.invars
+    found: dict[Any, Value] = {
+        v: Fixed() if x is None else Fixed.of(x)
+        for v, x in zip([*jaxpr.constvars, *others], known, strict=True)
+    }
+    kind = "add" if logs else "mul"
+    found[states] = Form(logs, own_place(states), (kind, SAME[1] + 1), {}, states)
+
+    def value(v: Any) -> Value:
+        return Fixed.of(v.val) if isinstance(v, Literal) else found[v]
+
+    for k, eqn in enumerate(jaxpr.eqns):
+        found |= zip(
+            eqn.outvars, reading.outputs(k, eqn, [value(v) for v in eqn.invars]), strict=True
+        )
+    (out,) = jaxpr.outvars
+    x = value(out)
+    if not isinstance(x, Form) or x.is_log != logs or x.is_negative or x.is_constant:
+        return None
+    told = reading.is_unsure, reading.asks_for_infinity
+    if not x.factors:
+        of = None if semiring == "linear" else out
+        return of and Linear(semiring, of, (), False, reading.offsets, *told)
+    for axes, _ in x.factors.values():
+        if axes[0] is not None:
+            return None
+    if x.degree != SAME or x.linear is None or reading.offsets:
+        return None
+    return Linear(semiring, x.linear, x.moves, True, {}, *told)
+
+
+class _Reading:
+    """The rules of one semiring."""
+
+    def __init__(self, semiring: str) -> None:
+        self.semiring, self.signed = semiring, semiring == "linear"
+        self.offsets: dict[int, int] = {}
+        self.is_unsure = self.asks_for_infinity = False
+
+    def outputs(self, k: int, eqn: Any, given: list[Value]) -> list[Value]:
+        if all(isinstance(x, Fixed) for x in given):
+            return [fixed(eqn, given)] * len(eqn.outvars)
+        if len(eqn.outvars) == 1:
+            return [self._output(k, eqn, given)]
+        same = all(d == SAME for d in degrees(given))
+        return [Other(own_place(v), SAME if same else None) for v in eqn.outvars]
+
+    def _output(self, k: int, eqn: Any, given: list[Value]) -> Value:
+        (out,) = eqn.outvars
+        if eqn.primitive.name == "select_n" and isinstance(given[0], Other):
+            # Of what is finite. Elsewhere the form is 0, as the step at unit vectors says too.
+            if given[0].true_where is not None:
+                self.asks_for_infinity = True
+                return given[1 if given[0].true_where == INFINITE else 2]
+        if (constant := self._constant(eqn, given)) is not None:
+            return constant
+        if any(isinstance(x, Form) for x in given):
+            found = self._form(k, eqn, given)
+            if found is not None:
+                return found
+        d = degree(eqn, degrees(given), constants(given))
+        x = given[0]
+        if isinstance(x, Other) and eqn.primitive.name in MOVES:
+            return Other(moved_place(eqn, x.place), d, x.true_where, x.is_extreme)
+        if isinstance(x, Other) and eqn.primitive.name == "not":
+            return Other(own_place(out), d, flipped(x.true_where))
+        name = eqn.primitive.name
+        kept = name == "abs" and isinstance(x, Other) and x.is_extreme
+        return Other(own_place(out), d, true_where(eqn, given), kept or name in EXTREMES)
+
+    def _constant(self, eqn: Any, given: list[Value]) -> Form | None:
+        """What is fixed, in logarithms, less what may be a factor of forms too."""
+        if self.signed or eqn.primitive.name not in ("add", "sub") or len(given) != 2:
+            return None
+        others = [j for j, x in enumerate(given) if isinstance(x, Other)]
+        if len(others) != 1 or not isinstance(given[1 - others[0]], Fixed):
+            return None
+        (j,) = others
+        y: Any = given[j]
+        own = y.place.axes or (None,) * eqn.outvars[0].aval.ndim
+        factors = {(y.place.root, True): (own, -1 if j and eqn.primitive.name == "sub" else 1)}
+        d = degree(eqn, degrees(given), constants(given))
+        return Form(True, own_place(eqn.outvars[0]), d, factors, is_constant=True)
+
+    def _form(self, k: int, eqn: Any, given: list[Value]) -> Form | None:
+        """What an operation on forms gives, where it is one."""
+        name = eqn.primitive.name
+        x = next(x for x in given if isinstance(x, Form))
+        # A zero is one of any degree.
+        each = [
+            x.degree if self._is_zero(y) else e for y, e in zip(given, degrees(given), strict=True)
+        ]
+        d = degree(eqn, each, constants(given))
+        linear = None if x.factors else eqn.outvars[0]
+        place = moved_place(eqn, x.place) if name in MOVES else own_place(eqn.outvars[0])
+        new = Form(x.is_log, place, d, x.factors, linear, (), x.is_negative, x.is_constant)
+        if name in MOVES:
+            if x.factors and x.linear is not None:
+                new = replace(new, linear=x.linear, moves=(*x.moves, eqn))
+            return with_axes(new, [moved_axes(eqn, axes) for axes, _ in x.factors.values()])
+        if name in ("slice", "rev", "concatenate", "pad"):
+            return self._parts(eqn, given, new)
+        if name in ("add", "add_any", "sub", "mul", "div"):
+            in_logs = name in ("add", "add_any", "sub")
+            if x.is_log == in_logs:
+                return self._product(
+                    eqn, given, new, 1 if name in ("add", "add_any", "mul") else -1
+                )
+            return self._sum(k, eqn, given, new) if in_logs and not x.is_log else None
+        if name == "neg":
+            if self.signed:
+                return new
+            return self._turned(new)
+        if name == "exp" and x.is_log and self.semiring == "logs":
+            return replace(new, is_log=False)
+        if name == "log" and not x.is_log and self.semiring == "logs":
+            return replace(new, is_log=True)
+        plus = {"max": "min", "min": "max"}[self.semiring] if x.is_negative else self.semiring
+        if name == f"reduce_{plus}" or (name == "reduce_sum" and not x.is_log):
+            gone = eqn.params["axes"]
+            return with_axes(new, [without_axes(axes, gone) for axes, _ in x.factors.values()])
+        if name == plus:
+            return self._sum(k, eqn, given, new)
+        if name == "dot_general" and not x.is_log:
+            return self._contracted(eqn, given, new)
+        if name == "select_n" and isinstance(given[0], Fixed):
+            zeros = (
+                new.is_log != self.signed and not new.is_negative
+            )  # a literal is the zero of what the states are
+            forms = [y for y in given[1:] if not (zeros and self._is_zero(y))]
+            return new if all_alike(forms) else None
+        return None
+
+    def _is_zero(self, x: Value) -> bool:
+        """Whether it is the zero of what the states are."""
+        return isinstance(x, Fixed) and x.value == ZEROS[self.semiring]
+
+    def _use(self, y: Any, x: Form) -> None:
+        """Of what is fixed in a form: it has no logarithm where it is negative."""
+        self.is_unsure |= not (x.is_log or y.is_nonnegative or self.signed)
+
+    def _turned(self, x: Form) -> Form | None:
+        """Minus ``x``."""
+        factors = {root: (axes, -power) for root, (axes, power) in x.factors.items()}
+        new = replace(x, is_negative=not x.is_negative, factors=factors)
+        return new if self.semiring in ("max", "min") else None
+
+    def _product(self, eqn: Any, given: list[Value], new: Form, power: int) -> Form | None:
+        """A form times what is fixed, or what has no place in it: another factor."""
+        a, b = given
+        second = not isinstance(a, Form)
+        if isinstance(a, Form) and isinstance(b, Form) and power > 0:
+            second = extent(a) < extent(b)
+        x, y, v = (b, a, eqn.invars[1]) if second else (a, b, eqn.invars[0])
+        assert isinstance(x, Form)
+        if second and power < 0:
+            return self._turned(new) if isinstance(y, Fixed) and x.is_log else None
+        if isinstance(y, Fixed):
+            self._use(y, x)
+            return new
+        shape = eqn.outvars[0].aval.shape
+        own = y.place.axes or (None,) * len(shape)  # a scalar beside an array
+        key = y.place.root, x.is_log
+        axes, before = x.factors.get(key, (own, 0))
+        if axes != own or v.aval.shape != shape:
+            return None
+        factors = {**x.factors, key: (own, before + power)}
+        if not before + power:
+            del factors[key]
+        if not factors:
+            return replace(new, factors=factors, linear=eqn.outvars[0])
+        linear, moves = (x.linear, x.moves) if x.factors else (v, ())
+        return replace(new, factors=factors, linear=linear, moves=moves)
+
+    def _sum(self, k: int, eqn: Any, given: list[Value], new: Form) -> Form | None:
+        """Forms with the same factors, of which one may be constant, or one without and what is fixed."""
+        if eqn.primitive.name == "sub" and not self.signed:
+            return None
+        if all_alike(given):
+            return new
+        if self.signed:
+            return None
+        constant = [j for j, x in enumerate(given) if isinstance(x, Form) and x.is_constant]
+        if constant and all(isinstance(x, Form) and x.kind == new.kind for x in given):
+            self.offsets[k] = constant[0]
+            return replace(new, is_constant=False)
+        fixed = [j for j, x in enumerate(given) if isinstance(x, Fixed)]
+        if not fixed or new.factors or new.is_constant:
+            return None
+        self._use(given[fixed[0]], new)
+        self.offsets[k] = fixed[0]
+        return new
+
+    def _parts(self, eqn: Any, given: list[Value], new: Form) -> Form | None:
+        """Parts of forms, or forms beside each other, and zeros, along axes that no factor has."""
+        name, shape = eqn.primitive.name, eqn.outvars[0].aval.shape
+        forms = [x for x in given if isinstance(x, Form)]
+        rest = [x for x in given if not isinstance(x, Form)]
+        if (
+            not all(map(self._is_zero, rest))
+            or (rest and new.is_negative)
+            or not all_alike(forms)
+            or (rest and not new.is_log and not self.signed)
+        ):
+            return None
+        first = next(v for v, x in zip(eqn.invars, given, strict=True) if isinstance(x, Form))
+        changed = {
+            j for j, (m, n) in enumerate(zip(first.aval.shape, shape, strict=True)) if m != n
+        }
+        changed |= set(eqn.params["dimensions"]) if name == "rev" else set()
+        changed |= {eqn.params["dimension"]} if name == "concatenate" else set()
+        if any(axes[j] is not None for axes, _ in new.factors.values() for j in changed):
+            return None
+        return new
+
+    def _contracted(self, eqn: Any, given: list[Value], new: Form) -> Form | None:
+        """``dot_general`` by what is fixed."""
+        side = 0 if isinstance(given[0], Form) else 1
+        y = given[1 - side]
+        if not isinstance(y, Fixed):
+            return None
+        self._use(y, new)
+        contracted, batched = (dims[side] for dims in eqn.params["dimension_numbers"])
+        (c0, c1), (b0, b1) = eqn.params["dimension_numbers"]
+        rest = [
+            [k for k in range(v.aval.ndim) if k not in (*c, *b)]
+            for v, c, b in zip(eqn.invars, (c0, c1), (b0, b1), strict=True)
+        ]
+        moved: list[tuple[int | None, ...] | None] = []
+        for axes, _ in new.factors.values():
+            if any(axes[k] is not None for k in contracted):
+                return None
+            own = [axes[k] for k in rest[side]]
+            none = [None] * len(rest[1 - side])
+            moved.append((*(axes[k] for k in batched), *(own + none if not side else none + own)))
+        return with_axes(new, moved)

@@ -1,0 +1,234 @@
+"""Recurrences that are linear in a semiring, in blocks, as affine ones are.
+
+    s[t] = A[t] s[t - 1] + b[t]       with the semiring's sum and product, of vectors of K numbers
+
+`semiring_forms` says what a step is; the matrices are its values at unit vectors. Of a step that normalises
+what it carries the matrices are known up to a factor each, which is all that is needed: the states before
+each step follow up to a factor, and one more step of all at once is exact. Blelloch (1990), "Prefix sums
+and their applications"; Hassan, Särkkä and García-Fernández (2021), "Temporal parallelization of inference
+in hidden Markov models".
+
+Products are sums over the exponentials of K x K x K numbers, each as far from the others as it may be: no
+state is lost because it is improbable now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.base.upstream.jax import Jaxpr
+from loopax.extensions.parallel.loops.blocks import scan_in_blocks
+from loopax.extensions.parallel.loops.coordinates import Coordinates
+from loopax.extensions.parallel.loops.flat_jaxpr import bound, flattened, replacing, values_in
+from loopax.extensions.parallel.loops.forms import SEMIRINGS, ZEROS, Linear
+from loopax.extensions.parallel.loops.semiring_forms import linear_in
+from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one
+from loopax.jax_backend.staging.static import is_traced
+from loopax.numerics.in_mesh import axes_of, cond, varying
+
+WORDS = {
+    "logs": "linear in logarithms",
+    "max": "linear in maxima",
+    "min": "linear in minima",
+    "linear": "linear up to a factor",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class InSemiring:
+    """A step that is linear in a semiring, as ``linear`` says of a flat jaxpr; solves a `trajectory`."""
+
+    linear: Linear
+    flat: Jaxpr
+    consts: tuple[Any, ...]
+
+    @classmethod
+    def of(
+        cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any
+    ) -> InSemiring | None:
+        """Of ``step(row, states) -> next states``; None where it is linear in none."""
+        equation, consts = Equation.of(step, row, at, start, False)
+        given = [*jax.tree.leaves(row), start]
+        closed = flattened(equation.jaxpr, consts, given)
+        if any(map(is_traced, closed.consts)):
+            return None
+        known = [None if is_traced(x) else np.asarray(x) for x in (*closed.consts, *consts)]
+        known += [None] * (len(given) - 1)
+        for semiring in SEMIRINGS:
+            linear = linear_in(semiring, closed.jaxpr, known)
+            if linear is not None and _keeps_zero(linear, closed.jaxpr, known):
+                return cls(linear, closed.jaxpr, tuple(closed.consts))
+        return None
+
+    @property
+    def in_words(self) -> str:
+        return WORDS[self.linear.semiring]
+
+    def __call__(self, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:
+        consts, rows = given
+        algebra = _Algebra(self.linear.semiring, self.linear.projective)
+        elements, wrong = jax.vmap(lambda *row: self._element(algebra, (*consts, *row), start))(
+            *rows
+        )
+        if self.linear.semiring == "linear":
+            elements = algebra.scaled(elements[0])
+
+        def at_once() -> Any:
+            moved, combined = algebra.moved, algebra.combined
+            behind = scan_in_blocks(combined, moved, elements, start, equation.reverse)
+            return equation.step(given, equation.before(behind, start))
+
+        if not self.linear.is_unsure:
+            return at_once(), jnp.asarray(True)
+        steps = partial(one_by_one, equation, given, start)
+        return cond(wrong.any(), steps, at_once), jnp.asarray(True)
+
+    def _element(self, algebra: _Algebra, given: Any, start: Any) -> tuple[tuple[Any, Any], Any]:
+        """The matrix ``(K, K, M)``, and the offset ``(K, M)``, of one step; whether there was nan in them.
+
+        A logsumexp by hand of nothing but minus infinities subtracts them from each other: there is 0, if
+        a step of positive numbers has no nan. Or there was the logarithm of a negative number.
+        """
+        size, none = start.shape[0], jnp.full_like(start, algebra.zero)
+        is_own = np.eye(size, dtype=bool)[:, :, None]
+        units = jnp.where(is_own, algebra.one, jnp.broadcast_to(none, (size, *none.shape)))
+        units = varying(units, axes_of(start))
+        offsets = self.linear.offsets
+        zero = 0.0 if algebra.semiring == "logs" else algebra.zero
+        apply = replacing(offsets, lambda x: jnp.full_like(x, zero))
+
+        def at(states: Any, apply: Any) -> Any:
+            found = values_in(self.flat, self.consts, [*given, states], apply)(self.linear.of)
+            for eqn in self.linear.moves:
+                found = bound(0, eqn, [found])[0]
+            return found
+
+        matrix = jax.vmap(lambda s: at(s, apply), out_axes=1)(units)
+        whole = at(jnp.full_like(start, algebra.one), replacing({}, None))
+        offset = at(none, replacing({}, None)) if offsets else none
+        ours = jnp.isnan(matrix) & ~jnp.isnan(whole)[:, None], jnp.isnan(offset) & ~jnp.isnan(whole)
+        elements = [
+            jnp.where(o, algebra.zero, x) for o, x in zip(ours, (matrix, offset), strict=True)
+        ]
+        return (elements[0], elements[1]), jnp.isnan(matrix).any() | jnp.isnan(offset).any()
+
+
+@dataclass(frozen=True)
+class _Algebra:
+    """What is done with elements: matrices and offsets, ``(K, K, ...)`` and ``(K, ...)``."""
+
+    semiring: str
+    projective: bool
+
+    @property
+    def zero(self) -> float:
+        return ZEROS[self.semiring]
+
+    @property
+    def one(self) -> float:
+        return 1.0 if self.semiring == "linear" else 0.0
+
+    def total(self, x: Any, axis: int) -> Any:
+        if self.semiring in ("max", "min"):
+            return getattr(jnp, self.semiring)(x, axis=axis)
+        most = jnp.max(x, axis=axis, keepdims=True)
+        most = jnp.where(jnp.isfinite(most), most, 0.0)
+        return jnp.log(jnp.exp(x - most).sum(axis)) + jnp.squeeze(most, axis)
+
+    def plus(self, x: Any, y: Any) -> Any:
+        return {"logs": jnp.logaddexp, "max": jnp.maximum, "min": jnp.minimum}[self.semiring](x, y)
+
+    def combined(self, first: Any, second: Any) -> Any:
+        """What two elements do one after the other."""
+        if self.semiring == "linear":
+            return _scaled_product(first, second)
+        (a, b), (c, d) = first, second
+        product = self.total(c[:, :, None] + a[None], 1)
+        if not self.projective:
+            return product, self.plus(self._times(c, b), d)
+        most = self._most(product)
+        return product - most, d
+
+    def moved(self, element: Any, state: Any) -> Any:
+        a, b = element
+        if self.semiring == "linear":
+            part, logs = element
+            most = _finite(jnp.max(jnp.where(state != 0, logs, -jnp.inf), axis=0))
+            weights = jnp.where(state != 0, jnp.exp(logs - most), 0.0) * state
+            found = (part * weights[None]).sum(1)
+            return found / _nonzero(jnp.max(jnp.abs(found), axis=0))
+        found = self._times(a, state)
+        return found - self._most(found[:, None])[0] if self.projective else self.plus(found, b)
+
+    def scaled(self, matrices: Any) -> Any:
+        """Matrices as elements: columns of which the largest number is 1, and its logarithm."""
+        most = jnp.max(jnp.abs(matrices), axis=1)
+        return matrices / _nonzero(most)[:, None], jnp.log(most)
+
+    def _times(self, a: Any, x: Any) -> Any:
+        return self.total(a + x[None], 1)
+
+    def _most(self, x: Any) -> Any:
+        """The factor that the largest number of each matrix is."""
+        ends = jnp.min if self.semiring == "min" else jnp.max
+        return _finite(ends(x, axis=(0, 1), keepdims=True))
+
+
+def _scaled_product(first: Any, second: Any) -> Any:
+    """Of matrices with a factor for each column: where a path began, its numbers are of one size."""
+    (f, g), (f2, g2) = first, second
+    leads = f != 0
+    most = _finite(jnp.max(jnp.where(leads, g2[:, None], -jnp.inf), axis=0))
+    through = f * jnp.where(leads, jnp.exp(jnp.minimum(g2[:, None] - most[None], 0.0)), 0.0)
+    product = jnp.einsum("ij...,jk...->ik...", *jnp.broadcast_arrays(f2, through))
+    size = jnp.max(jnp.abs(product), axis=0)
+    return product / _nonzero(size)[None], g + most + jnp.log(size)
+
+
+def _finite(x: Any) -> Any:
+    return jnp.where(jnp.isfinite(x), x, 0.0)
+
+
+def _nonzero(x: Any) -> Any:
+    return jnp.where(x == 0, 1.0, x)
+
+
+def _keeps_zero(linear: Linear, jaxpr: Jaxpr, known: Sequence[Any]) -> bool:
+    """Whether a step that asks for infinity is zero at zero, or nan, as a linear one is.
+
+    What is not known is taken for some positive numbers, of which one that begins anew has some there.
+    """
+    if not linear.asks_for_infinity:
+        return True
+    zero, before = ZEROS[linear.semiring], [*jaxpr.constvars, *jaxpr.invars[:-1]]
+    given = [_some(v.aval) if x is None else x for v, x in zip(before, known, strict=True)]
+    n = len(jaxpr.constvars)
+    state = jaxpr.invars[-1].aval
+
+    def apply(k: int, eqn: Any, operands: list[Any]) -> Any:
+        if eqn.primitive.name in ("pvary", "pcast"):  # on a mesh; here is none
+            return operands
+        if (j := linear.offsets.get(k)) is not None:
+            operands[j] = jnp.full_like(operands[j], zero)
+        return bound(k, eqn, operands)
+
+    with jax.ensure_compile_time_eval():
+        states = jnp.full(state.shape, zero, state.dtype)
+        found = values_in(jaxpr, given[:n], [*given[n:], states], apply)
+        out = np.asarray(found(jaxpr.outvars[0]))
+    return bool(((out == zero) | np.isnan(out)).all())
+
+
+def _some(aval: Any) -> Any:
+    """Numbers of this shape and dtype, none of them alike where they are floats."""
+    if not jnp.issubdtype(aval.dtype, jnp.floating):
+        return np.zeros(aval.shape, aval.dtype)
+    return np.linspace(0.3, 0.7, math.prod(aval.shape)).reshape(aval.shape).astype(aval.dtype)

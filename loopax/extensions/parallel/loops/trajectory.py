@@ -1,0 +1,105 @@
+"""All states of a loop as the solution of one equation, however it is found, with its derivative.
+
+``s[t] = f(s[t - 1], x[t])`` for all ``t`` is one equation ``s = F(s)`` of the whole trajectory. The
+derivative of its solution follows from it, by the implicit function theorem: an affine recurrence with the
+Jacobians of ``f`` along the trajectory. No derivative goes through what found it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, jaxpr_as_fun
+from loopax.extensions.parallel.loops.coordinates import Coordinates
+from loopax.extensions.parallel.loops.recurrence import linear_recurrence, states_before
+from loopax.numerics.in_mesh import scan
+
+
+@dataclass(frozen=True, eq=False)
+class Equation:
+    """``s = F(s)``: the step as a jaxpr of its constants, a row and a vector of states.
+
+    Parameters
+    ----------
+    jaxpr
+        ``(*row, vector) -> [next vector]``, with the constants as its ``constvars``.
+    at
+        The states as vectors.
+    reverse
+        Whether the steps are taken from the last row to the first.
+    """
+
+    jaxpr: Jaxpr
+    at: Coordinates
+    reverse: bool
+
+    @classmethod
+    def of(
+        cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any, reverse: bool
+    ) -> tuple[Equation, list[Any]]:
+        """Of ``step(row, states) -> next states``, and its constants."""
+        leaves, tree = jax.tree.flatten(row)
+
+        def one(*given: Any) -> Any:
+            return at.join(step(jax.tree.unflatten(tree, given[:-1]), at.split(given[-1])))
+
+        traced = jax.make_jaxpr(one)(*leaves, start)
+        return cls(traced.jaxpr, at, reverse), traced.consts
+
+    def step(self, given: Any, before: Any) -> Any:
+        """``F``, from the states before each step; ``given`` are the constants and the rows."""
+        consts, rows = given
+        return jax.vmap(jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts)))(*rows, before)[0]
+
+    def matrices(self, given: Any, before: Any) -> Any:
+        """The Jacobians, ``(N, K, K, M)``."""
+        consts, rows = given
+        run = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
+
+        def one(state: Any, *row: Any) -> Any:
+            def next_states(*states: Any) -> list[Any]:
+                return self.at.split(run(*row, self.at.join(states))[0])
+
+            return self.at.matrix(next_states, self.at.split(state))
+
+        return jax.vmap(one)(before, *rows)
+
+    def before(self, states: Any, start: Any) -> Any:
+        return states_before(states, start, self.reverse)
+
+
+def one_by_one(equation: Equation, given: Any, start: Any) -> Any:
+    """The solution, step by step."""
+    consts, rows = given
+    run = jaxpr_as_fun(ClosedJaxpr(equation.jaxpr, consts))
+
+    def body(state: Any, row: Any) -> Any:
+        return (run(*row, state)[0],) * 2
+
+    return scan(body, start, rows, reverse=equation.reverse)[1]
+
+
+Solver = Callable[[Equation, Any, Any], tuple[Any, Any]]
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0, 1))
+def trajectory(solver: Solver, equation: Equation, given: Any, start: Any) -> tuple[Any, Any]:
+    """The solution that ``solver`` finds, ``(N, K, M)``, and whether it is one."""
+    return solver(equation, given, start)
+
+
+@trajectory.defjvp
+def _jvp(solver: Solver, equation: Equation, primals: Any, tangents: Any) -> Any:
+    given, start = primals
+    d_given, d_start = tangents
+    states, solved = trajectory(solver, equation, given, start)
+    before = equation.before(states, start)
+    _, offsets = jax.jvp(lambda x: equation.step(x, before), (given,), (d_given,))
+    dots = linear_recurrence(equation.matrices(given, before), offsets, d_start, equation.reverse)
+    return (states, solved), (dots, jnp.zeros(solved.shape, jax.dtypes.float0))

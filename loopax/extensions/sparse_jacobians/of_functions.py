@@ -1,0 +1,76 @@
+"""Sparse derivatives of a function of variables: its program, the pattern of that, and the products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.traversal import graph_inputs
+from scipy import sparse
+
+from loopax.base.errors import LoopTypeError, UnsupportedOpError
+from loopax.extensions.sparse_jacobians.compressed import Plan, plan, sparse_blocks
+from loopax.extensions.sparse_jacobians.known import UnknownStructure
+from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
+from loopax.frontend.programs.symbols import Symbols
+from loopax.importer.import_graph import import_graph
+from loopax.ir.derivatives.lazy import expand
+
+
+class UnknownLengths(LoopTypeError):
+    """A length is not known that a sparse derivative needs."""
+
+
+def sparse_blocks_at(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> list[list[Any]]:
+    """A sparse matrix for each of ``outs`` and each of ``at.wrt``, the symbols that they follow from.
+
+    Raises
+    ------
+    UnknownLengths
+        The length of an argument or of the result is not known.
+    """
+    for v in at.wrt:
+        if None in v.type.shape:
+            name = at.names[at.roots.index(v)]
+            raise UnknownLengths(
+                f"The structure of a sparse derivative follows from the lengths of {name}, which is "
+                f"{v.type}. Give them, pt.tensor('x', shape=(200,), dtype='float64') or "
+                "pt.specify_shape(x, (200,)); or differentiate what jaxify makes of the function, "
+                "loopax.jacobian(jaxify(f), sparse=True), which looks at the arguments of each call."
+            )
+    return sparse_blocks(_plan(at, outs, is_symmetric), at.wrt, outs)
+
+
+def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
+    """How few products do: found on the program in the IR. What is not known of it is dense."""
+    others = [v for v in graph_inputs(outs) if v not in at.wrt and not isinstance(v, Constant)]
+    graph = FunctionGraph([*at.wrt, *others], list(outs), clone=True)
+    columns = [prod(v.type.shape) for v in at.wrt]
+    given = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
+    try:
+        expand(graph)
+        import_graph(graph)
+        inner = dict(zip([*at.wrt, *others], graph.inputs, strict=True))
+        values = {inner[r]: x for r, x in given.items() if r in inner and r not in at.wrt}
+        patterns = jacobian_pattern([inner[v] for v in at.wrt], graph.outputs, values)
+        rows = [p.shape[0] for p in patterns]
+        pattern = sparse.vstack(patterns, format="csr")
+    except (UnknownStructure, UnsupportedOpError) as error:
+        unknown = [v for v in outs if None in v.type.shape]
+        if unknown and not is_symmetric:
+            raise UnknownLengths(
+                f"The structure of a sparse derivative follows from the lengths of its result, "
+                f"{unknown[0].type}, which cannot be told here: {error}. Give them, "
+                "pt.specify_shape(y, (200,)), or ask for a dense one."
+            ) from error
+        rows = columns if is_symmetric else [prod(v.type.shape) for v in outs]
+        pattern = sparse.csr_matrix(np.ones((sum(rows), sum(columns)), dtype=bool))
+    return plan(pattern, rows, columns, is_symmetric)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, Constant) and isinstance(x.data, np.ndarray)

@@ -1,0 +1,86 @@
+"""The pattern of a Jacobian: which element of the outputs depends on which element of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Constant
+from pytensor.graph.traversal import toposort
+from scipy import sparse
+
+from loopax.extensions.sparse_jacobians.inner import of_node
+from loopax.extensions.sparse_jacobians.known import Known, UnknownStructure, constant
+
+
+def jacobian_pattern(
+    wrt: Sequence[Any], outputs: Sequence[Any], values: Mapping[Any, Any] | None = None
+) -> list[Any]:
+    """The patterns of the Jacobians of ``outputs`` with respect to ``wrt``, root variables of their graph.
+
+    Parameters
+    ----------
+    wrt
+        Tensors of floats of known lengths.
+    outputs
+        Tensors.
+    values
+        Other variables of which the value is known.
+
+    Returns
+    -------
+    For each output a ``scipy.sparse.csr_matrix`` of bools with a row for each of its elements, in C
+    order, and a column for each element of ``wrt``, one variable after the other, likewise. An entry that
+    is False is zero for all values of the inputs.
+
+    Raises
+    ------
+    UnknownStructure
+        A length is not known, or how many steps a loop takes.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
+    >>> x = pt.tensor("x", shape=(3,), dtype="float64")
+    >>> jacobian_pattern([x], [x[1:] * x[:-1]])[0].toarray().astype(int)
+    array([[1, 1, 0],
+           [0, 1, 1]])
+    """
+    n = sum(_size(v) for v in wrt)
+    env: dict[Any, Known] = {v: constant(x) for v, x in (values or {}).items()}
+    at = 0
+    for v in wrt:
+        size = _size(v)
+        rows = np.arange(size)
+        deps = sparse.csr_matrix(
+            (np.ones(size, dtype=bool), (rows, at + rows)), shape=(size, n), dtype=bool
+        )
+        env[v] = Known(v.type.shape, None, deps)
+        at += size
+    for node in toposort(list(outputs), blockers=[*env]):
+        made = of_node(node, [_read(env, v) for v in node.inputs])
+        env.update(zip(node.outputs, made, strict=True))
+    found = [_read(env, v) for v in outputs]
+    return [
+        sparse.csr_matrix((k.size, n), dtype=bool)
+        if k.deps is None
+        else sparse.csr_matrix(k.deps, dtype=bool)
+        for k in found
+    ]
+
+
+def _read(env: Mapping[Any, Known], v: Any) -> Known:
+    if v in env:
+        return env[v]
+    if isinstance(v, Constant):
+        return constant(v.data)
+    return Known(tuple(getattr(v.type, "shape", ())))
+
+
+def _size(v: Any) -> int:
+    if any(n is None for n in v.type.shape):
+        raise UnknownStructure(f"{v} of shape {v.type.shape}: a length is not known")
+    return prod(v.type.shape)

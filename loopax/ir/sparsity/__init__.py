@@ -1,1 +1,0 @@
-"""The structure of Jacobians and Hessians, and the fewest products that measure them."""

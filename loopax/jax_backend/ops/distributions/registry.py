@@ -1,0 +1,129 @@
+"""What a sampler is, and which one an op gets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pytensor.graph.basic import Apply
+from pytensor.link.jax.dispatch.random import jax_sample_fn
+from pytensor.tensor.random.op import RandomVariable
+
+from loopax.numerics.samplers.rejection import widest_float
+
+Draw = Callable[..., Any]
+# What parameters must satisfy: a condition in words -> its truth, elementwise. Each condition uses as
+# few parameters as it can, so that it is known while JAX traces whenever those are.
+Conditions = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the draws of a class of `RandomVariable` are made.
+
+    Parameters
+    ----------
+    conditions
+        Of the parameters as they are given, NumPy or JAX.
+    draw
+        ``draw(key, shape, dtype, *parameters, **options(op))``, with ``shape`` the batch shape. The
+        parameters' batch dimensions broadcast to it. None: PyTensor's own sampler is right.
+    numbers
+        What the parameters are converted to first: ``"like the draw"``, its float dtype or a wider one
+        of theirs; ``"widest"``, the widest float there is, for draws that are counts; ``"as given"``.
+    known
+        Of an op, the positions of parameters that JAX must know while it traces.
+    options
+        Of an op, what the sampler asks besides.
+    """
+
+    conditions: Conditions
+    draw: Draw | None
+    numbers: str = "like the draw"
+    known: Callable[[Any], tuple[int, ...]] = lambda op: ()
+    options: Callable[[Any], Mapping[str, Any]] = lambda op: {}
+
+    def converted(self, op: Any, parameters: Any, dtype: Any) -> list[Any]:
+        """The parameters as JAX arrays, in the dtype that the draw is computed in; known ones as NumPy."""
+        known = self.known(op)
+        if self.numbers == "as given":
+            return [p if k in known else jnp.asarray(p) for k, p in enumerate(parameters)]
+        arrays = [jnp.asarray(p) for p in parameters]
+        if self.numbers == "widest":
+            working = widest_float()
+        else:
+            floats = [a.dtype for a in arrays if jnp.issubdtype(a.dtype, jnp.floating)]
+            working = jnp.result_type(jax.dtypes.canonicalize_dtype(dtype), *floats)
+        return [a.astype(working) for a in arrays]
+
+
+_FAMILIES: dict[type, Family] = {}
+
+
+def family(
+    cls: type,
+    conditions: Conditions,
+    draw: Draw,
+    numbers: str = "like the draw",
+    known: Callable[[Any], tuple[int, ...]] = lambda op: (),
+    options: Callable[[Any], Mapping[str, Any]] = lambda op: {},
+) -> None:
+    """Register the draw of an Op class. A second one for a class is an error."""
+    _add(cls, Family(conditions, draw, numbers, known, options))
+
+
+def pytensors(cls: type, conditions: Conditions) -> None:
+    """Register that PyTensor's own sampler of an Op class is right."""
+    _add(cls, Family(conditions, None))
+
+
+def _add(cls: type, new: Family) -> None:
+    assert cls not in _FAMILIES, f"{cls.__name__} already has a sampler: {_FAMILIES[cls]}"
+    _FAMILIES[cls] = new
+
+
+def families() -> tuple[type, ...]:
+    """The Op classes that have a sampler of ours, or one of PyTensor's that we take."""
+    return tuple(_FAMILIES)
+
+
+def find_family(op: RandomVariable) -> Family | None:
+    """The family of the nearest class that ``op`` is an instance of, if it draws what that class draws."""
+    for cls in type(op).__mro__:
+        if cls in _FAMILIES:
+            return _FAMILIES[cls] if _draws_as(op, cls) else None
+    return None
+
+
+def _draws_as(op: RandomVariable, cls: type) -> bool:
+    """Whether ``op`` draws by the code of ``cls``: a subclass with its own is another distribution."""
+
+    def code(of: type, name: str) -> Any:
+        return inspect.getattr_static(of, name, None)
+
+    same = all(
+        code(type(op), name) is code(cls, name) for name in ("rng_fn", "rng_fn_scipy", "perform")
+    )
+    # The inherited rng_fn calls the method of NumPy's Generator that has the op's name.
+    by_name = code(cls, "rng_fn") is code(RandomVariable, "rng_fn")
+    return same and (not by_name or op.name == cls.name)
+
+
+def users_sampler(op: RandomVariable) -> Any:
+    """The function that a user registered with ``jax_sample_fn`` for the class of ``op``, or None."""
+    function = jax_sample_fn.dispatch(type(op))
+    return None if function.__module__.startswith("pytensor.") else function
+
+
+def has_sampler(op: RandomVariable) -> bool:
+    """Whether draws of ``op`` can be made in JAX."""
+    return users_sampler(op) is not None or find_family(op) is not None
+
+
+def pytensors_draw(op: Any, node: Apply, key: Any, shape: Any, dtype: Any, *parameters: Any) -> Any:
+    """A draw by what PyTensor, or a user, registered with ``jax_sample_fn``."""
+    return jax_sample_fn(op, node=node)(key, shape, dtype, *parameters)

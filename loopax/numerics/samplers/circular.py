@@ -1,0 +1,64 @@
+"""The von Mises distribution around 0.
+
+Rejection from a wrapped Cauchy distribution (Best and Fisher, "Efficient simulation of the von Mises
+distribution", Applied Statistics 28, 1979). Their ``s`` is here in closed form: with
+``t = sqrt(1 + 4 kappa^2)`` their rho and r give ``s = (1 + t) / (2 kappa)``, so ``kappa (s - 1)`` is
+``d = (1 + 1 / (t + 2 kappa)) / 2``. In these terms nothing cancels for a large concentration and nothing
+is divided by a small one: no limit needs a case of its own, and 0 gives the uniform distribution.
+
+An angle that rejection has found does not move with ``kappa`` as the steps of the algorithm do: its
+derivative is that of the distribution function ``F``, ``-(dF / dkappa) / f``, where
+
+    dF / dkappa = integral from 0 to x of (cos t - A) f(t) dt,    A = I1(kappa) / I0(kappa)
+
+(0 has the same rank for every ``kappa``), by Gauss-Legendre quadrature.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.numerics.samplers.rejection import by_rejection, split
+
+
+def von_mises(key: Any, kappa: Any) -> Any:
+    """One angle in [-pi, pi] for each element of ``kappa``; NaN for a NaN or negative one."""
+    return _angle(kappa, key)
+
+
+@jax.custom_jvp
+def _angle(kappa: Any, key: Any) -> Any:
+    dtype, shape = kappa.dtype, kappa.shape
+    bounded = jnp.minimum(kappa, jnp.finfo(dtype).max ** 0.25)
+    d = (1 + 1 / (jnp.sqrt(1 + 4 * bounded**2) + 2 * bounded)) / 2
+
+    def propose(at: Any, height: Any) -> Any:
+        half = jnp.pi / 2 * at
+        rest = 2 * jnp.sin(half) ** 2 * d / (d + bounded * 2 * jnp.cos(half) ** 2)  # 1 - cos x
+        y = d + bounded * rest
+        accepted = jnp.log(y) - jnp.log(height) + 1 - y >= 0
+        return 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(rest / 2, 1))), accepted
+
+    key, side = split(key)
+    # Two of three proposals are accepted at worst.
+    x = by_rejection(key, kappa >= 0, dtype, propose)
+    return jnp.where(jax.random.bernoulli(side, shape=shape), x, -x)
+
+
+@_angle.defjvp
+def _angle_jvp(primals: Any, tangents: Any) -> Any:
+    kappa, key = primals
+    x = _angle(kappa, key)
+    points, shares = np.polynomial.legendre.leggauss(40)
+    nodes, weights = (jnp.asarray(a, dtype=x.dtype) for a in ((points + 1) / 2, shares / 2))
+    t = x[..., None] * nodes
+    # cos t - A as (1 - A) - (1 - cos t), and cos t - cos x by their half angles: both are small.
+    spread = 1 - jax.scipy.special.i1e(kappa) / jax.scipy.special.i0e(kappa)
+    moment = spread[..., None] - 2 * jnp.sin(t / 2) ** 2
+    excess = 2 * jnp.sin((x[..., None] + t) / 2) * jnp.sin((x[..., None] - t) / 2)
+    slope = -x * (weights * moment * jnp.exp(kappa[..., None] * excess)).sum(-1)
+    return x, slope * tangents[0]

@@ -1,0 +1,135 @@
+"""Discrete families: whole numbers.
+
+They are computed in the widest float, so counts beyond 2^53 (in JAX's 32-bit mode, 2^24) are rounded,
+as they are in NumPy's own samplers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.numerics.no_number import no_number
+from loopax.numerics.samplers.domains import LARGEST_MEAN
+from loopax.numerics.samplers.gammas import beta_draw, gamma_draw
+from loopax.numerics.samplers.log_concave import draw_count
+from loopax.numerics.samplers.log_masses import log_binomial, log_hypergeometric, log_poisson
+from loopax.numerics.samplers.rejection import split, widest_float
+
+
+def as_count(x: Any, dtype: Any) -> Any:
+    """Whole floats as integers: the largest where they pass it, no number where they are none."""
+    dtype = jax.dtypes.canonicalize_dtype(dtype)
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return x
+    largest = jnp.iinfo(dtype).max
+    fits = x < float(largest)
+    found = jnp.where(fits, jnp.where(fits, x, 0).astype(dtype), jnp.asarray(largest, dtype))
+    return jnp.where(jnp.isnan(x), no_number(dtype), found)
+
+
+def poisson_draw(key: Any, mean: Any) -> Any:
+    """Poisson draws, one for each element of ``mean``, as floats."""
+    return draw_count(
+        key,
+        mean,
+        variance=mean,
+        mode=jnp.floor(mean),
+        largest=jnp.full_like(mean, jnp.inf),
+        first=jnp.exp(-mean),
+        ratio=lambda k: mean / k,
+        log_mass=lambda k: log_poisson(k, mean),
+    )
+
+
+def binomial_draw(key: Any, n: Any, p: Any) -> Any:
+    """Binomial draws, one for each element of ``n`` and ``p`` (floats of one shape), as floats."""
+    rare = jnp.minimum(p, 1 - p)  # of the rarer outcome: the search is then short
+    rest = 1 - rare
+    mean = n * rare
+    odds = rare / rest
+    found = draw_count(
+        key,
+        mean,
+        variance=mean * rest,
+        mode=jnp.minimum(jnp.floor(mean + rare), n),
+        largest=n,
+        first=jnp.exp(n * jnp.log1p(-rare)),
+        ratio=lambda k: odds * (n - k + 1) / k,
+        log_mass=lambda k: log_binomial(k, n, rare, rest),
+    )
+    return jnp.where(p > 0.5, n - found, found)
+
+
+def hypergeometric_draw(key: Any, good: Any, bad: Any, sample: Any) -> Any:
+    """Draws of how many of ``sample`` are good, as floats. All of one shape.
+
+    Good and bad, drawn and left may change places: of each two the fewer are looked at, so that 0 is
+    possible and the search from there is short.
+    """
+    total = good + bad
+    few, many = jnp.minimum(good, bad), jnp.maximum(good, bad)
+    drawn = jnp.minimum(sample, total - sample)
+    share = jnp.where(total > 0, few / jnp.where(total > 0, total, 1), 0)
+    mean = drawn * share
+    largest = jnp.minimum(few, drawn)
+    left = jnp.where(total > 1, (total - drawn) / jnp.where(total > 1, total - 1, 1), 0)
+    found = draw_count(
+        key,
+        mean,
+        variance=mean * (1 - share) * left,
+        mode=jnp.minimum(jnp.floor((drawn + 1) * ((few + 1) / (total + 2))), largest),
+        largest=largest,
+        first=jnp.exp(log_hypergeometric(jnp.zeros_like(few), few, many, drawn)),
+        ratio=lambda k: (few - k + 1) * (drawn - k + 1) / (k * (many - drawn + k)),
+        log_mass=lambda k: log_hypergeometric(k, few, many, drawn),
+    )
+    found = jnp.where(total > 0, found, 0)
+    found = jnp.where(good > bad, drawn - found, found)
+    return jnp.where(drawn < sample, good - found, found)
+
+
+def bernoulli(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+    return jax.random.uniform(key, shape, p.dtype) < p
+
+
+def integers(key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
+    """In ``[low, high)``, drawn as int64 and then converted, as PyTensor does."""
+    wide = jax.dtypes.canonicalize_dtype("int64")
+    return jax.random.randint(key, shape, low.astype(wide), high.astype(wide), wide)
+
+
+def poisson(key: Any, shape: Any, dtype: Any, mean: Any) -> Any:
+    return as_count(poisson_draw(key, jnp.broadcast_to(mean, shape)), dtype)
+
+
+def binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+    n, p = jnp.broadcast_to(jnp.floor(n), shape), jnp.broadcast_to(p, shape)
+    return as_count(binomial_draw(key, n, p), dtype)
+
+
+def beta_binomial(key: Any, shape: Any, dtype: Any, n: Any, a: Any, b: Any) -> Any:
+    first, second = split(key)
+    return as_count(
+        binomial_draw(second, jnp.broadcast_to(n, shape), beta_draw(first, shape, a, b)), dtype
+    )
+
+
+def negative_binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+    """Failures before the ``n``-th success: a Poisson draw of a gamma distributed mean."""
+    first, second = split(key)
+    mean = gamma_draw(first, shape, n) * ((1 - p) / p)
+    return as_count(poisson_draw(second, jnp.minimum(mean, LARGEST_MEAN)), dtype)
+
+
+def geometric(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+    """Trials up to and with the first success, so 1 at least: an exponential draw, rounded up."""
+    e = jax.random.exponential(key, shape, widest_float())
+    return as_count(jnp.maximum(jnp.ceil(e / -jnp.log1p(-p)), 1), dtype)
+
+
+def hypergeometric(key: Any, shape: Any, dtype: Any, good: Any, bad: Any, sample: Any) -> Any:
+    numbers = (jnp.broadcast_to(jnp.floor(x), shape) for x in (good, bad, sample))
+    return as_count(hypergeometric_draw(key, *numbers), dtype)

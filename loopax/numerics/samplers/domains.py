@@ -1,0 +1,159 @@
+"""What must hold of the parameters of each distribution: conditions in words, and their truth, elementwise.
+
+A condition uses as few parameters as it can, so that it is known while JAX traces whenever those are. The
+parameters are arrays of NumPy or JAX, as they are given; a NaN fulfils none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+# NumPy's bound: beyond, a draw could pass the largest int64.
+LARGEST_MEAN = 9.223372006484771e18
+
+Conditions = Mapping[str, Any]
+
+
+def anything(*parameters: Any) -> Conditions:
+    return {}
+
+
+def scale(scale: Any) -> Conditions:
+    return {"scale >= 0": scale >= 0}
+
+
+def location_scale(loc: Any, scale: Any) -> Conditions:
+    return {"scale >= 0": scale >= 0}
+
+
+def log_normal(mean: Any, sigma: Any) -> Conditions:
+    return {"sigma >= 0": sigma >= 0}
+
+
+def pareto(b: Any, scale: Any) -> Conditions:
+    return {"b > 0": b > 0, "scale >= 0": scale >= 0}
+
+
+def weibull(a: Any) -> Conditions:
+    return {"shape >= 0": a >= 0}
+
+
+def interval(low: Any, high: Any) -> Conditions:
+    width = high - low
+    return {"0 <= high - low < inf": (width >= 0) & (width < float("inf"))}
+
+
+def corners(left: Any, mode: Any, right: Any) -> Conditions:
+    return {
+        "left <= mode": left <= mode,
+        "mode <= right": mode <= right,
+        "left < right": left < right,
+    }
+
+
+def truncated_exponential(b: Any, loc: Any, scale: Any) -> Conditions:
+    return {"b > 0": b > 0, "scale >= 0": scale >= 0}
+
+
+def von_mises(mu: Any, kappa: Any) -> Conditions:
+    return {"kappa >= 0": kappa >= 0}
+
+
+def wald(mean: Any, scale: Any) -> Conditions:
+    return {"mean > 0": mean > 0, "scale > 0": scale > 0}
+
+
+def shape_scale(a: Any, scale: Any) -> Conditions:
+    return {"shape >= 0": a >= 0, "scale >= 0": scale >= 0}
+
+
+def generalized_gamma(alpha: Any, p: Any, lambd: Any) -> Conditions:
+    return {"alpha / p > 0": alpha * p > 0, "lambd >= 0": lambd >= 0}
+
+
+def beta(a: Any, b: Any) -> Conditions:
+    return {"alpha > 0": a > 0, "beta > 0": b > 0}
+
+
+def student_t(df: Any, loc: Any, scale: Any) -> Conditions:
+    return {"df > 0": df > 0, "scale >= 0": scale >= 0}
+
+
+def dirichlet(a: Any) -> Conditions:
+    return {"alphas >= 0": (a >= 0).all(-1), "sum(alphas) > 0": a.sum(-1) > 0}
+
+
+def bernoulli(p: Any) -> Conditions:
+    return {"0 <= p <= 1": _is_probability(p)}
+
+
+def integers(low: Any, high: Any) -> Conditions:
+    return {"low < high": low < high}
+
+
+def poisson(mean: Any) -> Conditions:
+    return {"0 <= lam < 9.2e18": (mean >= 0) & (mean <= LARGEST_MEAN)}
+
+
+def binomial(n: Any, p: Any) -> Conditions:
+    return {"n >= 0": n >= 0, "0 <= p <= 1": _is_probability(p)}
+
+
+def beta_binomial(n: Any, a: Any, b: Any) -> Conditions:
+    return {"n >= 0, whole": (n >= 0) & (n % 1 == 0), "a > 0": a > 0, "b > 0": b > 0}
+
+
+def negative_binomial(n: Any, p: Any) -> Conditions:
+    return {"n > 0": n > 0, "0 < p <= 1": (p > 0) & (p <= 1)}
+
+
+def geometric(p: Any) -> Conditions:
+    return {"0 < p <= 1": (p > 0) & (p <= 1)}
+
+
+def hypergeometric(good: Any, bad: Any, sample: Any) -> Conditions:
+    exact = 2**53 if jax.config.jax_enable_x64 else 2**24  # type: ignore[attr-defined]
+    return {
+        "ngood >= 0": good >= 0,
+        "nbad >= 0": bad >= 0,
+        "nsample >= 0": sample >= 0,
+        "nsample <= ngood + nbad": sample <= good + bad,
+        f"ngood + nbad <= {exact}": good + bad <= exact,
+    }
+
+
+def categorical(p: Any) -> Conditions:
+    return {"p >= 0, with sum 1": _is_distribution(p)}
+
+
+def multinomial(n: Any, p: Any) -> Conditions:
+    leading = p[..., :-1]
+    fits = (
+        (leading.sum(-1) <= 1 + _tolerance(p)) & (p >= 0).all(-1) & (p <= 1 + _tolerance(p)).all(-1)
+    )
+    return {"n >= 0": n >= 0, "p >= 0, with sum(p[:-1]) <= 1": fits}
+
+
+def choice(items: Any, *others: Any) -> Conditions:
+    """``others`` are the probabilities, where there are some, and the shape of a draw."""
+    return categorical(others[0]) if len(others) == 2 else {}
+
+
+def _is_probability(p: Any) -> Any:
+    return (p >= 0) & (p <= 1)
+
+
+def _is_distribution(p: Any) -> Any:
+    """Whether the last axis has probabilities, elementwise over the others. NumPy's tolerance."""
+    return (p >= 0).all(-1) & (abs(p.sum(-1) - 1) <= _tolerance(p))
+
+
+def _tolerance(p: Any) -> float:
+    """The square root of the precision of ``p``, which NumPy's ``choice`` allows a sum of probabilities."""
+    dtype = p.dtype if jnp.issubdtype(p.dtype, jnp.floating) else np.float64
+    return float(jnp.finfo(dtype).eps) ** 0.5

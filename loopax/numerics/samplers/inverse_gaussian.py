@@ -1,0 +1,49 @@
+"""The inverse Gaussian distribution of mean ``mu`` and scale ``lam``.
+
+A root of ``lam (x - mu)^2 / (mu^2 x) = z^2`` for a normal ``z`` (Michael, Schucany and Haas, "Generating
+random variates using transformations with multiple roots", The American Statistician 30, 1976). With
+``w = mu z^2 / (2 lam)`` the smaller one is ``mu t``, ``t = 1 / (1 + w + sqrt(w^2 + 2 w))``, in which
+nothing cancels; it is taken with probability ``1 / (1 + t)``, the other, ``mu / t``, else.
+
+Which root is taken changes with the parameters, so the derivative of these steps is not that of the
+draw. That is ``-(dF / dmu) / f`` with the distribution function of Shuster (Journal of the American
+Statistical Association 63, 1968), which comes to
+
+    dx / dmu = 2 lam / mu^2 * sqrt(x^3 / lam) * M(b),    b = sqrt(lam / x) (x / mu + 1),
+
+where ``M`` is the ratio of the normal's upper tail to its density. ``x`` scales with both parameters, so
+``mu dx/dmu + lam dx/dlam = x`` gives the other one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.numerics.samplers.rejection import split
+
+
+def inverse_gaussian(key: Any, mu: Any, lam: Any) -> Any:
+    """One draw for each element of ``mu`` and ``lam``, which have one shape and float dtype."""
+    return _draw(mu, lam, key)
+
+
+@jax.custom_jvp
+def _draw(mu: Any, lam: Any, key: Any) -> Any:
+    normal, choice = split(key)
+    w = mu * jax.random.normal(normal, mu.shape, mu.dtype) ** 2 / (2 * lam)
+    t = 1 / (1 + w + jnp.sqrt(w * (w + 2)))
+    smaller = jax.random.uniform(choice, mu.shape, mu.dtype) * (1 + t) <= 1
+    return jnp.where(smaller, mu * t, mu / t)
+
+
+@_draw.defjvp
+def _draw_jvp(primals: Any, tangents: Any) -> Any:
+    mu, lam, key = primals
+    x = _draw(mu, lam, key)
+    b = jnp.sqrt(lam / x) * (x / mu + 1)
+    tail = jnp.exp(jax.scipy.special.log_ndtr(-b) - jax.scipy.stats.norm.logpdf(b))
+    by_mu = 2 * lam / mu**2 * x * jnp.sqrt(x / lam) * tail
+    return x, by_mu * tangents[0] + (x - mu * by_mu) / lam * tangents[1]

@@ -1,0 +1,28 @@
+"""Families that are a standard draw, moved and stretched, or a monotone function of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def half_normal(key: Any, shape: Any, dtype: Any, loc: Any, scale: Any) -> Any:
+    return loc + scale * abs(jax.random.normal(key, shape, loc.dtype))
+
+
+def half_cauchy(key: Any, shape: Any, dtype: Any, loc: Any, scale: Any) -> Any:
+    return loc + scale * abs(jax.random.cauchy(key, shape, loc.dtype))
+
+
+def log_normal(key: Any, shape: Any, dtype: Any, mean: Any, sigma: Any) -> Any:
+    return jnp.exp(mean + sigma * jax.random.normal(key, shape, mean.dtype))
+
+
+def weibull(key: Any, shape: Any, dtype: Any, a: Any) -> Any:
+    """``E^(1 / a)`` for an exponential ``E``; 0 for the shape 0, as in NumPy."""
+    # An E of 0 has the power 0 but, through its logarithm, the derivative NaN.
+    e = jnp.maximum(jax.random.exponential(key, shape, a.dtype), jnp.finfo(a.dtype).tiny)
+    positive = a > 0
+    return jnp.where(positive | jnp.isnan(a), e ** (1 / jnp.where(a == 0, 1, a)), 0)

@@ -1,0 +1,102 @@
+"""Permutations, and choices without replacement. What they order are rows along the first core axis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.numerics.no_number import or_no_number
+from loopax.numerics.samplers.rejection import widest_float
+
+
+def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
+    """``x`` with its batch dimensions broadcast to ``shape`` and made one."""
+    core = x.shape[x.ndim - core_ndim :]
+    return jnp.broadcast_to(x, (*shape, *core)).reshape(-1, *core)
+
+
+def permutation(
+    key: Any, shape: Any, dtype: Any, x: Any, *, core_ndim: int, name: str = "permutation"
+) -> Any:
+    """The rows of ``x``, along the first of its ``core_ndim`` last axes, in another order for each draw.
+
+    With no such axis ``x`` is a number, of NumPy, and what is permuted are as many integers.
+
+    Raises
+    ------
+    ValueError
+        The numbers differ, or are negative: the message opens with ``name``.
+    """
+    if core_ndim == 0:
+        lengths = np.unique(np.asarray(x))
+        if lengths.size > 1 or (lengths < 0).any():
+            raise ValueError(
+                f"{name}: the permutations of {lengths.tolist()} items make no array. Each must have the "
+                "same number of items, 0 or more."
+            )
+        items = jnp.arange(lengths[0] if lengths.size else 0)
+        x = jnp.broadcast_to(items, (*shape, items.size))
+    rows = _rows(shape, x, max(core_ndim, 1))
+    keys = jax.random.split(key, rows.shape[0])
+    found = jax.vmap(jax.random.permutation)(keys, rows)
+    return found.reshape(*shape, *rows.shape[1:])
+
+
+def choice(
+    key: Any,
+    shape: Any,
+    dtype: Any,
+    a: Any,
+    *others: Any,
+    core_ndim: int,
+    name: str = "choice",
+) -> Any:
+    """Rows of ``a``, which is as for `permutation`, without replacement: the first of a random order.
+
+    ``others`` are probabilities of the rows, where there are some, and the shape of a draw, of NumPy.
+    The order is even, or with probabilities that of ``log p`` plus Gumbel noise.
+
+    That order is the one of successive draws in proportion to what is left (Yellott, "The relationship
+    between Luce's choice axiom, Thurstone's theory of comparative judgment, and the double exponential
+    distribution", Journal of Mathematical Psychology 15, 1977), which is how NumPy draws.
+    """
+    p = others[0] if len(others) == 2 else None
+    shapes = np.asarray(others[-1])
+    core_shape = tuple(int(n) for n in shapes.reshape(-1, shapes.shape[-1])[0])
+    of_range = core_ndim == 0
+    sizes = np.broadcast_to(np.asarray(a), shape) if of_range else None
+    count = int(sizes.max(initial=0)) if sizes is not None else a.shape[a.ndim - core_ndim]
+    least = int(sizes.min(initial=count)) if sizes is not None else count
+    wanted = int(np.prod(core_shape, dtype=np.int64))
+    if min(core_shape, default=0) < 0 or wanted > least:
+        raise ValueError(
+            f"{name}: {core_shape} of {least} items cannot be chosen without replacement. Ask for fewer, "
+            "or choose with replace=True."
+        )
+    if p is not None and p.shape[-1] != count:
+        raise ValueError(f"{name}: {count} items to choose from, but {p.shape[-1]} probabilities.")
+    keys = jax.random.split(key, int(np.prod(shape, dtype=np.int64)))
+    if p is None:
+        order = jax.vmap(lambda k: jax.random.permutation(k, count))(keys)
+        if sizes is not None:  # the order of all, without those that a row does not have
+            absent = order >= sizes.reshape(-1, 1)
+            order = jnp.take_along_axis(order, jnp.argsort(absent, axis=-1, stable=True), axis=-1)
+        order = order[:, :wanted]
+    else:
+        p = _rows(shape, p, 1).astype(widest_float())
+        noise = jax.vmap(lambda k: jax.random.gumbel(k, (count,), p.dtype))(keys)
+        log_p = jnp.where(p > 0, jnp.log(jnp.where(p > 0, p, 1)), -jnp.inf)
+        order = jax.lax.top_k(log_p + noise, wanted)[1]
+    if of_range:
+        found = order.reshape(*shape, *core_shape)
+    else:
+        rows = _rows(shape, a, core_ndim)
+        found = jax.vmap(lambda x, k: x[k])(rows, order)
+        found = found.reshape(*shape, *core_shape, *rows.shape[2:])
+    if p is None:
+        return found
+    enough = ((p > 0).sum(-1) >= wanted).reshape(*shape, *[1] * (found.ndim - len(shape)))
+    return or_no_number(enough, found)

@@ -1,0 +1,82 @@
+"""Families with a vector of parameters: probabilities of outcomes, a mean and covariance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from loopax.numerics import in_mesh
+from loopax.numerics.samplers.counts import as_count, binomial_draw
+from loopax.numerics.samplers.rejection import uniform
+
+
+def categorical(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
+    """Where a uniform number falls among the cumulated probabilities.
+
+    An outcome of probability 0 does not occur: the number is above 0, and no larger than the sum.
+    """
+    steps = jnp.cumsum(p, axis=-1)
+    u = uniform(key, shape, p.dtype) * steps[..., -1]
+    if steps.size == steps.shape[-1]:
+        return jnp.searchsorted(steps.reshape(-1), u)
+    return (steps < u[..., None]).sum(-1)  # one pass without the array: XLA fuses it
+
+
+def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
+    """Outcome by outcome, each binomial among the trials that are left.
+
+    The last outcome has whatever probability the others leave, as in NumPy.
+    """
+    if not p.shape[-1]:
+        return jnp.zeros((*shape, 0), dtype)
+    last = jnp.maximum(1 - p[..., :-1].sum(-1, keepdims=True), 0)
+    p = jnp.moveaxis(jnp.concatenate([p[..., :-1], last], axis=-1), -1, 0)
+    remaining = jnp.cumsum(p[::-1], axis=0)[::-1]
+    share = jnp.where(remaining > 0, p / jnp.where(remaining > 0, remaining, 1), 0)
+    # Rounding has no part in the last one, which takes all that is left.
+    share = jnp.clip(share, 0, 1).at[-1].set(1)
+
+    def outcome(left: Any, given: Any) -> Any:
+        key, share = given
+        count = binomial_draw(key, left, jnp.broadcast_to(share, shape))
+        return left - count, count
+
+    keys = jax.random.split(key, p.shape[0])
+    start = jnp.broadcast_to(jnp.floor(n), shape)
+    _, counts = in_mesh.scan(outcome, start, (keys, share))
+    return as_count(jnp.moveaxis(counts, 0, -1), dtype)
+
+
+def multivariate_normal(
+    key: Any, shape: Any, dtype: Any, mean: Any, cov: Any, *, method: str
+) -> Any:
+    """Draws by a factor of the covariance, as ``method`` says: "cholesky", "svd" or "eigh".
+
+    NaN where the covariance is not positive definite, or with "eigh" not semidefinite.
+    """
+    if cov.shape[-2:] != (mean.shape[-1],) * 2:
+        raise ValueError(
+            f"A multivariate normal with a mean of length {mean.shape[-1]} has a covariance of shape "
+            f"{cov.shape[-2:]}: one mean for all is pt.full(n, mean)."
+        )
+    z = jax.random.normal(key, (*shape, mean.shape[-1]), mean.dtype)
+    factor = _factor(method, cov)
+    return mean + (factor @ z[..., None])[..., 0]
+
+
+def _factor(method: str, cov: Any) -> Any:
+    if method == "cholesky":
+        return jnp.linalg.cholesky(cov)
+    if method == "svd":
+        vectors, values, _ = jnp.linalg.svd(cov)
+    else:
+        values, vectors = jnp.linalg.eigh(cov)
+    largest = abs(values).max(-1, keepdims=True, initial=0)
+    rounding = largest * values.shape[-1] * jnp.finfo(values.dtype).eps
+    # Of a singular covariance, rounding makes a 0 negative; its root has no derivative either way.
+    positive = values > rounding
+    root = jnp.sqrt(jnp.where(positive, values, 1))
+    root = jnp.where(positive, root, jnp.where(values < -rounding, jnp.nan, 0))
+    return vectors * root[..., None, :]

@@ -1,0 +1,79 @@
+"""Derivatives, in any mode, of elementwise functions that only forward mode can differentiate.
+
+A series whose length follows from its arguments is a ``while_loop``, which reverse mode refuses. But the
+derivative of an elementwise function is elementwise: along one argument it is a function of the same kind,
+whose product with a tangent reverse mode transposes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+
+def with_slopes(f: Callable[..., Any], *slopes: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, elementwise, with its derivative along each argument, for where that is asked for."""
+    function = jax.custom_jvp(f)
+
+    def jvp(xs: Any, tangents: Any) -> Any:
+        out = function(*xs)
+        total = jnp.zeros_like(out)
+        for along, t in zip(slopes, tangents, strict=True):
+            if not isinstance(t, SymbolicZero):
+                total = total + t * along(*xs)
+        return out, total
+
+    function.defjvp(jvp, symbolic_zeros=True)
+    return lambda *xs: function(*jnp.broadcast_arrays(*xs))
+
+
+def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
+    """``f``, of arrays of one shape, with one output or a list of them, each an elementwise function."""
+
+    @jax.custom_jvp
+    def function(*xs: Any) -> Any:
+        return f(*xs)
+
+    def jvp(xs: Any, tangents: Any) -> Any:
+        out = function(*xs)
+        leaves, tree = jax.tree.flatten(out)
+        totals = [jnp.zeros_like(y) for y in leaves]
+        for k, t in enumerate(tangents):
+            if isinstance(t, SymbolicZero):
+                continue
+            slopes = jax.tree.leaves(slope(f, k)(*xs))
+            totals = [
+                total + s * t if jnp.issubdtype(total.dtype, jnp.inexact) else total
+                for total, s in zip(totals, slopes, strict=True)
+            ]
+        moved = [_tangent(x, t) for x, t in zip(leaves, totals, strict=True)]
+        return out, jax.tree.unflatten(tree, moved)
+
+    function.defjvp(jvp, symbolic_zeros=True)
+    return function
+
+
+def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
+    """The derivative of ``f`` along its argument ``k``, which is `differentiable` again."""
+
+    def along(*xs: Any) -> Any:
+        def of_one(x: Any) -> Any:
+            return f(*xs[:k], x, *xs[k + 1 :])
+
+        found = jax.jvp(of_one, (xs[k],), (jnp.ones_like(xs[k]),))[1]
+        return jax.tree.map(
+            lambda d: jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d, found
+        )
+
+    return differentiable(along)
+
+
+def _tangent(x: Any, total: Any) -> Any:
+    """``total``, or what stands for the tangent of an integer."""
+    is_float = jnp.issubdtype(x.dtype, jnp.inexact)
+    return total if is_float else np.zeros(x.shape, jax.dtypes.float0)

@@ -1,0 +1,209 @@
+"""The incomplete gamma functions, also for large shapes and at the ends.
+
+JAX sums as many terms as the square root of the shape asks for, so that ``gammainc(1e300, 1e300)`` does
+not end. For large shapes this is Temme's uniform expansion instead (DLMF 8.12.3 and 8.12.9), whose error
+falls with the third power of the shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import xlogy
+
+from loopax.numerics import in_mesh
+from loopax.numerics.special.forward_mode import slope, with_slopes
+from loopax.numerics.special.polygammas import gamma, gammaln
+
+_LARGE = 1e4  # below, JAX sums fewer than a thousand terms; above, the expansion is exact to 1e-15
+_MOST_STEPS = 5000  # some ten times the root of the shape are taken
+_SMALL = 0.1  # below, the upper function is small, and no difference of something and 1
+# The coefficients of powers of eta in the terms of DLMF 8.12.12, as in 8.12.10 and Temme's table.
+_C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600)
+_C1 = (-1 / 540, -1 / 288, 1 / 378, -77 / 77760, 1 / 4860)
+_C2 = (25 / 6048, -139 / 51840)
+
+# Riemann's zeta function from 2 on (DLMF 25.6); computed by XLA they would take seconds to fold.
+_ZETAS = (
+    *(1.6449340668482264, 1.2020569031595943, 1.0823232337111382, 1.0369277551433699),
+    *(1.0173430619844491, 1.0083492773819228, 1.0040773561979443, 1.0020083928260822),
+    *(1.0009945751278180, 1.0004941886041195, 1.0002460865533080, 1.0001227133475785),
+    *(1.0000612481350587, 1.0000305882363070, 1.0000152822594086, 1.0000076371976379),
+)
+
+
+def gammainc(k: Any, x: Any) -> Any:
+    """The regularized lower incomplete gamma function of shape ``k``."""
+    return _lower(k, x)
+
+
+def gammaincc(k: Any, x: Any) -> Any:
+    """The regularized upper one, ``1 - gammainc(k, x)`` without the loss of digits."""
+    return _upper(k, x)
+
+
+def gammal(k: Any, x: Any) -> Any:
+    return gammainc(k, x) * gamma(k)
+
+
+def gammau(k: Any, x: Any) -> Any:
+    return gammaincc(k, x) * gamma(k)
+
+
+def _incomplete(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None = None) -> Any:
+    """``plain_sum`` in the place of JAX's function, which has no second derivative by ``k``."""
+    inside = (k > 0) & (x > 0) & jnp.isfinite(k) & jnp.isfinite(x)
+    large = inside & (k > _large(k.dtype))
+    plain = inside & ~large
+    value = jnp.where(
+        large,
+        _by_expansion(jnp.where(large, k, _LARGE), jnp.where(large, x, _LARGE), upper),
+        _series(jnp.where(plain, k, 1), jnp.where(plain, x, 1), upper, plain_sum),
+    )
+    undefined = (k < 0) | (x < 0) | ((k == 0) & (x == 0)) | (jnp.isinf(k) & jnp.isinf(x))
+    undefined |= jnp.isnan(k) | jnp.isnan(x)
+    # All of the mass is at 0 for shape 0, and nowhere for an infinite one.
+    all_below = ((k == 0) | (x == jnp.inf)) != upper
+    return jnp.where(inside, value, jnp.where(undefined, jnp.nan, jnp.where(all_below, 1, 0)))
+
+
+def _large(dtype: Any) -> float:
+    # In float32 the logarithms of JAX's sums cancel: 1e-4 is wrong for a shape of 1,000.
+    return _LARGE if dtype == jnp.float64 else 200.0
+
+
+def _polynomial(coefficients: Sequence[float], x: Any) -> Any:
+    total = jnp.full_like(x, coefficients[-1])
+    for c in coefficients[-2::-1]:
+        total = total * x + c
+    return total
+
+
+def _excess(mu: Any) -> Any:
+    """``(mu - log1p(mu)) / mu**2``, by its series near 0, where the difference has no digits left."""
+    near = jnp.abs(mu) < 0.2
+    small = jnp.where(near, mu, 0)
+    series = _polynomial([(-1) ** n / n for n in range(2, 27)], small)
+    other = jnp.where(near, 1, mu)
+    return jnp.where(near, series, (other - jnp.log1p(other)) / other**2)
+
+
+def _by_expansion(k: Any, x: Any, upper: bool) -> Any:
+    dtype = k.dtype
+    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    k, x = k.astype(wide), x.astype(wide)
+    mu = jnp.clip((x - k) / k, -1 + 1e-12, 1e8)  # outside, the answer is 0 or 1 as it is there
+    eta = mu * jnp.sqrt(2 * _excess(mu))
+    # Farther out the answer is 0 or 1, and the series would be no sum of small terms.
+    first, *others = (_polynomial(c, jnp.clip(eta, -1, 1)) for c in (_C0, _C1, _C2))
+    far = jnp.abs(eta) > 0.1
+    first = jnp.where(far, 1 / jnp.where(far, mu, 1) - 1 / jnp.where(far, eta, 1), first)
+    rest = first + (others[0] + others[1] / k) / k
+    rest = rest * jnp.exp(-k * eta**2 / 2) / jnp.sqrt(2 * np.pi * k)
+    sign = 1 if upper else -1
+    tail = 0.5 * jax.scipy.special.erfc(sign * eta * jnp.sqrt(k / 2))
+    return (tail + sign * rest).astype(dtype)
+
+
+def _series(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None) -> Any:
+    jax_function = jax.scipy.special.gammaincc if upper else jax.scipy.special.gammainc
+    plain_sum = plain_sum or jax_function
+    small = (k < _SMALL) & (x <= 1.1)
+    return jnp.where(
+        small,
+        _of_small_shape(jnp.where(small, k, _SMALL), jnp.where(small, x, 1), upper),
+        plain_sum(jnp.where(small, 1, k), jnp.where(small, 1, x)),
+    )
+
+
+def _summed(k: Any, x: Any, upper: bool) -> Any:
+    """The same as JAX's, in loops that forward mode differentiates as often as one likes.
+
+    The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method right
+    of it; some steps more than the value needs, since tangents converge as fast, a little later.
+    """
+    left = x < k + 1
+    near, far = jnp.where(left, x, 1), jnp.where(left, k + 2, x)
+    eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
+    one = jnp.ones_like(x)
+
+    def add(state: Any) -> Any:
+        n, term, total = state
+        term = term * near / (k + n)
+        return n + 1, term, total + term
+
+    _, _, total = in_mesh.while_loop(
+        lambda s: jnp.any(s[1] > 1e-4 * eps * s[2]) & (s[0] < _MOST_STEPS),
+        add,
+        (jnp.ones((), x.dtype), one, one),
+    )
+
+    def another(state: Any) -> Any:
+        n, c, d, fraction, more = state
+        term, b = -n * (n - k), far + 1 - k + 2 * n
+        d = 1 / _away_from(tiny, term * d + b)
+        c = _away_from(tiny, b + term / c)
+        going = jnp.any(jnp.abs(c * d - 1) > eps)
+        return n + 1, c, d, fraction * c * d, jnp.where(going, 8, more - 1)
+
+    first = 1 / (far + 1 - k)
+    start = (jnp.ones((), x.dtype), one / tiny**0.5, first, first, jnp.array(8))
+    *_, fraction, _ = in_mesh.while_loop(
+        lambda s: (s[4] > 0) & (s[0] < _MOST_STEPS), another, start
+    )
+    size = jnp.exp(k * jnp.log(x) - x - gammaln(k))
+    lower, above = size * total / k, size * fraction
+    return jnp.where(left, 1 - lower, above) if upper else jnp.where(left, lower, 1 - above)
+
+
+def _away_from(tiny: Any, y: Any) -> Any:
+    return jnp.where(jnp.abs(y) < tiny, tiny, y)
+
+
+def _of_small_shape(k: Any, x: Any, upper: bool) -> Any:
+    """``x**k / gamma(k + 1) * (1 + sum of k (-x)**n / (n! (k + n)))``, or what is missing to 1."""
+    # log(gamma(1 + k)), by its series: with the digits of k, not of 1.
+    coefficients = [-np.euler_gamma, *((-1) ** n * z / n for n, z in enumerate(_ZETAS, 2))]
+    log_gamma = k * _polynomial(coefficients, k)
+    total, factor = jnp.zeros_like(x), jnp.ones_like(x)
+    for n in range(1, 19):
+        factor = factor * -x / n
+        total = total + factor / (k + n)
+    exponent = k * jnp.log(x) - log_gamma
+    if upper:
+        return -jnp.expm1(exponent) - k * jnp.exp(exponent) * total
+    return jnp.exp(exponent) * (1 + k * total)
+
+
+def density(k: Any, x: Any) -> Any:
+    """The derivative with respect to ``x``."""
+    large = (k > _large(k.dtype)) & (x > 0)
+    wide = jax.dtypes.canonicalize_dtype(jnp.float64)
+    shape = jnp.where(large, k, _LARGE).astype(wide)
+    at = jnp.where(large, x, _LARGE).astype(wide)
+    # By Stirling's formula: the terms of the logarithm below would be large, and cancel.
+    mu = (at - shape) / shape
+    size = jnp.sqrt(shape / (2 * np.pi)) * jnp.exp(-shape * mu**2 * _excess(mu))
+    by_stirling = size / (at * (1 + 1 / (12 * shape)))
+    shape, at = jnp.where(large, 1, k), jnp.where(large, 1, x)
+    plain = jnp.exp(xlogy(shape - 1, at) - at - gammaln(shape))
+    value = jnp.where(large, by_stirling.astype(x.dtype), plain)
+    return jnp.where((k > 0) & (x >= 0), jnp.where(x == jnp.inf, 0, value), jnp.nan)
+
+
+def _with_derivatives(upper: bool) -> Callable[..., Any]:
+    def value(k: Any, x: Any) -> Any:
+        return _incomplete(k, x, upper)
+
+    by_shape = slope(lambda k, x: _incomplete(k, x, upper, partial(_summed, upper=upper)), 0)
+    by_x = (lambda k, x: -density(k, x)) if upper else density
+    return with_slopes(value, by_shape, by_x)
+
+
+_lower = _with_derivatives(False)
+_upper = _with_derivatives(True)

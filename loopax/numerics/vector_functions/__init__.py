@@ -1,0 +1,18 @@
+"""Functions of numbers without a branch or a call, of which LLVM makes vector code in loops."""
+
+from loopax.numerics.vector_functions import (
+    error_functions,
+    exponentials,
+    gamma_functions,
+    powers,
+    trigonometric,
+)
+from loopax.numerics.vector_functions.arithmetic import HAS_FUSED as HAS_FUSED
+
+FUNCTIONS = (
+    exponentials.FUNCTIONS
+    | trigonometric.FUNCTIONS
+    | powers.FUNCTIONS
+    | error_functions.FUNCTIONS
+    | gamma_functions.FUNCTIONS
+)

@@ -1,0 +1,158 @@
+"""What the functions beside this file are made of: bits, polynomials, and sums that lose nothing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+from numba import types
+from numba.extending import intrinsic
+
+from loopax.base.compiling.pipeline import njit_inner
+from loopax.base.upstream.numba import get_host_cpu_features, ir
+
+# A product and a sum may be one instruction, which rounds once. Dividing by zero is no error.
+compiled = njit_inner(error_model="numpy", fastmath={"contract"}, forceinline=True)
+# What takes back the rounding of another operation: each rounds as it is written.
+compiled_as_written = njit_inner(error_model="numpy", forceinline=True)
+
+# Without it, LLVM calls the C library for each `fused`, and there are no loops of vector code.
+HAS_FUSED = platform.machine() not in ("x86_64", "AMD64", "i686") or bool(
+    get_host_cpu_features().get("fma")
+)
+
+# Added to a number below 2^51, it leaves the nearest integer in the low bits.
+SHIFT = 1.5 * 2.0**52
+SIGN_BIT = -(2**63)
+
+
+@intrinsic
+def bits(typing_context: Any, x: Any) -> Any:
+    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), write
+
+
+@intrinsic
+def from_bits(typing_context: Any, n: Any) -> Any:
+    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), write
+
+
+@intrinsic
+def fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c``, rounded once."""
+
+    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args)
+
+    return types.float64(types.float64, types.float64, types.float64), write
+
+
+@intrinsic
+def where(typing_context: Any, condition: Any, x: Any, y: Any) -> Any:
+    """``x if condition else y``, of which Numba would make branches: five times as long to compile."""
+
+    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.select(*args)
+
+    return types.float64(types.boolean, types.float64, types.float64), write
+
+
+@intrinsic
+def nearest_integer(typing_context: Any, x: Any) -> Any:
+    """`numpy.rint`, which takes Numba a third of a second to find."""
+
+    def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        rint = builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()])
+        return builder.call(rint, args)
+
+    return types.float64(types.float64), write
+
+
+def polynomial(*coefficients: float) -> Any:
+    """A function for ``c[0] + c[1] x + c[2] x^2 + ...``, in Estrin's order: half of it at a time.
+
+    Horner's would have each product wait for the sum before.
+    """
+
+    @intrinsic
+    def value(typing_context: Any, x: Any) -> Any:
+        def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            power = args[0]
+            terms = [ir.Constant(ir.DoubleType(), float(c)) for c in coefficients]
+            while len(terms) > 1:
+                pairs = zip(terms[::2], terms[1::2], strict=False)
+                joined = [
+                    builder.fadd(a, _product(builder, b, power), flags=("contract",))
+                    for a, b in pairs
+                ]
+                terms = joined + terms[2 * len(joined) :]
+                if len(terms) > 1:
+                    power = _product(builder, power, power)
+            return terms[0]
+
+        return types.float64(types.float64), write
+
+    return value
+
+
+def _product(builder: Any, a: Any, b: Any) -> Any:
+    return builder.fmul(a, b, flags=("contract",))
+
+
+def table(name: str, numbers: Sequence[float]) -> Any:
+    """A function for ``numbers[n]``. LLVM gathers them for some elements of a loop at a time."""
+
+    @intrinsic
+    def entry(typing_context: Any, n: Any) -> Any:
+        def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.ArrayType(ir.DoubleType(), len(numbers))
+            held = builder.module.globals.get(name)
+            if held is None:
+                held = ir.GlobalVariable(builder.module, kind, name)
+                held.global_constant, held.linkage = True, "internal"
+                held.initializer = ir.Constant(kind, list(numbers))
+            return builder.load(builder.gep(held, [ir.IntType(64)(0), args[0]], inbounds=True))
+
+        return types.float64(types.int64), write
+
+    return entry
+
+
+@compiled
+def within(x: float, low: float, high: float) -> float:
+    x = where(x < high, x, high)
+    return where(x > low, x, low)
+
+
+@compiled
+def with_sign_of(sign: float, x: float) -> float:
+    """``x``, which is not negative, with the sign of another number, that of a zero too."""
+    return from_bits(bits(x) | (bits(sign) & SIGN_BIT))
+
+
+@compiled_as_written
+def exact_product(a: float, b: float) -> tuple[float, float]:
+    """The product and what it was rounded by."""
+    product = a * b
+    return product, fused(a, b, -product)
+
+
+@compiled_as_written
+def exact_sum(a: float, b: float) -> tuple[float, float]:
+    """The sum and what it was rounded by (Knuth)."""
+    total = a + b
+    other = total - a
+    return total, (a - (total - other)) + (b - other)
+
+
+@compiled_as_written
+def exact_sum_with_smaller(a: float, b: float) -> tuple[float, float]:
+    """The same where ``a`` is 0, or no less than ``b`` in size (Dekker)."""
+    total = a + b
+    return total, b - (total - a)

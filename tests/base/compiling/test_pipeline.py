@@ -1,0 +1,90 @@
+"""Which of Numba's passes compile native code, and that nothing is collected meanwhile."""
+
+import gc
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+from numba import njit
+from numba.core.compiler import DefaultPassBuilder
+from pytensor.graph.fg import FunctionGraph
+
+from loopax import jaxify
+from loopax.base.compiling import pipeline
+from loopax.base.compiling.waited_for import compilation_of
+from loopax.base.garbage_collection import uncollected
+from loopax.lowering import run_passes
+
+x = pt.dvector("x")
+
+
+def names(passes):
+    return [one.__name__ for one, _ in passes.passes]
+
+
+def test_of_numbas_passes_those_are_left_out_that_emitted_code_has_no_use_for(monkeypatch):
+    """All of them are there in this Numba, and those that are left stay in order."""
+    used = []
+    real = pipeline.EmittedCode.define_pipelines
+
+    def noted(self):
+        (ours,) = real(self)
+        whole = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        used.append((self.replaced, names(ours), names(whole)))
+        return [ours]
+
+    monkeypatch.setattr(pipeline.EmittedCode, "define_pipelines", noted)
+    jaxify([x], pt.exp(x).sum(), backend="numba")([0.0, 1.0])
+    (replaced, ours, whole), *_ = used
+    assert {*whole} >= pipeline._OMITTED | replaced.keys()
+    kept = [name for name in whole if name not in pipeline._OMITTED]
+    assert ours == [replaced[n].__name__ if n in replaced else n for n in kept]
+
+
+def test_inner_functions_have_no_machine_code_of_their_own():
+    """They are optimized in the functions that call them, which have all of them in themselves."""
+    inner = pipeline.njit_inner(lambda a: a[0] + 1.0)
+    outer = njit(lambda a: inner(a) * 2.0)
+    assert outer(np.array([3.0])) == 8.0
+    engine = outer.overloads[outer.signatures[0]].library._codegen._engine
+    symbols = [compiled.fndesc.mangled_name for compiled in inner.overloads.values()]
+    assert symbols and not any(engine.is_symbol_defined(symbol) for symbol in symbols)
+
+
+def test_errors_of_inner_functions_reach_the_caller():
+    @pipeline.njit_inner
+    def refuse(n):
+        if n > 2:
+            raise ValueError("more than two")
+        return n
+
+    outer = njit(lambda n: refuse(n))
+    assert outer(2) == 2
+    with pytest.raises(ValueError, match="more than two"):
+        outer(3)
+
+
+def test_nothing_is_collected_meanwhile():
+    found = []
+
+    def look(graph):
+        found.append(gc.isenabled())
+
+    run_passes(FunctionGraph([x], [pt.exp(x)]), [look])
+    with compilation_of(look):
+        look(None)
+    assert found == [False, False]
+    assert gc.isenabled()
+
+
+def test_the_collector_is_left_as_it_was():
+    with pytest.raises(KeyError), uncollected():
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with uncollected():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
