@@ -85,7 +85,9 @@ class Encoded:
     def leaf(self, v: Variable) -> int:
         if isinstance(v, Constant) and (value := _one_float(v)) is not None:
             return self._literal(value)
-        key: Any = v.signature() if isinstance(v, Constant) else v
+        # A slice has no hash before Python 3.12.
+        has_key = isinstance(v, Constant) and isinstance(v.type, TensorType)
+        key: Any = v.signature() if has_key else v
         known = ("leaf", key)
         if known not in self._lengths:  # equal constants are one
             self._lengths[known] = self.add(Term("Atom", len(self.terms)), v)

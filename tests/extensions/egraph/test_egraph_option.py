@@ -11,6 +11,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.typed_list import make_list
 
 import loopax
 from loopax import explain, jaxify
@@ -159,3 +160,11 @@ def test_a_check_is_not_dropped():
     assert evaluate(graph, np.ones(50))[0] == 100.0
     with pytest.raises(AssertionError, match="all positive"):
         evaluate(graph, -np.ones(50))
+
+
+@needs_egglog
+def test_a_constant_without_a_hash():
+    """A slice has none before Python 3.12."""
+    rows = make_list([x, 2 * x, 3 * x])[1:]
+    f = jaxify([x], rows[0], optimize="egraph", backend="numba")
+    np.testing.assert_array_equal(f(AT), 2 * AT)
