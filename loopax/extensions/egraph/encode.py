@@ -86,8 +86,8 @@ class Encoded:
         if isinstance(v, Constant) and (value := _one_float(v)) is not None:
             return self._literal(value)
         # A slice has no hash before Python 3.12.
-        has_key = isinstance(v, Constant) and isinstance(v.type, TensorType)
-        key: Any = v.signature() if has_key else v
+        is_array = isinstance(v, Constant) and isinstance(v.type, TensorType)
+        key: Any = v.signature() if is_array else v  # type: ignore[attr-defined]
         known = ("leaf", key)
         if known not in self._lengths:  # equal constants are one
             self._lengths[known] = self.add(Term("Atom", len(self.terms)), v)
