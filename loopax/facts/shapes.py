@@ -41,31 +41,32 @@ def _all(node: Apply) -> tuple[frozenset[int], ...]:
     return (frozenset(range(len(node.inputs))),)
 
 
-_class: type
-
-
-def _none(node: Apply) -> Errors:
+def _no_errors(node: Apply) -> Errors:
     return Errors.NONE
 
 
-_NOTHING_READ: Any = lambda node: ()  # noqa: E731
+def _no_inputs(node: Apply) -> tuple[Any, ...]:
+    return ()
+
+
+_class: type
 
 # -- shapes that are asked ---------------------------------------------------------------------------
 
 for _class in (Shape, Shape_i):
     register(
         _class,
-        OpFacts(structure=Structure.SHAPE, work=Work.ENTRY, errors=_none, reads=_NOTHING_READ),
+        OpFacts(structure=Structure.SHAPE, work=Work.ENTRY, errors=_no_errors, reads=_no_inputs),
     )
 
 # -- numbers and arrays ------------------------------------------------------------------------------
 
-_NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_none, linear=_first)
+_NUMBER = OpFacts(structure=Structure.MOVES, work=Work.VIEW, errors=_no_errors, linear=_first)
 register(ScalarFromTensor, _NUMBER)
 register(TensorFromScalar, _NUMBER)
 register(
     MakeVector,
-    OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_none, linear=_all),
+    OpFacts(structure=Structure.MOVES, work=Work.ENTRY, errors=_no_errors, linear=_all),
 )
 
 # -- shapes that are given ---------------------------------------------------------------------------
@@ -174,6 +175,8 @@ for _class in (ExtractDiag, Choose, PermuteRowElements, Nonzero):
 for _class in (ViewOp, DeepCopyOp, DisconnectedGrad, ZeroGrad):
     register(
         _class,
-        OpFacts(errors=_none, axes=leading_axes(0), behind=lambda node, n: node.op, zero=_first),
+        OpFacts(
+            errors=_no_errors, axes=leading_axes(0), behind=lambda node, n: node.op, zero=_first
+        ),
     )
 register(CheckAndRaise, OpFacts(axes=leading_axes(0), zero=_first))
