@@ -129,12 +129,12 @@ def _in_a_loop(subject: Subject) -> Any:
     return loopax.scan(step, pt.zeros((), dtype=cost.dtype), pt.constant([1.0, 1.0]))[0]
 
 
-def disagreements(subject: Subject, in_a_loop: bool) -> list[str]:
+def disagreements(subject: Subject, in_a_loop: bool, by_differences: bool = True) -> list[str]:
     """Where native code has another derivative than JAX's operations, or none.
 
     In a loop both are by `jax`. Outside, native code takes its own, and differences have to agree as well.
     At a kink each of the three has another one, and at a singular matrix some have none, so numbers are
-    compared where the program is smooth.
+    compared where the program is smooth. Without ``by_differences`` nothing is compared with them.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def disagreements(subject: Subject, in_a_loop: bool) -> list[str]:
     with _silence():
         forms = _forms(subject, in_a_loop)
         native, xla = _results(forms.native if in_a_loop else forms.numba, forms.xla)
-        if in_a_loop or subject.example.draws or forms.is_single:
+        if in_a_loop or subject.example.draws or forms.is_single or not by_differences:
             return list(_compared(forms, native, xla))
         slope = forms.slope()
         if slope is None:

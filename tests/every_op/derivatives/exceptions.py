@@ -24,19 +24,13 @@ LEFT_OUT = {
     "Remove": "a value decides a length, and JAX cannot trace it",
     "GradClip": "it is about reverse mode, and JAX has no forward mode of it",
 }
-_EVERYWHERE = (
-    *("as recorded", "a zero", "zeros", "ties", "ones", "rounded", "rows repeated", "identities"),
-    *("length 1", "empty", "float32"),
-    *(f"integers in argument {k}" for k in range(3)),
-)
-_SLOPES = "its derivative is said to be another one than its value has"
-_SPARSE = "PyTensor's own pullback of a sparse op raises where it is differentiated again"
-_SINGULAR = "PyTensor's inverse of a singular matrix raises"
-
 # Outside, native derivatives against differences and those of JAX's operations.
 OUTSIDE: dict[tuple[str, str], str] = {
     **{("Solve", arguments): SHAPE for arguments in SINGULAR},
-    **{("Det", arguments): _SINGULAR for arguments in SINGULAR},
+    **{
+        ("Det", arguments): "PyTensor's inverse of a singular matrix raises"
+        for arguments in SINGULAR
+    },
     ("Det", "empty"): NOTHING,
     ("QR", "rows repeated"): "not differentiable: the rank may rise in any direction",
     ("JAXOp", "length 1"): IN_A_LOOP["JAXOp", "length 1"],
@@ -46,17 +40,6 @@ OUTSIDE: dict[tuple[str, str], str] = {
         [("MinimizeOp", "a zero"), ("MinimizeOp", "ones")],
         "the minimiser stops further from the minimum than the differences step",
     ),
-    **{
-        (name, a): _SLOPES
-        for name in ("DisconnectedGrad", "GradScale", "ZeroGrad")
-        for a in _EVERYWHERE
-    },
-    **{
-        (name, arguments): _SPARSE
-        for name in (
-            *("CSMProperties", "ConstructSparseFromList", "SparseBlockDiagonal"),
-            *("AddSparseSparseData", "Dot", "TrueDot"),
-        )
-        for arguments in _EVERYWHERE
-    },
 }
+# Ops whose derivative is said to be another one than the value has: differences say nothing of it.
+OTHER_SLOPES = {"DisconnectedGrad", "GradScale", "ZeroGrad"}

@@ -10,13 +10,32 @@ from collections.abc import Sequence
 from functools import singledispatch
 from typing import Any
 
+from pytensor.gradient import DisconnectedInputError, NullTypeGradError
+
+from loopax.base.errors import LoopaxError, describe
+
 
 @singledispatch
 def pullback_of(
     op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
 ) -> Sequence[Any]:
-    """The cotangents of ``inputs``, from those of ``outputs``; a `DisconnectedType` where there is none."""
-    pulled: Sequence[Any] = op.pullback(inputs, outputs, cotangents)
+    """The cotangents of ``inputs``, from those of ``outputs``; a `DisconnectedType` where there is none.
+
+    Raises
+    ------
+    NotImplementedError
+        The op has no pullback, or its own fails, as those of sparse ops do where they are differentiated
+        again.
+    """
+    try:
+        pulled: Sequence[Any] = op.pullback(inputs, outputs, cotangents)
+    except (NotImplementedError, LoopaxError, NullTypeGradError, DisconnectedInputError):
+        raise
+    except Exception as error:
+        raise NotImplementedError(
+            f"The pullback of {op}, for {describe(outputs[0])}, fails: {type(error).__name__}: {error}. "
+            'JAX may differentiate the op itself: jax.grad(jaxify(..., loops="xla")).'
+        ) from error
     return pulled
 
 
