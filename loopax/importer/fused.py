@@ -20,6 +20,8 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.math import Prod, Sum
 
+from loopax.importer.broadcasting import broadcast_with
+
 _REDUCTIONS: dict[type, Any] = {ps.Add: Sum, ps.Mul: Prod}
 
 
@@ -34,7 +36,9 @@ def unfused(node: Apply) -> list[Any] | None:
         return None
     graph = op.scalar_op.fgraph
     opened = _elementwise(graph.inputs, graph.outputs, node.inputs)
-    return [_broadcast(x, v, node.inputs) for x, v in zip(opened, node.outputs, strict=True)]
+    # An output has the shape of all inputs, although it may not read them all.
+    whole = [broadcast_with(x, node.inputs) for x in opened]
+    return [_typed(x, v) for x, v in zip(whole, node.outputs, strict=True)]
 
 
 def _elementwise(
@@ -62,17 +66,8 @@ def _widened(x: Any, dtype: str) -> Any:
     return x.astype(dtype) if is_narrower else x
 
 
-def _broadcast(x: Any, out: Any, inputs: Sequence[Any]) -> Any:
-    """``x`` in the shape of ``out``: that of all ``inputs``, although it may not read them all."""
-    if x.type.ndim < out.type.ndim:
-        x = pt.atleast_Nd(x, n=out.type.ndim)
-    for v in inputs:
-        axes = zip(x.type.broadcastable, v.type.broadcastable, strict=True)
-        if any(is_one and not is_one_of_input for is_one, is_one_of_input in axes):
-            x = pt.second(v, x)
-    return out.type.filter_variable(
-        x if x.type.dtype == out.type.dtype else x.astype(out.type.dtype)
-    )
+def _typed(x: Any, out: Any) -> Any:
+    return out.type.filter_variable(x.astype(out.type.dtype))
 
 
 def _reduction(node: Apply) -> list[Any] | None:
@@ -86,6 +81,6 @@ def _reduction(node: Apply) -> list[Any] | None:
     if type(last.op) not in _REDUCTIONS or len(terms) != 1:
         return None
     (x,) = _elementwise([element], terms, node.inputs)
-    dtype = node.outputs[0].type.dtype
-    reduction = _REDUCTIONS[type(last.op)](axis=op.axis, dtype=dtype, acc_dtype=op.acc_dtype)
-    return [node.outputs[0].type.filter_variable(reduction(x))]
+    out: Any = node.outputs[0]
+    reduction = _REDUCTIONS[type(last.op)](op.axis, out.type.dtype, op.acc_dtype)
+    return [_typed(reduction(x), out)]
