@@ -21,6 +21,7 @@ from loopax.base.errors import (
     StatefulFunctionError,
     TimeLimitExceeded,
     UnsupportedOpError,
+    WrongGradientWarning,
 )
 from loopax.base.time_limits import time_limit
 from loopax.cache import clear_cache
@@ -101,6 +102,7 @@ __all__ = [
     "TimeLimitExceeded",
     "TracedFunction",
     "UnsupportedOpError",
+    "WrongGradientWarning",
     "clear_cache",
     "cond",
     "config",

@@ -10,7 +10,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.derivatives.rules.broadcasting import summed
-from loopax.ir.derivatives.rules.registry import has_own_pullback, pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, has_own_pullback, pullback_of
 
 
 @pullback_of.register(Blockwise)
@@ -35,3 +35,8 @@ def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         else summed(vectorize_graph(g, batch), x)
         for x, g in zip(inputs, pulled, strict=True)
     ]
+
+
+@fault_of.register(Blockwise)
+def _fault(op: Any, node: Any) -> Fault | None:
+    return fault_of(op.core_op, node)

@@ -18,7 +18,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.derivatives.rules.broadcasting import summed
-from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
 
 
 @pullback_of.register(AdvancedIncSubtensor1)
@@ -37,6 +37,14 @@ def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     none = pt.full_like(x, -1 if op.set_instead_of_inc else 0, dtype="int64")
     last = pt.eq(read(op(none, numbers, *indices), *indices), numbers)
     return [pulled[0], summed(pt.switch(last, places, 0), y), *pulled[2:]]
+
+
+@fault_of.register(AdvancedIncSubtensor1)
+@fault_of.register(AdvancedIncSubtensor)
+def _fault(op: Any, node: Any) -> Fault | None:
+    if not (op.set_instead_of_inc or adds_last_only(op)) or not _do_repeat(node.inputs[2:]):
+        return None
+    return Fault(1, "an index repeats, and it counts what a later element overwrites")
 
 
 def _reader(op: Any) -> Any:
@@ -60,3 +68,11 @@ def _may_repeat(indices: Any) -> bool:
     return len(np.unique(numbers)) < len(numbers) or bool(
         (numbers < 0).any() and (numbers >= 0).any()
     )
+
+
+def _do_repeat(indices: Any) -> bool:
+    """Whether arrays of indices, all known, have one place twice."""
+    if not all(isinstance(v, Constant) and v.type.dtype != "bool" for v in indices):
+        return False
+    places = np.stack([v.ravel() for v in np.broadcast_arrays(*(v.data for v in indices))])
+    return np.unique(places, axis=1).shape < places.shape
