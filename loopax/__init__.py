@@ -21,6 +21,7 @@ from loopax.base.errors import (
     StatefulFunctionError,
     TimeLimitExceeded,
     UnsupportedOpError,
+    WrongGradientWarning,
 )
 from loopax.base.extensions import installed_extensions, missing
 from loopax.base.time_limits import time_limit
@@ -120,6 +121,7 @@ __all__ = [
     "TimeLimitExceeded",
     "TracedFunction",
     "UnsupportedOpError",
+    "WrongGradientWarning",
     "clear_cache",
     "cond",
     "config",

@@ -59,6 +59,7 @@ class Builder:
     def traced(self, fn: Callable[..., Any], at: frontend.Signature) -> Program:
         program = frontend.trace(fn, at)
         frontend.warn_of_equal_draws(program)
+        frontend.warn_of_wrong_gradients(program.graph.apply_nodes)
         if not self.donate:
             return program
         args, kwargs = at.tree.build(list(range(len(at.leaves))))
@@ -90,6 +91,7 @@ class PytreeBuilder(Builder):
     def traced(self, fn: Callable[..., Any], at: Any) -> Program:
         program = self.declared.program()
         frontend.warn_of_equal_draws(program)
+        frontend.warn_of_wrong_gradients(program.graph.apply_nodes)
         if not self.donate:
             return program
         args = self.declared.numbered()

@@ -274,6 +274,7 @@ def read(
     """The `Program` of what `jaxify` takes, but for a Python function, which needs arguments."""
     program = _read(fn, outputs, updates, givens, name)
     frontend.warn_of_equal_draws(program)
+    frontend.warn_of_wrong_gradients(program.graph.apply_nodes)
     return program
 
 

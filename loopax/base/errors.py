@@ -52,6 +52,10 @@ class VerifyError(LoopaxError):
     """`check` found a graph that breaks the IR's rules: a bug in whatever produced it."""
 
 
+class WrongGradientWarning(UserWarning):
+    """A program has a gradient that PyTensor has made, of an op whose gradient it has wrong."""
+
+
 def source_line(variable: Variable) -> str:
     """Where the user wrote ``variable``: ``'file.py:12, in step: y = x + 1'``, or an empty string.
 

@@ -23,6 +23,7 @@ from loopax.frontend.programs.static_arguments import (
     with_static,
 )
 from loopax.frontend.programs.tracing import Signature, signature, trace
+from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
 from loopax.ir.program import Input, Program, Shared
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "static_names",
     "trace",
     "warn_of_equal_draws",
+    "warn_of_wrong_gradients",
     "with_declared_lengths",
     "with_open_arguments",
     "with_static",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
@@ -152,3 +153,15 @@ def refusing_arguments(fixes: Mapping[str, str]) -> Callable[[F], F]:
 def name_of(function: Any) -> str:
     """A function's name, for a message."""
     return getattr(function, "__name__", None) or type(function).__name__
+
+
+def level_of_the_user() -> int:
+    """The ``stacklevel`` of the first caller outside of loopax."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def _is_ours(module: str) -> bool:
+    return module.split(".")[0] == "loopax" or module == "contextlib"

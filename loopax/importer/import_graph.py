@@ -9,6 +9,8 @@
     gradient that reads what an op leaves behind -> ir.after_forward.AfterForward
     DeepCopyOp, CpuContiguous        -> its input (a pure program has no aliases)
     calls of BLAS, xlogy             -> the products that they are
+    Composite                        -> the elementwise ops that were fused
+    Choose from a list               -> Choose from an array
 
 Inner graphs are imported before the graph they are in, so that one pass is enough. A graph without such ops
 stays as it is: to look takes a fiftieth of the time of lowering it.
@@ -29,6 +31,8 @@ from pytensor.tensor.extra_ops import CpuContiguous
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.pytensor import IfElse, LazyIfElse, thaw
 from loopax.importer.accumulators import widen_accumulators
+from loopax.importer.choices import choice_from_rows
+from loopax.importer.fused import unfused
 from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.products import product_of
@@ -90,6 +94,10 @@ class _Importer:
             return {node.outputs[0]: node.inputs[0]}
         if (product := product_of(_unbatched(op), node.inputs)) is not None:
             return {node.outputs[0]: node.outputs[0].type.filter_variable(product)}
+        if (opened := unfused(node)) is not None:
+            return _zip(node, opened)
+        if (chosen := choice_from_rows(node)) is not None:
+            return {node.outputs[0]: chosen}
         if isinstance(op, OpFromGraph):
             if _has_own_pullback(op):
                 return _zip(node, self.call(op).make_node(*node.inputs).outputs)

@@ -5,9 +5,11 @@ from loopax.ir.check import check
 from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
     blockwise,
-    cumulative_products,
+    choices,
+    elementwise,
     factorizations,
     foreign_loops,
+    products,
     solves,
     sparse_conversions,
     writes,

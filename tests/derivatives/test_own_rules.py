@@ -77,6 +77,36 @@ RULES = {
     },
     "cumprod with zeros": (pt.cumprod(V), {V: np.array([2.0, 0.0, 3.0, 0.0, -1.0])}),
     "cumprod of columns": (pt.cumprod(M, axis=0), {M: np.where(SQUARE > 0.5, 0.0, SQUARE)}),
+    "prod without a zero": (pt.prod(V), {V: BASE}),
+    "prod with a zero": (pt.prod(V), {V: np.array([2.0, 0.0, 3.0])}),
+    "prod with two zeros": (pt.prod(V), {V: np.array([2.0, 0.0, 0.0, -3.0])}),
+    "prod of rows": (
+        pt.prod(M, axis=1, keepdims=True),
+        {M: np.array([[2.0, 0.0, 1.5], [0.0, 0.0, 3.0], [1.0, -2.0, 0.5]])},
+    ),
+    "prod of two axes of three": (
+        pt.prod(M.reshape((3, 2, 2)), axis=(0, 2)),
+        {M: np.array([[2.0, 0.0, 1.5, -1.0], [1.0, 0.3, 3.0, 2.0], [1.0, -2.0, 0.5, 0.0]])},
+    ),
+    "choose": (pt.choose(AT, M), {M: SQUARE, AT: np.array([2, 0, 2])}),
+    "choose, around": (pt.choose(AT, M, mode="wrap"), {M: SQUARE, AT: np.array([-1, 4, 2])}),
+    "choose, the nearest": (pt.choose(AT, M, mode="clip"), {M: SQUARE, AT: np.array([-1, 4, 1])}),
+    "choose from a column": (
+        pt.choose(AT, pt.specify_broadcastable(M[:, :1], 1)),
+        {M: SQUARE, AT: np.array([2, 0, 2, 1])},
+    ),
+    "choose with indices of two axes": (
+        pt.choose(AT.reshape((2, 2)), M[:, :2]),
+        {M: SQUARE, AT: np.array([2, 0, 2, 1])},
+    ),
+    "choose from a list": (
+        pt.choose(AT, [W**2, V[:3], W[0][None]]),
+        {W: VALUES, V: BASE, AT: REPEATED % 2},
+    ),
+    "powers of 0 by x": (
+        pt.concatenate([V**W, V[:1] ** 0.0, V[:1] ** 1.0, V ** np.array([3.0, 1.0, 0.0])]),
+        {V: np.zeros(3), W: np.array([0.0, 1.0, 2.0])},
+    ),
     "solve, tridiagonal": (
         pt.linalg.solve(M, W, assume_a="tridiagonal", b_ndim=1),
         {M: SQUARE + 3 * np.eye(3), W: VALUES},
@@ -210,8 +240,41 @@ def test_the_gradient_of_a_product_of_one_zero(form):
     np.testing.assert_array_equal(jaxify([V], slope, **form)(np.zeros(1)), [1.0])
 
 
+@pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
+def test_powers_of_zero(form):
+    """x**0 is 1 for every x; by the exponent, the derivatives are 0 where x is 0."""
+    x, y = pt.dvectors("x", "y")
+    f = jaxify([x, y], (x**y).sum(), **form)
+    native = form == {"backend": NATIVE}
+    zeros, exponents = np.zeros(4), np.array([0.0, 1.0, 2.0, 3.0])
+    by_x, by_y = (loopax if native else jax).grad(f, (0, 1))(zeros, exponents)
+    np.testing.assert_array_equal(by_x, [0, 1, 0, 0])
+    np.testing.assert_array_equal(by_y, 0)
+    for k, curvature in enumerate([[0, 0, 2, 0], [0, 0, 0, 0]]):
+        if native:
+            along = tuple(np.ones(4) if k == j else None for j in (0, 1))
+            (product,) = loopax.hvp(f, (zeros, exponents), along)
+        else:
+            product = jax.hessian(f, k)(zeros, exponents).sum(axis=1)
+        np.testing.assert_array_equal(product, curvature)
+
+
+@pytest.mark.parametrize("form", [{"backend": NATIVE}, {"loops": "xla"}, {"loops": "native"}])
+def test_log1mexp_at_zero(form):
+    """Both derivatives are minus infinity; at -1 they are those of log(1 - exp(x))."""
+    f = jaxify([NUMBER], pt.log1mexp(NUMBER), **form)
+    native = form == {"backend": NATIVE}
+    gradient = (loopax if native else jax).grad(f)
+    s = 1 / np.expm1(1.0)
+    for x, first, second in (0.0, -np.inf, -np.inf), (-1.0, -s, -s * (1 + s)):
+        x = np.array(x)
+        np.testing.assert_allclose(gradient(x), first)
+        found = loopax.hvp(f, (x,), (np.ones(()),)) if native else jax.grad(gradient)(x)
+        np.testing.assert_allclose(found, second)
+
+
 def test_a_missing_second_derivative_is_refused():
-    """PyTensor has none of a product, and says so by the type of a variable."""
-    f = jaxify([V], pt.prod(V), backend=NATIVE)
+    """PyTensor has none of its own gradient of a product, and says so by the type of a variable."""
+    f = jaxify([V], pytensor.grad(pt.prod(V), V).sum(), backend=NATIVE)
     with pytest.raises(NullTypeGradError, match="ProdWithoutZeros"):
-        loopax.hvp(f, (BASE,), (BASE,))
+        loopax.grad(f)(BASE)

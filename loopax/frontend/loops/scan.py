@@ -19,6 +19,7 @@ from loopax.frontend.loops.capture import (
     refuse_captures,
     refuse_hidden_draws,
     substitute,
+    young_nodes,
 )
 from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
 from loopax.frontend.loops.lags import Lag, Lagged
@@ -26,6 +27,7 @@ from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function, refusing_arguments
+from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
 from loopax.ir.ops.records import (
     INDEX_TYPE,
     UNBOUNDED,
@@ -341,6 +343,7 @@ def run(
 
     traced = settle(slots, trace, what)
     i, stop, since = traced.i, traced.stop, age(traced.i)
+    warn_of_wrong_gradients(young_nodes([*traced.carry, *traced.ys], since))
     states = [v for s in slots for v in s.states]
     inits = [v for s in slots for v in s.inits()]
     nexts = [v for s, result in zip(slots, traced.carry, strict=True) for v in s.nexts(result)]

@@ -10,7 +10,6 @@ anew: what is said of inner loops waits until the outer one has settled.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import describe
+from loopax.frontend.mistakes import level_of_the_user
 
 _waiting: ContextVar[list[str] | None] = ContextVar("messages of inner loops", default=None)
 
@@ -46,7 +46,7 @@ def warn_of_widened_starts(slots: Sequence[Any], what: str, inner: Sequence[str]
         waiting += messages
         return
     for message in dict.fromkeys(messages):
-        warnings.warn(message, UserWarning, stacklevel=_level_of_the_user())
+        warnings.warn(message, UserWarning, stacklevel=level_of_the_user())
 
 
 def _lost_digits(slot: Any) -> bool:
@@ -75,15 +75,3 @@ def _message(slot: Any, what: str) -> str:
         f"pt.full(shape, -np.inf, dtype={after!r}) in the place of pt.full(shape, -np.inf). Where {before} "
         f"is what was meant, say so: {name}.astype({after!r})."
     )
-
-
-def _level_of_the_user() -> int:
-    """The ``stacklevel`` of the first caller outside of loopax."""
-    frame, level = sys._getframe(1), 1
-    while frame.f_back is not None and _is_ours(frame.f_globals.get("__name__", "")):
-        frame, level = frame.f_back, level + 1
-    return level
-
-
-def _is_ours(module: str) -> bool:
-    return module.split(".")[0] == "loopax" or module == "contextlib"

@@ -1,7 +1,7 @@
-"""Division rounded down, its remainder, and powers of integers: NumPy's values.
+"""Division rounded down, and its remainder: NumPy's values.
 
 JAX rounds the quotient of floats before it takes the floor: ``-7.0 // 0.7`` is -10 where the exact quotient
-is below that, and ``inf // 2`` infinity where NumPy has nan. It reads six bits of an integer exponent.
+is below that, and ``inf // 2`` infinity where NumPy has nan.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-
-from loopax.numerics import in_mesh
 
 
 def floor_divide(x: Any, y: Any) -> Any:
@@ -52,23 +49,3 @@ def _float_divmod(x: Any, y: Any) -> tuple[Any, Any]:
         rest == 0, jnp.copysign(0.0, y).astype(x.dtype), rest + jnp.where(other_side, y, 0)
     )
     return jnp.where(y == 0, x / y, whole), jnp.where(y == 0, jnp.nan, rest)
-
-
-def power(x: Any, y: Any) -> Any:
-    """``x**y``; integers wrap, and their negative powers are cut to integers, as C has them."""
-    dtype = jnp.result_type(x, y)
-    if dtype.kind not in "iu" or not isinstance(y, jax.core.Tracer | jax.Array):
-        return jnp.power(x, y)
-    x, y = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
-
-    def square(_: Any, state: Any) -> Any:
-        product, base, bits = state
-        product = jnp.where(bits & 1 == 1, product * base, product)
-        return product, base * base, bits >> 1
-
-    bits = np.iinfo(dtype).bits
-    product, _, _ = in_mesh.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
-    if dtype.kind == "u":
-        return product
-    inverse = jnp.where(x == 1, 1, jnp.where(x == -1, 1 - 2 * (y & 1), 0)).astype(dtype)
-    return jnp.where(y < 0, inverse, product)

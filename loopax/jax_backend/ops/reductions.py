@@ -7,13 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytensor.scalar as ps
-from pytensor.graph.basic import Constant
-from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import CAReduce
 from pytensor.tensor.math import MulWithoutZeros
 
 from loopax.facts.axes import raises_of_nothing
-from loopax.jax_backend.ops.elementwise import apply_scalar
 from loopax.jax_backend.ops.extrema import has_no_derivative, largest, smallest
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.leaf import convert_leaf
@@ -42,8 +39,6 @@ def reduce(site: Site, x: Any) -> Any:
     op = site.op
     x = jnp.asarray(x)
     scalar_op = op.scalar_op
-    if isinstance(scalar_op, Composite):
-        scalar_op, x = _fused(site, scalar_op, x)
     reducer = _REDUCERS.get(type(scalar_op))
     if reducer is None or (reducer in (jnp.all, jnp.any) and x.dtype != bool):
         return _bitwise(op, x) if type(scalar_op) in _BITWISE else convert_leaf(site, x)
@@ -61,22 +56,6 @@ def reduce(site: Site, x: Any) -> Any:
             plain = jnp.max if reducer is largest else jnp.min
             return plain(x, axis=axis, initial=op.initial_value(x.dtype))
     return reducer(x, axis=axis)
-
-
-def _fused(site: Site, composite: Composite, x: Any) -> tuple[Any, Any]:
-    """C's fused reduction ``accumulator + f(x)``: the reducing op, and ``f(x)`` elementwise."""
-    last = composite.fgraph.outputs[0].owner
-    accumulator, element = composite.fgraph.inputs
-    (argument,) = [v for v in last.inputs if v is not accumulator]
-    if argument is element:
-        return last.op, x
-    graph = composite.fgraph
-    env: dict[Any, Any] = {element: x}
-    for node in graph.toposort():
-        if node is not last:
-            values = [v.data if isinstance(v, Constant) else env[v] for v in node.inputs]
-            env.update(zip(node.outputs, apply_scalar(site, node.op, node, values), strict=True))
-    return last.op, jnp.asarray(env[argument])
 
 
 # The function, and what it leaves as it is.

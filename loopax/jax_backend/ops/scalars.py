@@ -15,7 +15,8 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scalar.math import Erf, Log1mexp, Softplus
 from pytensor.tensor.math import MulWithoutZeros
 
-from loopax.jax_backend.ops.division import floor_divide, power, remainder
+from loopax.jax_backend.ops.division import floor_divide, remainder
+from loopax.jax_backend.ops.powers import power
 from loopax.jax_backend.ops.special_functions import SPECIAL_FUNCTIONS
 from loopax.jax_backend.staging.evaluate import Site
 

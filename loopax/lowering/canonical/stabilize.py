@@ -16,6 +16,7 @@ In the literature: canonicalization.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from copy import copy
 from functools import lru_cache
 from typing import Any
@@ -24,7 +25,7 @@ from pytensor.compile.mode import optdb
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
-from pytensor.graph.rewriting.basic import GraphRewriter
+from pytensor.graph.rewriting.basic import GraphRewriter, OpToRewriterTracker, Rewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.tensor.linalg.inverse import MatrixInverse
 from pytensor.tensor.linalg.solvers.general import Solve
@@ -135,14 +136,17 @@ _OF_ONE_MATRIX = () if "slogdet_specialization" in optdb else ("slogdet_speciali
 
 
 @lru_cache(maxsize=8)
-def _rewriter(changes: int, *others: str) -> GraphRewriter:
-    """Made once, as long as nobody registers a rewrite: to assemble it takes as long as a small graph."""
+def _rewriter(changes: int, *others: str) -> tuple[GraphRewriter, list[Any]]:
+    """A rewriter and its `_trackers`, made once, as long as nobody registers a rewrite.
+
+    To assemble it takes as long as a small graph.
+    """
     excluded = [*_EXCLUDED, *_shape_unsafe(), *others]
     rewriter = optdb.query(RewriteDatabaseQuery(include=_INCLUDED, exclude=excluded))
     rewriter.data = [
         _tolerant(r) if getattr(r, "failure_callback", None) else r for r in rewriter.data
     ]
-    return rewriter
+    return rewriter, list(_trackers(rewriter, set()))
 
 
 def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
@@ -162,6 +166,21 @@ def _tolerant(rewriter: GraphRewriter) -> GraphRewriter:
     changed = copy(rewriter)
     changed.failure_callback = report_and_go_on  # type: ignore[attr-defined]
     return changed
+
+
+def _trackers(part: Any, seen: set[int]) -> Iterator[Any]:
+    """What in ``part``, a rewriter or a list of them, remembers each op that it has met.
+
+    Of a program that is dropped, its loops would stay, with all that is in their steps.
+    """
+    if id(part) in seen:
+        return
+    seen.add(id(part))
+    if isinstance(part, OpToRewriterTracker):
+        yield part
+    elif isinstance(part, list | tuple | Rewriter):
+        for inner in part if isinstance(part, list | tuple) else vars(part).values():
+            yield from _trackers(inner, seen)
 
 
 # The logarithm of a determinant 3.0 writes as an op that has no derivative.
@@ -236,6 +255,9 @@ def _rewrite(graph: FunctionGraph, *without: str) -> None:
     with config.change_flags(
         traceback__limit=0
     ):  # rewrites copy the user's lines; theirs cost 20 %
-        _rewriter(registrations(), *without).rewrite(graph)
+        rewriter, trackers = _rewriter(registrations(), *without)
+        rewriter.rewrite(graph)
+        for tracker in trackers:
+            tracker.get_trackers.cache_clear()
         masked_sums(graph)
         scaling_maxima(graph)

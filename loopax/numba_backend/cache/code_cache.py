@@ -12,9 +12,14 @@ from loopax.base.upstream.numba import FunctionIdentity, NullCache, compiler, se
 from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
 
+# What was compiled or loaded in this process, by key and types: functions with equal content share it. It
+# is kept for good, since LLVM does so too (Numba takes no module out of the engine that runs it, half a
+# megabyte for each and more), and the next equal function would have one of its own.
+_IN_PROCESS: dict[str, Any] = {}
+
 
 class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
-    """Native code on disk, for one function by its `content_key`.
+    """Native code in this process and on disk, for one function by its `content_key`.
 
     It takes the place of the cache in a dispatcher or a C function of Numba's, of which none has a public
     way to it: Numba's own keeps code by the file that a function is in, and ours are in none.
@@ -26,20 +31,26 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """What was compiled for ``signature``, or None."""
         key = self._entry(signature)
+        if key in _IN_PROCESS:
+            return _IN_PROCESS[key]._replace(metadata={})  # each dispatcher notes its own times
         data = folder.read(key)
         if data is None:
             return None
         target_context.refresh()
         try:
-            return compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
+            loaded = compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
         except Exception:  # whatever is wrong with it, it is compiled anew
             folder.remove(key)
             return None
+        return _IN_PROCESS.setdefault(key, loaded)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled, unless there are addresses of this process in it."""
         if not compiled.lifted and not compiled.library.has_dynamic_globals:
-            folder.write(self._entry(signature), serialize.dumps(compiled._reduce()))
+            key = self._entry(signature)
+            folder.write(key, serialize.dumps(compiled._reduce()))
+            # Without the types of all that is in it, which Numba prints when it is asked to.
+            _IN_PROCESS[key] = compiled._replace(type_annotation=None)
 
     def _entry(self, signature: Any) -> str:
         types = hashlib.sha256(str(signature).encode()).hexdigest()

@@ -21,6 +21,7 @@ from pytensor.raise_op import Assert
 import loopax
 from loopax import jaxify
 from loopax.cache.environment import environment
+from loopax.numba_backend.cache import code_cache
 from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import compile_program
 
@@ -28,9 +29,18 @@ ROOT = Path(__file__).resolve().parents[3]
 X = np.arange(1.0, 5.0)
 
 
+class Forgetful(dict):
+    def __setitem__(self, key, value):
+        pass
+
+    def setdefault(self, key, value):
+        return value
+
+
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     environment()  # what it keeps of packages is not counted below
+    monkeypatch.setattr(code_cache, "_IN_PROCESS", Forgetful())  # as another process is
     monkeypatch.setenv("LOOPAX_CACHE_DIR", str(tmp_path / "native"))
     return tmp_path / "native"
 

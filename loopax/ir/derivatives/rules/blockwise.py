@@ -9,7 +9,8 @@ from pytensor.graph.null_type import NullType
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.derivatives.rules.registry import has_own_pullback, pullback_of
+from loopax.ir.derivatives.rules.broadcasting import summed
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, has_own_pullback, pullback_of
 
 
 @pullback_of.register(Blockwise)
@@ -31,12 +32,11 @@ def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     return [
         g
         if isinstance(g.type, DisconnectedType | NullType)
-        else _summed(x, vectorize_graph(g, batch))
+        else summed(vectorize_graph(g, batch), x)
         for x, g in zip(inputs, pulled, strict=True)
     ]
 
 
-def _summed(x: Any, g: Any) -> Any:
-    """``g`` summed over the axes of the batch along which ``x`` is broadcast."""
-    axes = [k for k, n in enumerate(x.type.shape) if n == 1 and g.type.shape[k] != 1]
-    return g.sum(axis=axes, keepdims=True) if axes else g
+@fault_of.register(Blockwise)
+def _fault(op: Any, node: Any) -> Fault | None:
+    return fault_of(op.core_op, node)

@@ -14,7 +14,7 @@ from pytensor.tensor.linalg import solve, solve_triangular
 from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
 
-from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
 
 
 @pullback_of.register(LU)
@@ -27,6 +27,11 @@ def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     lower_cotangent = p.mT @ cotangents[0]
     arrived = [disconnected_type(), lower_cotangent, cotangents[1]]
     return plain.pullback(inputs, [p, lower, upper], arrived)
+
+
+@fault_of.register(LU)
+def _fault_of_lu(op: Any, node: Any) -> Fault | None:
+    return Fault(0, "it is as if no rows had been exchanged") if op.permute_l else None
 
 
 @pullback_of.register(QR)

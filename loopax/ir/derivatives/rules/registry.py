@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import singledispatch
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytensor.gradient import DisconnectedInputError, NullTypeGradError
+from pytensor.graph.basic import Apply
 
 from loopax.base.errors import LoopaxError, describe
 
@@ -57,3 +58,19 @@ def pushforward_of(
 def has_own_pullback(op: Any) -> bool:
     """Whether a rule is registered for the class of ``op``."""
     return pullback_of.dispatch(type(op)) is not pullback_of.dispatch(object)
+
+
+class Fault(NamedTuple):
+    """An op's own pullback is wrong, a number and not a nan or an error, whatever the values are.
+
+    Of the first output's cotangent for one input.
+    """
+
+    place: int  # of the input
+    clause: str  # what is wrong with "it"
+
+
+@singledispatch
+def fault_of(op: Any, node: Apply) -> Fault | None:
+    """What is wrong with the op's own pullback at ``node``; None where nothing is known to be."""
+    return None

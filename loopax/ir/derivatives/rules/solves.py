@@ -12,7 +12,7 @@ from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 
-from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
 
 
 @pullback_of.register(CholeskySolve)
@@ -53,3 +53,15 @@ def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     symmetric = triangle(a) + triangle(a, -1).mT
     (pulled,) = op.pullback([symmetric], outputs, cotangents)
     return [_of_triangle(pulled, lower=True)]
+
+
+@fault_of.register(Solve)
+def _fault(op: Any, node: Any) -> Fault | None:
+    """Of a matrix that the program is given: one that it makes may be of its diagonals alone.
+
+    What is read of one triangle is right as the gradient of a symmetric matrix, and of a factor where the
+    other triangle is 0.
+    """
+    if op.assume_a != "tridiagonal" or node.inputs[0].owner is not None:
+        return None
+    return Fault(0, "elements off the diagonals, which are not read, have a part in it")

@@ -17,7 +17,8 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
-from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.derivatives.rules.broadcasting import summed
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
 
 
 @pullback_of.register(AdvancedIncSubtensor1)
@@ -29,13 +30,21 @@ def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
         return pulled
     (g,) = cotangents
     if not (op.set_instead_of_inc or adds_last_only(op)) or not _may_repeat(indices):
-        return [pulled[0], _as_shaped(pulled[1], y), *pulled[2:]]
+        return [pulled[0], summed(pulled[1], y), *pulled[2:]]
     read = _reader(op)
     places = read(g, *indices)
     numbers = pt.arange(places.size, dtype="int64").reshape(places.shape, ndim=places.type.ndim)
     none = pt.full_like(x, -1 if op.set_instead_of_inc else 0, dtype="int64")
     last = pt.eq(read(op(none, numbers, *indices), *indices), numbers)
-    return [pulled[0], _as_shaped(pt.switch(last, places, 0), y), *pulled[2:]]
+    return [pulled[0], summed(pt.switch(last, places, 0), y), *pulled[2:]]
+
+
+@fault_of.register(AdvancedIncSubtensor1)
+@fault_of.register(AdvancedIncSubtensor)
+def _fault(op: Any, node: Any) -> Fault | None:
+    if not (op.set_instead_of_inc or adds_last_only(op)) or not _do_repeat(node.inputs[2:]):
+        return None
+    return Fault(1, "an index repeats, and it counts what a later element overwrites")
 
 
 def _reader(op: Any) -> Any:
@@ -61,9 +70,9 @@ def _may_repeat(indices: Any) -> bool:
     )
 
 
-def _as_shaped(g: Any, y: Any) -> Any:
-    """``g``, the cotangent of what was written, summed over the axes along which ``y`` was broadcast."""
-    extra = g.type.ndim - y.type.ndim
-    g = g.sum(axis=tuple(range(extra))) if extra else g
-    axes = [k for k, n in enumerate(y.type.shape) if n == 1 and g.type.shape[k] != 1]
-    return g.sum(axis=axes, keepdims=True) if axes else g
+def _do_repeat(indices: Any) -> bool:
+    """Whether arrays of indices, all known, have one place twice."""
+    if not all(isinstance(v, Constant) and v.type.dtype != "bool" for v in indices):
+        return False
+    places = np.stack([v.ravel() for v in np.broadcast_arrays(*(v.data for v in indices))])
+    return np.unique(places, axis=1).shape < places.shape

@@ -1,0 +1,18 @@
+"""A tensor in the shape that it has together with others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytensor.tensor as pt
+
+
+def broadcast_with(x: Any, others: Iterable[Any]) -> Any:
+    """``x`` in the shape that an elementwise op of ``x`` and ``others`` has."""
+    for v in others:
+        x = pt.atleast_Nd(x, n=v.type.ndim) if x.type.ndim < v.type.ndim else x
+        own = x.type.broadcastable[x.type.ndim - v.type.ndim :]
+        if any(one and not other for one, other in zip(own, v.type.broadcastable, strict=True)):
+            x = pt.second(v, x)
+    return x

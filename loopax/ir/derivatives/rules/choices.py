@@ -1,0 +1,43 @@
+"""Derivatives of ``choose(index, choices)``, of which PyTensor has none.
+
+y[p] = choices[index[p], p]:    adding ȳ[p] at (index[p], p) gives the cotangent of choices
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.gradient import DisconnectedType, disconnected_type
+from pytensor.tensor.basic import Choose
+from pytensor.typed_list.type import TypedListType
+
+from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+
+
+@pullback_of.register(Choose)
+def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    index, choices = inputs
+    if isinstance(choices.type, TypedListType):
+        raise NotImplementedError(
+            "the derivative of choose() from a list that the program is given is not known: choose from an "
+            "array, pt.choose(index, pt.stack([x, y]))"
+        )
+    (g,) = cotangents
+    n = choices.shape[0]
+    chosen = index % n if op.mode == "wrap" else pt.clip(index, 0, n - 1)
+    places = []
+    for k, is_one in enumerate(choices.type.broadcastable[1:]):
+        behind = choices.type.ndim - 2 - k
+        place = pt.arange(1 if is_one else g.shape[g.type.ndim - 1 - behind])
+        places.append(pt.shape_padright(place, behind))
+    whole = pt.zeros_like(choices)
+    return [disconnected_type(), whole[(chosen, *places)].inc(g)]
+
+
+@pushforward_of.register(Choose)
+def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
+    index, tangent = inputs[0], tangents[1]
+    if isinstance(tangent.type, DisconnectedType):
+        return [disconnected_type()]
+    return [op(index, tangent)]

@@ -1,0 +1,59 @@
+"""Pullbacks of products that are right where an element is 0.
+
+    p[i] = x[0] * ... * x[i]:    x̄[i] = p[i - 1] * s[i],   s[i] = p̄[i] + x[i + 1] * s[i + 1]
+    p = x[0] * ... * x[n - 1]:   x̄[i] = p̄ * (x[0] * ... * x[i - 1]) * (x[i + 1] * ... * x[n - 1])
+
+PyTensor's divide by an element: that of the cumulative product, ``cumsum((p * p̄)[::-1])[::-1] / x``, is nan
+where it is 0; that of a product counts the zeros, and has no derivative (3.0.7, 3.3.8).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Prod
+
+from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.ops.scan import Scan
+
+
+@pullback_of.register(CumOp)
+def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    if op.mode != "mul" or not inputs[0].type.dtype.startswith("float"):
+        return op.pullback(inputs, outputs, cotangents)
+    x, g = (pt.moveaxis(v, op.axis, 0) for v in (inputs[0], cotangents[0]))
+    one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
+    after = pt.concatenate([x, one])[1:]
+    nothing = pt.zeros_like(one[0])
+    row, factor, total = (nothing.type() for _ in range(3))
+    new = total.type.filter_variable(row + factor * total)
+    body = BodyArgs(pt.lscalar(), [row, factor], [total], [])
+    loop = Scan.from_body(body, BodyOuts([new], [new]), ScanOptions(reverse=True))
+    bound = loop.bind(ScanArgs(g.shape[0], [g, after], [nothing], []))
+    (sums,) = loop.split_outputs(bound).traces
+    return [pt.moveaxis(_of_those_before(x) * sums, 0, op.axis)]
+
+
+@pullback_of.register(Prod)
+def _product(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
+    (x,), (g,) = inputs, cotangents
+    dtypes = x.type.dtype, outputs[0].type.dtype, op.acc_dtype
+    if op.no_zeros_in_input or op.axis == () or not all(d.startswith("float") for d in dtypes):
+        return op.pullback(inputs, outputs, cotangents)
+    axes = list(range(x.type.ndim)) if op.axis is None else sorted(op.axis)
+    others = [k for k in range(x.type.ndim) if k not in axes]
+    order = [*axes, *others]
+    moved = x.astype(op.acc_dtype).transpose(order)  # whose parts may be too large for that of x
+    factors = moved.reshape((-1, *(x.shape[k] for k in others)), ndim=1 + len(others))
+    rest = _of_those_before(factors) * _of_those_before(factors[::-1])[::-1]
+    pulled = (g * rest).reshape(moved.shape, ndim=x.type.ndim)
+    return [pulled.transpose([order.index(k) for k in range(x.type.ndim)])]
+
+
+def _of_those_before(x: Any) -> Any:
+    """The product of the rows of ``x`` before each of them, which is 1 for the first."""
+    one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
+    return CumOp(0, "mul")(pt.concatenate([one, x])[:-1])

@@ -1,0 +1,64 @@
+"""Powers: NumPy's values of integers, and derivatives where the exponent of a float comes to 0.
+
+JAX reads six bits of an integer exponent. Its derivative of ``x**y`` by x is ``y * x**(y - 1)``, which is
+nan where x and y are 0, although ``x**0`` is 1 for each x; the second one is nan at ``x**1``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.numerics import in_mesh
+from loopax.numerics.special.forward_mode import with_slopes
+
+
+def power(x: Any, y: Any) -> Any:
+    """``x**y``; integers wrap, and their negative powers are cut to integers, as C has them."""
+    kind = jnp.result_type(x, y).kind
+    is_traced = isinstance(y, jax.core.Tracer | jax.Array)
+    if kind == "f" and jnp.result_type(y).kind == "f":
+        return _of_floats(x, y, is_traced)
+    if kind in "iu" and is_traced:
+        return _of_integers(x, y)
+    return jnp.power(x, y)  # whose derivative is right with an exponent of integers
+
+
+def _of_floats(x: Any, y: Any, is_traced: bool) -> Any:
+    if is_traced:
+        return with_slopes(jnp.power, _slope_of_base, _slope_of_exponent)(x, y)
+    whole = np.equal(y, np.floor(y)) & np.greater_equal(y, 0)
+    if not np.any(whole):  # none of its derivatives has the exponent 0
+        return jnp.power(x, y)
+    return with_slopes(lambda x: jnp.power(x, y), lambda x: _slope_of_base(x, y))(x)
+
+
+def _slope_of_base(x: Any, y: Any) -> Any:
+    choose: Any = jnp.where if isinstance(y, jax.core.Tracer | jax.Array) else np.where
+    return y * power(x, choose(y == 0, 1, y - 1).astype(jnp.result_type(y)))
+
+
+def _slope_of_exponent(x: Any, y: Any) -> Any:
+    """0 where x is 0, the limit where y is positive."""
+    is_zero = x == 0
+    return jnp.where(is_zero, 0, power(x, y) * jnp.log(jnp.where(is_zero, 1, x)))
+
+
+def _of_integers(x: Any, y: Any) -> Any:
+    dtype = jnp.result_type(x, y)
+    x, y = jnp.broadcast_arrays(jnp.asarray(x, dtype), jnp.asarray(y, dtype))
+
+    def square(_: Any, state: Any) -> Any:
+        product, base, bits = state
+        product = jnp.where(bits & 1 == 1, product * base, product)
+        return product, base * base, bits >> 1
+
+    bits = np.iinfo(dtype).bits
+    product, _, _ = in_mesh.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
+    if dtype.kind == "u":
+        return product
+    inverse = jnp.where(x == 1, 1, jnp.where(x == -1, 1 - 2 * (y & 1), 0)).astype(dtype)
+    return jnp.where(y < 0, inverse, product)
