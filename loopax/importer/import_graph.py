@@ -36,6 +36,7 @@ from loopax.importer.fused import unfused
 from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.products import product_of
+from loopax.importer.square import refuse_wide_and_tall
 from loopax.ir import Call
 from loopax.ir.batching.row_values import unbatch_row_values
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -84,6 +85,7 @@ class _Importer:
 
     def replacements(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
         op: Any = node.op
+        refuse_wide_and_tall(node)
         if isinstance(op, LegacyScan):
             return import_scan(graph, node, self.run(thaw(op.fgraph)))
         if isinstance(op, InnerGraphOp):  # a loop of ours, whose step may hold anything
