@@ -60,7 +60,8 @@ TARGETS = {
     },
     "jax.extend": {"loopax.base.upstream.jax"},
     "jax.interpreters": {"loopax.base.upstream.jax"},
-    "loopax.base.upstream.jax": {"loopax.jax_backend"},
+    # from_jaxpr reads JAX's programs into the IR, and traces none.
+    "loopax.base.upstream.jax": {"loopax.jax_backend", "loopax.frontend.from_jaxpr"},
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},
     "numba": {
