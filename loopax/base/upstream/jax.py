@@ -75,7 +75,7 @@ def threefry_jaxpr(
     Parameters
     ----------
     primitive, params
-        One of ``random_bits``, ``random_split``, ``random_fold_in`` and ``random_seed``, and its parameters.
+        One of ``random_bits``, ``random_split``, ``random_fold_in``, ``random_seed``; its parameters.
     types
         The shapes and dtypes of its inputs; of a key, of the two integers that it is.
     batch
