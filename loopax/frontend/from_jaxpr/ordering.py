@@ -33,7 +33,9 @@ def _sort(eqn: Any, *operands: Any) -> Any:
 
 @rule("top_k")
 def _top_k(eqn: Any, x: Any) -> Any:
-    """The largest first, of equal ones the first; a nan is larger than all."""
+    """The largest first, of equal ones the first. A nan is larger than all, as it is to XLA in float64;
+    in float32 XLA puts it anywhere.
+    """
     k, n = eqn.params["k"], x.type.shape[-1]
     if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):
         raise refuse(eqn, f"{k} of {x.type.dtype}")

@@ -12,7 +12,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
-from pytensor.tensor.elemwise import Elemwise
 
 from loopax.base.upstream.jax import threefry_jaxpr
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
@@ -24,26 +23,12 @@ _ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]])
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def _four_rounds() -> Elemwise:
-    """Four rounds of two integers of 32 bits, by factors for the rotations: one loop over all elements.
+@rule("threefry2x32")
+def _threefry2x32(eqn: Any, key_1: Any, key_2: Any, x: Any, y: Any) -> Any:
+    """Five times four rounds, as a loop: written out it would be most of many a step.
 
     A rotation of 32 bits is a product in 64 whose halves are put together.
     """
-    a, b = start = [ps.uint32(), ps.uint32()]
-    factors = [ps.uint64() for _ in range(4)]
-    for factor in factors:
-        turned = ps.cast(b, "uint64") * factor
-        a = a + b
-        b = a ^ ps.cast(turned | (turned // np.uint64(2**32)), "uint32")
-    return Elemwise(ps.Composite([*start, *factors], [a, b]))
-
-
-_FOUR_ROUNDS = _four_rounds()
-
-
-@rule("threefry2x32")
-def _threefry2x32(eqn: Any, key_1: Any, key_2: Any, x: Any, y: Any) -> Any:
-    """Five times four rounds, as a loop: written out it would be most of many a step."""
     keys = key_1, key_2, key_1 ^ key_2 ^ _PARITY
     factors = pt.constant(2 ** _ROTATIONS[[0, 1, 0, 1, 0]].astype("uint64"))
     first = pt.stack([keys[(k + 1) % 3] for k in range(5)])
@@ -51,7 +36,11 @@ def _threefry2x32(eqn: Any, key_1: Any, key_2: Any, x: Any, y: Any) -> Any:
     start = [x + keys[0], y + keys[1]]
     rows = [factors[0].type(), first[0].type(), second[0].type()]
     states = [v.type() for v in start]
-    a, b = _FOUR_ROUNDS(*states, *(rows[0][k] for k in range(4)))
+    a, b = states
+    for k in range(4):
+        a = a + b
+        turned = b.astype("uint64") * rows[0][k]
+        b = a ^ (turned | (turned // np.uint64(2**32))).astype("uint32")
     args = BodyArgs(INDEX_TYPE(), rows, states, [])
     loop = Scan.from_body(args, BodyOuts([a + rows[1], b + rows[2]], []), ScanOptions("threefry"))
     return loop.bind(ScanArgs(np.int64(5), [factors, first, second], start, []))

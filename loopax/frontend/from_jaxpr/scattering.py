@@ -27,7 +27,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     kept = [k for k in range(x.type.ndim) if k not in dropped]
     if 0 in updates.type.shape or 0 in x.type.shape:
         return x
-    if name == "scatter" and eqn.params.get("update_consts"):
+    if name == "scatter" and not _is_plain_write(eqn.params["update_jaxpr"]):
         raise refuse(eqn, "by a function")
     sizes = [1] * x.type.ndim
     for axis, k in zip(kept, numbers.update_window_dims, strict=True):
@@ -42,6 +42,11 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
     if name in _COMBINED:
         raise refuse(eqn, "at several places")
     return _windows(eqn, x, updates, p, kept, is_dropped)
+
+
+def _is_plain_write(function: Any) -> bool:
+    """Whether an element becomes its update, by the function of both that a scatter has."""
+    return function is None or (not function.eqns and function.outvars == function.invars[1:])
 
 
 def _one_window(eqn: Any, x: Any, update: Any, p: Places, is_dropped: bool) -> Any:

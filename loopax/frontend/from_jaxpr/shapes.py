@@ -75,6 +75,15 @@ def _concatenate(eqn: Any, *xs: Any) -> Any:
     return pt.join(axis, *xs) if len(xs) > 1 else xs[0]
 
 
+@rule("tile")
+def _tile(eqn: Any, x: Any) -> Any:
+    for axis, count in enumerate(eqn.params["reps"]):
+        if not count:
+            raise refuse(eqn, "no times")
+        x = pt.join(axis, *[x] * count) if count > 1 else x
+    return x
+
+
 @rule("split")
 def _split(eqn: Any, x: Any) -> Any:
     axis, ends = eqn.params["axis"], np.cumsum(eqn.params["sizes"])
@@ -95,6 +104,13 @@ def _unstack(eqn: Any, x: Any) -> Any:
 @rule("stack")
 def _stack(eqn: Any, *xs: Any) -> Any:
     return pt.stack(xs, axis=eqn.params["axis"])
+
+
+@rule("empty", "empty2")
+def _empty(eqn: Any) -> Any:
+    """Nobody reads what it is: zeros do."""
+    aval = eqn.outvars[0].aval
+    return pt.zeros(aval.shape, dtype=str(aval.dtype))
 
 
 @rule("iota")
