@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar, overload
 
 from loopax.frontend import from_jaxpr
 from loopax.frontend.mistakes import refuse_no_function
+from loopax.jax_backend import NativeFunction
 from loopax.jax_backend.kernels.choice import LOOPS
-from loopax.jax_backend.native_call.function import NativeFunction
 from loopax.jax_backend.native_call.native_parts import Plan, Reader
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,7 +71,7 @@ def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
     >>> smoothed(0.5, xs)
     Array([1.  , 1.5 , 2.75], dtype=float64)
     >>> jax.grad(lambda a: smoothed(a, xs)[-1])(0.5)
-    Array(-2., dtype=float64, weak_type=True)
+    Array(-3., dtype=float64, weak_type=True)
     """
     loops = LOOPS[0] if loops is None else loops
     if loops not in LOOPS:

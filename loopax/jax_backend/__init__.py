@@ -11,6 +11,7 @@ from loopax.jax_backend.callable.function import JaxFunction  # noqa: E402
 from loopax.jax_backend.callable.stages import JaxTracedFunction  # noqa: E402
 from loopax.jax_backend.control_flow import calls, conditionals, loops  # noqa: E402  (these as well)
 from loopax.jax_backend.jax_op import JaxOp  # noqa: E402
+from loopax.jax_backend.native_call.function import NativeFunction  # noqa: E402
 from loopax.jax_backend.parallel import associative  # noqa: E402
 from loopax.jax_backend.pytensor_mode.conversions import register as register_with_pytensor  # noqa: E402
 from loopax.jax_backend.staging import leaf  # noqa: E402
@@ -25,6 +26,7 @@ __all__ = [
     "JaxFunction",
     "JaxOp",
     "JaxTracedFunction",
+    "NativeFunction",
     "PaddedArray",
     "StackedList",
     "associative",

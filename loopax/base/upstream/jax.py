@@ -39,6 +39,7 @@ __all__ = [
     "jaxpr_as_fun",
     "low_jaxpr",
     "mlir",
+    "part_of",
     "partial_eval",
     "set_current_trace",
     "threefry_jaxpr",
@@ -65,6 +66,12 @@ def low_jaxpr(jaxpr: Any) -> Any:
     lower = getattr(partial_eval, "lower_jaxpr2", None)
     is_high = getattr(jaxpr.jaxpr, "is_high", False)
     return lower(jaxpr) if is_high and lower is not None else jaxpr
+
+
+def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
+    """An open jaxpr of some equations of another."""
+    info = jaxpr.debug_info.with_unknown_names()
+    return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
 
 
 def threefry_jaxpr(

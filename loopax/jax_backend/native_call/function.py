@@ -26,11 +26,21 @@ class NativeFunction:
         self._jitted: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        jitted, arrays = self._of_call(args, kwargs)
+        return jitted(*arrays)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile what a call with these arguments runs; it is not run."""
+        jitted, arrays = self._of_call(args, kwargs)
+        jitted.lower(*arrays)
+
+    def _of_call(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+        """The function of arrays that a call runs, and the arrays."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
         static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
-        jitted = self._of_arrays(tree, is_array, static)
-        return jitted(*(x for x, array in zip(leaves, is_array, strict=True) if array))
+        arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
+        return self._of_arrays(tree, is_array, static), arrays
 
     @property
     def remarks(self) -> list[str]:

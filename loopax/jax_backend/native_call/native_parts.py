@@ -17,7 +17,7 @@ import jax
 from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
-from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Literal, Var, low_jaxpr
+from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Literal, Var, low_jaxpr, part_of
 from loopax.jax_backend.kernels.choice import MOST_LINES
 from loopax.jax_backend.kernels.cost import cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, Policy
@@ -133,7 +133,7 @@ class _Parts:
             return None
         read, values = self._read(run)
         written = self._needed_after(run)
-        part = Jaxpr([], read, written, list(run))
+        part = part_of(self.jaxpr, read, written, run)
         cost = cost_of(part)
         loops = [eqn for eqn in run if _has_loop(eqn)]
         if self.plan.loops == "auto" and cost.saved(1) <= 0:

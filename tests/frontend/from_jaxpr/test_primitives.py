@@ -106,10 +106,20 @@ OF_ARRAYS = {
     "sums": lambda x: (x.sum(), x.sum(0), x.sum((0, 2)), x.mean(1), x.prod(2)),
     "extrema": lambda x: (x.max(), x.min(1), x.max((0, 2)), jnp.argmax(x, 1), jnp.argmin(x, 2)),
     "nan": lambda x: (jnp.argmax(jnp.log(x), 1), jnp.argmin(jnp.log(x), 0), jnp.log(x).max(0)),
-    "integers": lambda x: (x.astype(int).sum(1), x.astype("int8").sum(), (x > 0).astype(int).max(0)),
+    "integers": lambda x: (
+        x.astype(int).sum(1),
+        x.astype("int8").sum(),
+        (x > 0).astype(int).max(0),
+    ),
     "logsumexp": lambda x: jax.nn.logsumexp(x, axis=(0, 2)),
     "cumulative": lambda x: (jnp.cumsum(x, 1), jnp.cumprod(x, 0), lax.cumsum(x, 2, reverse=True)),
-    "reshapes": lambda x: (x.reshape(12, 2), x.reshape(-1), x[:, None], x[0, :, 0], x.reshape(6, 4)),
+    "reshapes": lambda x: (
+        x.reshape(12, 2),
+        x.reshape(-1),
+        x[:, None],
+        x[0, :, 0],
+        x.reshape(6, 4),
+    ),
     "transposes": lambda x: (x.T, jnp.swapaxes(x, 0, 1), jnp.moveaxis(x, 0, 2)),
     "flips": lambda x: (x[::-1], x[:, ::-1, ::-1], jnp.flip(x, 2)),
     "slices": lambda x: (x[1:], x[:, 1:3:2], x[0, ::-2], x[-1:, 2:]),
@@ -141,7 +151,12 @@ OF_ARRAYS = {
     "one hot": lambda x: jax.nn.one_hot(jnp.argmax(x, 1), 4),
     "triangles": lambda x: (jnp.tril(M), jnp.triu(x[:, :, 0]), jnp.diag(x[0, :, 0])),
     "complex": lambda x: (lax.real(x + 1j * x[::-1]), ((x + 2j) * x * 1j).imag),
-    "calls": lambda x: (jax.jit(jnp.sin)(x), jax.checkpoint(jnp.cos)(x), jax.nn.relu(x), jax.nn.silu(x)),
+    "calls": lambda x: (
+        jax.jit(jnp.sin)(x),
+        jax.checkpoint(jnp.cos)(x),
+        jax.nn.relu(x),
+        jax.nn.silu(x),
+    ),
     "softmax": lambda x: (jax.nn.softmax(x, 1), jax.nn.log_softmax(x, 2), jax.nn.softplus(x)),
 }
 I = np.array([-5, -1, 0, 2, 7, 3])
@@ -169,7 +184,9 @@ READS = {
         lax.dynamic_slice(x, (i[2], i[3]), (3, 1)),
         lax.dynamic_index_in_dim(x, i[3]),
     ),
-    "windows of rows": lambda x, i: jax.vmap(lambda r, j: lax.dynamic_slice(r, (j,), (2,)))(x, i[:4]),
+    "windows of rows": lambda x, i: jax.vmap(lambda r, j: lax.dynamic_slice(r, (j,), (2,)))(
+        x, i[:4]
+    ),
     "of each row": lambda x, i: jax.vmap(lambda r, j: r[j])(x, i[:4]),
     "small indices": lambda x, i: (x[i.astype("int8")], x[jnp.abs(i).astype("uint8")]),
     "windows in one": lambda x, i: jax.vmap(lambda j: lax.dynamic_slice(x, (j, 1), (2, 2)))(i),
