@@ -61,6 +61,9 @@ class Plan:
     reader: Reader
     remarks: dict[str, None] = field(default_factory=dict)  # what has become of each loop, and why
 
+    def __repr__(self) -> str:  # in a jaxpr
+        return self.loops
+
     def __post_init__(self) -> None:
         self._replaced: dict[Any, Any] = {}
 

@@ -1,4 +1,4 @@
-"""Each primitive that is read into the IR, against XLA: values that are easy to get wrong, several dtypes."""
+"""Each primitive that is read into the IR, against XLA, on values that are easy to get wrong."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ OF_ARRAYS = {
     ),
     "softmax": lambda x: (jax.nn.softmax(x, 1), jax.nn.log_softmax(x, 2), jax.nn.softplus(x)),
 }
-I = np.array([-5, -1, 0, 2, 7, 3])
+PLACES = np.array([-5, -1, 0, 2, 7, 3])
 Y = np.random.default_rng(5).normal(size=(4, 3))
 READS = {
     "rows": lambda x, i: x[i],
@@ -254,8 +254,8 @@ def _cases() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     cases |= {name: (f, flags) for name, f in FLAGS.items()}
     for t in FLOATS:
         cases |= {f"{name} of {t}": (f, (X.astype(t),)) for name, f in OF_ARRAYS.items()}
-        cases |= {f"read {name}, {t}": (f, (Y.astype(t), I)) for name, f in READS.items()}
-        cases |= {f"write {name}, {t}": (f, (Y.astype(t), I)) for name, f in WRITES.items()}
+        cases |= {f"read {name}, {t}": (f, (Y.astype(t), PLACES)) for name, f in READS.items()}
+        cases |= {f"write {name}, {t}": (f, (Y.astype(t), PLACES)) for name, f in WRITES.items()}
     key = jax.random.key(3)
     return cases | {name: (f, (key,)) for name, f in OF_KEYS.items()}
 
@@ -281,8 +281,8 @@ FAMILIES = {
     "flags": (FLAGS, pairs(np.array([False, True]))),
     "arrays": (OF_ARRAYS, (X,)),
     "short arrays": (OF_ARRAYS, (X.astype("float32"),)),
-    "reads": (READS, (Y, I)),
-    "writes": (WRITES, (Y, I)),
+    "reads": (READS, (Y, PLACES)),
+    "writes": (WRITES, (Y, PLACES)),
     "keys": (OF_KEYS, (jax.random.key(3),)),
 }
 
