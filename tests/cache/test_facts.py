@@ -56,7 +56,7 @@ def test_without_a_folder_nothing_is_kept(monkeypatch):
 
 
 def test_what_was_refused_for_its_length_is_not_written_again(place, monkeypatch):
-    monkeypatch.setattr(choice, "MOST_LINES", 5)
+    monkeypatch.setattr(choice, "_MOST_LINES", 5)
     written = []
     real = kernel_code.KernelCode
 

@@ -37,7 +37,7 @@ LOOPS = (_DEFAULT, *(choice for choice in _CHOICES if choice != _DEFAULT))
 # With "auto": Numba takes some 5 ms for each. The gradient of a hidden Markov model, 825 lines, is there
 # after 5 s, as XLA's operations after 2, and from then on takes a third of their time; a second process has
 # it from the disk after 0.3 of theirs.
-MOST_LINES = 1000
+_MOST_LINES = 1000
 # Nanoseconds of each call, with "auto": where there is no loop, for less nobody waits a second for Numba.
 _LEAST_SAVED = 5_000.0
 
@@ -135,7 +135,7 @@ class Candidate:
                 checks=self.checks,
                 worth=self._worth,
                 divided=self._divided,
-                most_lines=math.inf if self.loops == "native" else MOST_LINES,
+                most_lines=math.inf if self.loops == "native" else _MOST_LINES,
                 optimize=self.optimize,
             ),
             transpiled=lambda graph: self._at_static(self.transpiled(graph)),

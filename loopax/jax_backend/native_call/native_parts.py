@@ -18,12 +18,15 @@ from pytensor.graph.basic import Variable
 
 from loopax.base.lock import TRACING
 from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, Literal, Var, low_jaxpr, part_of
-from loopax.jax_backend.kernels.choice import MOST_LINES
 from loopax.jax_backend.kernels.cost import cost_of
 from loopax.jax_backend.kernels.kernel import Kernel, Policy
 from loopax.jax_backend.kernels.primitive import bind
 
 _LOOPS = {"scan", "while"}
+# Lines of a native source, of which Numba takes 5 to 10 ms each: up to so many with small arrays in locals,
+# and with "auto" no program of more than so many. A function that is JAX's already is there after half a
+# second: who asks for its Hessian once waits no longer than for XLA.
+_LONGEST, _MOST_LINES = 300, 450
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,8 @@ class _Parts:
             name,
             Policy(
                 checks="ignore",
-                most_lines=MOST_LINES if self.plan.loops == "auto" else float("inf"),
+                most_lines=_MOST_LINES if self.plan.loops == "auto" else float("inf"),
+                longest=_LONGEST,
             ),
             canonical=True,
         )

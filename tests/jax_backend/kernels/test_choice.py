@@ -125,7 +125,7 @@ def test_long_code_stays_with_jax_unless_told(x, monkeypatch):
     values = np.linspace(0.0, 1.0, 500)
     final = loopax.scan(lambda s, y: (pt.sin(s) + y, None), 0.0, x)[0]
     assert kernels(jaxify([x], final, loops="auto"), values) == 1
-    monkeypatch.setattr(choice, "MOST_LINES", 3)
+    monkeypatch.setattr(choice, "_MOST_LINES", 3)
     f = jaxify([x], final, loops="auto")
     assert kernels(f, values) == 0
     assert "would take long to compile" in str(loopax.explain(f))

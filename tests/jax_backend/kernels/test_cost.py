@@ -222,7 +222,7 @@ def test_an_array_that_is_divided_over_devices_is_xlas():
 
 
 def test_what_would_compile_for_long_is_xlas(x, monkeypatch):
-    monkeypatch.setattr("loopax.jax_backend.kernels.choice.MOST_LINES", 3)
+    monkeypatch.setattr("loopax.jax_backend.kernels.choice._MOST_LINES", 3)
     f = jaxify([x], smoothed(x), loops="auto")
     f(X)
     assert "would take long to compile" in f.remarks[0]
