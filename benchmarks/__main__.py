@@ -20,13 +20,19 @@ from benchmarks.native import PROGRAMS as NATIVE_PROGRAMS
 from benchmarks.native import natives
 from benchmarks.native_calls import KINDS, LIMITS, native_call
 from benchmarks.native_cold import colds, growth
+from benchmarks.native_functions import native_functions
 from benchmarks.parallel import parallels
 from benchmarks.passes import passes
 from benchmarks.programs import PROGRAMS
 from benchmarks.report import ENOUGH, NATIVE_CALL, OVERHEAD, Figure, as_json, environment, table
 from benchmarks.stopping import stoppings
 
-NATIVE = ("native", "native-cold", "kernels")  # what takes names of native programs
+NATIVE = (
+    "native",
+    "native-cold",
+    "kernels",
+    "native-functions",
+)  # what takes names of native programs
 CHOICES = (
     *PROGRAMS,
     "calls",
@@ -174,6 +180,8 @@ def measure(which, programs, arguments):
         yield from natives(pairs, programs, say, arguments.pytensor)
     if "kernels" in which:
         yield from kernels(pairs, programs, say)
+    if "native-functions" in which:
+        yield from native_functions(pairs, programs, say)
     for kind in KINDS if "native-calls" in which else ():
         for count, limit in LIMITS.items():
             name = f"{count} {kind}{'s' * (count > 1)}"

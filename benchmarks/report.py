@@ -17,6 +17,7 @@ OVERHEAD = "direct call"
 CHECKPOINT = "checkpoint"
 NATIVE = "native"
 KERNELS = "kernels"
+JAX_FUNCTIONS = "native functions"
 NATIVE_CALL = "native call"
 NATIVE_GROWTH = "native growth"
 COLD = "cold"
@@ -195,6 +196,12 @@ SECTIONS: tuple[tuple[str, str, str, Callable[[Figure], str]], ...] = (
     (
         KERNELS,
         "loops as jaxify chooses on the CPU beside hand-written JAX, both under jax.jit",
+        line("", "", [HEAD]),
+        row,
+    ),
+    (
+        JAX_FUNCTIONS,
+        "hand-written JAX by loopax.native beside the same by jax.jit",
         line("", "", [HEAD]),
         row,
     ),

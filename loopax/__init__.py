@@ -36,6 +36,7 @@ from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
+from loopax.native_functions import native
 from loopax.numba_backend import NUMBA, NumbaFunction
 from loopax.products import hvp, jvp, vjp
 from loopax.transforms import grad, value_and_grad, vmap
@@ -138,6 +139,7 @@ __all__ = [
     "lag",
     "lead",
     "map",
+    "native",
     "reduce",
     "scan",
     "time_limit",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from inspect import signature
-from typing import Any
+from typing import Any, overload
 
 from pytensor.compile.executor import Function
 from pytensor.graph.fg import FunctionGraph
@@ -22,14 +22,19 @@ from loopax.calling import (
 )
 from loopax.calling.function import refuse_arguments
 from loopax.chunks import InChunks
-from loopax.explanation import Explanation
+from loopax.explanation import Explanation, NativeLoops
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
+from loopax.kernels.native_call.function import NativeFunction
 from loopax.lowering.early_part import early_part
 from loopax.transpile import is_pymc_model, jaxify, read
 
 
-def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
+@overload
+def explain(fn: NativeFunction, /, *args: Any, **kwargs: Any) -> NativeLoops: ...
+@overload
+def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation: ...
+def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation | NativeLoops:
     """The program that ``fn`` is, before the first pass and after each that changed something.
 
     ``print`` the result, or write it as a page with the loops drawn: ``explain(f).to_html("f.html")``.
@@ -40,7 +45,8 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     ----------
     fn
         What `loopax.jaxify` takes, a PyMC model too, or what it returned. The passes are those of its
-        backend, JAX where there is none yet.
+        backend, JAX where there is none yet. What `loopax.native` returned is explained by `NativeLoops`:
+        what became of its loops in the calls so far, and in one with ``args`` and ``kwargs``.
     args, kwargs
         With a list of inputs: ``outputs``, and ``updates``, ``givens`` and ``name``, as for `jaxify`.
         With a Python function, jaxified or not: the arguments of a call, of which only structure,
@@ -65,6 +71,10 @@ def explain(fn: Any, /, *args: Any, **kwargs: Any) -> Explanation:
     >>> found.counts_read.loops, found.counts_lowered.loops
     (3, 2)
     """
+    if isinstance(fn, NativeFunction):
+        if args or kwargs:
+            fn.compile(*args, **kwargs)
+        return NativeLoops(fn.__name__, tuple(fn.remarks))
     with TRACING:
         if isinstance(fn, StatefulFunction):
             fn = fn.__wrapped__

@@ -75,8 +75,10 @@ TARGETS = {
     },
     "jax.extend": {"loopax.base.upstream.jax"},
     "jax.interpreters": {"loopax.base.upstream.jax"},
+    # from_jaxpr reads JAX's programs into the IR, and traces none.
     "loopax.base.upstream.jax": {
-        *("loopax.extensions.parallel.loops", "loopax.jax_backend", "loopax.kernels"),
+        *("loopax.extensions.parallel.loops", "loopax.frontend.from_jaxpr"),
+        *("loopax.jax_backend", "loopax.kernels"),
     },
     "jaxlib": {"loopax.jax_backend"},
     "pytensor.link.jax": {"loopax.jax_backend"},

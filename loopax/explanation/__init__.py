@@ -1,5 +1,6 @@
 """What the passes did to a program, as text and as a page."""
 
 from loopax.explanation.explanation import Explanation
+from loopax.explanation.native_loops import NativeLoops
 
-__all__ = ["Explanation"]
+__all__ = ["Explanation", "NativeLoops"]

@@ -46,6 +46,9 @@ class Policy:
         Whether so many rows take long enough for threads to share them; asked as ``worth`` is.
     most_lines
         Of the native source: what is longer takes too long to compile.
+    longest
+        How many lines the native source may have for small arrays to be in locals; None for the usual
+        number.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: for its passes, and those of each derivative.
     is_backward
@@ -57,6 +60,7 @@ class Policy:
     worth: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
     divided: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
+    longest: int | None = None
     optimize: str = "none"
     is_backward: bool = False
 
@@ -166,7 +170,7 @@ class Kernel:
         raises, optimize = self.policy.checks == "raise", self.policy.optimize
         with TRACING:
             # To write what is then refused takes a third of the time that XLA takes for it.
-            parts = "lines", raises, optimize, self.canonical
+            parts = "lines", raises, optimize, self.canonical, self.policy.longest
             length = fact_of_rewritten(self.inputs, self.outputs, *parts)
             lines = length.known()
             if lines is not None and lines > self.policy.most_lines:
@@ -174,7 +178,12 @@ class Kernel:
             kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
             try:
                 code = kernel_code.KernelCode(
-                    self.inputs, self.outputs, raises, optimize, self.canonical
+                    self.inputs,
+                    self.outputs,
+                    raises,
+                    optimize,
+                    self.canonical,
+                    self.policy.longest,
                 )
             except UnsupportedOpError as error:
                 return str(error)

@@ -1,6 +1,6 @@
 """What loopax uses of JAX beyond `jax`, `jax.numpy`, `jax.lax` and `jax.tree`.
 
-Our primitives, and the passes that read jaxprs, need `jax.extend.core` and `jax.interpreters`. These names
+Our primitives, and the passes that read jaxprs, need `jax.extend` and `jax.interpreters`. These names
 are public, but JAX does not promise to keep them. Tried on the releases of docs/install.md. What has moved
 between releases is taken from where it is:
 
@@ -13,12 +13,17 @@ Each of these lines can go when the floor of JAX in pyproject.toml is above the 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.core
 import jax.errors
 import jax.extend.core
+import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, Var, jaxpr_as_fun
+from jax.extend.linear_util import wrap_init
+from jax.extend.random import threefry_prng_impl
 from jax.interpreters import ad, batching, mlir, partial_eval
 
 __all__ = [
@@ -32,9 +37,13 @@ __all__ = [
     "ad",
     "batching",
     "jaxpr_as_fun",
+    "low_jaxpr",
     "mlir",
+    "part_of",
     "partial_eval",
     "set_current_trace",
+    "threefry_jaxpr",
+    "wrap_init",
 ]
 
 
@@ -50,3 +59,45 @@ def _moved(name: str) -> Any:
 
 InconclusiveDimensionOperation = _moved("InconclusiveDimensionOperation")
 set_current_trace = _moved("set_current_trace")
+
+
+def low_jaxpr(jaxpr: Any) -> Any:
+    """A closed jaxpr without "high" primitives (JAX 0.12), which JAX replaces before lowering."""
+    lower = getattr(partial_eval, "lower_jaxpr2", None)
+    is_high = getattr(jaxpr.jaxpr, "is_high", False)
+    return lower(jaxpr) if is_high and lower is not None else jaxpr
+
+
+def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
+    """An open jaxpr of some equations of another."""
+    info = jaxpr.debug_info.with_unknown_names()
+    return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
+
+
+def threefry_jaxpr(
+    primitive: str, params: Mapping[str, Any], types: Sequence[tuple[Any, str]], batch: int
+) -> ClosedJaxpr:
+    """The closed jaxpr of a primitive of random keys, of the integers that they hold.
+
+    Parameters
+    ----------
+    primitive, params
+        One of ``random_bits``, ``random_split``, ``random_fold_in``, ``random_seed``; its parameters.
+    types
+        The shapes and dtypes of its inputs; of a key, of the two integers that it is.
+    batch
+        How many axes of keys, or of seeds, there are: it is done for each of them.
+    """
+    implementation = threefry_prng_impl
+    row: Any = {
+        "random_bits": lambda key: implementation.random_bits(
+            key, params["bit_width"], params["shape"]
+        ),
+        "random_split": lambda key: implementation.split(key, params["shape"]),
+        "random_fold_in": implementation.fold_in,
+        "random_seed": implementation.seed,
+    }[primitive]
+    for _ in range(batch):
+        row = jax.vmap(row)
+    avals = [jax.core.ShapedArray(shape, np.dtype(dtype)) for shape, dtype in types]
+    return jax.make_jaxpr(row)(*avals)

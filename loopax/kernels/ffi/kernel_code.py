@@ -20,6 +20,7 @@ from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
 from loopax.numba_backend.callable.program import native_variants
+from loopax.numba_backend.emit.program_length import LINES
 
 # XLA keeps the address of a handler for as long as the process lives.
 _HANDLERS: dict[str, Any] = {}
@@ -38,6 +39,8 @@ class KernelCode:
         One of `loopax.lowering.OPTIMIZERS`.
     canonical
         Whether it is a part of a graph that has been through `loopax.lowering.CANONICAL_PASSES`.
+    longest
+        How many lines its source may have if small arrays are in locals; None for the usual number.
 
     Raises
     ------
@@ -52,6 +55,7 @@ class KernelCode:
         checks: bool = True,
         optimize: str = "none",
         canonical: bool = False,
+        longest: int | None = None,
     ) -> None:
         if lines := [describe(v) for v in (*inputs, *outputs) if not is_array(v)]:
             raise UnsupportedOpError(
@@ -64,7 +68,9 @@ class KernelCode:
         passes = after_canonical(passes) if canonical else passes
         run_passes(graph, (*before, *passes, solve_for_inverses))
         self.graph = graph  # lowered: what the native code computes
-        self._variants = native_variants(graph, on_missing="raise", inner=True)
+        self._variants = native_variants(
+            graph, on_missing="raise", inner=True, longest=longest or LINES
+        )
         self._inputs = [_array_type(v) for v in graph.inputs]
         self._outputs = [_array_type(v) for v in graph.outputs]
 

@@ -122,12 +122,17 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
     return NativeProgram(graph, native_variants(graph, on_missing))
 
 
-def native_variants(graph: FunctionGraph, on_missing: str, inner: bool = False) -> Variants:
-    """The native functions of ``graph``; see `compile_program`. Native code alone calls ``inner`` ones."""
+def native_variants(
+    graph: FunctionGraph, on_missing: str, inner: bool = False, longest: int = LINES
+) -> Variants:
+    """The native functions of ``graph``; see `compile_program`. Native code alone calls ``inner`` ones.
+
+    Small arrays are in locals as long as the program has no more than ``longest`` lines.
+    """
     graph = graph.clone()
     scan_to_loop(graph)
     refuse_unknown_types(graph)
-    variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps), inner)
+    variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps, longest=longest), inner)
     if lines := list(dict.fromkeys(variants.by_python)):
         if on_missing == "raise":
             raise UnsupportedOpError(
@@ -197,14 +202,18 @@ def _unpacked(emit: Emitter, name: Expr, v: Any) -> Opaque:
 
 
 def emitted(
-    graph: FunctionGraph, sizes: Sizes, keeps_shapes: bool, lists: ListArgument = _unpacked
+    graph: FunctionGraph,
+    sizes: Sizes,
+    keeps_shapes: bool,
+    lists: ListArgument = _unpacked,
+    longest: int = LINES,
 ) -> Emitter:
     """The function of ``graph``; ``lists`` says how an argument holds a list."""
     assert rules
-    *tries, last = largest_to_try(graph, sizes)
+    *tries, last = largest_to_try(graph, sizes, longest)
     for largest in tries:
         emit = _emitted(graph, sizes, largest, keeps_shapes, lists)
-        if emit.n_lines <= LINES:
+        if emit.n_lines <= longest:
             return emit
     return _emitted(graph, sizes, last, keeps_shapes, lists)
 

@@ -37,8 +37,8 @@ Sizes = Mapping[tuple[int, int], int]  # of axes of inputs
 Lengths = Sequence[int | None]
 
 _SIZES, LINES = (64, 25, 9, 1), 1000
-# Elements in locals, and lines, of a program that is written to see what it repeats.
-_REPEATED, _MOST_REPEATED = 9, 5 * LINES
+# Elements in locals, and how many times as many lines, of a program that is written to see what it repeats.
+_REPEATED, _MOST_REPEATED = 9, 5
 _LOOP = 2  # lines of a loop, besides those in it
 
 _NAMES = (Alloc, DimShuffle, Shape, Shape_i, SpecifyShape)  # these compute nothing,
@@ -46,17 +46,17 @@ _NUMBERS = (MakeVector, ScalarFromTensor, TensorFromScalar)
 _MOVES = (Join, Subtensor, IncSubtensor)  # and these where all is in locals
 
 
-def largest_to_try(graph: FunctionGraph, sizes: Sizes) -> list[int]:
-    """How many elements of an array may be in locals, so that the program does not get too long.
+def largest_to_try(graph: FunctionGraph, sizes: Sizes, longest: int = LINES) -> list[int]:
+    """How many elements of an array may be in locals, so that the program is no longer than so many lines.
 
     The last one is right. One before it is as well, if so much is repeated that it is no longer than that
     without repetitions.
     """
     for n in _SIZES:
         lines = estimated_lines(graph, sizes, n)
-        if lines <= LINES:
+        if lines <= longest:
             return [n]
-        if n == _REPEATED and lines <= _MOST_REPEATED:
+        if n == _REPEATED and lines <= _MOST_REPEATED * longest:
             return [n, _SIZES[-1]]
     return [_SIZES[-1]]
 

@@ -147,6 +147,8 @@ _SIGNED = {
     ps.IntDiv: "-{0} if {1} == -1 else {0} // {1} if {1} != 0 else {1}",
     ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
 }
+# By a power of two: an integer that is shifted, or cut, both of which go down as the quotient does.
+_BITS = {ps.IntDiv: "{0} >> {T}({bits})", ps.Mod: "{0} & ({1} - {T}(1))"}
 _UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large one for a negative one
 _BOOL_FOLDS = {ps.Add: " | ", ps.Mul: " & "}
 _BOOLS = {
@@ -279,6 +281,8 @@ def _expression(
         if out in _REAL:
             return expr("{0} ** {1}", *operands)
         return call("int_power", *operands).astype(out)  # which is a uint64
+    if kind in _BITS and out in _INTEGERS and (bits := _power_of_two(operands[1])) is not None:
+        return _filled(_BITS[kind].replace("{bits}", str(bits)), operands, out)
     if kind is _ANGLE:
         if out not in _REAL or kinds & _REAL:
             return None
@@ -296,6 +300,12 @@ def _expression(
         if kind in _ROUNDINGS:
             return operands[0]
     return _filled(table[kind], operands, out) if kind in table else None
+
+
+def _power_of_two(x: Expr) -> int | None:
+    """Which power of two an expression is, where it is a constant."""
+    n = None if x.value is None else int(x.value)
+    return n.bit_length() - 1 if n is not None and n > 0 and not n & (n - 1) else None
 
 
 def _exact_comparison(kind: type, operands: Sequence[Expr], dtypes: Sequence[str]) -> Expr:

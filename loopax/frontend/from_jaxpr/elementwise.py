@@ -1,0 +1,223 @@
+"""Elementwise primitives of floats, and those that mean the same of all dtypes."""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+
+_FLOATS = {
+    "exp": pt.exp,
+    "exp2": pt.exp2,
+    "expm1": pt.expm1,
+    "log": pt.log,
+    "log1p": pt.log1p,
+    "sin": pt.sin,
+    "cos": pt.cos,
+    "tan": pt.tan,
+    "asin": pt.arcsin,
+    "acos": pt.arccos,
+    "atan": pt.arctan,
+    "sinh": pt.sinh,
+    "cosh": pt.cosh,
+    "tanh": pt.tanh,
+    "asinh": pt.arcsinh,
+    "acosh": pt.arccosh,
+    "atanh": pt.arctanh,
+    "sqrt": pt.sqrt,
+    "logistic": pt.sigmoid,
+    "erf": pt.erf,
+    "erfc": pt.erfc,
+    "erf_inv": pt.erfinv,
+    "lgamma": pt.gammaln,
+    "digamma": pt.psi,
+    "floor": pt.floor,
+    "ceil": pt.ceil,
+}
+_ALL = {
+    "add": pt.add,
+    "add_any": pt.add,
+    "sub": pt.sub,
+    "mul": pt.mul,
+    "max": pt.maximum,
+    "min": pt.minimum,
+    "neg": pt.neg,
+    "square": pt.sqr,
+    "copy": lambda x: x,
+    "copy_p": lambda x: x,
+    "stop_gradient": lambda x: x,
+    "optimization_barrier": lambda *xs: list(xs),
+    "real": pt.real,
+    "imag": pt.imag,
+    "conj": pt.conj,
+    "lt": pt.lt,
+    "le": pt.le,
+    "gt": pt.gt,
+    "ge": pt.ge,
+    "and": pt.bitwise_and,
+    "or": pt.bitwise_or,
+    "xor": pt.bitwise_xor,
+    "not": pt.invert,
+}
+
+
+def _of_floats(eqn: Any, *inputs: Any) -> Any:
+    if not out_dtype(eqn).startswith("float"):
+        raise refuse(eqn, f"of {out_dtype(eqn)}")
+    return _FLOATS[eqn.primitive.name](*inputs)
+
+
+def _of_numbers(eqn: Any, *inputs: Any) -> Any:
+    return _ALL[eqn.primitive.name](*inputs)
+
+
+rule(*_FLOATS)(_of_floats)
+rule(*_ALL)(_of_numbers)
+
+
+@rule("eq")
+def _eq(eqn: Any, x: Any, y: Any) -> Any:
+    # A rewrite would take a value for equal to itself: nan is not.
+    return ~pt.isnan(x) if x is y and x.type.dtype.startswith("float") else pt.eq(x, y)
+
+
+@rule("ne")
+def _ne(eqn: Any, x: Any, y: Any) -> Any:
+    return pt.isnan(x) if x is y and x.type.dtype.startswith("float") else pt.neq(x, y)
+
+
+@rule("lt_to", "le_to", "eq_to")
+def _in_total_order(eqn: Any, x: Any, y: Any) -> Any:
+    """-0 is less than 0, and a nan greater than all else."""
+    name = eqn.primitive.name
+    if not x.type.dtype.startswith("float"):
+        return {"lt_to": pt.lt, "le_to": pt.le, "eq_to": pt.eq}[name](x, y)
+    is_below = pt.lt(x, y) | (pt.isnan(y) & ~pt.isnan(x))
+    is_below = is_below | (pt.eq(x, 0) & pt.eq(y, 0) & pt.lt(1 / x, 0) & pt.gt(1 / y, 0))
+    if name == "lt_to":
+        return is_below
+    signs = pt.neq(x, 0) | pt.eq(pt.lt(1 / x, 0), pt.lt(1 / y, 0))
+    is_equal = (pt.eq(x, y) & signs) | (pt.isnan(x) & pt.isnan(y))
+    return is_equal if name == "eq_to" else is_below | is_equal
+
+
+@rule("abs")
+def _abs(eqn: Any, x: Any) -> Any:
+    if x.type.dtype.startswith("complex"):
+        raise refuse(eqn, "of complex numbers")
+    return pt.abs(x)
+
+
+@rule("sign")
+def _sign(eqn: Any, x: Any) -> Any:
+    if x.type.dtype.startswith("complex"):
+        raise refuse(eqn, "of complex numbers")
+    # Of a zero it is that zero, of either sign.
+    return pt.switch(pt.eq(x, 0), x, pt.sign(x)) if x.type.dtype.startswith("float") else pt.sign(x)
+
+
+@rule("round")
+def _round(eqn: Any, x: Any) -> Any:
+    if not x.type.dtype.startswith("float"):
+        raise refuse(eqn, f"of {x.type.dtype}")
+    to_even = int(eqn.params["rounding_method"]) == 1
+    return pt.round(x, mode="half_to_even" if to_even else "half_away_from_zero")
+
+
+@rule("rsqrt")
+def _rsqrt(eqn: Any, x: Any) -> Any:
+    return pt.reciprocal(pt.sqrt(_of_real(eqn, x)))
+
+
+@rule("log2")
+def _log2(eqn: Any, x: Any) -> Any:
+    return pt.log2(_of_real(eqn, x))
+
+
+@rule("one_minus_square")
+def _one_minus_square(eqn: Any, x: Any) -> Any:
+    return 1 - _of_real(eqn, x) ** 2
+
+
+@rule("atan2")
+def _atan2(eqn: Any, y: Any, x: Any) -> Any:
+    return pt.arctan2(_of_real(eqn, y), x)
+
+
+@rule("is_finite")
+def _is_finite(eqn: Any, x: Any) -> Any:
+    return ~(pt.isnan(x) | pt.isinf(x))
+
+
+@rule("integer_pow")
+def _integer_pow(eqn: Any, x: Any) -> Any:
+    """By squaring, as XLA does it."""
+    n = eqn.params["y"]
+    if n < 0 and not x.type.dtype.startswith(("float", "complex")):
+        raise refuse(eqn, "a negative power of an integer")
+    factors, power, rest = [], x, abs(n)
+    while rest:
+        factors += [power] if rest & 1 else []
+        rest >>= 1
+        power = power * power if rest else power
+    product = reduce(pt.mul, factors) if factors else pt.ones_like(x)
+    return product if n >= 0 else pt.reciprocal(product)
+
+
+@rule("pow")
+def _pow(eqn: Any, x: Any, y: Any) -> Any:
+    return pt.pow(_of_real(eqn, x), y.astype(x.type.dtype))
+
+
+@rule("div")
+def _div(eqn: Any, x: Any, y: Any) -> Any:
+    if x.type.dtype.startswith(("float", "complex")):
+        return pt.true_div(x, y)
+    if x.type.dtype == "bool":
+        raise refuse(eqn, "of bool")
+    # To zero, where the IR's goes down. By zero it is -1, all bits set, in XLA.
+    quotient = pt.int_div(x, y)
+    if not x.type.dtype.startswith("uint"):
+        is_inexact = pt.neq(quotient * y, x) & (pt.lt(x, 0) ^ pt.lt(y, 0))
+        quotient = quotient + is_inexact.astype(x.type.dtype)
+    return pt.switch(pt.eq(y, 0), np.array(-1).astype(x.type.dtype), quotient)
+
+
+@rule("rem")
+def _rem(eqn: Any, x: Any, y: Any) -> Any:
+    """The sign is that of ``x``, where the IR's is that of ``y``."""
+    if x.type.dtype.startswith("float"):
+        remainder = pt.mod(pt.abs(x), pt.abs(y))
+        return pt.switch(pt.lt(x, 0), -remainder, remainder)
+    if x.type.dtype == "bool":
+        raise refuse(eqn, "of bool")
+    remainder = pt.mod(x, y)
+    if not x.type.dtype.startswith("uint"):
+        is_other = pt.neq(remainder, 0) & (pt.lt(x, 0) ^ pt.lt(y, 0))
+        remainder = pt.switch(is_other, remainder - y, remainder)
+    return pt.switch(pt.eq(y, 0), x, remainder)
+
+
+@rule("select_n")
+def _select_n(eqn: Any, which: Any, *cases: Any) -> Any:
+    if which.type.dtype == "bool":
+        return pt.switch(which, cases[1], cases[0])
+    chosen = cases[-1]
+    for k, case in reversed([*enumerate(cases[:-1])]):
+        chosen = pt.switch(pt.le(which, k), case, chosen)
+    return chosen
+
+
+@rule("clamp")
+def _clamp(eqn: Any, low: Any, x: Any, high: Any) -> Any:
+    return pt.minimum(pt.maximum(x, low), high)
+
+
+def _of_real(eqn: Any, x: Any) -> Any:
+    if not x.type.dtype.startswith("float"):
+        raise refuse(eqn, f"of {x.type.dtype}")
+    return x

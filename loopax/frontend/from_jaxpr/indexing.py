@@ -1,0 +1,213 @@
+"""Reading and writing at places that are values: slices, and gathers.
+
+XLA moves a slice that would reach beyond an end back until it fits, and so do the rules here: an index that
+the IR gets is in range.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+
+from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.shapes import reshaped
+
+
+def clamped(start: Any, n: int, size: int) -> Any:
+    """The beginning of a slice of ``size`` elements of an axis of ``n`` that is asked for at ``start``."""
+    if n == size:
+        return 0
+    if isinstance(start, Constant) and start.type.ndim == 0:
+        return min(max(int(start.data), 0), n - size)
+    if start.type.dtype == "uint64":
+        return pt.minimum(start, np.uint64(n - size)).astype("int64")
+    return pt.clip(start.astype("int64"), np.int64(0), np.int64(n - size))
+
+
+def _entry(start: Any, n: int, size: int) -> Any:
+    """The index of a slice of ``size`` elements that begins at ``start``, which is in range."""
+    if size == n:
+        return slice(None)
+    return start if size == 1 else slice(start, start + size)
+
+
+def window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
+    """The index of a window of these sizes; an axis of which it has one element is dropped."""
+    lengths = x.type.shape
+    return tuple(
+        _entry(clamped(start, n, size), n, size)
+        for start, n, size in zip(starts, lengths, sizes, strict=True)
+    )
+
+
+def kept_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
+    """The shape of what `window` reads of an array of this shape."""
+    return tuple(size for n, size in zip(shape, sizes, strict=True) if size == n or size != 1)
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
+    sizes = eqn.params["slice_sizes"]
+    if len(starts) != len(sizes):
+        raise refuse(eqn, "of a size that is a value")
+    return read_window(x, starts, sizes)
+
+
+def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
+    """The window of these sizes, as an array of this shape."""
+    if 0 in sizes:
+        return pt.zeros(tuple(sizes), dtype=x.type.dtype)
+    found = x[window(x, starts, sizes)]
+    shape = kept_shape(x.type.shape, sizes)
+    if found.type.shape != shape:
+        found = pt.specify_shape(found, shape)
+    return reshaped(found, sizes)
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(eqn: Any, x: Any, update: Any, *starts: Any) -> Any:
+    sizes = update.type.shape
+    if 0 in sizes:
+        return x
+    if sizes == x.type.shape:
+        return update
+    index = window(x, starts, sizes)
+    return pt.set_subtensor(x[index], reshaped(update, kept_shape(x.type.shape, sizes)))
+
+
+# -- arrays of indices -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Places:
+    """Windows of an array at places that are values, one for each element of a batch.
+
+    ``starts`` has the beginning of each axis that is asked for: an array of the batch's shape for each axis
+    of ``axes``, already in range. ``valid`` says for each element of the batch whether its window was in
+    range before, None where all are. ``sizes`` are those of a window, ``batch`` the shape of the batch.
+    """
+
+    axes: tuple[int, ...]
+    starts: tuple[Any, ...]
+    sizes: tuple[int, ...]
+    batch: tuple[int, ...]
+    valid: Any
+
+
+def places(
+    x: Any,
+    indices: Any,
+    mapped: Sequence[int],
+    sizes: Sequence[int],
+    batching: Sequence[tuple[int, int]],
+) -> Places:
+    """The windows that ``indices``, with the axes of ``mapped`` along its last axis, ask for.
+
+    ``batching`` has pairs of an axis of ``x`` and one of ``indices`` that go together.
+    """
+    lengths, batch = x.type.shape, indices.type.shape[:-1]
+    asked = [indices[..., j] for j in range(len(mapped))]
+    is_known = isinstance(indices, Constant)
+    if is_known:
+        asked = [
+            pt.constant(np.ascontiguousarray(indices.data[..., j])) for j in range(len(mapped))
+        ]
+    starts, tests = [], []
+    for axis, start in zip(mapped, asked, strict=True):
+        most = lengths[axis] - sizes[axis]
+        if is_known:
+            inside = (start.data >= 0) & (start.data <= most)
+            if not inside.all():
+                tests.append(pt.constant(inside))
+            starts.append(pt.constant(np.clip(start.data.astype("int64"), 0, most)))
+        else:
+            start = start if start.type.dtype == "uint64" else start.astype("int64")
+            tests.append(pt.ge(start, 0) & pt.le(start, most))
+            clipped = clamped(start, lengths[axis], sizes[axis])
+            starts.append(pt.zeros(batch, dtype="int64") if isinstance(clipped, int) else clipped)
+    for axis, along in batching:
+        line = np.arange(lengths[axis]).reshape(
+            [-1 if k == along else 1 for k in range(len(batch))]
+        )
+        mapped = (*mapped, axis)
+        starts.append(pt.constant(np.ascontiguousarray(np.broadcast_to(line, batch))))
+    valid = reduce(pt.bitwise_and, tests) if tests else None
+    return Places(tuple(mapped), tuple(starts), tuple(sizes), tuple(batch), valid)
+
+
+def full_index(p: Places, lengths: Sequence[int]) -> tuple[list[int], list[int], list[Any]]:
+    """The axes that are read at integers, those that are read whole, and the integers.
+
+    The integers have the axes of the batch first, and behind them one for each axis of which a window has
+    some elements, more than one.
+    """
+    starts = dict(zip(p.axes, p.starts, strict=True))
+    whole = [k for k, n in enumerate(lengths) if k not in starts and p.sizes[k] == n]
+    listed = [k for k in range(len(lengths)) if k not in whole]
+    some = [k for k in listed if p.sizes[k] != 1]
+    integers = []
+    for axis in listed:
+        start = starts.get(axis, pt.zeros(p.batch, dtype="int64"))
+        place = start.dimshuffle([*range(len(p.batch)), *["x"] * len(some)])
+        if axis in some:
+            line = np.arange(p.sizes[axis]).reshape([-1 if k == axis else 1 for k in some])
+            place = place + pt.constant(line)
+        integers.append(place)
+    return listed, whole, integers
+
+
+@rule("gather")
+def _gather(eqn: Any, x: Any, indices: Any) -> Any:
+    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
+    batching = [
+        *zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True)
+    ]
+    shape = eqn.outvars[0].aval.shape
+    if 0 in (*shape, *x.type.shape):
+        raise refuse(eqn, "of no elements")
+    p = places(x, indices, numbers.start_index_map, sizes, batching)
+    dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
+    if math.prod(p.batch) == 1:
+        flat = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
+        found = read_window(x, [flat.get(k, pt.constant(0)) for k in range(x.type.ndim)], sizes)
+        offsets = [n for k, n in enumerate(sizes) if k not in dropped]
+        found = reshaped(found, (*p.batch, *offsets))
+    else:
+        listed, whole, integers = full_index(p, x.type.shape)
+        kept = [k for k in range(x.type.ndim) if k not in dropped]
+        some = [k for k in listed if sizes[k] != 1]
+        found = x.dimshuffle([*listed, *whole])[tuple(integers)]
+        order = [*some, *whole]  # the axes of a window, behind those of the batch
+        rank = len(p.batch)
+        found = found.dimshuffle(
+            [*range(rank), *(rank + order.index(k) if k in order else "x" for k in kept)]
+        )
+    rank = len(p.batch)
+    out = [k for k in range(len(shape)) if k not in numbers.offset_dims]
+    axes = {
+        **dict(zip(out, range(rank), strict=True)),
+        **{k: rank + j for j, k in enumerate(numbers.offset_dims)},
+    }
+    found = found.dimshuffle([axes[k] for k in range(len(shape))])
+    if eqn.params["mode"].name == "FILL_OR_DROP" and p.valid is not None:
+        valid = p.valid.dimshuffle([out.index(k) if k in out else "x" for k in range(len(shape))])
+        found = pt.switch(valid, found, _fill_value(eqn))
+    return found
+
+
+def _fill_value(eqn: Any) -> Any:
+    """What a gather gives for an index that is out of range."""
+    dtype, given = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
+    if given is None:
+        limits = np.iinfo(dtype) if dtype.kind in "iu" else None
+        given = {"i": lambda: limits.min, "u": lambda: limits.max, "b": lambda: True}.get(
+            dtype.kind, lambda: np.nan
+        )()
+    return np.array(given, dtype=dtype)

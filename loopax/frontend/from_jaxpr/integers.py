@@ -1,0 +1,64 @@
+"""Shifts. The IR has none: they are products and quotients by powers of two, which wrap as XLA's do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant
+
+from loopax.frontend.from_jaxpr.reading import refuse, rule
+
+
+def _places(eqn: Any, n: Any) -> int:
+    """By how many places all elements are shifted.
+
+    Raises
+    ------
+    NotImportable
+        That is not known, or not the same for all.
+    """
+    while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
+        n = n.owner.inputs[0]
+    if not isinstance(n, Constant) or n.data.size == 0 or np.ptp(n.data):
+        raise refuse(eqn, "by a number of places that is no constant")
+    return int(n.data.flat[0])
+
+
+def shifted_left(x: Any, places: int) -> Any:
+    """``x << places``."""
+    factor = np.array(2**places % 2 ** _bits(x), dtype=f"uint{_bits(x)}").astype(x.type.dtype)
+    return x * factor if 0 <= places < _bits(x) else pt.zeros_like(x)
+
+
+def shifted_right(x: Any, places: int) -> Any:
+    """``x >> places`` of an integer without a sign."""
+    if not 0 <= places < _bits(x):
+        return pt.zeros_like(x)
+    return x // np.array(2**places, dtype=x.type.dtype) if places else x
+
+
+def _bits(x: Any) -> int:
+    return 8 * np.dtype(x.type.dtype).itemsize
+
+
+@rule("shift_left")
+def _shift_left(eqn: Any, x: Any, n: Any) -> Any:
+    return shifted_left(x, _places(eqn, n))
+
+
+@rule("shift_right_logical")
+def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
+    unsigned = f"uint{_bits(x)}"
+    return shifted_right(x.astype(unsigned), _places(eqn, n)).astype(x.type.dtype)
+
+
+@rule("shift_right_arithmetic")
+def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
+    places = _places(eqn, n)
+    if x.type.dtype.startswith("uint"):
+        raise refuse(eqn, "of an integer without a sign")
+    if not 0 <= places < _bits(x) - 1:  # all bits are that of the sign
+        return -pt.lt(x, 0).astype(x.type.dtype)
+    return x // np.array(2**places, dtype=x.type.dtype) if places else x

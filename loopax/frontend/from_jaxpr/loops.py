@@ -1,0 +1,117 @@
+"""``scan``, ``while`` and ``cond``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from loopax.frontend.from_jaxpr.reading import inner_graph, rule, tensor_type
+from loopax.ir import (
+    UNBOUNDED,
+    BodyArgs,
+    BodyOuts,
+    Cond,
+    Scan,
+    ScanArgs,
+    ScanOptions,
+)
+from loopax.ir.ops.records import INDEX_TYPE
+
+
+@rule("scan")
+def _scan(eqn: Any, *inputs: Any) -> Any:
+    """A row has an axis less than what it is a row of: so the inputs and outputs divide."""
+    body, length = eqn.params["jaxpr"], eqn.params["length"]
+    args, outs = body.jaxpr.invars, body.jaxpr.outvars
+    n_rows = sum(_is_row(v, w) for v, w in zip(eqn.invars, args, strict=True))
+    n_traces = sum(_is_row(v, w) for v, w in zip(eqn.outvars, outs, strict=True))
+    n_states = len(outs) - n_traces
+    n_consts = len(args) - n_states - n_rows
+    inner = [tensor_type(v.aval)() for v in args]
+    consts, states, rows = _three(inner, n_consts, n_states)
+    results = inner_graph(body, inner)
+    loop = Scan.from_body(
+        BodyArgs(INDEX_TYPE(), rows, states, consts),
+        BodyOuts(results[:n_states], results[n_states:]),
+        ScanOptions(reverse=eqn.params["reverse"]),
+    )
+    given = _three(inputs, n_consts, n_states)
+    return loop.bind(ScanArgs(pt.constant(length, dtype="int64"), given[2], given[1], given[0]))
+
+
+def _is_row(whole: Any, row: Any) -> bool:
+    return len(whole.aval.shape) != len(row.aval.shape)
+
+
+def _three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
+    return list(xs[:n]), list(xs[n : n + m]), list(xs[n + m :])
+
+
+@rule("while")
+def _while(eqn: Any, *inputs: Any) -> Any:
+    """The IR's loop asks after each step whether to stop, and before the first one by its length.
+
+    Of a batch each row has a flag: the loop goes on while any is true, and where it is not the row stays as
+    it is. The flags are a state.
+    """
+    params = eqn.params
+    n, m = params["cond_nconsts"], params["body_nconsts"]
+
+    def goes_on(consts: Sequence[Any], states: Sequence[Any]) -> Any:
+        (flag,) = inner_graph(params["cond_jaxpr"], [*consts, *states])
+        return flag
+
+    given = _three(inputs, n, m)
+    starts = goes_on(given[0], given[2])
+    is_batch = starts.type.ndim > 0
+    inner = [tensor_type(v.aval)() for v in eqn.invars]
+    cond_consts, body_consts, states = _three(inner, n, m)
+    following = inner_graph(params["body_jaxpr"], [*body_consts, *states])
+    if is_batch:
+        runs = starts.type()
+        following = [
+            pt.switch(_spread(runs, v.type.ndim), v, old)
+            for v, old in zip(following, states, strict=True)
+        ]
+    flag = goes_on(cond_consts, following)
+    added = [runs] if is_batch else []
+    loop = Scan.from_body(
+        BodyArgs(INDEX_TYPE(), [], [*states, *added], [*cond_consts, *body_consts]),
+        BodyOuts([*following, *[flag][: len(added)]], [], ~_any(flag)),
+    )
+    n_steps = pt.switch(_any(starts), np.int64(UNBOUNDED), np.int64(0))
+    first = [*given[2], *[starts][: len(added)]]
+    outs = loop.bind(ScanArgs(n_steps, [], first, [*given[0], *given[1]]))
+    return outs[: len(states)]
+
+
+def _any(flags: Any) -> Any:
+    return pt.any(flags) if flags.type.ndim else flags
+
+
+def _spread(flags: Any, ndim: int) -> Any:
+    """``flags`` with axes of length 1 behind their own."""
+    return flags.dimshuffle([*range(flags.type.ndim), *["x"] * (ndim - flags.type.ndim)])
+
+
+@rule("cond")
+def _cond(eqn: Any, index: Any, *operands: Any) -> Any:
+    branches = eqn.params["branches"]
+    if index.type.dtype == "bool":
+        index = index.astype("int32")
+    return _one_of(index, operands, branches, 0)
+
+
+def _one_of(index: Any, operands: Sequence[Any], branches: Sequence[Any], first: int) -> list[Any]:
+    """The branch of this index, the last one where it is beyond it, the first where it is below."""
+    if len(branches) == 1:
+        return inner_graph(branches[0], operands)
+    inner = [v.type() for v in operands]
+    number = index.type()
+    then = inner_graph(branches[0], inner)
+    otherwise = _one_of(number, inner, branches[1:], first + 1)
+    op = Cond.from_branches([number, *inner], then, otherwise)
+    return op.bind(pt.le(index, first), [index, *operands])

@@ -1,0 +1,55 @@
+"""Sorting, and the largest elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from loopax.frontend.from_jaxpr.reading import refuse, rule
+
+_MOST_OF_TOP = 8  # each is a search of its own
+
+
+@rule("sort")
+def _sort(eqn: Any, *operands: Any) -> Any:
+    """The others are put in the order of the first one, in which equal elements stay as they are."""
+    axis, x = eqn.params["dimension"], operands[0]
+    if eqn.params["num_keys"] != 1:
+        raise refuse(eqn, "by several keys")
+    if not x.type.dtype.startswith(("float", "int", "uint")):
+        raise refuse(eqn, f"of {x.type.dtype}")
+    if len(operands) == 1:
+        return pt.sort(x, axis=axis)
+    order = pt.argsort(x, axis=axis, stable=True)
+    lines = [
+        pt.constant(np.arange(n).reshape([n if j == k else 1 for j in range(x.type.ndim)]))
+        for k, n in enumerate(x.type.shape)
+    ]
+    index = tuple(order if k == axis else line for k, line in enumerate(lines))
+    return [v[index] for v in operands]
+
+
+@rule("top_k")
+def _top_k(eqn: Any, x: Any) -> Any:
+    """The largest first, of equal ones the first. A nan is larger than all, as it is to XLA in float64;
+    in float32 XLA puts it anywhere.
+    """
+    k, n = eqn.params["k"], x.type.shape[-1]
+    if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):
+        raise refuse(eqn, f"{k} of {x.type.dtype}")
+    if eqn.params.get("axis", x.type.ndim - 1) != x.type.ndim - 1:
+        raise refuse(eqn, "along another axis")
+    places = pt.constant(np.arange(n))
+    taken = pt.zeros(x.type.shape, dtype="bool")
+    values, found = [], []
+    for _ in range(k):
+        left = pt.switch(taken, np.array(-np.inf, x.type.dtype), x)
+        best = pt.max(left, axis=-1, keepdims=True)
+        is_best = pt.switch(pt.isnan(best), pt.isnan(x), pt.eq(x, best)) & ~taken
+        place = pt.min(pt.switch(is_best, places, np.int64(n)), axis=-1, keepdims=True)
+        values.append(best[..., 0])
+        found.append(place[..., 0])
+        taken = taken | pt.eq(places, place)
+    return [pt.stack(values, axis=-1), pt.stack(found, axis=-1).astype("int32")]

@@ -1,0 +1,127 @@
+"""The table of rules, and a jaxpr as a graph of the IR by them.
+
+A rule gets an equation of a jaxpr and variables for its inputs, and returns variables for its outputs. What
+it writes means what XLA makes of the primitive, to rounding: where an op of the IR means something else
+for some arguments (a division by zero, an index out of bounds, a conversion of what does not fit), the rule
+says so in the graph, and where that cannot be said there is no rule.
+
+Each variable has the dtype and the static shape of its type in the jaxpr. A random key is the array of
+integers that it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.type import TensorType
+
+from loopax.base.upstream.jax import Literal
+
+Rule = Callable[..., Any]
+
+RULES: dict[str, Rule] = {}
+_DTYPES = {"bool", "float32", "float64", "complex64", "complex128"}
+_DTYPES |= {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
+
+
+class NotImportable(Exception):
+    """A primitive has no rule, or none for such arguments; the message names it."""
+
+
+def rule(*primitives: str) -> Callable[[Rule], Rule]:
+    """Register a function ``(eqn, *inputs) -> output, or a list of outputs`` for primitives."""
+
+    def register(function: Rule) -> Rule:
+        RULES.update(dict.fromkeys(primitives, function))
+        return function
+
+    return register
+
+
+def tensor_type(aval: Any) -> TensorType:
+    """The type of a value of a jaxpr in the IR.
+
+    Raises
+    ------
+    NotImportable
+        It has a dtype that native code does not know, or a length that is a symbol.
+    """
+    shape, dtype = getattr(aval, "shape", None), str(getattr(aval, "dtype", aval))
+    if dtype == "key<fry>":
+        shape, dtype = (*shape, 2), "uint32"
+    if dtype not in _DTYPES:
+        raise NotImportable(f"values of type {dtype}")
+    if not all(isinstance(n, int | np.integer) for n in shape):
+        raise NotImportable("a length that is a symbol")
+    return TensorType(dtype, tuple(int(n) for n in shape))
+
+
+def declared(v: Variable, aval: Any) -> Variable:
+    """``v`` as a variable of exactly the type that ``aval`` is in the IR."""
+    wanted = tensor_type(aval)
+    assert v.type.dtype == wanted.dtype and v.type.ndim == wanted.ndim, (v, v.type, wanted)
+    if v.type.shape == wanted.shape:
+        return v
+    return pt.specify_shape(v, wanted.shape)
+
+
+def read_equations(equations: Iterable[Any], known: Mapping[Any, Variable]) -> dict[Any, Variable]:
+    """``known``, variables for variables of a jaxpr, with those that ``equations`` compute of them.
+
+    Raises
+    ------
+    NotImportable
+        An equation has no rule.
+    """
+    values = dict(known)
+
+    def read(atom: Any) -> Variable:
+        if isinstance(atom, Literal):
+            return constant(atom.val, atom.aval)
+        return values[atom]
+
+    for eqn in equations:
+        name = eqn.primitive.name
+        if name not in RULES or eqn.effects:
+            raise NotImportable(name)
+        types = [tensor_type(v.aval) for v in eqn.outvars]
+        outs = RULES[name](eqn, *map(read, eqn.invars))
+        outs = outs if isinstance(outs, list | tuple) else [outs]
+        assert len(outs) == len(types), eqn
+        values.update((v, declared(out, v.aval)) for v, out in zip(eqn.outvars, outs, strict=True))
+    return values
+
+
+def constant(value: Any, aval: Any) -> Variable:
+    """A constant of a jaxpr in the IR."""
+    wanted = tensor_type(aval)
+    if str(getattr(value, "dtype", "")).startswith("key"):
+        raise NotImportable("a random key that is a constant")
+    return pt.constant(np.asarray(value, dtype=wanted.dtype))
+
+
+def inner_graph(jaxpr: Any, inputs: Sequence[Variable]) -> list[Variable]:
+    """The outputs of a closed jaxpr, one that a primitive has among its parameters, for these inputs."""
+    opened = jaxpr.jaxpr
+    known = dict(zip(opened.invars, inputs, strict=True))
+    known |= {
+        v: constant(value, v.aval) for v, value in zip(opened.constvars, jaxpr.consts, strict=True)
+    }
+    values = read_equations(opened.eqns, known)
+    return [
+        constant(v.val, v.aval) if isinstance(v, Literal) else values[v] for v in opened.outvars
+    ]
+
+
+def out_dtype(eqn: Any) -> str:
+    """The dtype of the one output of an equation."""
+    return str(eqn.outvars[0].aval.dtype)
+
+
+def refuse(eqn: Any, why: str) -> NotImportable:
+    """What a rule raises that is not for these arguments."""
+    return NotImportable(f"{eqn.primitive.name} ({why})")

@@ -1,0 +1,104 @@
+"""Writing at arrays of indices: scatters, in the forms that ``x.at[...]`` makes."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from loopax.frontend.from_jaxpr.indexing import Places, full_index, places, read_window
+from loopax.frontend.from_jaxpr.reading import refuse, rule
+from loopax.frontend.from_jaxpr.shapes import reshaped
+
+# What is written of an element and its update, where that is no write and no sum.
+_COMBINED = {"scatter-mul": pt.mul, "scatter-min": pt.minimum, "scatter-max": pt.maximum}
+_COMBINED |= {name.replace("-", "_"): op for name, op in _COMBINED.items()}
+
+
+@rule("scatter", "scatter-add", "scatter_add", *_COMBINED)
+def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
+    numbers, name = eqn.params["dimension_numbers"], eqn.primitive.name
+    batching = [
+        *zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
+    ]
+    dropped = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
+    kept = [k for k in range(x.type.ndim) if k not in dropped]
+    if 0 in updates.type.shape or 0 in x.type.shape:
+        return x
+    if name == "scatter" and not _is_plain_write(eqn.params["update_jaxpr"]):
+        raise refuse(eqn, "by a function")
+    sizes = [1] * x.type.ndim
+    for axis, k in zip(kept, numbers.update_window_dims, strict=True):
+        sizes[axis] = updates.type.shape[k]
+    p = places(x, indices, numbers.scatter_dims_to_operand_dims, sizes, batching)
+    # The axes of the batch first, then those of a window, in the order of x.
+    outer = [k for k in range(updates.type.ndim) if k not in numbers.update_window_dims]
+    updates = updates.dimshuffle([*outer, *numbers.update_window_dims])
+    is_dropped = eqn.params["mode"].name != "CLIP" and p.valid is not None
+    if math.prod(p.batch) == 1:
+        return _one_window(eqn, x, reshaped(updates, sizes), p, is_dropped)
+    if name in _COMBINED:
+        raise refuse(eqn, "at several places")
+    return _windows(eqn, x, updates, p, kept, is_dropped)
+
+
+def _is_plain_write(function: Any) -> bool:
+    """Whether an element becomes its update, by the function of both that a scatter has."""
+    return function is None or (not function.eqns and function.outvars == function.invars[1:])
+
+
+def _one_window(eqn: Any, x: Any, update: Any, p: Places, is_dropped: bool) -> Any:
+    """A window that is out of range has no rows, so that nothing is read of ``x`` to leave it as it is."""
+    starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
+    if eqn.primitive.name in _COMBINED:
+        begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
+        update = _COMBINED[eqn.primitive.name](read_window(x, begin, p.sizes), update)
+    index: list[Any] = []
+    shape: list[int] = []
+    valid = reshaped(p.valid, ()) if is_dropped else None
+    for axis, (n, size) in enumerate(zip(x.type.shape, p.sizes, strict=True)):
+        start = starts.get(axis, 0)
+        if valid is not None and size == 1:
+            count = valid.astype("int64")
+            index.append(slice(start, start + count))
+            shape.append(1)
+            valid = None
+        elif size == n:
+            index.append(slice(None))
+            shape.append(size)
+        elif size == 1:
+            index.append(start)
+        else:
+            index.append(slice(start, start + size))
+            shape.append(size)
+    if valid is not None:
+        raise refuse(eqn, "of windows that may be out of range")
+    written = reshaped(update, shape)
+    if eqn.primitive.name in ("scatter-add", "scatter_add"):
+        return pt.inc_subtensor(x[tuple(index)], written)
+    return pt.set_subtensor(x[tuple(index)], written)
+
+
+def _windows(eqn: Any, x: Any, updates: Any, p: Places, kept: list[int], is_dropped: bool) -> Any:
+    listed, whole, integers = full_index(p, x.type.shape)
+    rank = len(p.batch)
+    order = [*(k for k in listed if p.sizes[k] != 1), *whole]
+    updates = updates.dimshuffle([*range(rank), *(rank + kept.index(k) for k in order)])
+    turned = x.dimshuffle([*listed, *whole])
+    adds = eqn.primitive.name != "scatter"
+    n = turned.type.shape[0]
+    if is_dropped:
+        valid = p.valid.dimshuffle([*range(rank), *["x"] * (updates.type.ndim - rank)])
+        if adds:
+            updates = pt.switch(valid, updates, np.array(0, dtype=updates.type.dtype))
+        else:  # to a row of its own, which is cut off
+            spare = pt.zeros((1, *turned.type.shape[1:]), dtype=turned.type.dtype)
+            turned = pt.join(0, turned, spare)
+            first = p.valid.dimshuffle([*range(rank), *["x"] * (integers[0].type.ndim - rank)])
+            integers[0] = pt.switch(first, integers[0], np.int64(n))
+    write = pt.inc_subtensor if adds else pt.set_subtensor
+    written = write(turned[tuple(integers)], updates)
+    back = [[*listed, *whole].index(k) for k in range(x.type.ndim)]
+    return written[:n].dimshuffle(back)

@@ -1,0 +1,143 @@
+"""Primitives that move elements, or say where they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+
+from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+
+
+@rule("broadcast_in_dim")
+def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
+    if dynamic:
+        raise refuse(eqn, "to a shape that is a value")
+    shape, places = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    order = [places.index(k) if k in places else "x" for k in range(len(shape))]
+    spread = x.dimshuffle(order) if order != [*range(x.type.ndim)] else x
+    return spread if spread.type.shape == tuple(shape) else pt.broadcast_to(spread, shape)
+
+
+@rule("reshape")
+def _reshape(eqn: Any, x: Any, *dynamic: Any) -> Any:
+    if dynamic or eqn.params.get("dimensions") is not None:
+        raise refuse(eqn, "with its axes in another order")
+    return reshaped(x, eqn.params["new_sizes"])
+
+
+def reshaped(x: Any, shape: Any) -> Any:
+    """``x`` in another shape; as a change of its axes of length 1, where it is no more."""
+    shape = tuple(shape)
+    if x.type.shape == shape:
+        return x
+    if [n for n in x.type.shape if n != 1] == [n for n in shape if n != 1]:
+        kept = iter([k for k, n in enumerate(x.type.shape) if n != 1])
+        return x.dimshuffle(["x" if n == 1 else next(kept) for n in shape])
+    return pt.reshape(x, shape, ndim=len(shape))
+
+
+@rule("squeeze")
+def _squeeze(eqn: Any, x: Any) -> Any:
+    return reshaped(x, eqn.outvars[0].aval.shape)
+
+
+@rule("expand_dims")
+def _expand_dims(eqn: Any, x: Any) -> Any:
+    return reshaped(x, eqn.outvars[0].aval.shape)
+
+
+@rule("transpose")
+def _transpose(eqn: Any, x: Any) -> Any:
+    return x.dimshuffle(list(eqn.params["permutation"]))
+
+
+@rule("rev")
+def _rev(eqn: Any, x: Any) -> Any:
+    reversed_axes = eqn.params["dimensions"]
+    return x[tuple(slice(None, None, -1 if k in reversed_axes else 1) for k in range(x.type.ndim))]
+
+
+@rule("slice")
+def _slice(eqn: Any, x: Any) -> Any:
+    starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
+    strides = eqn.params["strides"] or [1] * len(starts)
+    return x[tuple(map(slice, map(int, starts), map(int, limits), map(int, strides)))]
+
+
+@rule("concatenate")
+def _concatenate(eqn: Any, *xs: Any) -> Any:
+    axis = eqn.params["dimension"]
+    if len(xs) == 1:
+        return xs[0]
+    xs = tuple(x for x in xs if x.type.shape[axis]) or xs[:1]
+    return pt.join(axis, *xs) if len(xs) > 1 else xs[0]
+
+
+@rule("tile")
+def _tile(eqn: Any, x: Any) -> Any:
+    for axis, count in enumerate(eqn.params["reps"]):
+        if not count:
+            raise refuse(eqn, "no times")
+        x = pt.join(axis, *[x] * count) if count > 1 else x
+    return x
+
+
+@rule("split")
+def _split(eqn: Any, x: Any) -> Any:
+    axis, ends = eqn.params["axis"], np.cumsum(eqn.params["sizes"])
+    before = (slice(None),) * axis
+    return [
+        x[(*before, slice(int(end - n), int(end)))]
+        for end, n in zip(ends, eqn.params["sizes"], strict=True)
+    ]
+
+
+@rule("unstack")
+def _unstack(eqn: Any, x: Any) -> Any:
+    axis = eqn.params["axis"]
+    before = (slice(None),) * axis
+    return [x[(*before, k)] for k in range(x.type.shape[axis])]
+
+
+@rule("stack")
+def _stack(eqn: Any, *xs: Any) -> Any:
+    return pt.stack(xs, axis=eqn.params["axis"])
+
+
+@rule("empty", "empty2")
+def _empty(eqn: Any) -> Any:
+    """Nobody reads what it is: zeros do."""
+    aval = eqn.outvars[0].aval
+    return pt.zeros(aval.shape, dtype=str(aval.dtype))
+
+
+@rule("iota")
+def _iota(eqn: Any, *dynamic: Any) -> Any:
+    shape, axis = eqn.params["shape"], eqn.params["dimension"]
+    if dynamic:
+        raise refuse(eqn, "of a shape that is a value")
+    numbers = np.arange(shape[axis]).astype(out_dtype(eqn))
+    line = numbers.reshape([-1 if k == axis else 1 for k in range(len(shape))])
+    return pt.constant(np.ascontiguousarray(np.broadcast_to(line, shape)))
+
+
+@rule("pad")
+def _pad(eqn: Any, x: Any, value: Any) -> Any:
+    """Written into an array of the padding; what is padded by less than 0 is cut off."""
+    shape = eqn.outvars[0].aval.shape
+    source, target = [], []
+    for n, (low, high, inner) in zip(x.type.shape, eqn.params["padding_config"], strict=True):
+        low, high, step = int(low), int(high), int(inner) + 1
+        whole = low + high + max(0, n + (n - 1) * (step - 1))
+        places = [k for k in range(n) if 0 <= low + k * step < whole]
+        first, last = (places[0], places[-1]) if places else (0, -1)
+        source.append(slice(first, last + 1))
+        target.append(slice(low + first * step, low + last * step + 1, step))
+        if not places:
+            target[-1] = slice(0, 0)
+    room = pt.full(shape, value, dtype=out_dtype(eqn))
+    if 0 in shape or 0 in x.type.shape:
+        return room
+    return pt.set_subtensor(room[tuple(target)], x[tuple(source)])

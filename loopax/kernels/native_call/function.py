@@ -1,0 +1,88 @@
+"""``NativeFunction``: a function of JAX whose loops are native code."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from loopax.base.upstream.jax import jaxpr_as_fun
+from loopax.kernels.native_call import derivatives  # noqa: F401  (it registers its rules)
+from loopax.kernels.native_call.native_parts import Plan
+from loopax.kernels.native_call.primitive import bind
+
+_NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
+
+
+class NativeFunction:
+    """What `loopax.native` returns: ``f``, traced as by ``jax.jit``, with its loops as native code."""
+
+    def __init__(self, f: Callable[..., Any], plan: Plan) -> None:
+        functools.update_wrapper(self, f)
+        self.plan = plan
+        self._jitted: dict[Any, Any] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        jitted, arrays = self._of_call(args, kwargs)
+        return jitted(*arrays)
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """Compile what a call with these arguments runs; it is not run."""
+        jitted, arrays = self._of_call(args, kwargs)
+        jitted.lower(*arrays)
+
+    def _of_call(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+        """The function of arrays that a call runs, and the arrays."""
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
+        static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
+        arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
+        return self._of_arrays(tree, is_array, static), arrays
+
+    @property
+    def remarks(self) -> list[str]:
+        """What has become of each loop of what was compiled so far."""
+        return list(self.plan.remarks)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def _of_arrays(self, tree: Any, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
+        """The function of the leaves that are arrays, under ``jax.jit``."""
+
+        def run(*arrays: Any) -> Any:
+            values = iter(arrays), iter(static)
+            leaves = [next(values[0 if array else 1]) for array in is_array]
+            args, kwargs = tree.unflatten(leaves)
+            return self.__wrapped__(*args, **kwargs)
+
+        def traced(*arrays: Any) -> Any:
+            jaxpr, shapes = jax.make_jaxpr(run, return_shape=True)(*arrays)
+            outs = _call(jaxpr, arrays, self.plan)
+            return jax.tree.unflatten(jax.tree.structure(shapes), outs)
+
+        traced.__name__ = traced.__qualname__ = getattr(self, "__name__", "native")
+        try:
+            key = tree, is_array, static
+            if key not in self._jitted:
+                self._jitted[key] = jax.jit(traced)
+            return self._jitted[key]
+        except TypeError:  # a static leaf has no hash: it is traced again
+            return jax.jit(traced)
+
+
+def _call(jaxpr: Any, args: Sequence[Any], plan: Plan) -> list[Any]:
+    consts = list(jaxpr.consts)
+    if consts:  # they may be tracers of whoever calls
+        n, given = len(consts), [*consts, *args]
+        opened = jaxpr.jaxpr
+        jaxpr = jax.make_jaxpr(lambda *xs: jax.core.eval_jaxpr(opened, xs[:n], *xs[n:]))(
+            *map(jax.typeof, given)
+        )
+        args = given
+    if jaxpr.effects:
+        return jaxpr_as_fun(jaxpr)(*args)
+    return bind(jaxpr, args, plan)

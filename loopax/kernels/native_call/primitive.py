@@ -1,0 +1,102 @@
+"""``loopax_native_call``: a jaxpr as one primitive; how it is batched, evaluated and lowered.
+
+Every transformation of it is JAX's own transformation of its jaxpr: a batch is ``jax.vmap`` of the jaxpr, a
+derivative ``jax.jvp`` and ``jax.linear_transpose`` (`derivatives`), and each gives this primitive again. So
+what is lowered is a jaxpr to which all transformations have been applied. There, on the CPU, its loops are
+replaced by kernels (`native_parts`); on other platforms it is lowered as JAX wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+from jax.custom_batching import custom_vmap
+
+from loopax.base.upstream.jax import batching, jaxpr_as_fun, mlir
+from loopax.jax_backend.staging.checked import Checkable
+from loopax.kernels.native_call.native_parts import Plan
+
+native_call_p = Checkable("loopax_native_call")
+
+
+def bind(jaxpr: Any, args: Sequence[Any], plan: Plan) -> list[Any]:
+    """The outputs of a closed jaxpr, as one equation."""
+    return native_call_p.bind(*args, call_jaxpr=jaxpr, plan=plan)
+
+
+def trace_jaxpr(function: Any, avals: Sequence[Any]) -> Any:
+    """The closed jaxpr of ``function``, of flat lists to flat lists, for arguments of these types."""
+    return jax.make_jaxpr(lambda *args: list(function(*args)))(*avals)
+
+
+@lru_cache(maxsize=512)
+def _compiled(jaxpr: Any, plan: Plan) -> Any:
+    return jax.jit(lambda *args: bind(jaxpr, args, plan))
+
+
+def _impl(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+    return _compiled(call_jaxpr, plan)(*args)
+
+
+def _abstract(*args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+    return call_jaxpr.out_avals
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+def _batched(axis: Any, args: Any, axes: Any, *, call_jaxpr: Any, plan: Plan) -> Any:
+    avals = tuple(jax.typeof(x) for x in args)
+    jaxpr, has_axis = _batched_jaxpr(call_jaxpr, avals, tuple(axes), axis.size)
+    return bind(jaxpr, args, plan), [0 if has else None for has in has_axis]
+
+
+@lru_cache(maxsize=512)
+def _batched_jaxpr(jaxpr: Any, avals: Any, axes: Any, size: int) -> tuple[Any, list[bool]]:
+    """The jaxpr of the batch, and which of its outputs have the axis, as the first one."""
+    has_axis = [False] * len(jaxpr.out_avals)
+
+    @custom_vmap
+    def outputs(*outs: Any) -> Any:
+        return outs
+
+    returned: list[Any] = []
+
+    @outputs.def_vmap
+    def rule(axis_size: int, batched: Sequence[bool], *outs: Any) -> Any:
+        has_axis[:], returned[:] = batched, outs
+        return outs, tuple(batched)
+
+    def whole(*args: Any) -> list[Any]:
+        def row(*args: Any) -> Any:
+            return outputs(*jaxpr_as_fun(jaxpr)(*args))
+
+        outs = jax.vmap(row, in_axes=axes, axis_size=size)(*args)
+        return returned if any(has_axis) else [x[0] for x in outs]
+
+    return trace_jaxpr(whole, avals), has_axis
+
+
+# -- lowering --------------------------------------------------------------------------------------
+
+
+def _lowered(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+    return mlir.lower_fun(jaxpr_as_fun(call_jaxpr), multiple_results=True)(ctx, *args)
+
+
+def _lowered_on_cpu(ctx: Any, *args: Any, call_jaxpr: Any, plan: Plan) -> Any:
+    if ctx.module_context.lowering_parameters.for_export:
+        return _lowered(ctx, *args, call_jaxpr=call_jaxpr, plan=plan)
+    native = plan.with_native_parts(call_jaxpr)
+    return mlir.lower_fun(jaxpr_as_fun(native), multiple_results=True)(ctx, *args)
+
+
+native_call_p.multiple_results = True
+native_call_p.def_impl(_impl)
+native_call_p.def_abstract_eval(_abstract)
+batching.fancy_primitive_batchers[native_call_p] = _batched
+mlir.register_lowering(native_call_p, _lowered)
+mlir.register_lowering(native_call_p, _lowered_on_cpu, platform="cpu")

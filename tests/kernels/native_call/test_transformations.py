@@ -1,0 +1,174 @@
+"""The primitive under JAX's transformations, in any order, with all of it left to JAX."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.experimental import checkify
+
+import loopax
+
+
+def likelihood(p: Any, returns: Any) -> Any:
+    def day(variance: Any, r: Any) -> Any:
+        variance = p[0] + p[1] * r**2 + p[2] * variance
+        return variance, jnp.log(variance) + r**2 / variance
+
+    return -0.5 * lax.scan(day, 1.0, returns)[1].sum()
+
+
+P = jnp.array([0.1, 0.2, 0.7])
+RETURNS = jnp.asarray(np.random.default_rng(0).normal(size=7))
+ROWS = P + 0.01 * jnp.arange(4)[:, None]
+
+
+def in_a_scan(f: Callable[..., Any], wrap: Callable[..., Any] = lambda step: step) -> Any:
+    def total(p: Any, returns: Any) -> Any:
+        step = wrap(lambda c, _: (c + f(p * c, returns), None))
+        return lax.scan(step, 1.0, None, length=3)[0]
+
+    return total
+
+
+TRANSFORMED = {
+    "value": lambda f: f,
+    "gradient": jax.grad,
+    "of both arguments": lambda f: jax.grad(f, (0, 1)),
+    "forwards": jax.jacfwd,
+    "hessian": jax.hessian,
+    "backwards twice": lambda f: jax.jacrev(jax.jacrev(f)),
+    "forwards twice": lambda f: jax.jacfwd(jax.jacfwd(f)),
+    "third derivatives": lambda f: jax.jacfwd(jax.hessian(f)),
+    "gradient of jvp": lambda f: jax.grad(
+        lambda p, r: jax.jvp(partial(f, returns=r), (p,), (p,))[1]
+    ),
+    "linearized": lambda f: lambda p, r: jax.linearize(f, p, r)[1](p, r),
+    "vjp": lambda f: lambda p, r: jax.vjp(f, p, r)[1](2.0),
+    "batch": lambda f: lambda p, r: jax.vmap(f, (0, None))(ROWS, r),
+    "batch of gradients": lambda f: lambda p, r: jax.vmap(jax.grad(f), (0, None))(ROWS, r),
+    "gradient of a batch": lambda f: jax.grad(
+        lambda p, r: jax.vmap(f, (0, None))(ROWS * p, r).sum()
+    ),
+    "batch of batches": lambda f: (
+        lambda p, r: jax.vmap(lambda k: jax.vmap(f, (0, None))(k * ROWS, r))(jnp.arange(1.0, 3.0))
+    ),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(f)),
+    "hessian of checkpoint": lambda f: jax.hessian(jax.checkpoint(f)),
+    "in a step": lambda f: jax.grad(in_a_scan(f)),
+    "in a step, hessian": lambda f: jax.hessian(in_a_scan(f, jax.checkpoint)),
+    "in a branch": lambda f: jax.grad(lambda p, r: lax.cond(p[0] > 0, f, lambda p, r: p[0], p, r)),
+    "nothing to derive": lambda f: jax.grad(lambda p, r: f(lax.stop_gradient(p), r) * p[0]),
+}
+
+
+@pytest.mark.parametrize("how", TRANSFORMED)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_it_is_transformed_as_the_function_is(how: str, compiled: bool) -> None:
+    wrap = jax.jit if compiled else lambda f: f
+    found, wanted = (
+        wrap(TRANSFORMED[how](f))(P, RETURNS)
+        for f in (loopax.native(likelihood, loops="xla"), likelihood)
+    )
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-10), found, wanted)
+
+
+def test_what_does_not_vary_in_a_batch_has_no_axis() -> None:
+    f = loopax.native(lambda p, n: (jnp.sin(p), n + 1), loops="xla")
+    jaxpr = jax.make_jaxpr(jax.vmap(f, (0, None), (0, None)))(P, 2)
+    assert [v.aval.shape for v in jaxpr.jaxpr.outvars] == [(3,), ()]
+
+
+def test_functions_with_derivatives_of_their_own_keep_them() -> None:
+    @jax.custom_vjp
+    def wrong(x: Any) -> Any:
+        return jnp.sin(x)
+
+    wrong.defvjp(lambda x: (wrong(x), x), lambda x, g: (7.0 * g,))
+
+    @jax.custom_jvp
+    def other(x: Any) -> Any:
+        return jnp.cos(x)
+
+    other.defjvp(lambda xs, ts: (other(*xs), 3.0 * ts[0]))
+    f = loopax.native(lambda x: lax.scan(lambda c, _: (wrong(c) + other(c), None), x, None, 2)[0])
+    assert jax.grad(f)(0.3) == 100.0
+
+
+def test_pytrees_keywords_words_and_numbers() -> None:
+    @loopax.native(loops="xla")
+    def f(a: Any, *, kind: str, scale: float = 2.0) -> Any:
+        return {kind: a["x"] * scale, "n": len(a["y"])}
+
+    found = f({"x": jnp.ones(2, jnp.float32), "y": [1.0, 2.0]}, kind="twice")
+    assert found["n"] == 2
+    assert found["twice"].dtype == jnp.float32
+    np.testing.assert_array_equal(f({"x": 3.0, "y": []}, kind="k", scale=4.0)["k"], 12.0)
+
+
+def test_weak_types_stay() -> None:
+    f = loopax.native(lambda x: (x, 2 * x, jnp.asarray(x)), loops="xla")
+    found, wanted = f(1.0), jax.jit(f.__wrapped__)(1.0)
+    assert [x.weak_type for x in found] == [x.weak_type for x in wanted]
+
+
+def test_a_method() -> None:
+    class Scaled:
+        def __init__(self, by: float) -> None:
+            self.by = by
+
+        @loopax.native(loops="xla")
+        def __call__(self, x: Any) -> Any:
+            return self.by * x
+
+    assert Scaled(2.0)(3.0) == 6.0
+    assert Scaled(5.0)(3.0) == 15.0
+
+
+def test_it_closes_over_what_is_traced() -> None:
+    def outer(a: Any) -> Any:
+        return loopax.native(lambda x: (a * x).sum(), loops="xla")(jnp.arange(3.0))
+
+    assert jax.grad(outer)(2.0) == 3.0
+    np.testing.assert_array_equal(jax.vmap(outer)(jnp.arange(2.0)), [0.0, 3.0])
+
+
+def test_effects_survive(capsys: Any) -> None:
+    def f(x: Any) -> Any:
+        jax.debug.print("x is {}", x)
+        return lax.scan(lambda c, _: (c * 2, None), x, None, length=3)[0]
+
+    assert loopax.native(f, loops="xla")(1.5) == 12.0
+    jax.effects_barrier()
+    assert "x is 1.5" in capsys.readouterr().out
+
+
+def test_checkify_sees_its_divisions() -> None:
+    f = loopax.native(lambda x: lax.scan(lambda c, _: (1 / c, None), x, None, length=1)[0])
+    error, _ = checkify.checkify(f, checkify.float_checks)(0.0)
+    assert "division by zero" in error.get()
+
+
+def test_it_can_be_exported() -> None:
+    f = loopax.native(likelihood, loops="native")
+    exported = jax.export.export(jax.jit(f))(P, RETURNS)
+    assert "custom_call" not in exported.mlir_module()
+    np.testing.assert_allclose(exported.call(P, RETURNS), likelihood(P, RETURNS))
+
+
+def test_collectives_are_those_of_the_batch() -> None:
+    f = loopax.native(lambda x: x - lax.pmean(x, "rows"), loops="xla")
+    np.testing.assert_array_equal(jax.vmap(f, axis_name="rows")(jnp.arange(3.0)), [-1.0, 0.0, 1.0])
+
+
+def test_what_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"f of loopax.native\(f\) is a function, got 3"):
+        loopax.native(3)
+    with pytest.raises(ValueError, match="loops must be one of"):
+        loopax.native(likelihood, loops="numba")
