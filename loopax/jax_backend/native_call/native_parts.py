@@ -121,10 +121,14 @@ class _Parts:
         try:
             self._read([eqn])
         except self.plan.reader.refused as refused:
-            if _is_loop(eqn):
-                self._say(eqn, f"JAX's: there is no native form of {refused}")
-            return str(refused)
-        return None
+            why = f"there is no native form of {refused}"
+        except Exception as error:  # a function that JAX runs is never refused
+            why = f"it cannot be read, {type(error).__name__}: {error}"
+        else:
+            return None
+        if _is_loop(eqn):
+            self._say(eqn, f"JAX's: {why}")
+        return why
 
     def _read(self, run: Sequence[Any]) -> tuple[list[Var], dict[Any, Variable]]:
         """What a run reads, and variables of the IR for that and for what it computes."""
@@ -212,7 +216,6 @@ def _no_code(kernel: Kernel) -> str | None:
         return kernel.no_code
     except Exception as error:
         # PyTensor evaluates constants, and fails: 3.0 at an integer that does not fit into another type.
-        # A function that JAX runs is never refused.
         return f"there is no native code, {type(error).__name__}: {error}"
 
 
