@@ -170,7 +170,7 @@ class Kernel:
         raises, optimize = self.policy.checks == "raise", self.policy.optimize
         with TRACING:
             # To write what is then refused takes a third of the time that XLA takes for it.
-            parts = "lines", raises, optimize, self.canonical, self.policy.longest
+            parts = "lines", raises, optimize, self.canonical, self.policy.longest or 0
             length = fact_of_rewritten(self.inputs, self.outputs, *parts)
             lines = length.known()
             if lines is not None and lines > self.policy.most_lines:

@@ -7,11 +7,9 @@ from typing import Any
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
 
 
-@rule(
-    "jit", "pjit", "closed_call", "core_closed_call", "core_call", "remat", "checkpoint", "remat2"
-)
-@rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", "loopax_native_call")
-@rule("custom_lin", "run_state", "eval_jaxpr")
+@rule("jit", "pjit", "closed_call", "core_closed_call", "core_call", keys=True)
+@rule("remat", "checkpoint", "remat2", "custom_lin", "eval_jaxpr", "loopax_native_call", keys=True)
+@rule("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr", keys=True)
 def _call(eqn: Any, *inputs: Any) -> Any:
     for name in ("jaxpr", "call_jaxpr", "fun_jaxpr"):
         jaxpr = eqn.params.get(name)

@@ -77,6 +77,7 @@ def _of_numbers(eqn: Any, *inputs: Any) -> Any:
 
 rule(*_FLOATS)(_of_floats)
 rule(*_ALL)(_of_numbers)
+rule("copy", "copy_p", "stop_gradient", "optimization_barrier", keys=True)(_of_numbers)
 
 
 @rule("eq")
@@ -202,8 +203,10 @@ def _rem(eqn: Any, x: Any, y: Any) -> Any:
     return pt.switch(pt.eq(y, 0), x, remainder)
 
 
-@rule("select_n")
+@rule("select_n", keys=True)
 def _select_n(eqn: Any, which: Any, *cases: Any) -> Any:
+    held = cases[0].type.ndim - which.type.ndim  # by keys, or all where one number chooses
+    which = which.dimshuffle([*range(which.type.ndim), *["x"] * held])
     if which.type.dtype == "bool":
         return pt.switch(which, cases[1], cases[0])
     chosen = cases[-1]

@@ -52,12 +52,13 @@ def kept_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
     return tuple(size for n, size in zip(shape, sizes, strict=True) if size == n or size != 1)
 
 
-@rule("dynamic_slice")
+@rule("dynamic_slice", keys=True)
 def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
     sizes = eqn.params["slice_sizes"]
     if len(starts) != len(sizes):
         raise refuse(eqn, "of a size that is a value")
-    return read_window(x, starts, sizes)
+    held = x.type.shape[len(sizes) :]  # by a key
+    return read_window(x, [*starts, *(pt.constant(0) for _ in held)], [*sizes, *held])
 
 
 def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:

@@ -21,7 +21,7 @@ from loopax.ir import (
 from loopax.ir.ops.records import INDEX_TYPE
 
 
-@rule("scan")
+@rule("scan", keys=True)
 def _scan(eqn: Any, *inputs: Any) -> Any:
     """A row has an axis less than what it is a row of: so the inputs and outputs divide."""
     body, length = eqn.params["jaxpr"], eqn.params["length"]
@@ -50,7 +50,7 @@ def _three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
     return list(xs[:n]), list(xs[n : n + m]), list(xs[n + m :])
 
 
-@rule("while")
+@rule("while", keys=True)
 def _while(eqn: Any, *inputs: Any) -> Any:
     """The IR's loop asks after each step whether to stop, and before the first one by its length.
 
@@ -97,7 +97,7 @@ def _spread(flags: Any, ndim: int) -> Any:
     return flags.dimshuffle([*range(flags.type.ndim), *["x"] * (ndim - flags.type.ndim)])
 
 
-@rule("cond")
+@rule("cond", keys=True)
 def _cond(eqn: Any, index: Any, *operands: Any) -> Any:
     branches = eqn.params["branches"]
     if index.type.dtype == "bool":

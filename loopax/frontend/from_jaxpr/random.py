@@ -55,13 +55,13 @@ def _counters(eqn: Any) -> Any:
     return [pt.constant(half.astype("uint32")) for half in halves]
 
 
-@rule("random_wrap", "random_unwrap")
+@rule("random_wrap", "random_unwrap", keys=True)
 def _same_integers(eqn: Any, x: Any) -> Any:
     """A key is the integers that it holds."""
     return x
 
 
-@rule("random_bits", "random_split", "random_fold_in", "random_seed")
+@rule("random_bits", "random_split", "random_fold_in", "random_seed", keys=True)
 def _of_keys(eqn: Any, *inputs: Any) -> Any:
     """By JAX's own function of the integers that a key holds, for each of the keys."""
     name, aval = eqn.primitive.name, eqn.invars[0].aval

@@ -24,6 +24,9 @@ from loopax.base.upstream.jax import Literal
 Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
+OF_KEYS: set[str] = (
+    set()
+)  # the primitives whose rules take random keys, which have an axis more in the IR
 _DTYPES = {"bool", "float32", "float64", "complex64", "complex128"}
 _DTYPES |= {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 
@@ -32,11 +35,15 @@ class NotImportable(Exception):
     """A primitive has no rule, or none for such arguments; the message names it."""
 
 
-def rule(*primitives: str) -> Callable[[Rule], Rule]:
-    """Register a function ``(eqn, *inputs) -> output, or a list of outputs`` for primitives."""
+def rule(*primitives: str, keys: bool = False) -> Callable[[Rule], Rule]:
+    """Register a function ``(eqn, *inputs) -> output, or a list of outputs`` for primitives.
+
+    With ``keys`` it takes random keys as well.
+    """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(primitives, function))
+        OF_KEYS.update(primitives if keys else ())
         return function
 
     return register
@@ -88,12 +95,18 @@ def read_equations(equations: Iterable[Any], known: Mapping[Any, Variable]) -> d
         name = eqn.primitive.name
         if name not in RULES or eqn.effects:
             raise NotImportable(name)
+        if name not in OF_KEYS and any(map(_is_key, (*eqn.invars, *eqn.outvars))):
+            raise NotImportable(f"{name} (of random keys)")
         types = [tensor_type(v.aval) for v in eqn.outvars]
         outs = RULES[name](eqn, *map(read, eqn.invars))
         outs = outs if isinstance(outs, list | tuple) else [outs]
         assert len(outs) == len(types), eqn
         values.update((v, declared(out, v.aval)) for v, out in zip(eqn.outvars, outs, strict=True))
     return values
+
+
+def _is_key(atom: Any) -> bool:
+    return str(getattr(atom.aval, "dtype", "")).startswith("key")
 
 
 def constant(value: Any, aval: Any) -> Variable:

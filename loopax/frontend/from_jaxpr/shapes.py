@@ -7,24 +7,30 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule
+from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule, tensor_type
 
 
-@rule("broadcast_in_dim")
+@rule("broadcast_in_dim", keys=True)
 def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
     if dynamic:
         raise refuse(eqn, "to a shape that is a value")
-    shape, places = eqn.params["shape"], eqn.params["broadcast_dimensions"]
+    shape, places = _shape(eqn), tuple(eqn.params["broadcast_dimensions"])
+    places += tuple(range(len(eqn.params["shape"]), len(shape)))  # what a key holds
     order = [places.index(k) if k in places else "x" for k in range(len(shape))]
     spread = x.dimshuffle(order) if order != [*range(x.type.ndim)] else x
     return spread if spread.type.shape == tuple(shape) else pt.broadcast_to(spread, shape)
 
 
-@rule("reshape")
+@rule("reshape", keys=True)
 def _reshape(eqn: Any, x: Any, *dynamic: Any) -> Any:
     if dynamic or eqn.params.get("dimensions") is not None:
         raise refuse(eqn, "with its axes in another order")
-    return reshaped(x, eqn.params["new_sizes"])
+    return reshaped(x, _shape(eqn))
+
+
+def _shape(eqn: Any) -> tuple[int, ...]:
+    """The shape of the one output, in the IR."""
+    return tuple(tensor_type(eqn.outvars[0].aval).shape)  # type: ignore[arg-type]
 
 
 def reshaped(x: Any, shape: Any) -> Any:
@@ -38,14 +44,9 @@ def reshaped(x: Any, shape: Any) -> Any:
     return pt.reshape(x, shape, ndim=len(shape))
 
 
-@rule("squeeze")
+@rule("squeeze", "expand_dims", keys=True)
 def _squeeze(eqn: Any, x: Any) -> Any:
-    return reshaped(x, eqn.outvars[0].aval.shape)
-
-
-@rule("expand_dims")
-def _expand_dims(eqn: Any, x: Any) -> Any:
-    return reshaped(x, eqn.outvars[0].aval.shape)
+    return reshaped(x, _shape(eqn))
 
 
 @rule("transpose")
@@ -59,14 +60,14 @@ def _rev(eqn: Any, x: Any) -> Any:
     return x[tuple(slice(None, None, -1 if k in reversed_axes else 1) for k in range(x.type.ndim))]
 
 
-@rule("slice")
+@rule("slice", keys=True)
 def _slice(eqn: Any, x: Any) -> Any:
     starts, limits = eqn.params["start_indices"], eqn.params["limit_indices"]
     strides = eqn.params["strides"] or [1] * len(starts)
     return x[tuple(map(slice, map(int, starts), map(int, limits), map(int, strides)))]
 
 
-@rule("concatenate")
+@rule("concatenate", keys=True)
 def _concatenate(eqn: Any, *xs: Any) -> Any:
     axis = eqn.params["dimension"]
     if len(xs) == 1:
@@ -94,14 +95,14 @@ def _split(eqn: Any, x: Any) -> Any:
     ]
 
 
-@rule("unstack")
+@rule("unstack", keys=True)
 def _unstack(eqn: Any, x: Any) -> Any:
     axis = eqn.params["axis"]
     before = (slice(None),) * axis
     return [x[(*before, k)] for k in range(x.type.shape[axis])]
 
 
-@rule("stack")
+@rule("stack", keys=True)
 def _stack(eqn: Any, *xs: Any) -> Any:
     return pt.stack(xs, axis=eqn.params["axis"])
 

@@ -121,10 +121,14 @@ class _Parts:
         try:
             self._read([eqn])
         except self.plan.reader.refused as refused:
-            if _is_loop(eqn):
-                self._say(eqn, f"JAX's: there is no native form of {refused}")
-            return str(refused)
-        return None
+            why = f"there is no native form of {refused}"
+        except Exception as error:  # a function that JAX runs is never refused
+            why = f"it cannot be read, {type(error).__name__}: {error}"
+        else:
+            return None
+        if _is_loop(eqn):
+            self._say(eqn, f"JAX's: {why}")
+        return why
 
     def _read(self, run: Sequence[Any]) -> tuple[list[Var], dict[Any, Variable]]:
         """What a run reads, and variables of the IR for that and for what it computes."""
@@ -147,10 +151,10 @@ class _Parts:
                 self._say(eqn, f"JAX's: about {cost.in_words()}")
             return None
         kernel = self._made(part, values)
+        why = _no_code(kernel)
         for eqn in loops:
-            why = kernel.no_code
             self._say(eqn, f"native, about {cost.in_words()}" if why is None else f"JAX's: {why}")
-        if kernel.no_code is not None:
+        if why is not None:
             return None
         # A call, as keys are arrays in a kernel.
         avals = [v.aval for v in read]
@@ -204,6 +208,15 @@ class _Parts:
 
     def _say(self, eqn: Any, what: str) -> None:
         self.plan.remarks[f"{_described(eqn)}: {what}"] = None
+
+
+def _no_code(kernel: Kernel) -> str | None:
+    """Why there is no native code; None where there is."""
+    try:
+        return kernel.no_code
+    except Exception as error:
+        # PyTensor evaluates constants, and fails: 3.0 at an integer that does not fit into another type.
+        return f"there is no native code, {type(error).__name__}: {error}"
 
 
 def _run_kernel(kernel: Kernel, written: Sequence[Var], *args: Any) -> list[Any]:

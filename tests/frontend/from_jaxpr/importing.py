@@ -8,6 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytensor
+import pytest
 from jax import lax
 from pytensor.graph.fg import FunctionGraph
 
@@ -36,8 +38,16 @@ def imported(f: Callable[..., Any], *args: Any) -> FunctionGraph:
 def in_the_ir(f: Callable[..., Any], *args: Any) -> list[Any]:
     """The results of ``f`` in the meaning that the IR has."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(args)]
-    with np.errstate(all="ignore"):
-        return evaluate(imported(f, *args), *leaves)
+    graph = imported(f, *args)
+    try:
+        with np.errstate(all="ignore"):
+            return evaluate(graph, *leaves)
+    except OverflowError:
+        if tuple(map(int, pytensor.__version__.split(".")[:2])) >= (3, 3):
+            raise
+        pytest.skip(
+            "PyTensor 3.0 converts Python's integers, of which one does not fit; Numba cuts it"
+        )
 
 
 def assert_same(found: Sequence[Any], wanted: Sequence[Any], what: Any = "") -> None:
@@ -49,7 +59,7 @@ def assert_same(found: Sequence[Any], wanted: Sequence[Any], what: Any = "") -> 
         assert (x.dtype, x.shape) == (y.dtype, y.shape), what
         if x.dtype.kind in "fc":
             close = 2e-5 if x.dtype.itemsize // (1 + (x.dtype.kind == "c")) == 4 else 1e-11
-            np.testing.assert_allclose(x, y, rtol=close, atol=close * 1e-2, err_msg=str(what))
+            np.testing.assert_allclose(x, y, rtol=close, atol=close * 0.05, err_msg=str(what))
         else:
             np.testing.assert_array_equal(x, y, err_msg=str(what))
 

@@ -237,6 +237,11 @@ OF_KEYS = {
     "exponential": lambda k: jax.random.exponential(k),
     "choice": lambda k: jax.random.choice(k, 5),
     "permutation": lambda k: jax.random.permutation(k, 5),
+    "chosen": lambda k: jax.random.key_data(
+        lax.select(jnp.array([True, False]), jax.random.split(k), jax.random.split(k, 3)[1:])
+    ),
+    "moved": lambda k: jax.random.key_data(jnp.broadcast_to(jax.random.split(k)[1], (2, 2))),
+    "at a place": lambda k: jax.random.normal(jax.random.split(k, 4)[jax.random.bits(k) % 4]),
     "keys of a batch": lambda k: jax.vmap(jax.random.normal)(jax.random.split(k, 3)),
 }
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 import loopax
+from loopax.frontend.from_jaxpr import reading
 
 XS = jnp.arange(5.0)
 
@@ -91,3 +92,15 @@ def test_a_symbol_for_a_length() -> None:
     (n,) = jax.export.symbolic_shape("n")
     exported = jax.export.export(jax.jit(fast))(jax.ShapeDtypeStruct((n,), XS.dtype))
     assert exported.call(XS) == 10.0
+
+
+def test_a_rule_that_fails_leaves_the_loop_to_jax(monkeypatch: Any) -> None:
+    def fails(eqn: Any, *inputs: Any) -> Any:
+        raise ValueError("seven")
+
+    monkeypatch.setitem(reading.RULES, "sin", fails)
+    fast = loopax.native(
+        lambda x: lax.scan(lambda c, _: (jnp.sin(c), None), x, None, 3)[0], loops="native"
+    )
+    assert kernels(fast, XS) == (0, 1)
+    assert "cannot be read, ValueError: seven" in str(loopax.explain(fast))
