@@ -16,9 +16,9 @@ from loopax.facts.scalars import is_dear, is_float, linear_groups, scalar_facts,
 def scalar_op_of(op: Any) -> Any:
     """The function that ``op`` applies to each element; None where it is no elementwise op.
 
-    >>> import pytensor.tensor as pt
-    >>> scalar_op_of(pt.exp)
-    exp
+    >>> import pytensor.scalar as ps, pytensor.tensor as pt
+    >>> scalar_op_of(pt.exp) == ps.exp
+    True
     """
     return op.scalar_op if isinstance(op, Elemwise) else None
 

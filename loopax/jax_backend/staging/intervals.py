@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.tensor.reshape import SplitDims
+from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     IncSubtensor,
@@ -74,8 +76,13 @@ def has_open_length(frame: Frame, node: Apply, values: Sequence[Any]) -> bool:
         and interval[0] != interval[1]
         and (frame.context.open_lengths or _is_never_static(frame, v))
         for v in facts_of(node.op).lengths(node)
-        if not v.type.ndim and is_traced(frame.read(v)) and find_trace_rule(node.op) is not None
+        if is_traced(frame.read(v)) and _may_be_open(node.op)
     )
+
+
+def _may_be_open(op: Any) -> bool:
+    """Whether a length that ``op`` is given may be traced: of a shape JAX is to know all."""
+    return find_trace_rule(op) is not None and not isinstance(op, Reshape | SplitDims)
 
 
 def _cuts(frame: Frame, node: Apply) -> bool:
