@@ -68,3 +68,22 @@ def test_lengths_of_one_and_none(shape):
     at = np.ones(shape)
     np.testing.assert_array_equal(jax.jacobian(f)(at).shape, (shape[1], *shape))
     assert jax.grad(lambda x: f(x).sum())(at).sum() == shape[1]
+
+
+@pytest.mark.both_stacks
+def test_the_largest_of_rows_that_are_computed_outside():
+    """With JAX 0.10 XLA computes them once more for the comparison, and finds none that is the largest."""
+    m = pt.dmatrix("m")
+    f = jaxify([m], pt.sin(m.max(axis=1)).sum(), loops="xla")
+
+    def of_rows(x):
+        level, rows = 0.5, []
+        for k in range(6):
+            level = 0.9 * level + x[k]
+            rows.append(jax.numpy.sin(level + jax.numpy.arange(3.0) * x[k]) + 2)
+        return f(jax.numpy.stack(rows))
+
+    x = np.array([0.3, 1.2, 0.7, 2.0, 0.1, 1.5])
+    e = 1e-6 * np.eye(6)
+    numeric = [(of_rows(x + d) - of_rows(x - d)) / 2e-6 for d in e]
+    np.testing.assert_allclose(jax.jit(jax.jacrev(of_rows))(x), numeric, rtol=1e-6)

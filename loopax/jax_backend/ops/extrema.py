@@ -2,7 +2,8 @@
 
 JAX differentiates a maximum by the elements that are equal to it, and divides by their number. XLA may
 compute an element again where it is compared, with a fused multiply-add, and find none: 0 / 0, or too few.
-Behind a barrier, which only the derivative has, the maximum and what is compared read one array.
+Behind a barrier, which only the derivative has, the maximum and what is compared read one array in most
+programs, but not in all with JAX 0.10: so the first of the largest elements is found by its position too.
 
 The convention is JAX's: 1, shared among equal elements; one half for each of two equal numbers
 (`loopax/kernels/kinks.py`).
@@ -10,6 +11,7 @@ The convention is JAX's: 1, shared among equal elements; one half for each of tw
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -61,6 +63,22 @@ def _extreme_jvp(axis: Any, is_largest: bool, primals: Any, tangents: Any) -> An
     x = jax.lax.optimization_barrier(primals[0])
     extreme = _extreme(x, axis, is_largest)
     along = tuple(range(x.ndim)) if axis is None else axis
-    chosen = jnp.where(x == jnp.expand_dims(extreme, along), 1.0, 0.0).astype(x.dtype)
-    share = chosen / chosen.sum(axis=along, keepdims=True)
+    whole = jnp.expand_dims(extreme, along)
+    is_number = whole == whole
+    chosen = (x == whole) | (is_number & _is_first_extreme(x, along, is_largest))
+    weights = jnp.where(chosen, 1.0, 0.0).astype(x.dtype)
+    share = weights / weights.sum(axis=along, keepdims=True)
     return extreme, (tangents[0] * share).sum(axis=along)
+
+
+def _is_first_extreme(x: Any, along: tuple[int, ...], is_largest: bool) -> Any:
+    """Whether an element is the first extreme one along the axes, in their order."""
+    order = [*(k for k in range(x.ndim) if k not in along), *along]
+    moved = x.transpose(order)
+    kept = moved.shape[: x.ndim - len(along)]
+    flat = moved.reshape(*kept, math.prod(moved.shape[len(kept) :]))
+    find = jnp.argmax if is_largest else jnp.argmin
+    first = find(flat, axis=-1, keepdims=True)
+    places = jax.lax.broadcasted_iota(first.dtype, flat.shape, len(kept))
+    back = [order.index(k) for k in range(x.ndim)]
+    return (places == first).reshape(moved.shape).transpose(back)
