@@ -37,7 +37,9 @@ def is_elementwise(node: Any, *scalar_ops: type) -> bool:
     >>> is_elementwise((pt.dvector() + 1).owner, ps.Add, ps.Sub)
     True
     """
-    return node is not None and isinstance(scalar_op_of(node.op), scalar_ops or ps.ScalarOp)
+    if node is None or not isinstance(node.op, Elemwise):
+        return False
+    return not scalar_ops or isinstance(node.op.scalar_op, scalar_ops)
 
 
 def is_dear_function(op: Any) -> bool:

@@ -10,11 +10,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, Flag, IntEnum, auto
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.blockwise import vectorize_node_fallback
@@ -134,6 +134,7 @@ class ScalarFacts(NamedTuple):
 
 
 UNKNOWN = OpFacts()
+F = TypeVar("F")
 
 _records: dict[type, OpFacts] = {}
 
@@ -169,4 +170,21 @@ def facts_of(op: Any) -> OpFacts:
 
 @cache
 def _record_of(op_class: type) -> OpFacts:
-    return next((_records[c] for c in op_class.__mro__ if c in _records), UNKNOWN)
+    return inherited(op_class, _records) or UNKNOWN
+
+
+def is_foreign(op_class: type) -> bool:
+    """Whether ``op_class`` is a user's: its ops may do anything, and keep something between two runs."""
+    return not op_class.__module__.startswith(("pytensor.", "loopax."))
+
+
+def inherited(op_class: type, records: Mapping[type, F]) -> F | None:
+    """The record of the nearest base; None where there is none, or it says nothing of ``op_class``.
+
+    A subclass of PyTensor's or loopax's is what its base is. A user's may compute anything: it inherits
+    what users have said of a base of theirs, and nothing of PyTensor's.
+    """
+    base = next((c for c in op_class.__mro__ if c in records), None)
+    if base is None or (is_foreign(op_class) and not is_foreign(base)):
+        return None
+    return records[base]

@@ -15,7 +15,7 @@ import pytensor.scalar as ps
 import pytensor.scalar.math as special
 from pytensor.graph.basic import Apply, Constant
 
-from loopax.facts.record import Groups, ScalarFacts
+from loopax.facts.record import Groups, ScalarFacts, inherited, is_foreign
 
 ARITHMETIC = 0.06  # nanoseconds of a simple operation
 _DEAR = 0.9  # from here on an entry costs more than writing and reading it
@@ -33,22 +33,16 @@ def register_scalar(op_class: type, facts: ScalarFacts) -> None:
 
 
 def scalar_facts(op: Any) -> ScalarFacts | None:
-    """The record of a scalar op; None where it is a user's, or composed of others.
-
-    A subclass of PyTensor's or of loopax's is what its base is. A user's may compute anything.
-    """
+    """The record of a scalar op; None where it is a user's without one, or composed of others."""
     return _facts_of_class(type(op))  # type: ignore[arg-type]  # mypy does not take a class for hashable
 
 
 @cache
 def _facts_of_class(op_class: type) -> ScalarFacts | None:
-    if op_class in _scalars:
-        return _scalars[op_class]
-    if not op_class.__module__.startswith(("pytensor.scalar.", "loopax.")):
-        return None
-    if issubclass(op_class, ps.ScalarInnerGraphOp):
-        return None
-    return next((_scalars[c] for c in op_class.__mro__ if c in _scalars), _UNMEASURED)
+    known = inherited(op_class, _scalars)
+    if known is not None or is_foreign(op_class) or issubclass(op_class, ps.ScalarInnerGraphOp):
+        return known
+    return _UNMEASURED
 
 
 def parts_of(op: Any) -> list[Any]:
@@ -86,6 +80,7 @@ def zero_groups(op: Any, n: int) -> Groups:
     return _groups(_JOINTLY, n) if facts.keeps_zero else _groups(facts.linear, n)
 
 
+@cache
 def _groups(linear: str | Groups, n: int) -> Groups:
     if linear == _JOINTLY:
         return (frozenset(range(n)),)

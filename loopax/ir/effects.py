@@ -21,9 +21,9 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts import Errors, Work, facts_of
 from loopax.facts.entries import entries_of
-from loopax.facts.record import UNKNOWN
+from loopax.facts.record import UNKNOWN, is_foreign
 from loopax.ir.ops.call import Call
-from loopax.ir.ops.inner_graph_op import InnerGraphOp, is_foreign
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import Dims
 
 
@@ -56,7 +56,7 @@ def effects(op: Any) -> Effects:
         found |= Effects.DRAWS
     if isinstance(op, Print):
         found |= Effects.PRINTS
-    if is_foreign(op) and facts_of(op) is UNKNOWN:
+    if is_foreign(type(op)) and facts_of(op) is UNKNOWN:
         found |= Effects.UNKNOWN
     if isinstance(op, Blockwise):
         found |= effects(op.core_op)

@@ -16,6 +16,7 @@ from pytensor.link.jax.dispatch import jax_funcify
 from pytensor.scalar.basic import upgrade_to_float
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.math import Dot
 
 import loopax
 from loopax import jaxify, scan
@@ -33,6 +34,8 @@ from loopax.facts import (
     register_scalar,
 )
 from loopax.facts.linearity import is_affine
+from loopax.facts.record import UNKNOWN
+from loopax.ir import Cond
 from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.sizes import Dims
 from loopax.lowering import lower
@@ -185,6 +188,19 @@ def test_cost():
     assert times[node] < times[log]
 
 
+class OwnSum(Dot):
+    """A subclass of PyTensor's that may do anything."""
+
+
+class OwnRoll(Roll):
+    """A subclass of an op that has been said."""
+
+
+def test_what_a_subclass_inherits():
+    assert facts_of(OwnSum()) is UNKNOWN and effects(OwnSum()) & Effects.UNKNOWN
+    assert facts_of(OwnRoll(0)) is facts_of(Roll(0))
+
+
 # -- and what passes make of them --------------------------------------------------------------------
 
 
@@ -208,6 +224,11 @@ def test_what_no_step_changes_leaves_the_loop(name):
     lower(graph)
     for loop in loops(graph):
         assert not any(n.op == op for n in loop.op.fgraph.apply_nodes)
+    # A function that cannot raise runs without a guard for a loop of no steps.
+    guarded = [
+        n for g in graph.apply_nodes if isinstance(g.op, Cond) for n in g.op.fgraph.apply_nodes
+    ]
+    assert any(n.op == op for n in guarded) == (name != "softsign")
 
 
 @pytest.mark.parametrize("function", [softsign, Roll(1), CubeSum((1,))])

@@ -20,11 +20,12 @@ from loopax.extensions.sparse_jacobians.known import (
     union,
 )
 from loopax.extensions.sparse_jacobians.rules import known_outputs
+from loopax.facts.record import is_foreign
 from loopax.ir.derivatives.lazy import Derivative
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.ops.call import Call
 from loopax.ir.ops.cond import Cond
-from loopax.ir.ops.inner_graph_op import InnerGraphOp, is_foreign
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.ops.scan import Scan
 
 # Nodes of steps: more of them take longer to go through than dense passes save. One takes some 0.1 ms.
@@ -58,7 +59,7 @@ def of_node(node: Apply, given: Sequence[Known]) -> list[Known]:
 def _is_known(node: Apply, given: Sequence[Known]) -> bool:
     """Whether its values follow from what is known. What draws, or is a user's, may give others later."""
     op: Any = node.op
-    if isinstance(op, RandomVariable) or is_foreign(op):
+    if isinstance(op, RandomVariable) or is_foreign(type(op)):
         return False
     if isinstance(op, HasInnerGraph) and not isinstance(op, InnerGraphOp):
         return False

@@ -14,6 +14,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import thaw, vectorize_rules
+from loopax.facts.record import is_foreign
 from loopax.ir.batching import (  # noqa: F401  (they register their rules)
     vectorize_lazy,
     vectorize_lists,
@@ -21,7 +22,7 @@ from loopax.ir.batching import (  # noqa: F401  (they register their rules)
 )
 from loopax.ir.batching.batch import Batch, greatest, vectorized
 from loopax.ir.ops.cond import Cond
-from loopax.ir.ops.inner_graph_op import core_of, is_foreign, nodes_within
+from loopax.ir.ops.inner_graph_op import core_of, nodes_within
 from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.ops.scan import Scan
@@ -72,7 +73,7 @@ def _is_dear(node: Apply) -> bool:
     """Whether ``node`` is a loop, linear algebra, a check, or what only its author knows."""
     op = core_of(node.op)
     is_linalg = type(op).__module__.startswith("pytensor.tensor.linalg")
-    return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(op)
+    return is_linalg or isinstance(op, Scan | CheckAndRaise) or is_foreign(type(op))
 
 
 def _row_by_row(op: Cond, batch: Batch, condition: Any, operands: Sequence[Any]) -> list[Any]:

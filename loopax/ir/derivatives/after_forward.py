@@ -24,7 +24,8 @@ from pytensor.graph.type import Type
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.base.lock import free_in_children
-from loopax.ir.ops.inner_graph_op import core_of, is_foreign
+from loopax.facts.record import is_foreign
+from loopax.ir.ops.inner_graph_op import core_of
 
 _LOCK = RLock()  # what is left must still be there when it is read
 free_in_children(_LOCK)
@@ -92,9 +93,9 @@ def unwrapped(node: Apply) -> Apply:
 def run_after_forward(graph: FunctionGraph, more: Sequence[Apply] = ()) -> None:
     """Wrap the gradients in ``graph`` that share state with an op of it, or of ``more``, in place."""
     # Most graphs have none, and need not be sorted.
-    if not any(is_foreign(core_of(n.op)) for n in graph.apply_nodes):
+    if not any(is_foreign(type(core_of(n.op))) for n in graph.apply_nodes):
         return
-    nodes = [n for n in graph.toposort() if is_foreign(core_of(n.op))]
+    nodes = [n for n in graph.toposort() if is_foreign(type(core_of(n.op)))]
     for node in nodes:
         for other in (*more, *nodes):
             places = _places(node, other)

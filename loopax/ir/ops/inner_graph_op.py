@@ -79,11 +79,6 @@ def core_of(op: Any) -> Any:
     return op.core_op if isinstance(op, Blockwise) else op
 
 
-def is_foreign(op: Any) -> bool:
-    """Whether ``op`` is a user's: it may do anything, and keep something between two runs."""
-    return not type(op).__module__.startswith(("pytensor.", "loopax."))
-
-
 def nodes_within(inputs: Iterable[Variable], outputs: Sequence[Variable]) -> Iterator[Apply]:
     """The nodes between ``inputs`` and ``outputs``, and those of the bodies of their ops, in no order."""
     stack = list(applys_between(list(inputs), outputs))
