@@ -10,13 +10,19 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.blockwise import Blockwise
 
 from loopax.ir.derivatives.rules.broadcasting import summed
-from loopax.ir.derivatives.rules.registry import Fault, fault_of, has_own_pullback, pullback_of
+from loopax.ir.derivatives.rules.registry import (
+    Fault,
+    fault_of,
+    has_own_pullback,
+    own_pullback,
+    pullback_of,
+)
 
 
 @pullback_of.register(Blockwise)
 def _blockwise(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if not has_own_pullback(op.core_op):
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     core = op._create_dummy_core_node(inputs)
     seeds = [
         g if isinstance(g.type, DisconnectedType) else y.type()

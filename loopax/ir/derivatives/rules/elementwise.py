@@ -18,7 +18,7 @@ from pytensor.scalar.math import Log1mexp
 from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.derivatives.rules.broadcasting import summed
-from loopax.ir.derivatives.rules.registry import pullback_of, pushforward_of
+from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of, pushforward_of
 
 # The derivatives for each input, functions of the inputs and the output.
 _Slopes = Sequence[Callable[[Sequence[Any], Any], Any]]
@@ -54,7 +54,7 @@ _SLOPES: dict[type, _Slopes] = {Pow: (_of_base, _of_exponent), Log1mexp: (_of_lo
 def _pullback(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     slopes = _slopes(op, inputs, outputs)
     if slopes is None:
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     (y,), (g,) = outputs, cotangents
     return [
         disconnected_type() if not _is_float(x) else summed(g * slope(inputs, y), x)

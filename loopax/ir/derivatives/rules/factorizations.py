@@ -14,19 +14,19 @@ from pytensor.tensor.linalg import solve, solve_triangular
 from pytensor.tensor.linalg.decomposition.lu import LU
 from pytensor.tensor.linalg.decomposition.qr import QR
 
-from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 
 @pullback_of.register(LU)
 def _lu(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if not op.permute_l or isinstance(cotangents[0].type, DisconnectedType):
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     options = {**op._props_dict(), "permute_l": False, "p_indices": False}
     plain = type(op)(**options)
     p, lower, upper = plain(*inputs)
     lower_cotangent = p.mT @ cotangents[0]
     arrived = [disconnected_type(), lower_cotangent, cotangents[1]]
-    return plain.pullback(inputs, [p, lower, upper], arrived)
+    return own_pullback(plain, inputs, [p, lower, upper], arrived)
 
 
 @fault_of.register(LU)
@@ -51,7 +51,7 @@ def _qr(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if op.mode == "raw":
         raise NotImplementedError("the gradient of qr(mode='raw') is not known")
     if not a.type.dtype.startswith("float"):
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     order = outputs[-1] if op.pivoting else None
     columns = a if order is None else a[:, order]
     k = pt.minimum(*a.shape)

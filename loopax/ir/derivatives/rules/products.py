@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Prod
 
-from loopax.ir.derivatives.rules.registry import pullback_of
+from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of
 from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.scan import Scan
 
@@ -23,7 +23,7 @@ from loopax.ir.ops.scan import Scan
 @pullback_of.register(CumOp)
 def _cumulative(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     if op.mode != "mul" or not inputs[0].type.dtype.startswith("float"):
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     x, g = (pt.moveaxis(v, op.axis, 0) for v in (inputs[0], cotangents[0]))
     one = pt.ones(x.shape[1:], dtype=x.type.dtype)[None]
     after = pt.concatenate([x, one])[1:]
@@ -42,7 +42,7 @@ def _product(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     (x,), (g,) = inputs, cotangents
     dtypes = x.type.dtype, outputs[0].type.dtype, op.acc_dtype
     if op.no_zeros_in_input or op.axis == () or not all(d.startswith("float") for d in dtypes):
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     axes = list(range(x.type.ndim)) if op.axis is None else sorted(op.axis)
     others = [k for k in range(x.type.ndim) if k not in axes]
     order = [*axes, *others]

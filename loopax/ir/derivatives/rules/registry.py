@@ -1,7 +1,7 @@
 """The two functions that every derivative of loopax asks for the rule of an op.
 
 A rule is registered for a class of ops; of every other op its own method is the rule. A rule that wants the
-op's own for a case calls ``op.pullback``.
+op's own for a case calls `own_pullback`.
 """
 
 from __future__ import annotations
@@ -25,8 +25,20 @@ def pullback_of(
     Raises
     ------
     NotImplementedError
-        The op has no pullback, or its own fails, as those of sparse ops do where they are differentiated
-        again.
+        The op has no pullback, or `own_pullback` fails.
+    """
+    return own_pullback(op, inputs, outputs, cotangents)
+
+
+def own_pullback(
+    op: Any, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+) -> Sequence[Any]:
+    """``op.pullback``, whose failures are refusals.
+
+    Raises
+    ------
+    NotImplementedError
+        The op has no pullback, or it fails, as those of sparse ops do where they are differentiated again.
     """
     try:
         pulled: Sequence[Any] = op.pullback(inputs, outputs, cotangents)

@@ -12,7 +12,7 @@ from pytensor.tensor.linalg.inverse import MatrixPinv
 from pytensor.tensor.linalg.solvers.general import Solve
 from pytensor.tensor.linalg.solvers.psd import CholeskySolve
 
-from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 
 @pullback_of.register(CholeskySolve)
@@ -20,13 +20,13 @@ def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """The value reads one triangle of the factor; PyTensor's pullback reads the other one too."""
     factor, b = inputs
     triangle = pt.tril(factor) if op.lower else pt.triu(factor)
-    return op.pullback([triangle, b], outputs, cotangents)
+    return own_pullback(op, [triangle, b], outputs, cotangents)
 
 
 @pullback_of.register(Solve)
 def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """Of a tridiagonal matrix nothing but its diagonals is read, of a symmetric one a triangle."""
-    pulled = list(op.pullback(inputs, outputs, cotangents))
+    pulled = list(own_pullback(op, inputs, outputs, cotangents))
     a = inputs[0]
     if not a.type.dtype.startswith("float"):
         return pulled
@@ -48,10 +48,10 @@ def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     """A hermitian one reads the lower triangle, as NumPy's; PyTensor's pullback reads both."""
     (a,) = inputs
     if not op.hermitian or not a.type.dtype.startswith("float"):
-        return op.pullback(inputs, outputs, cotangents)
+        return own_pullback(op, inputs, outputs, cotangents)
     triangle: Any = pt.tril
     symmetric = triangle(a) + triangle(a, -1).mT
-    (pulled,) = op.pullback([symmetric], outputs, cotangents)
+    (pulled,) = own_pullback(op, [symmetric], outputs, cotangents)
     return [_of_triangle(pulled, lower=True)]
 
 

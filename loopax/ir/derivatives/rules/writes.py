@@ -18,14 +18,14 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1, adds_last_only
 from loopax.ir.derivatives.rules.broadcasting import summed
-from loopax.ir.derivatives.rules.registry import Fault, fault_of, pullback_of
+from loopax.ir.derivatives.rules.registry import Fault, fault_of, own_pullback, pullback_of
 
 
 @pullback_of.register(AdvancedIncSubtensor1)
 @pullback_of.register(AdvancedIncSubtensor)
 def _write(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
     x, y, *indices = inputs
-    pulled = list(op.pullback(inputs, outputs, cotangents))
+    pulled = list(own_pullback(op, inputs, outputs, cotangents))
     if not x.type.dtype.startswith("float"):
         return pulled
     (g,) = cotangents
