@@ -90,58 +90,63 @@ class _Parts:
 
     def replaced(self) -> Jaxpr:
         equations: list[Any] = []
-        for is_readable, run in self._runs():
-            kernel = self._kernel(run) if is_readable else None
+        for values, run in self._runs():
+            kernel = None if values is None else self._kernel(run, values)
             if kernel is not None:
                 equations.append(kernel)
-            elif is_readable and len(run) > 1 and any(map(_has_loop, run)):
-                for eqn in run:  # each loop by itself
-                    alone = self._kernel([eqn]) if _has_loop(eqn) else None
-                    equations.append(alone or self._within(eqn))
+            elif values is not None and len(run) > 1 and any(map(_has_loop, run)):
+                equations += map(self._alone, run)
             else:
                 equations += map(self._within, run)
         return self.jaxpr.replace(eqns=equations)
 
-    def _runs(self) -> Iterator[tuple[bool, list[Any]]]:
-        """The equations, as runs of those that can be read and of those that cannot."""
-        run: list[Any] = []
-        before = False
-        for eqn in self.jaxpr.eqns:
-            is_readable = self._obstacle(eqn) is None
-            if run and is_readable != before:
-                yield before, run
-                run = []
-            run.append(eqn)
-            before = is_readable
-        if run:
-            yield before, run
+    def _runs(self) -> Iterator[tuple[dict[Any, Variable] | None, list[Any]]]:
+        """The equations, as runs of those that can be read and of those that cannot.
 
-    def _obstacle(self, eqn: Any) -> str | None:
-        """What keeps an equation from the IR."""
+        With the former are variables of the IR for what they read and compute, which None says of the
+        latter. Each equation is read once, behind those before it.
+        """
+        values: dict[Any, Variable] | None = None
+        run: list[Any] = []
+        for eqn in self.jaxpr.eqns:
+            read = self._read(eqn, values or {})
+            if run and (read is None) != (values is None):
+                yield values, run
+                run, values = [], None
+            run.append(eqn)
+            if read is not None:
+                values = {} if values is None else values
+                values.update(read)
+        if run:
+            yield values, run
+
+    def _alone(self, eqn: Any) -> Any:
+        """A loop as a kernel by itself, where that is faster; another equation as it is."""
+        values = self._read(eqn, {}) if _has_loop(eqn) else None
+        kernel = None if values is None else self._kernel([eqn], values)
+        return self._within(eqn) if kernel is None else kernel
+
+    def _read(self, eqn: Any, known: Mapping[Any, Variable]) -> dict[Any, Variable] | None:
+        """Variables of the IR for what an equation reads and computes; None where it cannot be read."""
+        reader = self.plan.reader
         try:
-            self._read([eqn])
-        except self.plan.reader.refused as refused:
+            inputs = {
+                v: known[v] if v in known else reader.type_of(v.aval)() for v in _read_by([eqn])
+            }
+            return reader.read([eqn], inputs)
+        except reader.refused as refused:
             why = f"there is no native form of {refused}"
         except Exception as error:  # a function that JAX runs is never refused
             why = f"it cannot be read, {type(error).__name__}: {error}"
-        else:
-            return None
         if _is_loop(eqn):
             self._say(eqn, f"JAX's: {why}")
-        return why
+        return None
 
-    def _read(self, run: Sequence[Any]) -> tuple[list[Var], dict[Any, Variable]]:
-        """What a run reads, and variables of the IR for that and for what it computes."""
-        reader = self.plan.reader
-        read = _read_by(run)
-        known = {v: reader.type_of(v.aval)() for v in read}
-        return read, reader.read(run, known)
-
-    def _kernel(self, run: Sequence[Any]) -> Any:
+    def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
         """An equation that computes natively what a run does; None where that is slower, or impossible."""
         if not any(map(_has_loop, run)):
             return None
-        read, values = self._read(run)
+        read = _read_by(run)
         written = self._needed_after(run)
         part = part_of(self.jaxpr, read, written, run)
         cost = cost_of(part)
