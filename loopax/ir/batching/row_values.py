@@ -75,15 +75,14 @@ def _row_made(op: Any, v: Any, inputs: Sequence[Any], ndim: int, row_of: _RowVal
     if axes is None or core is None:
         return None
     leading = list(range(ndim))
-    rows = [
-        row_of(x, ndim)
-        if list(own[:ndim]) == leading
-        else None
-        if any(k is not None for k in own)
-        else x
-        for x, own in zip(inputs, axes, strict=True)
-    ]
-    return _applied(core, v, rows)
+
+    def row(x: Any, own: Sequence[int | None]) -> Any:
+        if list(own[:ndim]) == leading:
+            return row_of(x, ndim)
+        is_whole = all(k is None for k in own)
+        return x if is_whole else None
+
+    return _applied(core, v, [row(x, own) for x, own in zip(inputs, axes, strict=True)])
 
 
 @_row_made.register
