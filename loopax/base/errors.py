@@ -4,6 +4,7 @@ A message has four parts: what was found, where (variable, op, source line), why
 do it, and a program that works.
 """
 
+import sysconfig
 from collections.abc import Sequence
 
 from pytensor.graph.basic import Variable
@@ -56,17 +57,22 @@ class WrongGradientWarning(UserWarning):
     """A program has a gradient that PyTensor has made, of an op whose gradient it has wrong."""
 
 
+_PYTHON = sysconfig.get_path("stdlib").replace("\\", "/")
+_OURS = "/pytensor/", "/loopax/", f"{_PYTHON}/"
+
+
 def source_line(variable: Variable) -> str:
     """Where the user wrote ``variable``: ``'file.py:12, in step: y = x + 1'``, or an empty string.
 
-    PyTensor tags variables with the stack of their creation; the innermost frame outside PyTensor
-    and loopax is the user's.
+    PyTensor tags variables with the stack of their creation; the innermost frame outside PyTensor,
+    loopax, Python and, if there is one, all installed packages is the user's.
     """
-    for stack in getattr(variable.tag, "trace", None) or ():
-        for filename, line, function, code in reversed(stack):
-            normal = filename.replace("\\", "/")
-            if "/pytensor/" not in normal and "/loopax/" not in normal:
-                return f"{filename}:{line}, in {function}: {code}"
+    for libraries in (*_OURS, "/site-packages/"), _OURS:
+        for stack in getattr(variable.tag, "trace", None) or ():
+            for filename, line, function, code in reversed(stack):
+                normal = filename.replace("\\", "/")
+                if not any(library in normal for library in libraries):
+                    return f"{filename}:{line}, in {function}: {code or ''}"
     return ""
 
 

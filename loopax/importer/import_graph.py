@@ -89,9 +89,9 @@ class _Importer:
         if isinstance(op, LegacyScan):
             return import_scan(graph, node, self.run(thaw(op.fgraph)))
         if isinstance(op, InnerGraphOp):  # a loop of ours, whose step may hold anything
-            body = self.run(thaw(op.fgraph)).freeze()
-            same = body == op.fgraph
-            return {} if same else _zip(node, op.with_body(body).make_node(*node.inputs).outputs)
+            new = op.with_graph(self.run(op.unfrozen()))
+            same = new.fgraph == op.fgraph
+            return {} if same else _zip(node, new.make_node(*node.inputs).outputs)
         if isinstance(op, DeepCopyOp | CpuContiguous):
             return {node.outputs[0]: node.inputs[0]}
         if (product := product_of(_unbatched(op), node.inputs)) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
 
 from loopax.base.upstream.pytensor import thaw
@@ -38,5 +38,18 @@ def applied_to(node: Apply, inputs: Sequence[Any]) -> Apply:
     Else a type would be lost that the op has read off how an input is made, as of ``reshape(x, (n, 1))``.
     """
     if all(v.type == x.type for v, x in zip(node.inputs, inputs, strict=True)):
-        return Apply(node.op, list(inputs), [v.type.make_variable() for v in node.outputs])
-    return node.clone_with_new_inputs(list(inputs), strict=False)
+        made = Apply(node.op, list(inputs), [v.type.make_variable() for v in node.outputs])
+    else:
+        made = node.clone_with_new_inputs(list(inputs), strict=False)
+    for old, new in zip(node.outputs, made.outputs, strict=True):
+        copy_origin(old, new)
+    return made
+
+
+def copy_origin(old: Variable, new: Variable) -> None:
+    """Give ``new``, which a node computes, the name and the source line of ``old``."""
+    if new.owner is None or new is old:
+        return
+    new.name = new.name or old.name
+    if (trace := getattr(old.tag, "trace", None)) is not None:
+        new.tag.trace = trace

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import ARange, Nonzero
 from pytensor.tensor.blockwise import Blockwise
@@ -25,6 +24,7 @@ from loopax.base.errors import LoopaxError
 from loopax.facts import facts_of
 from loopax.facts.products import CoreNode
 from loopax.frontend.loops.variants import map as map_rows
+from loopax.ir.batching.batch import vectorized
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
 from loopax.ir.ops.inner_graph_op import nodes_within
@@ -57,7 +57,7 @@ def batched_outputs(
     """
     changed = {row: batch for row, batch in rows.items() if row is not batch}
     try:
-        batched = vectorize_graph(list(outputs), changed)
+        batched = vectorized(outputs, changed)
     except (NotImplementedError, TypeError) as error:  # the latter from types without axes
         try:
             return _row_by_row(outputs, changed)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import TensorType
 
 from loopax.ir.ops.bounds import known_number
+from loopax.ir.replace import copy_origin
 
 
 class Batch:
@@ -80,9 +82,16 @@ def _broadcast_shape(rows: Sequence[Any], ndim: int) -> list[Any]:
     return [whole.shape[k] for k in range(ndim)]
 
 
-def vectorized(graph: Any, replace: dict[Any, Any]) -> list[Any]:
+def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
+    """``outputs`` over batches of some of the variables behind them, with the names and lines they had."""
     changed = {v: x for v, x in replace.items() if v is not x}
-    return vectorize_graph(list(graph), replace=changed) if changed else list(graph)
+    if not changed:
+        return list(outputs)
+    within = [v for node in toposort(outputs, blockers=[*changed]) for v in node.outputs]
+    new: Any = vectorize_graph([*outputs, *within], replace=changed)
+    for old, v in zip(within, new[len(outputs) :], strict=True):
+        copy_origin(old, v)
+    return list(new[: len(outputs)])
 
 
 def is_batched(out: Any, core: Any) -> bool:

@@ -13,7 +13,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.pytensor import thaw, vectorize_rules
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.facts.record import is_foreign
 from loopax.ir.batching import (  # noqa: F401  (they register their rules)
     vectorize_lazy,
@@ -40,7 +40,7 @@ def vectorize_cond(op: Cond, node: Apply, *inputs: Any) -> Sequence[Variable]:
     batch = Batch(node.inputs, inputs)
     if not batch.ndim:
         return op.make_node(*inputs).outputs
-    body, n = thaw(op.fgraph), op.n_outs
+    body, n = op.unfrozen(), op.n_outs
     replace = {
         v: batch.type(v.type)() if f else v
         for v, f in zip(body.inputs, batch.batched[1:], strict=True)

@@ -18,7 +18,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.pytensor import thaw, vectorize_rules
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.ops.bounds import split_bound
@@ -51,7 +51,7 @@ def vectorize_scan(op: Scan, node: Apply, *inputs: Any) -> Sequence[Variable]:
 class _BatchedScan:
     def __init__(self, op: Scan, args: ScanArgs, batched: ScanArgs, batch: Batch) -> None:
         self.op, self.args, self.batched, self.batch = op, args, batched, batch
-        self.body = thaw(op.fgraph)
+        self.body = op.unfrozen()
         self.inner: BodyArgs = op.split_body_inputs(self.body.inputs)
         self.n_steps, self.go, self.lengths = self._number_of_steps()
         self.states = list(batched.states)

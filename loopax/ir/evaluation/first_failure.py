@@ -53,7 +53,9 @@ def first_failure(
         op = node.op
         try:
             if isinstance(op, InnerGraphOp):
-                return op.run(inputs, *[partial(run_nodes, run_node, body) for body in op.bodies])
+                return op.run(
+                    inputs, *[partial(run_nodes, run_node, body) for body in op.bodies_as_written]
+                )
             outs = node_outputs(run_node, node, inputs)
         except (_Failure, _TooLong):
             raise

@@ -35,7 +35,7 @@ class CompiledBodies(InnerGraphOp):
             cell[0] = value
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "steps"}  # compiled on first use
+        return {k: v for k, v in self.__dict__.items() if k not in ("steps", "written")}
 
 
 def compiled(graph: Any) -> Any:

@@ -75,7 +75,9 @@ class Cond(CompiledBodies):
         """The Cond that computes ``then`` or ``otherwise`` from the root variables ``operands``."""
         assert len(then) == len(otherwise), (then, otherwise)
         graph = FunctionGraph(list(operands), [*then, *otherwise], clone=True)
-        return cls(graph.freeze(), name)
+        cond = cls(graph.freeze(), name)
+        cond.written = graph
+        return cond
 
     def with_body(self, body: FrozenFunctionGraph) -> Cond:
         return Cond(body, self.name)
@@ -90,7 +92,7 @@ class Cond(CompiledBodies):
     @cached_property
     def branches(self) -> tuple[FunctionGraph, FunctionGraph]:
         """The branch for True and the one for False, each ``[*operands] -> [*outputs]``."""
-        whole, n = thaw(self.fgraph), self.n_outs
+        whole, n = self.unfrozen(), self.n_outs
         then, otherwise = whole.outputs[:n], whole.outputs[n:]
         branches = (FunctionGraph(whole.inputs, outs, clone=True) for outs in (then, otherwise))
         return tuple(branches)  # type: ignore[return-value]

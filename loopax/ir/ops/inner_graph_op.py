@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
-from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import FrozenFunctionGraph
+from pytensor.graph.basic import Apply, Variable, clone
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import applys_between
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.base.upstream.pytensor import WithShapes
+from loopax.base.upstream.pytensor import WithShapes, thaw
 
 Step = Callable[..., Sequence[Any]]
 
@@ -29,11 +29,32 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     """
 
     fgraph: FrozenFunctionGraph
+    # The graph that was frozen to `fgraph`, as its author wrote it. A frozen graph has neither names nor
+    # source lines, since equal parts of all programs share its nodes. It takes part in nothing else.
+    written: FunctionGraph | None = None
+
+    def unfrozen(self) -> FunctionGraph:
+        """A copy of the inner graph, to be rewritten, with names and source lines where they are known."""
+        if self.written is None:
+            return thaw(self.fgraph)
+        return FunctionGraph(*clone(self.written.inputs, self.written.outputs), clone=False)
+
+    def with_graph(self, graph: FunctionGraph) -> Self:
+        """The same op around ``graph``, an inner graph of the same types."""
+        op = self.with_body(graph.freeze())
+        op.written = graph
+        return op
 
     @property
     def bodies(self) -> Sequence[Any]:
         """The graphs that `run` runs: the inner graph, or the branches that are its halves."""
         return (self.fgraph,)
+
+    @property
+    def bodies_as_written(self) -> Sequence[Any]:
+        """The `bodies`, with names and source lines where they are known."""
+        bodies = self.bodies
+        return bodies if self.written is None or len(bodies) > 1 else (self.written,)
 
     @abstractmethod
     def run(self, inputs: Sequence[Any], *steps: Step) -> list[Any]:
@@ -69,7 +90,7 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         """As PyTensor does in its own modes, but not while we transpile (see `stabilize`)."""
         return not getattr(fgraph, "keeps_loops", False)
 
-    def with_body(self, body: FrozenFunctionGraph) -> Op:
+    def with_body(self, body: FrozenFunctionGraph) -> Self:
         """The same op around another inner graph of the same types."""
         raise NotImplementedError(type(self).__name__)
 

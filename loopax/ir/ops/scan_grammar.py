@@ -52,7 +52,7 @@ class ScanGrammar(CompiledBodies):
         A constant that the step returns as it is, or an input it passes on, is allowed anywhere.
         """
         graph = FunctionGraph(args.flat(), outs.flat(), clone=False)
-        return cls(
+        scan = cls(
             graph.freeze(),
             len(args.rows),
             len(args.states),
@@ -60,6 +60,8 @@ class ScanGrammar(CompiledBodies):
             stops=outs.stop is not None,
             options=options,
         )
+        scan.written = graph
+        return scan
 
     def with_body(self, body: FrozenFunctionGraph) -> Self:
         """The same loop with another step."""

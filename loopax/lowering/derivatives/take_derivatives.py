@@ -15,7 +15,6 @@ from typing import Any
 
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.importer.import_graph import import_graph
 from loopax.ir import Derivative
 from loopax.ir.derivatives.after_forward import run_after_forward
@@ -38,7 +37,7 @@ def take_derivatives(graph: FunctionGraph) -> None:
         op = node.op
         if not isinstance(op, Derivative):
             continue
-        body = thaw(op.fgraph)
+        body = op.unfrozen()
         take_derivatives(body)  # of functions that are derivatives themselves
         plain = op.with_body(body.freeze())
         stabilize_function(body)
