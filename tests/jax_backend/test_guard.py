@@ -26,6 +26,18 @@ BRANCHES = {
         pt.switch((X > 0)[:, None], 2 * pt.log(X)[:, None] + np.zeros((2, 3)), 0.0).sum(),
         [0.0, 1.5],
     ),
+    "behind a function that overflows": (
+        pt.switch(X > 0, pt.exp(pt.sqrt(X)), 1.0).sum(),
+        [0.0, np.exp(2.0) / 4],
+    ),
+    "behind functions": (
+        pt.switch(X > 0, pt.tanh(pt.abs(pt.log(X))), 1.0).sum(),
+        [0.0, 0.25 / np.cosh(np.log(4.0)) ** 2],
+    ),
+    "two switches": (
+        (pt.switch(X > 0, pt.log(X), 0.0) * pt.switch(X > 0, pt.exp(pt.sqrt(X)), 1.0)).sum(),
+        [0.0, np.exp(2.0) * (1 + np.log(4.0)) / 4],
+    ),
     "sum of rows": (
         pt.switch(X > 0, (pt.sqrt(X)[:, None] * np.array([[1.0, 2.0]])).sum(axis=1), 0.0).sum(),
         [0.0, 0.75],

@@ -6,13 +6,14 @@ derivative, which is infinite, and 0 times infinity is NaN. PyTensor's own gradi
 a branch that ends in such a function is computed again, with a harmless argument in the elements
 that take the other branch. Values stay as they are.
 
-Between the function and the switch there may be sums, products and casts, and what moves elements or
-adds them up. An element is replaced where all that is computed of it takes the other branch. A product of
+Between the function and the switch there may be functions of elements, and what moves elements or adds
+them up. An element is replaced where all that is computed of it takes the other branch. A product of
 matrices ends the search (docs/native_loops_in_jax.md).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -32,7 +33,7 @@ from loopax.jax_backend.staging.evaluate import Site, convert_arrays
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
-_DEPTH = 6  # of the chain of sums, products and casts that is searched for a singular function
+_DEPTH = 6  # of the chain of ops that is searched for a singular function
 _HARMLESS = 0.5  # in the domain of all of them but these, with a finite derivative
 _OTHER_HARMLESS = {ps.ArcCosh: 2.0, Log1mexp: -0.5}
 _SINGULAR = (
@@ -56,7 +57,6 @@ _SINGULAR = (
     Log1mexp,
 )
 _MOVING = (Alloc, DimShuffle, Sum, Subtensor, Reshape, SpecifyShape)
-_TRANSPARENT = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Sqr, ps.Cast, ps.TrueDiv, ps.Pow)
 
 
 def guarded(
@@ -89,26 +89,30 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
         return None
     values = [_rows(site.frame.read(u), mask) for u in node.inputs]
     op = node.op.scalar_op
-    if not any(map(is_traced, values)) or not jnp.issubdtype(
-        jnp.asarray(values[0]).dtype, jnp.floating
-    ):
+    if not any(map(is_traced, values)) or not _is_floating(v):
         return None
-    new: list[Any] = [None] * len(values)
-    if isinstance(op, _SINGULAR):
-        new[0] = _harmless(mask, values[0], _OTHER_HARMLESS.get(type(op), _HARMLESS))
-    elif isinstance(op, ps.TrueDiv) and is_traced(values[1]):
-        new[1] = _harmless(mask, values[1])
-    elif isinstance(op, ps.Pow):
-        new[0] = _harmless(mask, values[0])
-    if isinstance(op, _TRANSPARENT):
-        for k, u in enumerate(node.inputs):
-            if new[k] is None:
-                new[k] = _guard(site, apply_scalar, u, mask, depth - 1)
+    new = [_guard(site, apply_scalar, u, mask, depth - 1) for u in node.inputs]
+    at, harmless = _singular_argument(op, values)
+    if at is not None and _is_floating(node.inputs[at]):
+        new[at] = _harmless(mask, values[at] if new[at] is None else new[at], harmless)
     if all(x is None for x in new):
         return None
     given = [x if n is None else n for x, n in zip(values, new, strict=True)]
     (out,) = apply_scalar(site, op, node, given)
     return jax.lax.convert_element_type(out, v.type.dtype) if out.dtype != v.type.dtype else out
+
+
+def _singular_argument(op: Any, values: Sequence[Any]) -> tuple[int | None, float]:
+    """The argument by which the derivative of ``op`` may be infinite, and a value where it is not."""
+    if isinstance(op, _SINGULAR):
+        return 0, _OTHER_HARMLESS.get(type(op), _HARMLESS)
+    if isinstance(op, ps.TrueDiv) and is_traced(values[1]):
+        return 1, _HARMLESS
+    return (0, _HARMLESS) if isinstance(op, ps.Pow) else (None, _HARMLESS)
+
+
+def _is_floating(v: Any) -> bool:
+    return bool(np.dtype(v.type.dtype).kind == "f")
 
 
 def _guard_moved(site: Site, apply_scalar: Any, node: Apply, mask: Any, depth: int) -> Any:
