@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -9,10 +10,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.errors import JaxRuntimeError
 from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.type import DenseTensorType
 
 from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
+from loopax.ir.evaluation.first_failure import first_failure
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
 from loopax.jax_backend.callable.forms import LOOPS
@@ -258,6 +262,8 @@ class JaxFunction(Stages, ProgramFunction):
         except Exception as error:
             said = str(error)
             failures = [f for f in self._failures if str(f) in said]
+            if not failures and (told := self._native_error(error, form, given)) is not None:
+                raise told from None
             if not failures:
                 raise
             # One message may be the beginning of another.
@@ -267,6 +273,23 @@ class JaxFunction(Stages, ProgramFunction):
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
             return form(given, False)[:2]
         raise self._failed(flag)
+
+    def _native_error(
+        self, error: Exception, form: Variants, given: Sequence[Any]
+    ) -> Exception | None:
+        """The error that native code in JAX has raised, with the op that fails; None of another error."""
+        match = _NATIVE_ERROR.match(str(error)) if isinstance(error, JaxRuntimeError) else None
+        if match is None:
+            return None
+        graph = form.graph
+        if form is self._whole and self.program.as_read is not None:
+            graph = FunctionGraph(*self.program.as_read, clone=False)
+        kind = IndexError if match["kind"] == "IndexError" else ValueError
+        if not all(isinstance(v.type, DenseTensorType) for v in graph.inputs):
+            return kind(match["said"])
+        values = [np.asarray(x) for x in given]
+        said = first_failure(graph, values)
+        return kind(match["said"] if said is None else f"{match['said']}: {said}.")
 
     def _failed(self, flag: Any) -> Exception:
         """What is raised where this flag is up."""
@@ -294,6 +317,10 @@ class JaxFunction(Stages, ProgramFunction):
         return Variants(graph, names, self.program, make)
 
 
+# What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).
+_NATIVE_ERROR = re.compile(
+    r"INVALID_ARGUMENT: (?P<kind>IndexError|ValueError): (?P<said>.*)", re.DOTALL
+)
 _NOTHING = np.int32(NOTHING).tobytes()
 
 

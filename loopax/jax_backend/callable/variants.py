@@ -46,6 +46,7 @@ class Variants:
     def __init__(
         self, graph: FunctionGraph, names: Sequence[str], program: Program, make: Make
     ) -> None:
+        self.graph = graph
         self._names, self._program, self._make = names, program, make
         self._static = frozenset(k for k, v in enumerate(graph.inputs) if is_static(v.type))
         self._counts = frozenset(
