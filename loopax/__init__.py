@@ -27,6 +27,10 @@ from loopax.base.extensions import installed_extensions, missing
 from loopax.base.time_limits import time_limit
 from loopax.cache import clear_cache
 from loopax.calling import SharedContext, StatefulFunction, TracedFunction, register_backend
+from loopax.comparing import compare
+from loopax.comparison import Comparison
+from loopax.diagnosing import diagnose
+from loopax.diagnosis import Diagnosis
 from loopax.explaining import explain
 from loopax.explanation import Explanation
 from loopax.frontend.loops.branches import cond
@@ -106,7 +110,9 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Comparison",
     "ConvergenceError",
+    "Diagnosis",
     "DynamicShapeError",
     "Explanation",
     "JaxFunction",
@@ -124,8 +130,10 @@ __all__ = [
     "UnsupportedOpError",
     "WrongGradientWarning",
     "clear_cache",
+    "compare",
     "cond",
     "config",
+    "diagnose",
     "explain",
     "filter",
     "fori_loop",

@@ -25,6 +25,12 @@ def main(argv=None):
         "versions, precision, the native tool-chain and whether they work: for a report of a fault"
     )
     doctor = commands.add_parser("doctor", help=text, description=text)
+    doctor.add_argument(
+        "--program",
+        metavar="FILE.py:F",
+        help="also compare a function in a file in all its forms, for the arguments that the variable "
+        "F_args of that file has (a tuple); see loopax.compare",
+    )
     doctor.set_defaults(run=run_doctor)
     text = "remove the native code and the lowered programs that are kept on disk"
     clear = commands.add_parser("clear-cache", help=text, description=text)
@@ -51,7 +57,7 @@ def run_demo(arguments):
 def run_doctor(arguments):
     from loopax.doctor import main
 
-    return main()
+    return main(arguments.program)
 
 
 def run_clear_cache(arguments):

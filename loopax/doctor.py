@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from pytensor.configdefaults import config
 
 from loopax import versions
 from loopax.cache import cache_folder
+from loopax.comparing import compare
 from loopax.frontend.loops.scan import scan
 from loopax.transpile import jaxify
 
@@ -123,9 +125,31 @@ def _checked(name: str, check: Callable[[], None], write: Callable[[str], Any]) 
     return ok
 
 
-def main() -> int:
-    """The command; its exit status is 1 where a check fails."""
-    if report():
+def _compared(program: str, write: Callable[[str], Any]) -> bool:
+    """Compare a user's function, named ``file.py:f``, in all its forms; whether they agree."""
+    path, _, name = program.rpartition(":")
+    if not path or not name.isidentifier():
+        raise SystemExit(f"--program takes file.py:function, got {program!r}.")
+    variables = runpy.run_path(path)
+    if name not in variables:
+        raise SystemExit(
+            f"{path} has no {name!r}: it has {', '.join(map(repr, _public(variables)))}."
+        )
+    write(f"Program {program}")
+    comparison = compare(variables[name], *variables.get(f"{name}_args", ()))
+    for line in str(comparison).splitlines():
+        write(f"  {line}")
+    return comparison.ok
+
+
+def _public(variables: dict[str, Any]) -> list[str]:
+    return [name for name, x in variables.items() if callable(x) and not name.startswith("_")]
+
+
+def main(program: str | None = None) -> int:
+    """The command; its exit status is 1 where a check fails, or forms of ``program`` differ."""
+    ok = report()
+    if (program is None or _compared(program, print)) and ok:
         return 0
     print("Please add all of this to a report of the fault.", file=sys.stderr)
     return 1

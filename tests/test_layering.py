@@ -6,6 +6,8 @@
     ir, importer  <-  frontend, lowering   (themselves and these two)
     ir, importer, lowering, calling  <-  *_backend   (themselves and these four; never each other)
     ir, lowering  <-  explanation          (the same)
+    ir, importer, frontend  <-  diagnosis  (themselves and these three)
+    ir, diagnosis  <-  comparison          (themselves and these two)
     base  <-  numerics                     (itself and base)
     all of these  <-  extensions           (and no folder imports them)
 
@@ -42,6 +44,8 @@ LAYERS = {
     "frontend": {"frontend", "importer", "ir", "facts", "base"},
     "lowering": {"lowering", "importer", "cache", "ir", "facts", "base"},
     "calling": {"calling", "ir", "facts", "base"},
+    "comparison": {"comparison", "diagnosis", "ir", "facts", "base"},
+    "diagnosis": {"diagnosis", "frontend", "importer", "ir", "facts", "base"},
     "explanation": {"explanation", "lowering", "ir", "facts", "base"},
     "jax_backend": {
         *("jax_backend", "numerics", "calling", "lowering", "importer", "ir", "facts", "base"),
@@ -294,6 +298,7 @@ ON_DEMAND = {
     "loopax.pymc.arguments",
     "loopax.pymc.blackjax_loop",
     "loopax.pymc.c_functions",
+    "loopax.pymc.diagnosing",
     "loopax.pymc.log_density",
     "loopax.pymc.sampling",
     "loopax.pymc.start",

@@ -3,6 +3,7 @@
 logp(model)            the log-density as a function of a point; `loopax.jaxify` of a model is the same
 sample(model)          pm.sample, with what it compiles compiled by loopax
 nutpie_model(model)    a model for nutpie.sample, as two C functions
+diagnose(model)        which terms are not finite at a point, and why
 installed()            the same for calls of PyMC's samplers that you write yourself
 """
 
@@ -15,7 +16,16 @@ except ImportError as error:
 if int(pymc.__version__.partition(".")[0]) < 6:
     raise ImportError(f"{_NEEDS} Here is PyMC {pymc.__version__}.")
 
+from loopax.pymc.diagnosing import ModelDiagnosis, diagnose  # noqa: E402
 from loopax.pymc.log_density import LogDensity, logp  # noqa: E402
 from loopax.pymc.sampling import installed, nutpie_model, sample  # noqa: E402
 
-__all__ = ["LogDensity", "installed", "logp", "nutpie_model", "sample"]
+__all__ = [
+    "LogDensity",
+    "ModelDiagnosis",
+    "diagnose",
+    "installed",
+    "logp",
+    "nutpie_model",
+    "sample",
+]

@@ -1,0 +1,309 @@
+"""`compare`: one program in every form on a user's own data, before it is trusted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.builders import Builder
+from loopax.calling import backend_named
+from loopax.comparison import Comparison, Row
+from loopax.comparison.derivatives import along, directions, inner, wrong_pullback
+from loopax.comparison.differences import difference, largest
+from loopax.comparison.first_difference import first_difference
+from loopax.comparison.narrow import narrowed
+from loopax.diagnosing import read_call
+from loopax.diagnosis import Finding
+from loopax.diagnosis.frames import Failed, Frame
+from loopax.diagnosis.graph import GraphRun
+from loopax.diagnosis.pullbacks import Pullbacks
+from loopax.diagnosis.runner import Runner
+from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.program import Input, Program
+from loopax.products import hvp
+from loopax.transforms import grad
+
+_PYTHON = "PyTensor's Python mode"
+_DIFFERENCES = "finite differences"
+# What rounding in another order may make of a long sum; differences of a function lose half of its digits.
+_VALUES, _GRADIENTS, _BY_DIFFERENCES, _SINGLE = 1e-8, 1e-6, 1e-3, 1e-2
+_DIRECTIONS = 3
+
+
+def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
+    """Compare a program in all its forms, with its derivatives and in single precision, for one call.
+
+    That is what one runs before one trusts a program, and what belongs in a report of an error: values as
+    JAX's operations, as native code in JAX and by itself, against the ops' own Python code; gradients and
+    second derivatives of these against one another and against finite differences; float32 against float64.
+
+    Parameters
+    ----------
+    fn
+        What `loopax.diagnose` takes, but for transformations and models: of a model the log-density,
+        ``loopax.pymc.logp(model)``.
+    args, kwargs
+        The arguments of the call.
+
+    Returns
+    -------
+    A table with the largest relative difference of each pair, and the op, line and step at which a pair
+    parts first. ``ok`` says whether everything agrees.
+
+    Raises
+    ------
+    TypeError
+        ``fn`` is nothing of that kind.
+
+    Notes
+    -----
+    Derivatives are those of the sum of all float outputs. At a kink, a maximum of equal numbers say, forms
+    may give different ones, and finite differences none. Random numbers are not compared: JAX draws others.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from loopax import compare, jaxify, scan
+    >>> f = jaxify(lambda x: scan(lambda c, r: (pt.tanh(c + r), None), 0.0, x)[0])
+    >>> compare(f, np.linspace(0.0, 1.0, 5)).ok
+    True
+    """
+    return _Comparison(read_call(fn, args, kwargs)).run()
+
+
+@dataclass(frozen=True)
+class _Form:
+    """A way to run a program."""
+
+    name: str
+    build: Callable[[Program], Any]
+
+
+def _forms(on_missing: str) -> list[_Form]:
+    jax, numba = backend_named("jax"), backend_named("numba")
+
+    def of(backend: Any, **options: Any) -> Builder:
+        return Builder(backend, backend.options(True, on_missing, **options))
+
+    return [
+        _Form("JAX's operations", of(jax, loops="xla")),
+        _Form("native code in JAX", of(jax, loops="native")),
+        _Form("native code", of(numba)),
+    ]
+
+
+class _Comparison:
+    def __init__(self, call: GraphRun) -> None:
+        self.call = call
+        self.rows: list[Row] = []
+        self.first: Finding | None = None
+        self.forms = _forms("callback")
+
+    def run(self) -> Comparison:
+        with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            self._values()
+            if self.floats:
+                self._derivatives()
+            self._single_precision()
+        notes = tuple(dict.fromkeys(str(w.message) for w in told))
+        return Comparison(self.call.name, tuple(self.rows), self.first, notes)
+
+    # -- values ----------------------------------------------------------------------------------
+
+    @cached_property
+    def frame(self) -> Frame:
+        return Frame(self.call.graph, self.call.values)
+
+    @cached_property
+    def runner(self) -> Runner:
+        return Runner(self.forms[2].build, flushes=False)
+
+    def _program(self, outputs: Sequence[Any], name: str) -> Program:
+        graph = FunctionGraph(self.call.graph.inputs, list(outputs), clone=True)
+        names = tuple(Input(v, v.name) for v in graph.inputs)
+        return Program(graph, names, (), list, name=name)
+
+    def _run(self, form: _Form, outputs: Sequence[Any], what: str) -> list[Any] | Exception:
+        """What a form gives for some outputs, or the error that it raises."""
+        try:
+            found = form.build(self._program(outputs, what))(*self.call.values)
+        except Exception as error:  # it is said in the table
+            return error
+        return [np.asarray(x) if not hasattr(x, "indptr") else x for x in found]
+
+    def _values(self) -> None:
+        graph = self.call.graph
+        try:
+            own = self.runner.run(self.frame)
+        except Failed as failure:
+            self._add("value", _PYTHON, "", None, _VALUES, f"raises {failure.cause}")
+            return
+        at = [k for k, x in enumerate(own) if isinstance(x, np.ndarray | np.generic)]
+        for form in self.forms:
+            found = self._run(form, graph.outputs, "value")
+            if isinstance(found, Exception):
+                self._add("value", _PYTHON, form.name, None, _VALUES, f"raises {_said(found)}")
+                continue
+            apart = largest([own[k] for k in at], [found[k] for k in at])
+            tolerance = _VALUES if self._is_double else _BY_DIFFERENCES
+            self._add("value", _PYTHON, form.name, apart, tolerance)
+            if apart > tolerance and self.first is None:
+                self.first = first_difference(
+                    self.runner, self.frame, form.build, form.name, tolerance, self.call.names
+                )
+
+    # -- derivatives -----------------------------------------------------------------------------
+
+    @cached_property
+    def floats(self) -> list[int]:
+        """The arguments that derivatives are taken by."""
+        inputs = self.call.graph.inputs[: self.call.n_inputs]
+        return [k for k, v in enumerate(inputs) if is_float(v) and hasattr(v.type, "ndim")]
+
+    @cached_property
+    def _is_double(self) -> bool:
+        return all(
+            getattr(v.type, "dtype", "") not in ("float32", "float16", "complex64")
+            for v in (*self.call.graph.inputs, *self.call.graph.outputs)
+        )
+
+    def _total(self, form: _Form) -> Any:
+        """The sum of all float outputs, as a function in a form."""
+        outs: list[Any] = [v for v in self.call.graph.outputs if is_float(v)]
+        program = self._program(
+            [pt.add(*(v.sum() for v in outs)) if outs[1:] else outs[0].sum()], "total"
+        )
+        program.build = lambda outputs: outputs[0]
+        return form.build(program)
+
+    def _derivatives(self) -> None:
+        if not any(map(is_float, self.call.graph.outputs)):
+            return
+        values = list(self.call.values)
+        moving = [np.asarray(values[k], float) for k in self.floats]
+        found: dict[str, tuple[list[Any], list[Any]]] = {}
+        direction = directions(moving, seed=2)
+        for form in self.forms:
+            try:
+                total = self._total(form)
+                slopes = [np.asarray(g) for g in grad(total, tuple(self.floats))(*values)]
+                tangents: list[Any] = [None] * len(values)
+                for k, d in zip(self.floats, direction, strict=True):
+                    tangents[k] = d.astype(np.asarray(values[k]).dtype)
+                second = hvp(total, values, tangents)
+            except Exception as error:  # it is said in the table
+                self._add("gradient", form.name, "", None, _GRADIENTS, f"raises {_said(error)}")
+                continue
+            second = second if isinstance(second, tuple | list) else [second]
+            found[form.name] = slopes, [np.asarray(x) for x in second]
+        self._compared("gradient", {name: slopes for name, (slopes, _) in found.items()})
+        self._compared("second derivative", {name: second for name, (_, second) in found.items()})
+        if not found:
+            return
+        total = self._total(self.forms[2])
+        with_floats = _of_some(lambda *args: [total(*args)], values, self.floats)
+        for name, (slopes, _) in found.items():
+            self._by_differences("gradient", name, slopes, with_floats, moving)
+        name, (_, second) = next(iter(found.items()))
+        slope_of = grad(self._total(self.forms[0]), tuple(self.floats))
+        of_slopes = _of_some(lambda *args: slope_of(*args), values, self.floats)
+        expected = along(of_slopes, moving, direction)
+        apart = _relative(second, expected)
+        self._add("second derivative", name, _DIFFERENCES, apart, _BY_DIFFERENCES)
+
+    def _compared(self, what: str, found: Mapping[str, Sequence[Any]]) -> None:
+        (first, *rest) = found or [None]
+        tolerance = _GRADIENTS if self._is_double else _BY_DIFFERENCES
+        for name in rest:
+            self._add(what, first, name, largest(found[first], found[name]), tolerance)  # type: ignore[index, arg-type]
+
+    def _by_differences(
+        self, what: str, name: str, slopes: Sequence[Any], f: Any, moving: Sequence[Any]
+    ) -> None:
+        worst = 0.0
+        for seed in range(_DIRECTIONS):
+            direction = directions(moving, seed)
+            (expected,) = along(f, moving, direction)
+            own = inner(slopes, direction)
+            size = max(
+                abs(own), abs(float(expected)), *(inner([g], [np.sign(g)]) * 1e-3 for g in slopes)
+            )
+            apart = abs(own - float(expected)) / size if size else 0.0
+            worst = max(worst, apart if np.isfinite(apart) else float("inf"))
+        self._add(what, name, _DIFFERENCES, worst, _BY_DIFFERENCES)
+        if worst > _BY_DIFFERENCES and self.first is None:
+            self.first = wrong_pullback(
+                Pullbacks(self.forms[2].build), self.frame, self.call.names, _BY_DIFFERENCES
+            )
+
+    # -- precision -------------------------------------------------------------------------------
+
+    def _single_precision(self) -> None:
+        """The program in float32 against itself in float64."""
+        if not self._is_double:
+            return
+        form = self.forms[0]
+        try:
+            graph = narrowed(self.call.graph)
+            names = tuple(Input(v, v.name) for v in graph.inputs)
+            program = Program(graph, names, (), list, name="float32")
+            values = [
+                np.asarray(x).astype(v.type.dtype)
+                if hasattr(v.type, "dtype") and not hasattr(x, "indptr")
+                else x
+                for x, v in zip(self.call.values, graph.inputs, strict=True)
+            ]
+            single = form.build(program)(*values)
+            double = form.build(self._program(self.call.graph.outputs, "float64"))(
+                *self.call.values
+            )
+        except Exception as error:  # an op that knows no float32
+            self._add("value", "float64", "float32", None, _SINGLE, f"raises {_said(error)}")
+            return
+        at = [k for k, v in enumerate(graph.outputs) if is_float(v) and hasattr(v.type, "ndim")]
+        apart = largest([double[k] for k in at], [single[k] for k in at])
+        remark = f"{-np.log10(apart):.0f} digits agree" if 0 < apart < 1 else ""
+        self._add("value", "float64", "float32", apart, _SINGLE, remark)
+
+    def _add(
+        self,
+        what: str,
+        one: str,
+        other: str,
+        apart: float | None,
+        tolerance: float,
+        remark: str = "",
+    ) -> None:
+        number = float("nan") if apart is None else apart
+        self.rows.append(Row(what, one, other, number, tolerance, remark))
+
+
+def _of_some(f: Callable[..., Any], values: Sequence[Any], at: Sequence[int]) -> Callable[..., Any]:
+    """``f`` as a function of the arguments at some positions, in the types that these have."""
+
+    def some(*moved: Any) -> Any:
+        given = list(values)
+        for k, x in zip(at, moved, strict=True):
+            given[k] = np.asarray(x, np.asarray(values[k]).dtype)
+        found = f(*given)
+        return found if isinstance(found, tuple | list) else [found]
+
+    return some
+
+
+def _relative(ones: Sequence[Any], others: Sequence[Any]) -> float:
+    """The largest difference of lists of arrays, relative to the largest number in any of them."""
+    flat = [np.concatenate([np.ravel(x) for x in some] or [np.zeros(0)]) for some in (ones, others)]
+    return difference(*flat)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"

@@ -1,0 +1,51 @@
+"""How far two results are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from loopax.diagnosis.numbers import Entry, first_true
+
+
+def difference(one: Any, other: Any) -> float:
+    """The largest difference of two arrays, relative to the largest finite number in them.
+
+    Infinite where their shapes differ, or one is nan or infinite and the other is not.
+    """
+    if np.shape(one) != np.shape(other):
+        return float("inf")
+    apart = _apart(one, other)
+    if not apart.size:
+        return 0.0
+    return float(apart.max() / _scale(one, other))
+
+
+def largest(ones: Sequence[Any], others: Sequence[Any]) -> float:
+    """The largest of the differences of results, pair by pair."""
+    return max((difference(a, b) for a, b in zip(ones, others, strict=True)), default=0.0)
+
+
+def first_apart(one: Any, other: Any, tolerance: float) -> Entry | None:
+    """The first entry in which two arrays of one shape differ by more than ``tolerance``."""
+    return first_true(_apart(one, other) > tolerance * _scale(one, other))
+
+
+def _apart(one: Any, other: Any) -> Any:
+    a, b = (np.asarray(x) for x in (one, other))
+    kind = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
+    a, b = a.astype(kind), b.astype(kind)
+    with np.errstate(all="ignore"):
+        apart = np.abs(a - b)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+
+
+def _scale(one: Any, other: Any) -> float:
+    numbers = [
+        np.abs(np.asarray(x, complex if np.iscomplexobj(x) else float)) for x in (one, other)
+    ]
+    finite = [float(x[np.isfinite(x)].max(initial=0.0)) for x in numbers]
+    return max(*finite, np.finfo(float).tiny)

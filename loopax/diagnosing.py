@@ -1,0 +1,123 @@
+"""`diagnose`: where the first number that is not finite arose, in which step, from which line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from pytensor.compile.executor import Function
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.calling import BackendFunction
+from loopax.diagnosis import Diagnosis
+from loopax.diagnosis.graph import GraphRun, diagnose_graph
+from loopax.diagnosis.rows import in_row, rows_of
+from loopax.graph_runs import call_of, unwrapped
+from loopax.jax_backend.callable.stages import Transformed
+from loopax.transpile import is_pymc_model, jaxify
+
+
+def diagnose(
+    fn: Any,
+    /,
+    *args: Any,
+    grad: bool = False,
+    within: Mapping[str, tuple[float, float]] | None = None,
+    **kwargs: Any,
+) -> Diagnosis:
+    """Where the first number arose that is not finite, for one call of ``fn``.
+
+    The program runs once with its values kept, in the form in which ``fn`` runs: long loops as compiled
+    code, and node by node the step in which something happens. The report names that step, the op, the
+    user's line, and what the op was given; then how it spread to the outputs. Nothing is reported of
+    values that are not finite and do not reach an output.
+
+    Parameters
+    ----------
+    fn
+        What `loopax.jaxify` takes or returns, a log-density of `loopax.pymc.logp`, a compiled function of
+        PyTensor, or `loopax.vmap` or `loopax.grad` of one that `jaxify` returned. A PyMC model goes to
+        `loopax.pymc.diagnose`.
+    args, kwargs
+        The arguments of the call.
+    grad
+        Whether to look, where all values are finite, at the gradient of the sum of all float outputs, by
+        every float input.
+    within
+        For names of variables the bounds that their values are to keep, ``{"h": (0, np.inf)}``: the first
+        value outside is a finding too. In loops a name is that of a variable of the step.
+
+    Returns
+    -------
+    A report with the findings as data: ``findings``, ``first``, ``ok``. ``print`` it, or let a notebook
+    show it.
+
+    Raises
+    ------
+    TypeError
+        ``fn`` is nothing of that kind.
+    MissingInputError
+        The arguments do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> from loopax import diagnose, jaxify, scan
+    >>> @jaxify
+    ... def total(start, xs):
+    ...     return scan(lambda c, x: (c - x, pt.log(c)), start, xs)[1].sum()
+    >>> report = diagnose(total, 1.0, np.full(4, 0.75))
+    >>> report.first.op, report.first.steps, report.first.operands[0].value
+    ('Log', (2,), array(-0.5))
+    """
+    if is_pymc_model(fn):
+        return import_module("loopax.pymc").diagnose(fn, *args, **kwargs)  # type: ignore[no-any-return]
+    fn = unwrapped(fn)
+    if isinstance(fn, Transformed):
+        return _of_transformed(fn, args, kwargs, grad=grad, within=within)
+    return diagnose_graph(read_call(fn, args, kwargs), grad=grad, within=within or {})
+
+
+def read_call(fn: Any, args: Any, kwargs: Any) -> GraphRun:
+    """One call of ``fn``, whatever kind of function it is, as a graph with the values of its inputs.
+
+    Raises
+    ------
+    TypeError
+        It is no function with a program.
+    """
+    fn = unwrapped(fn)
+    if hasattr(fn, "of_point"):  # the log-density of a model
+        fn, args = fn.of_point, args or (fn.initial_point(),)
+    return call_of(fn if isinstance(fn, BackendFunction) else _as_function(fn), args, kwargs)
+
+
+def _as_function(fn: Any) -> Any:
+    if isinstance(fn, Function | FunctionGraph):
+        return jaxify(fn, backend="numba")  # PyTensor's own modes keep subnormal numbers, too
+    if callable(fn) and not isinstance(fn, Variable):
+        return jaxify(fn)
+    raise TypeError(
+        f"diagnose takes a function that jaxify returns, or one of PyTensor variables; got {fn!r} of type "
+        f"{type(fn).__name__}. Of inputs and outputs: diagnose(jaxify([x], y), value)."
+    )
+
+
+def _of_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosis:
+    """Of ``loopax.vmap(f)`` the rows that are not finite, of ``loopax.grad(f)`` the gradient of ``f``."""
+    transformation, f, how = fn._made_of
+    name = transformation.__name__
+    if name in ("grad", "value_and_grad"):
+        return diagnose(f, *args, **{**options, "grad": True}, **kwargs)
+    if name == "vmap":
+        rows = rows_of(
+            how.get("in_axes", 0), how.get("out_axes", 0), fn(*args, **kwargs), args, kwargs
+        )
+        found = [in_row(diagnose(f, *one, **options, **named), row) for row, one, named in rows]
+        return Diagnosis.first_of(fn.__name__, found)
+    raise TypeError(
+        f"diagnose does not look into {name} of a function. Diagnose the function itself: "
+        "loopax.diagnose(f, *args), with grad=True for its gradient."
+    )

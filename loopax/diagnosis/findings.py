@@ -1,0 +1,243 @@
+"""Places of a run as findings, in the user's words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Constant, Variable
+
+from loopax.diagnosis.causes import where_it_became_nan
+from loopax.diagnosis.frames import Failed, Frame
+from loopax.diagnosis.numbers import (
+    Entry,
+    at_entry,
+    entry_in_words,
+    value_in_words,
+)
+from loopax.diagnosis.origin import Origin, expression, op_name
+from loopax.diagnosis.places import Place, entries_read
+from loopax.diagnosis.report import Finding, Operand
+from loopax.diagnosis.traps import Trap, of_value
+from loopax.ir import Scan
+
+Names = Mapping[Variable, str]
+_LONGEST = 40  # characters of a name that is an expression
+_SPREAD = 6  # lines of what followed
+_OPERANDS = 6
+
+
+def finding_of(way: Sequence[Place], names: Names, output: str) -> Finding:
+    """The finding that a way from a cause to ``output`` is; ``names`` are those of the program's inputs."""
+    cause = way[0]
+    became = where_it_became_nan(list(way))
+    spread = _spread(way[1:], names, output)
+    if became is not None and became is not cause:
+        spread = [f"it became nan {_placed(became, names)}", *spread]
+    node = cause.node
+    if node is None:
+        what = _input_in_words(cause, names)
+        return Finding(
+            kind=cause.kind, op="input", expression=what, entry=cause.entry,
+            why=f"the program was given it: {what} = {value_in_words(cause.value, cause.entry)}.",
+            spread=tuple(spread),
+        )  # fmt: skip
+    error = cause.frame.errors.get(node)
+    trap = _trap(cause, node)
+    if error is not None and not trap.instead:
+        trap = Trap(f"{type(error).__name__}: {_first_line(error)}")
+    return at_node(
+        cause.frame, node, names,
+        kind=cause.kind, entry=cause.entry, trap=trap, variable=cause.variable, spread=tuple(spread),
+    )  # fmt: skip
+
+
+def finding_of_failure(failure: Failed, names: Names) -> Finding:
+    """The finding that an error of a node is."""
+    said = f"{type(failure.cause).__name__}: {_first_line(failure.cause)}"
+    node = failure.node
+    return at_node(
+        failure.frame, node, names, kind="error", trap=Trap(said), variable=node.outputs[0]
+    )
+
+
+def at_node(
+    frame: Frame,
+    node: Apply,
+    names: Names,
+    *,
+    kind: str,
+    trap: Trap,
+    variable: Variable,
+    entry: Entry | None = None,
+    spread: tuple[str, ...] = (),
+    in_gradient: bool = False,
+) -> Finding:
+    """What happened at a node of a frame, with what it was given there."""
+    origin = Origin(node.outputs[0])
+    place = Place(frame, variable, entry)
+    names = names_in(frame, names)
+    operands = []
+    for k, v in enumerate(node.inputs[:_OPERANDS]):
+        if isinstance(v, Constant) and np.ndim(v.data) == 0:
+            continue  # it stands in the expression
+        operands.append(_operand(place, node, k, v, names, origin.code))
+    steps = [f for f in frame.path if f.label]
+    return Finding(
+        kind=kind,
+        op=op_name(node.op),
+        expression=_named(variable, names, entry, kind),
+        line=origin.place,
+        code=origin.code,
+        steps=tuple(n for f in steps for n in (f.row or (f.number,))),
+        where=where(frame),
+        entry=entry,
+        operands=tuple(operands),
+        why=trap.why,
+        instead=trap.instead,
+        in_gradient=in_gradient,
+        loop=_loops(frame),
+        spread=spread,
+    )
+
+
+def names_in(frame: Frame, names: Names) -> Names:
+    """Names for the inputs of ``frame``: what they are outside, or what a step makes of them."""
+    if frame.node is None or frame.parent is None:
+        return names
+    node, around = frame.node, names_in(frame.parent, names)
+    inputs, op = frame.graph.inputs, node.op
+    found = {}
+    if not isinstance(op, Scan):
+        outer = node.inputs[len(node.inputs) - len(inputs) :]
+        return {
+            v: said for v, x in zip(inputs, outer, strict=True) if (said := _short_name(x, around))
+        }
+    args, outs = op.split_body_inputs(inputs), op.split_body_outputs(frame.graph.outputs)
+    given = op.split_inputs(node.inputs)
+    loop = frame.parent.inside[node]
+    found[args.i] = "i"
+    for v, x in zip(args.rows, given.sequences, strict=True):
+        if said := _short_name(x, around):
+            found[v] = f"{said}[{loop.row_of(frame.number)}]"
+    for v, new in zip(args.states, outs.states, strict=True):
+        if new.name:
+            found[v] = f"{new.name} before"
+    for v, x in zip(args.consts, given.consts, strict=True):
+        if said := _short_name(x, around):
+            found[v] = said
+    return found
+
+
+def _short_name(v: Any, names: Names) -> str:
+    """``v`` as an expression, or its own name where that is long or says little."""
+    said = expression(v, names, 2)
+    if "…" in said or len(said) > _LONGEST or "an input" in said:
+        return str(v.name or "")
+    return f"({said})" if " " in said and v not in names else said
+
+
+def where(frame: Frame) -> str:
+    """``outer step 3, step 17``: the frames with a number, outermost first."""
+    labels = [f.label for f in frame.path if f.label]
+    last = max((k for k, label in enumerate(labels) if label.startswith("step")), default=-1)
+    return ", ".join(
+        f"outer {label}" if label.startswith("step") and k < last else label
+        for k, label in enumerate(labels)
+    )
+
+
+def _loops(frame: Frame) -> str:
+    """The loops around a frame, innermost first."""
+    said = []
+    for f in reversed(frame.path):
+        if f.node is None or not isinstance(f.node.op, Scan):
+            continue
+        name, origin = f.node.op.options.name, Origin(f.node.outputs[0])
+        what = f"the loop {name!r}" if name else "the loop"
+        said.append(f"{what} of {origin}" if origin.place else what)
+    return ", in ".join(said)
+
+
+def _named(v: Variable, names: Names, entry: Entry | None, kind: str) -> str:
+    """``h = w + a * x, [3], is nan``."""
+    text = expression(v, names)
+    if v.name and v.owner is not None and text != v.name:
+        text = f"{v.name} = {text}"
+    at = f", entry {entry_in_words(entry)}" if entry else ""
+    if kind in ("nan", "inf", "-inf"):
+        return f"{text}{at}{',' if at else ''} is {kind}"
+    return f"{text}{at}"
+
+
+def _operand(place: Place, node: Apply, k: int, v: Variable, names: Names, code: str) -> Operand:
+    value = place.frame.value(v)
+    entry = entries_read(place, node, k)
+    at = entry_in_words(entry)
+    origin = Origin(v)
+    said = str(origin) if v.owner is not None and origin.code != code else ""
+    if v.owner is None and not names.get(v):
+        said = ""
+    text = expression(v, names, 2)
+    text = f"({text}){at}" if at and " " in text else f"{text}{at}"
+    return Operand(text, at_entry(value, entry), value_in_words(value, entry), entry, said)
+
+
+def _trap(cause: Place, node: Apply) -> Trap:
+    numbers = []
+    for k, v in enumerate(node.inputs):
+        value = cause.frame.value(v)
+        numbers.append(at_entry(value, entries_read(cause, node, k)))
+    return of_value(op_name(node.op), numbers, cause.number)
+
+
+def _input_in_words(place: Place, names: Names) -> str:
+    name = names.get(place.variable) or place.variable.name or ""
+    kind = "input" if place.frame.node is None else "value"
+    return f"{kind} {name or 'without a name'}{entry_in_words(place.entry)}"
+
+
+def _placed(place: Place, names: Names) -> str:
+    node = place.node
+    origin = Origin(place.variable)
+    at = [f"at {where(place.frame)}" if where(place.frame) else "", origin.place]
+    what = (
+        "in an input"
+        if node is None
+        else f"in {op_name(node.op)}, {expression(place.variable, names_in(place.frame, names), 2)}"
+    )
+    return ", ".join([what, *filter(None, at)])
+
+
+def _spread(way: Sequence[Place], names: Names, output: str) -> list[str]:
+    """What followed, where the line or the frame changes, and the output at the end."""
+    lines: list[str] = []
+    last: Any = None
+    for place in way:
+        if place.node is None:
+            continue
+        origin = Origin(place.variable)
+        at = (origin.place, tuple(f.label for f in place.frame.path))
+        if at == last:
+            continue
+        last = at
+        text = _spread_name(place, names)
+        said = f"{text}{entry_in_words(place.entry)} is {place.kind or 'not finite'}"
+        told = [where(place.frame), origin.place]
+        lines.append(", ".join([said, *filter(None, told)]))
+    if len(lines) > _SPREAD:
+        lines = [*lines[: _SPREAD - 1], f"… {len(lines) - _SPREAD + 1} more …"]
+    return [*lines, output]
+
+
+def _spread_name(place: Place, names: Names) -> str:
+    node = place.node
+    if node is not None and isinstance(node.op, Scan):
+        name = node.op.options.name
+        return f"the loop {name!r}" if name else "the loop"
+    return expression(place.variable, names_in(place.frame, names), 2)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0].strip() or type(error).__name__

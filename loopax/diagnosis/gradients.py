@@ -1,0 +1,124 @@
+"""Where a gradient stops being finite, of a program whose value is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar.basic import Switch
+from pytensor.tensor.elemwise import Elemwise
+
+from loopax.diagnosis.findings import at_node
+from loopax.diagnosis.frames import Frame
+from loopax.diagnosis.numbers import (
+    at_entry,
+    bad_entries,
+    entry_in_words,
+    first_true,
+    kind_of,
+    number_in_words,
+)
+from loopax.diagnosis.origin import op_name
+from loopax.diagnosis.places import Place, entries_read
+from loopax.diagnosis.report import Diagnosis, Finding
+from loopax.diagnosis.reverse import NotFinite, Reverse
+from loopax.diagnosis.runner import Runner
+from loopax.diagnosis.traps import of_gradient
+from loopax.ir.derivatives.inner_gradients import is_float
+
+_FINITE = "every value and every derivative is finite."
+
+
+def diagnose_gradient(
+    name: str,
+    runner: Runner,
+    frame: Frame,
+    names: Mapping[Variable, str],
+    gradient: Mapping[Variable, Any],
+) -> Diagnosis:
+    """What is wrong with ``gradient``, by input, of the sum of the float outputs of ``frame``."""
+    bad = {
+        v: flags
+        for v, g in gradient.items()
+        if (flags := bad_entries(g)) is not None and flags.any()
+    }
+    if not bad:
+        return Diagnosis(name, _FINITE)
+    said = ", ".join(
+        f"{names.get(v, v.name)}{entry_in_words(first_true(flags))}" for v, flags in bad.items()
+    )
+    summary = f"the value is finite; the derivative by {said} is not."
+    seeds = [np.ones_like(frame.value(v)) if is_float(v) else None for v in frame.graph.outputs]
+    moving = [v in gradient for v in frame.graph.inputs]
+    for guards in (True, False):
+        try:
+            Reverse(runner, guards).pull(frame, seeds, moving)
+        except NotFinite as stop:
+            spread = tuple(f"the derivative by {names.get(v, v.name)}" for v in bad)
+            return Diagnosis(name, summary, (_finding(stop, names, spread),))
+    note = (
+        "the derivatives, pulled back op by op, are finite: a rewriting or JAX computes them in another "
+        "form. loopax.compare(f, ...) shows which forms agree."
+    )
+    return Diagnosis(name, summary, (), (note,))
+
+
+def _finding(stop: NotFinite, names: Mapping[Variable, str], spread: tuple[str, ...]) -> Finding:
+    frame, node = stop.frame, stop.node
+    out = node.outputs[0]
+    shape = np.shape(frame.value(out))
+    at_operand = stop.entry
+    entry = at_operand if at_operand is not None and len(at_operand) == len(shape) else None
+    place = Place(frame, out, entry)
+    numbers = [
+        at_entry(frame.value(v), entries_read(place, node, k)) for k, v in enumerate(node.inputs)
+    ]
+    arrived = stop.cotangents[0]
+    cotangent = at_entry(arrived, entry) if arrived is not None else np.nan
+    untaken = bool(np.ndim(cotangent) == 0 and cotangent == 0 and _is_untaken(frame, out, entry))
+    trap = of_gradient(op_name(node.op), numbers, cotangent, untaken)
+    if np.ndim(cotangent) == 0:
+        trap = trap._replace(
+            why=f"{trap.why} The cotangent that came in is {number_in_words(cotangent)}."
+        )
+    return at_node(
+        frame,
+        node,
+        names,
+        kind=kind_of(at_entry(stop.pulled, stop.entry)),
+        trap=trap,
+        variable=out,
+        entry=entry,
+        spread=spread,
+        in_gradient=True,
+    )
+
+
+def _is_untaken(frame: Frame, v: Variable, entry: Any) -> bool:
+    """Whether a switch that follows has not chosen what ``v`` leads to."""
+    clients: dict[Variable, list[tuple[Apply, int]]] = {}
+    for node in frame.order:
+        for k, x in enumerate(node.inputs):
+            clients.setdefault(x, []).append((node, k))
+    seen: set[Apply] = set()
+    stack: Sequence[Variable] = [v]
+    while stack:
+        *stack, x = stack
+        for node, k in clients.get(x, []):
+            if node in seen:
+                continue
+            seen.add(node)
+            op: Any = node.op
+            if isinstance(op, Elemwise) and isinstance(op.scalar_op, Switch) and k > 0:
+                condition = np.asarray(frame.value(node.inputs[0]))
+                taken = (
+                    condition[entry]
+                    if entry is not None and len(entry) == condition.ndim
+                    else condition
+                )
+                if not np.all(np.equal(taken, k == 1)):
+                    return True
+            stack = [*stack, *node.outputs]
+    return False

@@ -1,0 +1,106 @@
+"""Which entries of a value are not finite, and a value in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Entry = tuple[int, ...]
+_SHOWN = 4  # entries of a larger value
+
+
+def is_inexact(value: Any) -> bool:
+    """Whether ``value`` is an array that can hold a nan."""
+    return isinstance(value, np.ndarray | np.generic) and np.asarray(value).dtype.kind in "fc"
+
+
+def bad_entries(value: Any) -> Any:
+    """Where ``value`` is nan or infinite, as an array of flags; None where it can be neither.
+
+    Of a sparse matrix they are those of its stored entries.
+    """
+    if hasattr(value, "data") and not isinstance(value, np.ndarray | np.generic):
+        value = value.data if isinstance(value.data, np.ndarray) else value
+    if not is_inexact(value):
+        return None
+    return ~np.isfinite(value)
+
+
+def is_bad(value: Any) -> bool:
+    flags = bad_entries(value)
+    return flags is not None and bool(flags.any())
+
+
+def first_true(flags: Any) -> Entry | None:
+    """The position of the first flag that is set, in C order."""
+    flags = np.asarray(flags)
+    if not flags.any():
+        return None
+    return tuple(int(k) for k in np.unravel_index(int(np.argmax(flags)), flags.shape))
+
+
+def kind_of(number: Any) -> str:
+    """``nan``, ``inf``, ``-inf``, or an empty string."""
+    if np.isnan(number):
+        return "nan"
+    if np.isinf(number):
+        return "-inf" if np.real(number) < 0 else "inf"
+    return ""
+
+
+def same_kind(kind: str) -> Callable[[Any], Any]:
+    """The test, for arrays, of being as ``kind`` says."""
+    if kind == "nan":
+        return np.isnan
+    return lambda x: np.isinf(x) & ((np.real(x) < 0) == (kind == "-inf"))
+
+
+def at_entry(value: Any, entry: Entry | None) -> Any:
+    """The number at ``entry`` of an array; the value itself where it has no such entry."""
+    array = np.asarray(value)
+    if entry is None or len(entry) != array.ndim:
+        return value
+    return array[entry]
+
+
+def entry_in_words(entry: Entry | None) -> str:
+    """``[3]``, ``[1, 2]``; empty for a number."""
+    return f"[{', '.join(map(str, entry))}]" if entry else ""
+
+
+def number_in_words(x: Any) -> str:
+    """A number with six digits, a flag or an integer as it is."""
+    x = np.asarray(x)[()]
+    if x.dtype.kind not in "fc":
+        return str(x)
+    return f"{x:.6g}"
+
+
+def value_in_words(value: Any, entry: Entry | None = None) -> str:
+    """A value: a number, the number at ``entry``, or a few entries of an array with its shape."""
+    if not isinstance(value, np.ndarray | np.generic | int | float | complex):
+        return f"a {type(value).__name__}"
+    array = np.asarray(value)
+    if array.dtype.kind not in "biufc":
+        return f"an array of {array.dtype}"
+    if entry is not None and len(entry) == array.ndim:
+        return number_in_words(array[entry])
+    if array.ndim == 0:
+        return number_in_words(array)
+    shown = ", ".join(number_in_words(x) for x in array.ravel()[:_SHOWN])
+    more = ", …" if array.size > _SHOWN else ""
+    return f"[{shown}{more}] of shape {array.shape}"
+
+
+def without_subnormals(value: Any) -> Any:
+    """``value`` as XLA has it on a CPU, which takes numbers below the smallest normal one for 0."""
+    if not is_inexact(value):
+        return value
+    array = np.asarray(value)
+    tiny = np.finfo(array.dtype).tiny
+    if array.dtype.kind == "c":
+        return value
+    small = (np.abs(array) < tiny) & (array != 0)
+    return np.where(small, array.dtype.type(0), array) if small.any() else value

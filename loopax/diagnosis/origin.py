@@ -1,0 +1,120 @@
+"""What a variable is called in a report: its name, its expression, and the line that made it."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+
+from loopax.base.errors import source_line
+
+_DEPTH = 3  # levels of operations that an expression spells out
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**"}
+_INFIX |= {"gt": ">", "lt": "<", "ge": ">=", "le": "<=", "eq": "==", "neq": "!="}
+_FUNCTIONS = {"neg": "-", "sqr": "sqr", "switch": "where"}
+# Steps of an inner loop, and what PyTensor writes for a cast, say nothing to a reader.
+_SILENT = ("Cast", "TensorFromScalar", "ScalarFromTensor", "DimShuffle", "SpecifyShape", "Checked")
+
+
+class Origin:
+    """A place in a user's source: ``file.py:12`` and its text, each empty where it is not known."""
+
+    def __init__(self, variable: Variable) -> None:
+        where, _, self.code = source_line(variable).partition(": ")
+        place, _, _ = where.partition(", in ")
+        self.place = _short(place)
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.code}" if self.place else ""
+
+
+def _short(place: str) -> str:
+    """``place`` relative to the current directory, if it is below it."""
+    path, colon, line = place.rpartition(":")
+    if not colon:
+        return place
+    try:
+        relative = os.path.relpath(path)
+    except ValueError:  # another drive
+        return place
+    return f"{path if relative.startswith('..') else relative}:{line}"
+
+
+def op_name(op: Any) -> str:
+    """The op as people call it: ``Log``, ``Cholesky``, ``Sum``."""
+    if isinstance(op, Blockwise):
+        return op_name(op.core_op)
+    if isinstance(op, Elemwise):
+        return str(op.scalar_op.name or type(op.scalar_op).__name__).capitalize()
+    if isinstance(op, CAReduce):
+        return type(op).__name__
+    return re.split(r"[{(]", str(op), maxsplit=1)[0] or type(op).__name__
+
+
+def expression(variable: Any, names: Any = None, depth: int = _DEPTH) -> str:
+    """``variable`` as an expression of named values, a few operations deep.
+
+    >>> import pytensor.tensor as pt
+    >>> h, x = pt.dscalars("h", "x")
+    >>> expression(pt.log(h) + x**2 / h)
+    'log(h) + x ** 2 / h'
+    """
+    names = names or {}
+    if variable in names:
+        return str(names[variable])
+    if isinstance(variable, Constant):
+        return _constant(variable.data)
+    if variable.owner is None:
+        return variable.name or "an input"
+    if variable.name and depth < _DEPTH:
+        return str(variable.name)
+    node = variable.owner
+    if type(node.op).__name__ in _SILENT or op_name(node.op) in _SILENT:
+        return expression(node.inputs[0], names, depth)
+    if depth == 0:
+        return "…"
+    inner = [expression(v, names, depth - 1) for v in node.inputs]
+    name = op_name(node.op).lower()
+    if isinstance(node.op, Elemwise) and name in _INFIX and len(inner) > 1:
+        operands = [
+            f"({x})" if _binds_less(v, name) else x for v, x in zip(node.inputs, inner, strict=True)
+        ]
+        return f" {_INFIX[name]} ".join(operands)
+    if isinstance(node.op, DimShuffle):
+        return inner[0]
+    if name == "neg":
+        return f"-({inner[0]})" if " " in inner[0] else f"-{inner[0]}"
+    if name.startswith("subtensor"):
+        return f"{inner[0]}[{', '.join(inner[1:]) or '…'}]"
+    return f"{_FUNCTIONS.get(name, name)}({', '.join(inner)})"
+
+
+_STRENGTH = {"add": 1, "sub": 1, "mul": 2, "true_div": 2, "int_div": 2, "pow": 3}
+
+
+def _binds_less(operand: Any, around: str) -> bool:
+    """Whether ``operand`` is written in parentheses inside of an infix operation."""
+    node = operand.owner
+    while node is not None and isinstance(node.op, DimShuffle):
+        node = node.inputs[0].owner
+    if node is None or operand.name or not isinstance(node.op, Elemwise):
+        return False
+    inner = op_name(node.op).lower()
+    if inner not in _INFIX:
+        return False
+    strength, outer = _STRENGTH.get(inner, 0), _STRENGTH.get(around, 0)
+    return strength < outer or (strength == outer and around in ("sub", "true_div", "pow"))
+
+
+def _constant(data: Any) -> str:
+    size = getattr(data, "size", 1)
+    if getattr(data, "ndim", 0) == 0 or size == 1:
+        try:
+            return f"{data.item():.6g}" if hasattr(data, "item") else str(data)
+        except (TypeError, ValueError):
+            return str(data)
+    return f"a constant of shape {data.shape}" if hasattr(data, "shape") else "a constant"

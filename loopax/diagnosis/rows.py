@@ -1,0 +1,58 @@
+"""Batches, row by row: which rows of a result are not finite, and the arguments of these rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from loopax.diagnosis.numbers import bad_entries
+from loopax.diagnosis.report import Diagnosis
+from loopax.frontend.loops.trees import flatten, match_prefix
+
+_MOST = 4  # rows that are looked into
+
+
+def rows_of(
+    in_axes: Any, out_axes: Any, result: Any, args: Any, kwargs: Any
+) -> Iterator[tuple[int, Any, Any]]:
+    """The first rows of ``result`` that are not finite, each with the arguments of that row."""
+    flags = None
+    leaves, _ = flatten(result)
+    for x, axis in zip(leaves, match_prefix(_axes(out_axes), result, "out_axes"), strict=True):
+        bad = bad_entries(np.asarray(x))
+        if bad is None or axis is None:
+            continue
+        of_rows = np.moveaxis(bad, axis, 0).reshape(bad.shape[axis], -1).any(axis=1)
+        flags = of_rows if flags is None else flags | of_rows
+    given, tree = flatten((args, kwargs))
+    axes = match_prefix(_axes(in_axes), args, "in_axes")
+    axes += [0] * (len(given) - len(axes))
+    for row in [] if flags is None else np.flatnonzero(flags)[:_MOST]:
+        one, named = tree.build(
+            [
+                x if axis is None else np.take(np.asarray(x), row, axis)
+                for x, axis in zip(given, axes, strict=True)
+            ]
+        )
+        yield int(row), one, named
+
+
+def _axes(axes: Any) -> Any:
+    return tuple(axes) if isinstance(axes, list) else axes
+
+
+def in_row(diagnosis: Diagnosis, row: int) -> Diagnosis:
+    """The diagnosis of one row of a batch, which says so."""
+    findings = tuple(
+        replace(
+            f,
+            where=", ".join(filter(None, [f.where, f"row {row}"])),
+            steps=(*f.steps, row),
+            spread=(*f.spread, f"row {row} of the result"),
+        )
+        for f in diagnosis.findings
+    )
+    return replace(diagnosis, findings=findings)

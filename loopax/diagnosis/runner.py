@@ -1,0 +1,128 @@
+"""``Runner``: runs graphs node by node, with their values kept, and long loops as compiled code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Apply
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.blockwise import Blockwise
+
+from loopax.diagnosis.frames import Failed, Frame, TooLong
+from loopax.diagnosis.loops import LoopRun
+from loopax.diagnosis.numbers import without_subnormals
+from loopax.diagnosis.segments import Segments
+from loopax.ir import Call, Cond, Scan
+from loopax.ir.evaluation.evaluate import apply, own
+from loopax.ir.ops.inner_graph_op import InnerGraphOp
+from loopax.ir.program import Input, Program
+
+# Nodes of a loop that run one by one, some 20 us each; of a longer one the steps are compiled, and only
+# the one in which something happens runs node by node.
+_NODES = 20_000
+
+
+class Runner:
+    """Runs graphs and keeps what they compute.
+
+    Parameters
+    ----------
+    build
+        Makes of a `Program` the function that a user would run.
+    flushes
+        Whether that takes subnormal numbers for 0, as XLA does on a CPU.
+    raises
+        Whether what an op raises ends the run, also where compiled code has a nan in its place.
+    """
+
+    def __init__(
+        self, build: Callable[[Program], Any], flushes: bool, *, raises: bool = False
+    ) -> None:
+        self.build, self.flushes, self.raises = build, flushes, raises
+        self.left: int | None = None  # of the nodes of a loop that may still run one by one
+        self._segments: dict[Any, Segments] = {}
+        self._nodes: dict[Any, Any] = {}
+
+    def run(self, frame: Frame) -> list[Any]:
+        """The outputs of ``frame``, whose values are all known then.
+
+        Raises
+        ------
+        Failed
+            A node raised, in ``frame`` or inside of it.
+        """
+        for node in frame.order:
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    raise TooLong
+            inputs = [frame.value(v) for v in node.inputs]
+            outputs = self._outputs(frame, node, inputs)
+            if self.flushes:
+                outputs = [without_subnormals(x) for x in outputs]
+            frame.values.update(zip(node.outputs, outputs, strict=True))
+        return [frame.value(v) for v in frame.graph.outputs]
+
+    def _outputs(self, frame: Frame, node: Apply, inputs: Sequence[Any]) -> list[Any]:
+        op: Any = node.op
+        if isinstance(op, Scan):
+            loop = frame.inside[node] = LoopRun(self, frame, node, inputs)
+            return loop.run()
+        if isinstance(op, Cond):
+            branch = op.branches[0 if inputs[0] else 1]
+            return self._within(frame, node, branch, inputs[1:])
+        if isinstance(op, Call):
+            return self._within(frame, node, op.written or op.fgraph, inputs)
+        try:
+            return apply(node, inputs)
+        except Exception as error:  # an op of somebody else's may raise anything
+            outputs = None if self.raises else self._compiled_outputs(node, inputs)
+            if outputs is None:
+                raise Failed(frame, node, error) from error
+            frame.errors[node] = error
+            return outputs
+
+    def _within(self, frame: Frame, node: Apply, graph: Any, inputs: Sequence[Any]) -> list[Any]:
+        inner = frame.inside[node] = Frame(graph, inputs, frame, node)
+        return [own(x) for x in self.run(inner)]
+
+    def row(self, frame: Frame, node: Apply, at: tuple[int, ...]) -> Frame | None:
+        """The frame of one row of a batch of graphs, ``node``; None where it is no such batch."""
+        op: Any = node.op
+        if not isinstance(op, Blockwise) or not isinstance(op.core_op, InnerGraphOp):
+            return None
+        if (node, at) not in frame.inside:
+            core = op._create_dummy_core_node(list[Any](node.inputs))
+            n = op.batch_ndim(node)
+            rows = []
+            for v in node.inputs:
+                x = np.asarray(frame.value(v))
+                rows.append(np.array(x[tuple(k % m for k, m in zip(at, x.shape[:n], strict=True))]))
+            graph = FunctionGraph(core.inputs, core.outputs, clone=False)
+            label = f"row {', '.join(map(str, at))}"
+            row = Frame(graph, rows, frame, node, label, row=at)
+            self.run(row)
+            frame.inside[node, at] = row
+        return frame.inside[node, at]
+
+    def segments(self, scan: Scan) -> Segments:
+        """The steps of ``scan`` as compiled functions."""
+        if scan not in self._segments:
+            self._segments[scan] = Segments(scan, self.build)
+        return self._segments[scan]
+
+    def loop_budget(self) -> int:
+        return _NODES
+
+    def _compiled_outputs(self, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
+        """What the user's own form of ``node`` computes: for a matrix that PyTensor refuses, nan."""
+        variables = [v.type() for v in node.inputs]
+        graph = FunctionGraph(variables, node.op.make_node(*variables).outputs, clone=False)
+        names = [Input(v, f"x{k}") for k, v in enumerate(variables)]
+        try:
+            outputs = self.build(Program(graph, tuple(names), (), list))(*inputs)
+        except Exception:  # whatever it raises, there is no value
+            return None
+        return [np.asarray(x) for x in outputs]

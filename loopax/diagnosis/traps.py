@@ -1,0 +1,252 @@
+"""Well-known ways to a number that is not finite, by the op that takes them, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from loopax.diagnosis.numbers import number_in_words
+
+
+class Trap(NamedTuple):
+    """Why an op gave what it gave, and what to write instead."""
+
+    why: str
+    instead: str = ""
+
+
+_BRANCH = (
+    "Both arguments of a switch are differentiated. Give the one that is not taken a value at which it "
+    "has a derivative: pt.sqrt(pt.switch(x > 0, x, 1.0)) inside of pt.switch(x > 0, ..., 0)."
+)
+_FLOOR = (
+    "Keep the argument away from 0, pt.maximum(x, 1e-12), or write a form that has no pole there."
+)
+_LOGS = (
+    "Work with logarithms all the way, pt.logsumexp and sums in the place of products, or scale the "
+    "numbers at each step."
+)
+
+
+def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
+    """Why the op ``name`` of these numbers, or arrays, is ``result``, which is not finite."""
+    rule = _VALUES.get(name)
+    try:
+        trap = rule(result, *numbers) if rule is not None else None
+    except (TypeError, ValueError, IndexError, np.linalg.LinAlgError):  # operands of another kind
+        trap = None
+    if trap is not None:
+        return trap
+    if any(np.size(x) and not np.all(np.isfinite(x)) for x in numbers if _is_number(x)):
+        return Trap(f"{name} of an infinite operand is {number_in_words(result)}.")
+    return Trap(f"{name} has no finite value for these operands.")
+
+
+def of_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken: bool) -> Trap:
+    """Why the derivative of the op ``name`` at these numbers is not finite.
+
+    ``cotangent`` is the number that came in; ``untaken`` says that it is 0 since a switch did not choose
+    this value.
+    """
+    x = numbers[0] if numbers else np.nan
+    pole = _POLES.get(name)
+    why = pole(*numbers) if pole is not None and _are_numbers(numbers) else ""
+    why = (
+        why or f"the derivative of {name} is not finite at {number_in_words(x)}"
+        if _is_scalar(x)
+        else why
+    )
+    why = why or f"the derivative of {name} is not finite here"
+    if untaken:
+        return Trap(
+            f"{why}, and the cotangent of a branch that was not taken is 0: 0 * inf is nan.",
+            _BRANCH,
+        )
+    if _is_scalar(cotangent) and cotangent == 0:
+        return Trap(f"{why}, and 0 * inf is nan.", _FLOOR)
+    return Trap(f"{why}.", _FLOOR)
+
+
+def _is_number(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic | float | int) and np.asarray(x).dtype.kind in "fc"
+
+
+def _is_scalar(x: Any) -> bool:
+    return isinstance(x, np.ndarray | np.generic | float | int) and np.ndim(x) == 0
+
+
+def _are_numbers(numbers: Sequence[Any]) -> bool:
+    return all(map(_is_scalar, numbers))
+
+
+# -- values ------------------------------------------------------------------------------------------
+
+
+def _log(result: Any, x: Any) -> Trap | None:
+    if x < 0:
+        return Trap(
+            f"the logarithm of a negative number, {number_in_words(x)}, is nan.",
+            "Find out why it is negative: constrain the parameters, or bound the value from below.",
+        )
+    if x == 0:
+        return Trap(
+            "the logarithm of 0 is -inf: a probability or a product of small numbers has underflowed, or "
+            "is 0.",
+            _LOGS,
+        )
+    return None
+
+
+def _log1p(result: Any, x: Any) -> Trap | None:
+    return _log(result, 1 + x)
+
+
+def _sqrt(result: Any, x: Any) -> Trap | None:
+    if x < 0:
+        return Trap(
+            f"the square root of a negative number, {number_in_words(x)}, is nan.",
+            "A difference that should not be negative may be so by rounding: pt.sqrt(pt.maximum(x, 0)).",
+        )
+    return None
+
+
+def _divide(result: Any, x: Any, y: Any) -> Trap | None:
+    if y == 0 and x == 0:
+        return Trap(
+            "0 / 0 is nan.", "Decide what it is there: pt.switch(pt.eq(y, 0), ..., x / safe_y)."
+        )
+    if y == 0:
+        return Trap(f"{number_in_words(x)} / 0 is infinite.", _FLOOR)
+    return _infinities(result, x, y) or Trap("the quotient overflows.")
+
+
+def _power(result: Any, x: Any, y: Any) -> Trap | None:
+    if x < 0 and y != int(y):
+        return Trap(
+            f"a negative number, {number_in_words(x)}, has no power {number_in_words(y)}.",
+            "abs(x) ** y with the sign in front, or a base that is never negative.",
+        )
+    if x == 0 and y < 0:
+        return Trap("0 to a negative power is infinite.", _FLOOR)
+    return _overflow(result, x, y)
+
+
+def _exp(result: Any, x: Any) -> Trap | None:
+    most = np.log(np.finfo(np.asarray(result).dtype).max)
+    return Trap(
+        f"exp({number_in_words(x)}) overflows: the largest argument of {np.asarray(result).dtype} is "
+        f"{most:.6g}.",
+        "Subtract the largest exponent first, as pt.logsumexp does, or stay with the logarithm.",
+    )
+
+
+def _infinities(result: Any, *numbers: Any) -> Trap | None:
+    if not np.isnan(result):
+        return None
+    if any(np.isinf(x) for x in numbers) and any(x == 0 for x in numbers):
+        return Trap(
+            "0 * inf is nan.",
+            "Where one factor is 0, leave the other out: pt.switch(pt.eq(x, 0), 0, x * pt.log(safe_x)).",
+        )
+    return None
+
+
+def _product(result: Any, *numbers: Any) -> Trap | None:
+    return _infinities(result, *numbers) or _overflow(result, *numbers)
+
+
+def _sum(result: Any, *numbers: Any) -> Trap | None:
+    flat = np.concatenate([np.ravel(x) for x in numbers])
+    if np.isnan(result) and np.isinf(flat).any():
+        return Trap("inf - inf is nan.")
+    return _overflow(result, *numbers)
+
+
+def _overflow(result: Any, *numbers: Any) -> Trap | None:
+    if not np.isinf(result) or not all(np.all(np.isfinite(x)) for x in numbers):
+        return None
+    dtype = np.asarray(result).dtype
+    return Trap(
+        f"the result overflows: it is above {np.finfo(dtype).max:.3g}, the largest {dtype}.",
+        "Values that grow without bound come from a recurrence or a step size that is not stable.",
+    )
+
+
+def _outside(low: float, high: float) -> Callable[..., Trap | None]:
+    def rule(result: Any, x: Any) -> Trap | None:
+        if low <= x <= high:
+            return None
+        return Trap(
+            f"{number_in_words(x)} is outside of [{low:g}, {high:g}], where the function is defined.",
+            f"pt.clip(x, {low:g}, {high:g}) where rounding alone takes it there.",
+        )
+
+    return rule
+
+
+def _gammaln(result: Any, x: Any) -> Trap | None:
+    if x <= 0 and x == int(x):
+        return Trap(f"the gamma function has a pole at {number_in_words(x)}.", _FLOOR)
+    return None
+
+
+def _cholesky(result: Any, a: Any, *_: Any) -> Trap | None:
+    eigenvalues = np.linalg.eigvalsh(np.asarray(a, "float64"))
+    return Trap(
+        "the matrix is not positive definite: its smallest eigenvalue is "
+        f"{number_in_words(eigenvalues.min())}.",
+        "Add to its diagonal, a + 1e-6 * pt.eye(n), or parametrize it by its Cholesky factor.",
+    )
+
+
+def _singular(result: Any, a: Any, *_: Any) -> Trap | None:
+    values = np.linalg.svd(np.asarray(a, "float64"), compute_uv=False)
+    return Trap(
+        f"the matrix is singular: its smallest singular value is {number_in_words(values.min())}, its "
+        f"largest {number_in_words(values.max())}.",
+        "Add to its diagonal, or solve a least-squares problem.",
+    )
+
+
+_VALUES: dict[str, Callable[..., Trap | None]] = {
+    **dict.fromkeys(("Log", "Log2", "Log10"), _log),
+    "Log1p": _log1p,
+    "Sqrt": _sqrt,
+    "True_div": _divide,
+    "Reciprocal": lambda result, x: _divide(result, np.float64(1.0), x),
+    "Pow": _power,
+    **dict.fromkeys(("Exp", "Exp2", "Expm1", "Sinh", "Cosh"), _exp),
+    **dict.fromkeys(("Mul", "Sqr", "Dot", "Prod", "MulWithoutZeros"), _product),
+    **dict.fromkeys(("Add", "Sub", "Sum"), _sum),
+    "Gammaln": _gammaln,
+    "Cholesky": _cholesky,
+    **dict.fromkeys(("Solve", "MatrixInverse", "Inv", "MatrixPinv", "SLogDet", "Det"), _singular),
+    **dict.fromkeys(("Arcsin", "Arccos", "Arctanh", "Erfinv"), _outside(-1, 1)),
+    "Log1mexp": _outside(-np.inf, 0),
+}
+
+
+# -- derivatives -------------------------------------------------------------------------------------
+
+
+_POLES: dict[str, Callable[..., str]] = {
+    "Sqrt": lambda x: (
+        "the derivative of sqrt is infinite at 0 (a norm at 0 has it inside)" if x == 0 else ""
+    ),
+    **dict.fromkeys(
+        ("Log", "Log2", "Log10"),
+        lambda x: "the derivative of log is infinite at 0" if x == 0 else "",
+    ),
+    "Log1p": lambda x: "the derivative of log1p is infinite at -1" if x == -1 else "",
+    "Pow": lambda x, y: (
+        f"the derivative of x ** {number_in_words(y)} is infinite at 0" if x == 0 and y < 1 else ""
+    ),
+    "True_div": lambda x, y: "the derivative of x / y is infinite at y = 0" if y == 0 else "",
+    "Reciprocal": lambda x: "the derivative of 1 / x is infinite at 0" if x == 0 else "",
+    **dict.fromkeys(
+        ("Arcsin", "Arccos", "Arctanh"),
+        lambda x: "the derivative is infinite at -1 and 1" if abs(x) == 1 else "",
+    ),
+}

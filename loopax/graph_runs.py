@@ -1,0 +1,180 @@
+"""One call of a function as a graph with the values of its inputs, whatever kind of function it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.base.lock import TRACING
+from loopax.builders import Builder
+from loopax.by_backend import rebuilt
+from loopax.calling import BackendFunction, ProgramFunction, StatefulFunction, TracedFunction
+from loopax.chunks import InChunks
+from loopax.diagnosis.graph import GraphRun
+from loopax.diagnosis.numbers import is_bad
+from loopax.frontend.loops.trees import flatten
+from loopax.ir import Derivative
+from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.ir.places import function_at
+from loopax.lowering.derivatives.take_derivatives import take_derivatives
+from loopax.transforms import grad
+
+
+def call_of(fn: Any, args: Any, kwargs: Any) -> GraphRun:
+    """One call of ``fn``, a function with a program, as a graph with the values of its inputs."""
+    return _Call.of(fn, args, kwargs).run()
+
+
+def unwrapped(fn: Any) -> Any:
+    """The function of loopax that ``fn`` runs."""
+    if isinstance(fn, StatefulFunction):
+        return unwrapped(fn.__wrapped__)
+    if isinstance(fn, InChunks):
+        return unwrapped(fn.whole)
+    inner = getattr(fn, "__wrapped__", None)
+    if isinstance(inner, BackendFunction) and not isinstance(fn, BackendFunction):
+        if hasattr(fn, "lower"):  # jax.jit
+            return unwrapped(inner)
+        raise TypeError(
+            f"{fn!r} was made by a transformation of JAX, which does not say of what. Diagnose what it was "
+            "made from: loopax.diagnose(f, *args, grad=True) looks at gradients, and "
+            "loopax.diagnose(loopax.vmap(f), *args) at batches."
+        )
+    return fn
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A function with a program, and the values of its inputs, with their names."""
+
+    function: ProgramFunction
+    values: Sequence[Any]
+    names: Sequence[str]
+
+    @classmethod
+    def of(cls, fn: Any, args: Any, kwargs: Any) -> _Call:
+        if isinstance(fn, TracedFunction):
+            function, leaves, _ = fn.specialized(args, kwargs)
+            names = _parameter_names(
+                fn.__wrapped__, [i.name or "" for i in function.program.inputs]
+            )
+            return cls(function, leaves, names)
+        arguments = fn._arguments.in_order(args, kwargs)
+        return cls(
+            fn, arguments, [i.name or f"argument {k}" for k, i in enumerate(fn.program.inputs)]
+        )
+
+    def run(self) -> GraphRun:
+        """The program as it was read, the values for it, and what a call of the function gives."""
+        function, program = self.function, self.function.program
+        if program.as_read is None:
+            function.as_read()  # says why there is none
+        assert program.as_read is not None
+        inputs, outputs = program.as_read
+        shared = [
+            (name, s.value) for name, s in zip(program.shared_names, program.shared, strict=True)
+        ]
+        values = [_as_value(x, v) for x, v in zip(self.values, inputs, strict=False)]
+        values += [_as_value(x, v) for (_, x), v in zip(shared, inputs[len(values) :], strict=True)]
+        names = [*self.names, *(name for name, _ in shared)]
+        graph = FunctionGraph(inputs, outputs[: program.n_returned], clone=False)
+        names = dict(zip(inputs, names, strict=True))
+        if any(isinstance(node.op, Derivative) for node in graph.apply_nodes):
+            old, graph = graph.inputs, graph.clone()
+            take_derivatives(graph)
+            names = {v: names[x] for v, x in zip(graph.inputs, old, strict=True)}
+        error, result = None, None
+        try:
+            result, _ = flatten(_called(function, self.values))
+        except Exception as raised:  # a finding, whatever it is
+            error = raised
+        is_native = function.backend_name != "jax" or any(
+            line.startswith("native code") for line in function.remarks
+        )
+        options = dict(function.options)
+        if function.backend_name == "jax":
+            options |= {"loops": "native" if is_native else "xla", "checks": "auto"}
+        return GraphRun(
+            function.__name__,
+            graph,
+            values,
+            len(self.values),
+            names,
+            Builder(function.backend, options),
+            flushes=not is_native,
+            gradient=lambda: _gradient(function, self.values),
+            results=None
+            if result is None
+            else [np.asarray(x) if is_bad(np.asarray(x)) else x for x in result],
+            error=error,
+        )
+
+
+def _called(function: Any, values: Sequence[Any]) -> Any:
+    """What a call gives; of a function with updates what it returns."""
+    copies = [np.array(x) if isinstance(x, np.ndarray) else x for x in values]
+    with TRACING:
+        if function.program.updates:
+            return function.apply(function.init_context(), *copies)[1]
+        return function(*copies)
+
+
+def _gradient(function: ProgramFunction, values: Sequence[Any]) -> list[Any]:
+    """The gradient of the sum of the float outputs, by each float input, as users take it."""
+    at = [k for k, i in enumerate(function.program.inputs) if is_float(i.variable)]
+    by_backend = function.backend.transformations.get("grad")
+    if by_backend is not None:
+        total = function_at(lambda *args: _total(function(*args)), values, at)
+        found = by_backend(total, argnums=tuple(range(len(at))))(*(values[k] for k in at))
+    else:
+        found = grad(rebuilt(function, _summed), argnums=tuple(at))(*values)
+    return [np.asarray(g) for g in found]
+
+
+def _total(result: Any) -> Any:
+    """The sum of all floats in a result."""
+    leaves, _ = flatten(result)
+    return sum(x.sum() for x in leaves if np.dtype(x.dtype).kind in "fc")
+
+
+def _summed(f: Any) -> Any:
+    def total(*args: Any) -> Any:
+        leaves, _ = flatten(f(*args))
+        return sum(x.sum() for x in leaves if is_float(x))
+
+    return total
+
+
+def _parameter_names(fn: Any, names: Sequence[str]) -> list[str]:
+    """``arg0['a']`` by the name that the function's parameter has."""
+    try:
+        parameters = list(signature(fn).parameters)
+    except (TypeError, ValueError):
+        return list(names)
+    found = []
+    for name in names:
+        digits = len(name.removeprefix("arg")) - len(name.removeprefix("arg").lstrip("0123456789"))
+        number, rest = name[3 : 3 + digits], name[3 + digits :]
+        known = name.startswith("arg") and number and int(number) < len(parameters)
+        found.append(f"{parameters[int(number)]}{rest}" if known else name)
+    return found
+
+
+def _as_value(x: Any, v: Any) -> Any:
+    """An argument as a value of NumPy, of the variable's type."""
+    if isinstance(v.type, RandomGeneratorType):
+        return (
+            x
+            if isinstance(x, np.random.Generator)
+            else np.random.default_rng(np.asarray(x).ravel())
+        )
+    if isinstance(v.type, DenseTensorType):
+        return np.asarray(x).astype(v.type.dtype)
+    return x

@@ -1,0 +1,202 @@
+"""`diagnose`: which terms of a model's log-density are not finite at a point, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytensor
+from pymc.backends.arviz import dataset_to_point_list
+from pytensor.graph.basic import Constant
+from pytensor.graph.replace import clone_replace
+
+from loopax.diagnosis import Diagnosis, Finding
+from loopax.diagnosis.graph import diagnose_graph
+from loopax.diagnosis.numbers import number_in_words
+from loopax.diagnosis.origin import Origin
+from loopax.graph_runs import call_of
+from loopax.ir.derivatives.inner_gradients import is_float
+from loopax.pymc.log_density import built, checked_by_value, logp, model_given_or_in_context
+
+_POINTS = 3  # divergences of a trace that are looked into
+# Between gradients whose sizes differ by more, no step size is right for both.
+_SCALES = 1e6
+
+
+@dataclass(frozen=True)
+class ModelDiagnosis(Diagnosis):
+    """What `diagnose` found about a model at one point.
+
+    Parameters
+    ----------
+    terms
+        The log-density of each variable and potential, summed over its entries.
+    gradient
+        The largest entry, in absolute value, of the gradient by each variable of the sampler.
+    point
+        Where that is, on the unconstrained space.
+    """
+
+    terms: Mapping[str, float] | None = None
+    gradient: Mapping[str, float] | None = None
+    point: Mapping[str, Any] | None = None
+
+    def _lines(self) -> Sequence[str]:
+        lines = list(super()._lines())
+        for title, values in (
+            ("log-density of", self.terms),
+            ("largest slope by", self.gradient),
+        ):
+            if values:
+                width = max(map(len, values))
+                lines += [
+                    "",
+                    *(f"{title} {n:<{width}}  {number_in_words(x)}" for n, x in values.items()),
+                ]
+        return lines
+
+
+def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
+    """Which terms of a model's log-density are not finite at a point, and where that arose.
+
+    Parameters
+    ----------
+    model
+        A PyMC model; in a ``with`` block of one, that.
+    point
+        Values by the names of the model's value variables, on the unconstrained space; None for
+        ``model.initial_point()``. Or what a sampler returned: then the points of its first divergences.
+
+    Returns
+    -------
+    A report as of `loopax.diagnose`: the terms that are not finite, each followed to the op, the line and
+    the operands where that arose; where all are finite, the variables whose slope is not, is 0, or is of
+    another scale than the others.
+
+    Examples
+    --------
+    >>> import pymc as pm, loopax.pymc
+    >>> with pm.Model() as model:
+    ...     x = pm.Normal("x")
+    ...     y = pm.Normal("y", pm.math.log(x - 1.0), 1.0, observed=0.5)
+    >>> report = loopax.pymc.diagnose(model)
+    >>> report.first.op, report.terms["y"]
+    ('Log', nan)
+    """
+    model = model_given_or_in_context(model, "diagnose")
+    if point is not None and not isinstance(point, Mapping) or hasattr(point, "sample_stats"):
+        return _of_divergences(model, point)
+    point = dict(model.initial_point() if point is None else point)
+    name = model.name or "the model"
+    named = {v.name: v for v in (*model.basic_RVs, *model.potentials)}
+    values = _terms(model, point)
+    bad = [n for n, x in values.items() if not np.isfinite(x)]
+    if bad:
+        findings = [f for n in bad for f in _of_term(model, named[n], point)]
+        summary = f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite."
+        return ModelDiagnosis(name, summary, tuple(findings), terms=values, point=point)
+    return _of_gradient(model, name, values, point)
+
+
+def _terms(model: Any, point: Mapping[str, Any]) -> dict[str, float]:
+    """The log-density of each variable and potential, as a sampler sees it."""
+    with pytensor.config.change_flags(traceback__limit=0):
+        terms = [t.sum() for t in model.logp(sum=False)]
+    names = [v.name for v in (*model.basic_RVs, *model.potentials)]
+    f = built(model.value_vars, checked_by_value(model, terms), "terms", "jax", {})
+    found = f(**point)
+    return {n: float(x) for n, x in zip(names, found, strict=True)}
+
+
+def _of_term(model: Any, variable: Any, point: Mapping[str, Any]) -> list[Finding]:
+    """The causes of one term: in the parameters, which have their users' lines, or else in the density."""
+    what, origin = f"'{variable.name}'", Origin(variable)
+    parameters = [variable] if variable in model.potentials else variable.owner.inputs
+    parameters = [v for v in parameters if is_float(v) and not isinstance(v, Constant)]
+    if parameters:
+        outputs = model.replace_rvs_by_values(parameters)
+        f = built(model.value_vars, outputs, f"parameters of {what}", "jax", {})
+        if found := diagnose_graph(call_of(f, (), point)).findings:
+            return [_in_term(f, f"the parameters of {what}", origin) for f in found]
+    # What PyMC writes here has the line of this call: it is told apart by having none.
+    with pytensor.config.change_flags(traceback__limit=0):
+        term = model.logp(vars=[variable], sum=False)[0]
+    if not model.check_bounds:
+        (term,) = checked_by_value(model, [term])
+    f = built(model.value_vars, [term], f"log-density of {what}", "jax", {})
+    found = diagnose_graph(call_of(f, (), point)).findings
+    return [_in_term(f, f"the log-density of {what}", origin) for f in found]
+
+
+def _in_term(finding: Finding, what: str, origin: Origin) -> Finding:
+    """A finding with the line of the variable whose term it is in, where it has none of its own."""
+    what += f" ({origin})" if origin.place else ""
+    at = (
+        {} if finding.line or finding.op == "input" else {"line": origin.place, "code": origin.code}
+    )
+    loop = ", in ".join(filter(None, [finding.loop, what]))
+    return replace(finding, loop=loop, **at)
+
+
+def _of_gradient(
+    model: Any, name: str, values: Mapping[str, float], point: Mapping[str, Any]
+) -> ModelDiagnosis:
+    density = logp(model)
+    slopes = {n: np.asarray(g) for n, g in density.gradient(point).items()}
+    sizes = {n: float(np.max(np.abs(g), initial=0)) for n, g in slopes.items()}
+    common = {"terms": values, "gradient": sizes, "point": point}
+    if not all(map(np.isfinite, sizes.values())):
+        with pytensor.config.change_flags(traceback__limit=0):
+            total = model.logp()
+        f = built(model.value_vars, checked_by_value(model, [total]), name, "jax", {})
+        report = diagnose_graph(call_of(f, (), point), grad=True)
+        return ModelDiagnosis(name, report.summary, report.findings, report.notes, **common)
+    notes = [
+        f"the slope by {n} is 0: nothing in the log-density depends on it here."
+        for n, x in sizes.items()
+        if x == 0
+    ]
+    moving = {n: x for n, x in sizes.items() if x > 0}
+    if moving and max(moving.values()) > _SCALES * min(moving.values()):
+        large, small = max(moving, key=moving.get), min(moving, key=moving.get)  # type: ignore[arg-type]
+        notes.append(
+            f"the slope by {large} is {number_in_words(moving[large])}, that by {small} "
+            f"{number_in_words(moving[small])}: one step size does not fit both. Rescale the variables."
+        )
+    summary = "every term and every slope is finite."
+    return ModelDiagnosis(name, summary, (), tuple(notes), **common)
+
+
+# -- traces ------------------------------------------------------------------------------------------
+
+
+def _of_divergences(model: Any, trace: Any) -> ModelDiagnosis:
+    """The diagnosis of the first divergences of a trace."""
+    diverging = np.asarray(trace.sample_stats["diverging"])
+    points = dataset_to_point_list(trace.posterior, sample_dims=("chain", "draw"))[0]
+    where = np.flatnonzero(diverging.ravel())
+    name = model.name or "the model"
+    if not len(where):
+        return ModelDiagnosis(name, "the trace has no divergences.")
+    found = [diagnose(model, _unconstrained(model, points[int(k)])) for k in where[:_POINTS]]
+    first = next((d for d in found if d.findings or d.notes), found[0])
+    notes = (f"{len(where)} draws diverged; this is the draw {int(where[0])} of all.", *first.notes)
+    return replace(first, notes=notes)
+
+
+def _unconstrained(model: Any, draw: Mapping[str, Any]) -> dict[str, Any]:
+    """The point of the sampler that a draw is, where `trace.posterior` has all free variables."""
+    placeholders = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
+    values = {}
+    for rv in model.free_RVs:
+        transform, x = model.rvs_to_transforms[rv], placeholders[rv]
+        values[model.rvs_to_values[rv].name] = (
+            x if transform is None else transform.forward(x, *rv.owner.inputs)
+        )
+    outputs = clone_replace(list(values.values()), placeholders)
+    f = pytensor.function(
+        list(placeholders.values()), outputs, mode="FAST_COMPILE", on_unused_input="ignore"
+    )
+    return dict(zip(values, f(*(draw[rv.name] for rv in model.free_RVs)), strict=True))

@@ -1,0 +1,80 @@
+"""`loopax.diagnose(f, ..., grad=True)`: values that are finite, and derivatives that are not."""
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+import loopax
+from loopax import diagnose, jaxify, scan
+from tests.diagnosis.test_diagnose import FORMS, garch, line_of
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return FORMS[request.param]
+
+
+def distances(x, points):
+    def step(total, point):
+        distance = pt.sqrt(((point - x) ** 2).sum())
+        return total + distance, None
+
+    return scan(step, pt.constant(0.0, dtype="float64"), points)[0]
+
+
+@pytest.mark.parametrize("size, at", [(10, 4), (3000, 1700)])
+def test_a_norm_at_zero(form, size, at):
+    points = np.arange(3.0 * size).reshape(size, 3)
+    report = diagnose(jaxify(distances, **form), points[at], points, grad=True)
+    found = report.first
+    assert found.in_gradient
+    assert (found.op, found.steps) == ("Sqrt", (at,))
+    assert found.line.endswith(line_of(distances, "pt.sqrt"))
+    assert "norm at 0" in found.why
+    assert "the value is finite" in report.summary
+
+
+def test_a_gradient_that_is_finite(form):
+    report = diagnose(jaxify(garch, **form), np.array([0.1, 0.1, 0.5]), np.ones(20), grad=True)
+    assert report.ok
+    assert "derivative" in report.summary
+
+
+def test_a_branch_that_was_not_taken(form):
+    """A product of matrices ends the guard of such branches, as docs/native_loops_in_jax.md says."""
+    x = pt.dvector("x")
+    value = pt.switch(x[0] > 0, pt.dot(np.eye(3) + 1, pt.sqrt(x)).sum(), 0.0)
+    found = diagnose(jaxify([x], value, **form), np.array([0.0, 1.0, 2.0]), grad=True).first
+    assert found.op == "Sqrt"
+    assert "branch that was not taken" in found.why
+    assert "switch" in found.instead
+
+
+def test_the_value_comes_first(form):
+    x = pt.dscalar("x")
+    found = diagnose(jaxify([x], pt.log(x), **form), -1.0, grad=True).first
+    assert (found.op, found.in_gradient) == ("Log", False)
+
+
+def test_transformations():
+    f = jaxify(distances)
+    points = np.arange(30.0).reshape(10, 3)
+    report = diagnose(loopax.grad(f), points[4], points)
+    assert (report.first.op, report.first.steps) == ("Sqrt", (4,))
+
+
+def test_gradients_in_programs(form):
+    """Newton's method on a function whose derivative is a gradient in the step."""
+
+    def newton(x):
+        def f(z):
+            return pt.log(z) - 1
+
+        def step(c, _):
+            return c - f(c) / loopax.grad(f)(c), None
+
+        return scan(step, x, length=50)[0]
+
+    found = diagnose(jaxify(newton, **form), 20.0).first
+    assert (found.op, found.steps) == ("Log", (1,))
+    np.testing.assert_allclose(found.operands[0].value, 20 - (np.log(20) - 1) * 20)
