@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -19,6 +20,14 @@ def no_number(dtype: Any) -> Any:
         return np.asarray(False)
     limits = jnp.iinfo(dtype)
     return np.asarray(limits.max if dtype.kind == "u" else limits.min, dtype=dtype)
+
+
+def is_no_number(x: Any) -> Any:
+    """Where an array may be `no_number`; None of bools, keys and what is no array."""
+    dtype = getattr(x, "dtype", None)
+    if dtype is None or jnp.issubdtype(dtype, jax.dtypes.extended) or jnp.issubdtype(dtype, bool):
+        return None
+    return jnp.isnan(x) if jnp.issubdtype(dtype, jnp.inexact) else x == no_number(np.dtype(dtype))
 
 
 def or_no_number(ok: Any, x: Any) -> Any:

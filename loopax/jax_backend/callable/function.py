@@ -10,7 +10,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.errors import JaxRuntimeError
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
@@ -23,7 +22,7 @@ from loopax.jax_backend.callable.forms import LOOPS
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
-from loopax.jax_backend.callable.variant import NOTHING, Variant
+from loopax.jax_backend.callable.variant import NOTHING, SUSPECT, Variant
 from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
@@ -72,6 +71,7 @@ class JaxFunction(Stages, ProgramFunction):
     # `jax.grad` and its kin make of it, and cloudpickle writes that: these must not be in it.
     __slots__ = (
         "_arguments",
+        "_checking",
         "_contexts",
         "_donated",
         "_early",
@@ -126,20 +126,9 @@ class JaxFunction(Stages, ProgramFunction):
         self._arguments = JaxArguments(self.program)
         inputs = enumerate(self.program.inputs)
         self._donated = frozenset(k for k, i in inputs if i.donated)
-        options = self._options
-        direct = transformed = options["checks"]
-        if direct == "auto":
-            direct, transformed = "flag" if options["jit"] else "raise", "checkify"
-        closed = Context(options["on_missing"], direct, parallel=options["parallel"])
-        self._failures = closed.failures
-        # By whether lengths are open, and whether a call is direct. They warn once, together.
-        self._contexts = {
-            (is_open, is_direct): replace(
-                closed, open_lengths=is_open, checks=direct if is_direct else transformed
-            )
-            for is_open in (False, True)
-            for is_direct in (False, True)
-        }
+        self._contexts = self._contexts_of()
+        self._failures = self._contexts[False, True].failures
+        self._checking: dict[Variants, Variants] = {}  # with checks of indices, by the form without
         self._whole = self._variants(
             self.program.graph, self._arguments.names, self.program.as_read
         )
@@ -150,6 +139,21 @@ class JaxFunction(Stages, ProgramFunction):
         self._short = self._whole if short else None
         self._shared = SharedValues(self.program, self._arguments.shared_whats)
         self._describe(self._arguments)
+
+    def _contexts_of(self, **options: Any) -> dict[tuple[bool, bool], Context]:
+        """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
+        direct = transformed = self._options["checks"]
+        if direct == "auto":
+            direct, transformed = "flag" if self._options["jit"] else "raise", "checkify"
+        missing, parallel = self._options["on_missing"], self._options["parallel"]
+        closed = Context(missing, direct, parallel=parallel, **options)
+        return {
+            (is_open, is_direct): replace(
+                closed, open_lengths=is_open, checks=direct if is_direct else transformed
+            )
+            for is_open in (False, True)
+            for is_direct in (False, True)
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         return {"program": self.program, "_options": self._options}
@@ -272,28 +276,60 @@ class JaxFunction(Stages, ProgramFunction):
             return tuple(found)
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
             return form(given, False)[:2]
-        raise self._failed(flag)
+        if int(flag) == SUSPECT:
+            if (error := self._index_error(form, given)) is not None:
+                raise error
+            return tuple(found)
+        raise self._failed(flag, self._contexts[False, True])
+
+    def _index_error(self, form: Variants, given: tuple[Any, ...]) -> Exception | None:
+        """The error of an index out of range in a call that has run; None where there is none.
+
+        The program runs once more, with checks of its indices. Only a result that is no number leads here,
+        so that these cost nothing elsewhere.
+        """
+        if self._donated:  # what it was given is gone
+            return None
+        if form not in self._checking:
+            self._checking[form] = self._variants(
+                form.graph, form.names, contexts=self._contexts_of(checks_indices=True)
+            )
+        checking = self._checking[form]
+        *_, flag = checking(given, True)
+        if flag is None or int(flag) < 0:
+            return None
+        error = self._failed(flag, checking.contexts[False, True])
+        return self._with_values(type(error), "index is out of bounds", form, given, str(error))
 
     def _native_error(
         self, error: Exception, form: Variants, given: Sequence[Any]
     ) -> Exception | None:
         """The error that native code in JAX has raised, with the op that fails; None of another error."""
-        match = _NATIVE_ERROR.match(str(error)) if isinstance(error, JaxRuntimeError) else None
+        match = _NATIVE_ERROR.match(str(error))
         if match is None:
             return None
+        kind = IndexError if match["kind"] == "IndexError" else ValueError
+        return self._with_values(kind, match["said"], form, given)
+
+    def _with_values(
+        self,
+        kind: type[Exception],
+        said: str,
+        form: Variants,
+        given: Sequence[Any],
+        otherwise: str | None = None,
+    ) -> Exception:
+        """An error with the op that fails, its line, and what it is given; or else ``otherwise``."""
         graph = form.graph
         if form is self._whole and self.program.as_read is not None:
             graph = FunctionGraph(*self.program.as_read, clone=False)
-        kind = IndexError if match["kind"] == "IndexError" else ValueError
         if not all(isinstance(v.type, DenseTensorType) for v in graph.inputs):
-            return kind(match["said"])
-        values = [np.asarray(x) for x in given]
-        said = first_failure(graph, values)
-        return kind(match["said"] if said is None else f"{match['said']}: {said}.")
+            return kind(otherwise or said)
+        more = first_failure(graph, [np.asarray(x) for x in given])
+        return kind(otherwise or said) if more is None else kind(f"{said}: {more}.")
 
-    def _failed(self, flag: Any) -> Exception:
-        """What is raised where this flag is up."""
-        context = self._contexts[False, True]
+    def _failed(self, flag: Any, context: Context) -> Exception:
+        """What is raised where this flag is up, in a program of that context."""
         for structure in context.errors:
             with suppress(KeyError):  # each trace numbers its checks on its own
                 said = str(jax.tree.unflatten(structure, [np.True_, flag]).get())
@@ -303,18 +339,23 @@ class JaxFunction(Stages, ProgramFunction):
         raise AssertionError("every flag is that of a failure")
 
     def _variants(
-        self, graph: FunctionGraph, names: Sequence[str], as_read: Any = None
+        self,
+        graph: FunctionGraph,
+        names: Sequence[str],
+        as_read: Any = None,
+        contexts: Any = None,
     ) -> Variants:
-        """A graph as compiled functions; see `Variant` for ``as_read``."""
+        """A graph as compiled functions, in these contexts; see `Variant` for ``as_read``."""
+        contexts = contexts or self._contexts
 
         def make(static: Mapping[int, Any], is_open: bool, is_direct: bool) -> Variant:
-            context = self._contexts[is_open, is_direct]
+            context = contexts[is_open, is_direct]
             how = self._options["loops"], self._options["optimize"], self._options["jit"]
             # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
             donated = frozenset() if is_open else self._donated
             return Variant(self.program, graph, static, context, *how, as_read, donated)
 
-        return Variants(graph, names, self.program, make)
+        return Variants(graph, names, self.program, make, contexts)
 
 
 # What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).

@@ -27,8 +27,10 @@ from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
 from loopax.numerics import in_mesh
+from loopax.numerics.no_number import is_no_number
 
 NOTHING = -1  # has failed; checkify numbers its checks from 0
+SUSPECT = -2  # a result is no number, and an index may have been out of range
 
 
 @dataclass(eq=False)
@@ -52,12 +54,14 @@ class Variant:
 
     def __post_init__(self) -> None:
         self.has_run = False  # in a direct call
+        self._ran_natively = False  # whose code raises by itself
 
     @cached_property
     def compiled(self) -> Any:
         """Of the inputs that are not static: what the program returns, what it updates, and a flag.
 
-        That is the number of the check that fails, by checkify, or `NOTHING`; None without such checks.
+        That is the number of the check that fails, by checkify, or `NOTHING`, or `SUSPECT`; None without
+        such checks, and where no index may be out of range.
         """
         build, n_returned = self.program.build, self.program.n_returned
 
@@ -96,14 +100,29 @@ class Variant:
         if not self._asserts:
             outs = self._outputs(traced)
             if not context.flagged:  # a step that may never run makes checks, too
-                return outs, None
+                return outs, self._suspicion(outs)
         error, outs = checkify.checkify(self._outputs)(traced)
         leaves, structure = jax.tree.flatten(error)
+        suspicion = self._suspicion(outs)
         if not leaves:
-            return outs, None
+            return outs, suspicion
         context.errors.append(structure)
         fails, number = leaves  # of checks, which have no more to say, there is one error
-        return outs, jnp.where(fails, number, NOTHING).astype("int32")
+        otherwise = NOTHING if suspicion is None else suspicion
+        return outs, jnp.where(fails, number, otherwise).astype("int32")
+
+    def _suspicion(self, outs: Sequence[Any]) -> Any:
+        """`SUSPECT` where a result is no number, else `NOTHING`; None where all indices are in range."""
+        if not self.context.open_indices or self._ran_natively:
+            return None
+        flags = [
+            jnp.any(found) for x in jax.tree.leaves(outs) if (found := is_no_number(x)) is not None
+        ]
+        return (
+            jnp.where(jnp.any(jnp.stack(flags)), SUSPECT, NOTHING).astype("int32")
+            if flags
+            else None
+        )
 
     @cached_property
     def _asserts(self) -> bool:
@@ -126,6 +145,7 @@ class Variant:
             else:
                 native = None
         outs = None if native is None else native.run(args)
+        self._ran_natively = outs is not None
         if outs is None:
             return self._in_jax(args)
         self.context.failures.update(self._in_native.failures)

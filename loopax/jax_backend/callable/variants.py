@@ -16,7 +16,7 @@ from loopax.base.errors import DynamicShapeError
 from loopax.base.lock import TRACING
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.variant import Variant
-from loopax.jax_backend.staging.frame import DiffersByRow, NeedsStatic
+from loopax.jax_backend.staging.frame import Context, DiffersByRow, NeedsStatic
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.crossing import is_static
 from loopax.jax_backend.values.generators import is_key
@@ -41,13 +41,20 @@ class Variants:
         The variant for values of the static inputs, by position, for whether lengths may be open, in a
         transformation of the caller's and where rows of a batch make them, and for whether it is for direct
         calls.
+    contexts
+        Those of ``make``, by the same two.
     """
 
     def __init__(
-        self, graph: FunctionGraph, names: Sequence[str], program: Program, make: Make
+        self,
+        graph: FunctionGraph,
+        names: Sequence[str],
+        program: Program,
+        make: Make,
+        contexts: Mapping[tuple[bool, bool], Context],
     ) -> None:
-        self.graph = graph
-        self._names, self._program, self._make = names, program, make
+        self.graph, self.names, self.contexts = graph, names, contexts
+        self._program, self._make = program, make
         self._static = frozenset(k for k, v in enumerate(graph.inputs) if is_static(v.type))
         self._counts = frozenset(
             k for k, i in enumerate(program.inputs) if _is_integer(i.variable.type)
@@ -133,7 +140,7 @@ class Variants:
             self._static |= need.positions
 
     def _refusal(self, need: NeedsStatic, traced: Sequence[int]) -> str:
-        names = self._names
+        names = self.names
         numbers = tuple(traced or sorted(need.positions))
         of_program = len(self._program.inputs)
         kinds = [f"argument {k}" if k < of_program else "a shared variable" for k in numbers]
@@ -156,7 +163,7 @@ class Variants:
         direct = any(concrete for concrete, *_ in self._kept)
         if arrays and direct and not self._warned:
             self._warned = True
-            names = ", ".join(repr(self._names[k]) for k in arrays)
+            names = ", ".join(repr(self.names[k]) for k in arrays)
             warnings.warn(
                 f"{self._program.name} makes a shape of the values of {names}, with a mask or nonzero for "
                 "instance, so it is compiled again for each new value. Use pt.where(mask, x, 0) or an "

@@ -87,7 +87,8 @@ class Context:
     without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
     check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
     `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
-    and ``errors`` the structures of what it returns.
+    and ``errors`` the structures of what it returns. Indices that nothing proves to be in range are in
+    ``open_indices``, an op each, and checked only with ``checks_indices``.
     """
 
     on_missing: str = "callback"
@@ -100,6 +101,8 @@ class Context:
     failures: set[Failure] = field(default_factory=set)
     flagged: set[Failure] = field(default_factory=set)
     errors: list[Any] = field(default_factory=list)
+    checks_indices: bool = False
+    open_indices: set[str] = field(default_factory=set)
     remarks: dict[str, None] = field(default_factory=dict)
 
     def plan(self, graph: Any) -> Plan:

@@ -19,6 +19,7 @@ from pytensor.tensor.subtensor import indices_from_subtensor
 from loopax.base.errors import describe
 from loopax.facts.elementwise import function_of
 from loopax.jax_backend.ops.indexing.reach import keep_outside
+from loopax.jax_backend.staging.checked import Failure, check_when_run
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.intervals import known_interval
 from loopax.jax_backend.staging.static import is_traced
@@ -30,12 +31,14 @@ class Index:
     """An index as JAX takes it.
 
     ``axes`` says which entry indexes an axis of the array, where it takes that axis alone;
-    ``slices`` which of them are slices with traced bounds, as arrays of positions.
+    ``slices`` which of them are slices with traced bounds, as arrays of positions; ``open`` are the traced
+    integers of which nothing is known, by axis.
     """
 
     entries: tuple[Any, ...]
     axes: dict[int, int]
     slices: dict[int, int]
+    open: dict[int, int]
 
     @property
     def dynamic(self) -> bool:
@@ -61,6 +64,7 @@ def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
     entries: list[Any] = []
     axes: dict[int, int] = {}
     slices: dict[int, int] = {}
+    unproven: dict[int, int] = {}
     axis = 0
     for entry in indices_from_subtensor(range(len(values)), idx_list(site)):
         if isinstance(entry, slice):
@@ -72,12 +76,15 @@ def index_of(site: Site, x: Any, first: int, values: Any) -> Index:
         else:
             found, taken = _entry(site, values[entry], first + entry, axis, jnp.shape(x))
             if is_traced(found):
-                found = _narrowed(site, found, first + entry, jnp.shape(x)[axis])
+                length = jnp.shape(x)[axis]
+                if not _is_proven(site, first + entry, length):
+                    unproven[axis] = len(entries)
+                found = _narrowed(site, found, first + entry, length)
         if taken == 1:
             axes[axis] = len(entries)
         entries.append(found)
         axis += taken
-    return Index(tuple(entries), axes, slices)
+    return Index(tuple(entries), axes, slices, unproven)
 
 
 def idx_list(site: Site) -> Any:
@@ -99,6 +106,35 @@ def _entry(site: Site, value: Any, k: int, axis: int, shape: Any) -> tuple[Any, 
         check_in_bounds(site, index, axis, shape[axis])
         return (int(value) if index.ndim == 0 else index), 1
     return value, 1
+
+
+def check_open(site: Site, index: Index, x: Any, result: Any) -> Any:
+    """``result``, of a read or write of ``x``, with a check of the indices that nothing is known of.
+
+    Only a direct call can raise, and it checks where a result is no number: see `Variant`.
+    """
+    context = site.context
+    if not index.open or context.checks != "flag":
+        return result
+    if not context.checks_indices:
+        context.open_indices.add(str(site.op))
+        return result
+    inside = jnp.asarray(True)
+    for axis, k in index.open.items():
+        n, at = jnp.shape(x)[axis], index.entries[k].astype(int)
+        inside = inside & jnp.all((at >= -n) & (at < n))
+    said = f"An index is out of bounds, in {site.op} for {describe(site.out)}."
+    return check_when_run(context, result, inside, Failure(IndexError, said))
+
+
+def _is_proven(site: Site, k: int, length: Any) -> bool:
+    """Whether the traced index in input ``k`` is known to be in range."""
+    if is_in_bounds(site, k, length):
+        return True
+    known = known_interval(site.frame, site.node.inputs[k])
+    return (
+        known is not None and isinstance(length, int) and -length <= known[0] and known[1] < length
+    )
 
 
 def _narrowed(site: Site, at: Any, k: int, length: Any) -> Any:

@@ -2,7 +2,7 @@
 
 Static indices are checked against the shape, as NumPy and PyTensor do. A traced index cannot be: JAX
 would clamp a read and drop a write, so that what is out of range gives NaN here (for integers, the
-smallest value) instead.
+smallest value) instead. A direct call that returns such a value looks why, and raises.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.jax_backend.ops.indexing.index import (
     Index,
     check_mask_fits,
+    check_open,
     idx_list,
     index_of,
     is_in_bounds,
@@ -68,7 +69,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
         whole = (slice(None),) * axis
         x = x.at[(*whole, entries[k])].get(mode="fill", fill_value=fill)
         entries[k] = slice(None)
-    return x.at[tuple(entries)].get(mode="fill", fill_value=fill)
+    return check_open(site, index, x, x.at[tuple(entries)].get(mode="fill", fill_value=fill))
 
 
 @rule(IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
@@ -132,7 +133,8 @@ def _write(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
     # JAX drops a write that is out of range: the result would be wrong, and nothing would show it.
     bad = no_number(x.dtype) if sets else no_number(x.dtype) - x[entries]
     y = jnp.where(ok, y, bad)
-    return x.at[entries].set(y) if sets else x.at[entries].add(y)
+    written = x.at[entries].set(y) if sets else x.at[entries].add(y)
+    return check_open(site, index, x, written)
 
 
 def _write_at_mask(site: Site, x: Any, y: Any, values: Any, sets: bool) -> Any:
