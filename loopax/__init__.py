@@ -32,7 +32,7 @@ from loopax.comparison import Comparison
 from loopax.diagnosing import diagnose
 from loopax.diagnosis import Diagnosis
 from loopax.explaining import explain
-from loopax.explanation import Explanation
+from loopax.explanation import Explanation, Profile
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
@@ -43,6 +43,7 @@ from loopax.jax_functions import from_jax
 from loopax.native_functions import native
 from loopax.numba_backend import NUMBA, NumbaFunction
 from loopax.products import hvp, jvp, vjp
+from loopax.profiling import profile
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
 
@@ -121,6 +122,7 @@ __all__ = [
     "MissingInputError",
     "NumbaFunction",
     "PaddedArray",
+    "Profile",
     "SharedContext",
     "StackedList",
     "StatefulFunction",
@@ -148,6 +150,7 @@ __all__ = [
     "lead",
     "map",
     "native",
+    "profile",
     "reduce",
     "scan",
     "time_limit",

@@ -114,6 +114,7 @@ class _Call:
             if result is None
             else [np.asarray(x) if is_bad(np.asarray(x)) else x for x in result],
             error=error,
+            remarks=tuple(function.remarks),
         )
 
 

@@ -50,6 +50,8 @@ class GraphRun:
         Gives the gradient of the sum of the float outputs by each of `floats`, as the user computes it.
     results
         What the call gave, a leaf for each output; None where it raised ``error``.
+    remarks
+        What its backend has said of the calls so far.
     """
 
     name: str
@@ -62,6 +64,7 @@ class GraphRun:
     gradient: Callable[[], Sequence[Any]]
     results: Sequence[Any] | None = None
     error: Exception | None = None
+    remarks: Sequence[str] = ()
 
     @property
     def floats(self) -> list[Variable]:

@@ -2,5 +2,6 @@
 
 from loopax.explanation.explanation import Explanation
 from loopax.explanation.native_loops import NativeLoops
+from loopax.explanation.profile import Profile
 
-__all__ = ["Explanation", "NativeLoops"]
+__all__ = ["Explanation", "NativeLoops", "Profile"]

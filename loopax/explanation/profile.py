@@ -1,0 +1,110 @@
+"""``Profile``: how long the parts of a program take, beside what was expected, as text, page and trace."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Part:
+    """A loop, or all ops of a kind, of a program.
+
+    Parameters
+    ----------
+    title
+        ``"Scan{loop}: 500 steps"``, or the kind of the ops: ``"12 elementwise ops"``.
+    line
+        Where the user wrote a loop, ``"file.py:12"``; empty where it is not known.
+    seconds
+        By form, how long the part takes alone, as a program of its own.
+    expected
+        The share of the whole that the estimate of `loopax.explain` gives it.
+    """
+
+    title: str
+    line: str
+    seconds: Mapping[str, float]
+    expected: float
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What `loopax.profile` measured.
+
+    ``seconds`` has the time of a whole call by form, ``parts`` those of its parts. What a form fuses across
+    parts it does not compute in them alone, so that the parts may take more together than the whole; what a
+    call costs by itself, some microseconds in JAX, is in each of them.
+    """
+
+    name: str
+    seconds: Mapping[str, float]
+    parts: Sequence[Part]
+    remarks: Sequence[str] = ()
+
+    def __str__(self) -> str:
+        forms = list(self.seconds)
+        rows = [["", *forms, "expected", ""]]
+        rows.append(["a whole call", *(_in_words(self.seconds[f]) for f in forms), "", ""])
+        for part in self.parts:
+            times = [_in_words(part.seconds[f]) if f in part.seconds else "-" for f in forms]
+            rows.append([part.title, *times, f"{part.expected:.0%}", part.line])
+        widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
+        lines = [
+            "  ".join(
+                x.ljust(w) if k == 0 else x.rjust(w)
+                for k, (x, w) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in rows
+        ]
+        lines += [f"it ran as: {line}" for line in self.remarks]
+        return "\n".join([self.name, *(line.rstrip() for line in lines)])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        forms = list(self.seconds)
+        head = "".join(f"<th>{escape(x)}</th>" for x in ["", *forms, "expected", "line"])
+        whole = "".join(f"<td>{_in_words(self.seconds[f])}</td>" for f in forms)
+        rows = [f"<tr><td>a whole call</td>{whole}<td></td><td></td></tr>"]
+        for part in self.parts:
+            times = "".join(
+                f"<td>{_in_words(part.seconds[f]) if f in part.seconds else '-'}</td>"
+                for f in forms
+            )
+            rows.append(
+                f"<tr><td>{escape(part.title)}</td>{times}<td>{part.expected:.0%}</td>"
+                f"<td>{escape(part.line)}</td></tr>"
+            )
+        return f"<p><b>{escape(self.name)}</b></p><table><tr>{head}</tr>{''.join(rows)}</table>"
+
+    def to_trace(self, path: str | os.PathLike[str]) -> None:
+        """Write a trace for Perfetto or chrome://tracing: a track for each form, its parts one by one."""
+        events = []
+        for track, form in enumerate(self.seconds):
+            events.append(
+                {"ph": "M", "pid": 1, "tid": track, "name": "thread_name", "args": {"name": form}}
+            )
+            begin = 0.0
+            for part in self.parts:
+                if form not in part.seconds:
+                    continue
+                length = part.seconds[form] * 1e6
+                events.append(
+                    {"ph": "X", "pid": 1, "tid": track, "name": part.title, "ts": begin, "dur": length,
+                     "args": {"line": part.line, "expected": part.expected}}
+                )  # fmt: skip
+                begin += length
+        Path(path).write_text(json.dumps({"traceEvents": events}), encoding="utf-8")
+
+
+def _in_words(seconds: float) -> str:
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1:
+            return f"{seconds * scale:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
