@@ -75,6 +75,9 @@ def diagnose(
     if is_pymc_model(fn):
         return import_module("loopax.pymc").diagnose(fn, *args, **kwargs)  # type: ignore[no-any-return]
     fn = unwrapped(fn)
+    if hasattr(fn, "of_point") and within is None:  # the log-density of a model
+        point = {**(args[0] if args else {}), **kwargs}
+        return import_module("loopax.pymc").diagnose(fn.model, point or None)  # type: ignore[no-any-return]
     if isinstance(fn, Transformed):
         return _of_transformed(fn, args, kwargs, grad=grad, within=within)
     return diagnose_graph(read_call(fn, args, kwargs), grad=grad, within=within or {})
@@ -95,14 +98,27 @@ def read_call(fn: Any, args: Any, kwargs: Any) -> GraphRun:
 
 
 def _as_function(fn: Any) -> Any:
-    if isinstance(fn, Function | FunctionGraph):
-        return jaxify(fn, backend="numba")  # PyTensor's own modes keep subnormal numbers, too
+    # PyTensor's own modes keep subnormal numbers, as native code does.
+    if isinstance(fn, Function):
+        return jaxify(*_as_written(fn), name=fn.name, backend="numba")
+    if isinstance(fn, FunctionGraph):
+        return jaxify(fn, backend="numba")
     if callable(fn) and not isinstance(fn, Variable):
         return jaxify(fn)
     raise TypeError(
         f"diagnose takes a function that jaxify returns, or one of PyTensor variables; got {fn!r} of type "
         f"{type(fn).__name__}. Of inputs and outputs: diagnose(jaxify([x], y), value)."
     )
+
+
+def _as_written(function: Function) -> tuple[list[Any], Any]:
+    """The inputs and outputs that a compiled function was made of, with their names and lines."""
+    maker = function.maker
+    inputs = [
+        i.variable for i in maker.inputs if not (i.shared or i.implicit or i.value is not None)
+    ]
+    outputs = [o.variable for o in maker.outputs]
+    return inputs, outputs[0] if maker.unpack_single and outputs else outputs
 
 
 def _of_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosis:
@@ -112,10 +128,13 @@ def _of_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosi
     if name in ("grad", "value_and_grad"):
         return diagnose(f, *args, **{**options, "grad": True}, **kwargs)
     if name == "vmap":
-        rows = rows_of(
-            how.get("in_axes", 0), how.get("out_axes", 0), fn(*args, **kwargs), args, kwargs
-        )
-        found = [in_row(diagnose(f, *one, **options, **named), row) for row, one, named in rows]
+        every = bool(options["grad"] or options["within"])
+        axes = how.get("in_axes", 0), how.get("out_axes", 0)
+        found = []
+        for row, one, named in rows_of(*axes, fn(*args, **kwargs), args, kwargs, every):
+            found.append(in_row(diagnose(f, *one, **options, **named), row))
+            if every and found[-1].findings:
+                break
         return Diagnosis.first_of(fn.__name__, found)
     raise TypeError(
         f"diagnose does not look into {name} of a function. Diagnose the function itself: "

@@ -71,7 +71,7 @@ def source_line(variable: Variable) -> str:
         for stack in getattr(variable.tag, "trace", None) or ():
             for filename, line, function, code in reversed(stack):
                 normal = filename.replace("\\", "/")
-                if not any(library in normal for library in libraries):
+                if function != "make_node" and not any(library in normal for library in libraries):
                     return f"{filename}:{line}, in {function}: {code or ''}"
     return ""
 

@@ -1,125 +1,263 @@
-"""The way back from a number that is not finite to where the first one arose."""
+"""From outputs that are not finite back to the first number that was not."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant
+from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.blockwise import Blockwise
 
+from loopax.diagnosis.contributions import (
+    Flags,
+    bad_flags,
+    behind_log_of_zero,
+    contributions,
+)
 from loopax.diagnosis.frames import Frame
 from loopax.diagnosis.loops import LoopRun
-from loopax.diagnosis.numbers import Entry, bad_entries, kind_of, same_kind
-from loopax.diagnosis.places import Place, operand
+from loopax.diagnosis.numbers import first_true
+from loopax.diagnosis.places import Place
 from loopax.diagnosis.runner import Runner
-from loopax.ir import Call, Cond, Scan
+from loopax.ir import Call
 
-_MOST = 100_000  # places on a way; there are as many as nodes between the cause and the output
+_ROWS = 4  # of a batch of graphs that are looked into
+_JUMPS = 1000  # from state to state, of the steps of one loop
 
 
-def way_from_cause(runner: Runner, place: Place) -> list[Place]:
-    """The places that lead to ``place``, the cause first; none of them is finite.
+@dataclass(frozen=True)
+class Cause:
+    """A number that was not finite though all that it was computed from was.
 
-    The cause is the first number that was not finite, or a node that raised. No operand of it is
-    infinite or nan, unless it is a constant.
+    ``key`` orders causes by when they were computed, an input by when it was read. ``relevant`` are the
+    frames around the place, innermost first, with the flags of what followed in each.
     """
-    way = [place]
-    while len(way) < _MOST:
-        earlier = _before(runner, way[-1])
-        if earlier is None:
-            break
-        way.append(earlier)
-    if isinstance(way[-1].variable, Constant) and len(way) > 1:
-        way.pop()  # nobody computed it: what reads it comes first
-    return way[::-1]
+
+    place: Place
+    key: tuple[Any, ...]
+    relevant: tuple[tuple[Frame, Flags], ...]
 
 
-def where_it_became_nan(way: list[Place]) -> Place | None:
-    """Of a way that begins with an infinity the first place that is nan."""
-    if not way[0].kind or way[0].kind == "nan":
-        return None
-    return next((p for p in way if p.kind == "nan"), None)
+def causes(runner: Runner, frame: Frame, wanted: Flags, *, through: bool = True) -> list[Cause]:
+    """The causes of ``wanted`` entries of variables of the program ``frame``, the first one first.
+
+    Without ``through`` a nan that came of infinities is a cause of its own.
+    """
+    found, inputs, flags = _Search(runner, through).in_frame(frame, wanted)
+    for v, (entries, key) in inputs.items():
+        place = Place(
+            frame, v, first_true(entries) if entries.shape == np.shape(frame.value(v)) else None
+        )
+        found.append(Cause(place, key, ((frame, flags),)))
+    return sorted(found, key=lambda cause: cause.key)
 
 
-def _before(runner: Runner, place: Place) -> Place | None:
-    """The place that this one's number comes from; None where it arose here."""
-    frame, v, entry = place
-    if isinstance(v, Constant):
-        return None
-    node = place.node
-    if node is None:
-        return _outside(place)
-    run = frame.inside.get(node)
-    k = node.outputs.index(v)
-    if isinstance(run, LoopRun):
-        return _in_loop(place, run, k)
-    if isinstance(run, Frame):
-        return Place(run, run.graph.outputs[k], entry)
-    op: Any = node.op
-    if isinstance(op, Blockwise) and isinstance(op.core_op, Call) and entry is not None:
+# Of an input of a frame, the entries that were read, and when the first of them was.
+Inputs = dict[Variable, tuple[Any, tuple[Any, ...]]]
+
+
+class _Search:
+    def __init__(self, runner: Runner, through: bool) -> None:
+        self.runner, self.through = runner, through
+
+    def in_frame(self, frame: Frame, wanted: Flags) -> tuple[list[Cause], Inputs, Flags]:
+        """Causes inside of a frame, its inputs that are not finite, and what is relevant in between."""
+        relevant: dict[Variable, Any] = {}
+        keys: dict[Variable, tuple[Any, ...]] = {}
+        end = (len(frame.order),)
+        for v, flags in wanted.items():
+            if not frame.is_constant(v):
+                _merge(relevant, keys, v, flags, (*frame.order_key(None)[:-1], *end))
+        found: list[Cause] = []
+        for node in reversed(frame.order):
+            outs = {v: relevant[v] for v in node.outputs if v in relevant and v not in frame.roots}
+            if not outs:
+                continue
+            inner, operands = self._behind(frame, node, outs)
+            found += inner
+            for v, (flags, key) in operands.items():
+                if not frame.is_constant(v):  # nobody computed it: what reads it comes first
+                    _merge(relevant, keys, v, flags, key)
+        found = [Cause(c.place, c.key, (*c.relevant, (frame, relevant))) for c in found]
+        inputs = {v: (relevant[v], keys[v]) for v in frame.graph.inputs if v in relevant}
+        return found, inputs, relevant
+
+    def _behind(self, frame: Frame, node: Apply, outs: Flags) -> tuple[list[Cause], Inputs]:
+        """Causes at a node or inside of it, and its operands that are not finite."""
+        run, op = frame.inside.get(node), node.op
+        if isinstance(run, LoopRun):
+            return self._in_loop(run, outs)
+        if isinstance(run, Frame):
+            wanted = {run.graph.outputs[node.outputs.index(v)]: flags for v, flags in outs.items()}
+            found, inputs, _ = self.in_frame(run, _bad(run, wanted))
+            first = len(node.inputs) - len(run.graph.inputs)  # behind the condition
+            operands: Inputs = {}
+            for k, v in enumerate(run.graph.inputs):
+                if v in inputs:
+                    _join(operands, node.inputs[first + k], *inputs[v])
+            return found, operands
+        if isinstance(op, Blockwise) and isinstance(op.core_op, Call):
+            return self._in_rows(frame, node, outs)
+        key = frame.order_key(node)
+        made: Inputs = {}
+        parts, arose = contributions(frame, node, outs, self.through)
+        for k, flags in parts.items():
+            _join(made, node.inputs[k], flags, key)
+        if arose and (logarithms := behind_log_of_zero(frame, node, arose)):
+            for v, flags in logarithms.items():
+                _join(made, v, flags, key)
+            arose = {}
+        return [Cause(_place(frame, v, flags), key, ()) for v, flags in arose.items()], made
+
+    def _in_rows(self, frame: Frame, node: Apply, outs: Flags) -> tuple[list[Cause], Inputs]:
+        """The same of a batch of graphs: the first of its rows."""
+        op: Any = node.op
         n = op.batch_ndim(node)
-        row = runner.row(frame, node, entry[:n])
-        if row is not None:
-            return Place(row, row.graph.outputs[k], entry[n:])
-    return operand(place)
+        found: list[Cause] = []
+        operands: Inputs = {}
+        for v, flags in outs.items():
+            where = np.argwhere(flags.reshape(*flags.shape[:n], -1).any(axis=-1))
+            for at in [tuple(int(k) for k in row) for row in where[:_ROWS]]:
+                row = self.runner.row(frame, node, at)
+                if row is None:
+                    continue
+                inner, inputs, _ = self.in_frame(
+                    row, _bad(row, {row.graph.outputs[node.outputs.index(v)]: flags[at]})
+                )
+                found += inner
+                for k, x in enumerate(row.graph.inputs):
+                    if x in inputs:
+                        whole = np.zeros(np.shape(frame.value(node.inputs[k])), bool)
+                        batch = tuple(j % m for j, m in zip(at, whole.shape[:n], strict=True))
+                        whole[batch] = inputs[x][0]
+                        _join(operands, node.inputs[k], whole, inputs[x][1])
+        return found, operands
+
+    # -- loops -----------------------------------------------------------------------------------
+
+    def _in_loop(self, loop: LoopRun, outs: Flags) -> tuple[list[Cause], Inputs]:
+        """Causes in the steps of a loop: in the first step in which something that is wanted went wrong."""
+        scan, node = loop.scan, loop.node
+        given = scan.split_inputs(node.inputs)
+        operands: Inputs = {}
+        steps: dict[int, dict[Variable, Any]] = {}  # what is wanted of a step
+        for v, flags in outs.items():
+            k = node.outputs.index(v)
+            if k < scan.n_states:
+                if loop.n_done == 0:
+                    _join(operands, given.states[k], flags, loop.around.order_key(node))
+                else:
+                    self._want_state(loop, steps, k, loop.n_done - 1, flags)
+            elif k < scan.n_states + scan.n_ys and flags.ndim:
+                rows = np.flatnonzero(flags.reshape(len(flags), -1).any(axis=1))
+                step, row = min((loop.step_of_row(int(r)), int(r)) for r in rows)
+                out = loop.body.outputs[k]
+                _want(steps.setdefault(step, {}), out, flags[row])
+        found: list[Cause] = []
+        for _ in range(_JUMPS):
+            if not steps:
+                break
+            # The last step first: what it leads to comes before it.
+            step = max(steps)
+            frame = loop.frame(step)
+            inner, inputs, _ = self.in_frame(frame, _bad(frame, steps.pop(step)))
+            found += inner
+            args = scan.split_body_inputs(list(loop.body.inputs))
+            for v, x, init in zip(args.states, range(scan.n_states), given.states, strict=True):
+                if v not in inputs:
+                    continue
+                if step == 0:
+                    _join(operands, init, *inputs[v])
+                else:
+                    self._want_state(loop, steps, x, step - 1, inputs[v][0])
+            for v, outer in zip(args.rows, given.sequences, strict=True):
+                if v in inputs:
+                    value = loop.around.value(outer)
+                    whole = np.zeros(np.shape(value), bool)
+                    whole[loop.row_of(step)] = inputs[v][0]
+                    _join(operands, outer, whole, inputs[v][1])
+            for v, outer in zip(args.consts, given.consts, strict=True):
+                if v in inputs:
+                    _join(operands, outer, *inputs[v])
+        return found, operands
+
+    def _want_state(
+        self, loop: LoopRun, steps: dict[int, dict[Variable, Any]], j: int, step: int, flags: Any
+    ) -> None:
+        """Ask for state ``j`` after the first of the steps up to ``step`` since which it has been wrong."""
+        after = np.asarray(loop.states_before(step + 1)[j])
+        if np.shape(flags) != after.shape:
+            flags = bad_flags(after)
+        if flags is None or after.dtype.kind not in "fc":
+            return
+        is_nan = np.isnan(after)
+        # A state may have infinite entries all along: a nan is followed to where it became nan.
+        for some, bad in ((flags & is_nan, np.isnan), (flags & ~is_nan, np.isinf)):
+            if not some.any():
+                continue
+
+            def test(states: Any, some: Any = some, bad: Any = bad) -> Any:
+                found = bad(states)
+                return found[:, some].any(axis=1) if some.ndim else found
+
+            first = loop.first_bad_step(j, step, test)
+            now = bad(np.asarray(loop.states_before(first + 1)[j]))
+            _want(steps.setdefault(first, {}), loop.body.outputs[j], now & some)
 
 
-def _outside(place: Place) -> Place | None:
-    """Where an input of a frame comes from."""
-    frame, v, entry = place
-    node, parent = frame.node, frame.parent
-    if node is None or parent is None:
-        return None
-    k = frame.roots[v]
-    op: Any = node.op
-    if isinstance(op, Cond):
-        return Place(parent, node.inputs[1 + k], entry)
-    if isinstance(op, Blockwise):
-        return Place(parent, node.inputs[k], _in_batch(frame, node, k, entry))
-    if not isinstance(op, Scan):
-        return Place(parent, node.inputs[k], entry)
-    loop: LoopRun = parent.inside[node]
-    first_state = 1 + op.n_seqs
-    if 1 <= k < first_state:
-        at_row = None if entry is None else (loop.row_of(frame.number), *entry)
-        return Place.bad(parent, node.inputs[k], at_row)
-    if first_state <= k < first_state + op.n_states and frame.number > 0:
-        return _state(loop, k - first_state, frame.number - 1, entry, place.number)
-    return Place(parent, node.inputs[k], entry)
+def way_on(cause: Cause) -> list[Place]:
+    """The places from a cause to an output of the program, one in each node."""
+    way, current = [cause.place], cause.place.variable
+    for k, (frame, relevant) in enumerate(cause.relevant):
+        clients: dict[Variable, list[Apply]] = {}
+        for node in frame.order:
+            for v in node.inputs:
+                clients.setdefault(v, []).append(node)
+        while (after := _next(clients.get(current, ()), relevant)) is not None:
+            current = after
+            way.append(_place(frame, after, relevant[after]))
+        if frame.node is not None and k + 1 < len(cause.relevant):
+            around, outer = cause.relevant[k + 1]
+            outputs = [v for v in frame.node.outputs if v in outer]
+            if not outputs:
+                break
+            current = outputs[0]
+            way.append(_place(around, current, outer[current]))
+    return way
 
 
-def _in_batch(frame: Frame, node: Apply, k: int, entry: Entry | None) -> Entry | None:
-    """The entry of a batch that ``entry`` of its row is."""
-    assert frame.parent is not None
-    op: Any = node.op
-    shape = np.shape(frame.parent.value(node.inputs[k]))[: op.batch_ndim(node)]
-    if entry is None:
-        return None
-    return (*(j % n for j, n in zip(frame.row, shape, strict=True)), *entry)
+def _next(readers: Sequence[Apply], relevant: Flags) -> Variable | None:
+    return next((v for node in readers for v in node.outputs if v in relevant), None)
 
 
-def _in_loop(place: Place, loop: LoopRun, k: int) -> Place | None:
-    """Where an output of a loop comes from."""
-    scan, entry = loop.scan, place.entry
-    if k < scan.n_states:
-        if loop.n_done == 0:
-            return Place(place.frame, loop.node.inputs[1 + scan.n_seqs + k], entry)
-        return _state(loop, k, loop.n_done - 1, entry, place.number)
-    if not entry:
-        return None
-    frame = loop.frame(loop.step_of_row(entry[0]))
-    return Place.bad(frame, loop.body.outputs[k], entry[1:])
+def _bad(frame: Frame, wanted: Flags) -> dict[Variable, Any]:
+    """Of what is wanted the entries that are not finite in this frame."""
+    found = {}
+    for v, flags in wanted.items():
+        bad = bad_flags(frame.value(v))
+        if bad is not None:
+            some = bad & flags if np.shape(flags) == bad.shape else bad
+            found[v] = some if some.any() else bad
+    return found
 
 
-def _state(loop: LoopRun, j: int, step: int, entry: Entry | None, number: Any) -> Place:
-    """State ``j`` after the first of the steps up to ``step`` since which it has been what it is."""
-    is_number = entry is not None and np.ndim(number) == 0
-    bad = same_kind(kind_of(number)) if is_number else bad_entries
+def _want(wanted: dict[Variable, Any], v: Variable, flags: Any) -> None:
+    wanted[v] = wanted[v] | flags if v in wanted else np.asarray(flags)
 
-    def test(states: Any) -> Any:
-        flags = bad(states[(slice(None), *(entry or ()))] if is_number else states)
-        return flags.reshape(len(states), -1).any(axis=1)
 
-    first = loop.first_bad_step(j, step, test)
-    return Place.bad(loop.frame(first), loop.body.outputs[j], entry)
+def _merge(relevant: Any, keys: Any, v: Variable, flags: Any, key: tuple[Any, ...]) -> None:
+    relevant[v] = relevant[v] | flags if v in relevant else np.asarray(flags)
+    keys[v] = min(keys[v], key) if v in keys else key
+
+
+def _join(operands: Inputs, v: Variable, flags: Any, key: tuple[Any, ...]) -> None:
+    if v in operands:
+        flags, key = operands[v][0] | flags, min(operands[v][1], key)
+    operands[v] = np.asarray(flags), key
+
+
+def _place(frame: Frame, v: Variable, flags: Any) -> Place:
+    shape = np.shape(frame.value(v))
+    return Place(frame, v, first_true(flags) if np.shape(flags) == shape else None)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.raise_op import CheckAndRaise
 
-from loopax.diagnosis.causes import where_it_became_nan
+from loopax.diagnosis.causes import Cause, way_on
 from loopax.diagnosis.frames import Failed, Frame
 from loopax.diagnosis.numbers import (
     Entry,
     at_entry,
     entry_in_words,
+    first_true,
     value_in_words,
 )
 from loopax.diagnosis.origin import Origin, expression, op_name
@@ -28,28 +30,30 @@ _SPREAD = 6  # lines of what followed
 _OPERANDS = 6
 
 
-def finding_of(way: Sequence[Place], names: Names, output: str) -> Finding:
-    """The finding that a way from a cause to ``output`` is; ``names`` are those of the program's inputs."""
-    cause = way[0]
-    became = where_it_became_nan(list(way))
-    spread = _spread(way[1:], names, output)
-    if became is not None and became is not cause:
-        spread = [f"it became nan {_placed(became, names)}", *spread]
-    node = cause.node
+def finding_of(cause: Cause, names: Names, output: str, became: Cause | None = None) -> Finding:
+    """The finding that a cause is; ``names`` are those of the program's inputs.
+
+    ``became`` is where an infinity became nan.
+    """
+    place = cause.place
+    spread = _spread(way_on(cause)[1:], names, output)
+    if became is not None:
+        spread = [f"it became nan {_placed(became.place, names)}", *spread]
+    node = place.node
     if node is None:
-        what = _input_in_words(cause, names)
+        what = _input_in_words(place, names)
         return Finding(
-            kind=cause.kind, op="input", expression=what, entry=cause.entry,
-            why=f"the program was given it: {what} = {value_in_words(cause.value, cause.entry)}.",
+            kind=place.kind, op="input", expression=what, entry=place.entry,
+            why=f"the program was given it: {what} = {value_in_words(place.value, place.entry)}.",
             spread=tuple(spread),
         )  # fmt: skip
-    error = cause.frame.errors.get(node)
-    trap = _trap(cause, node)
+    error = place.frame.errors.get(node)
+    trap = _trap(place, node)
     if error is not None and not trap.instead:
         trap = Trap(f"{type(error).__name__}: {_first_line(error)}")
     return at_node(
-        cause.frame, node, names,
-        kind=cause.kind, entry=cause.entry, trap=trap, variable=cause.variable, spread=tuple(spread),
+        place.frame, node, names,
+        kind=place.kind, entry=place.entry, trap=trap, variable=place.variable, spread=tuple(spread),
     )  # fmt: skip
 
 
@@ -78,16 +82,12 @@ def at_node(
     origin = Origin(node.outputs[0])
     place = Place(frame, variable, entry)
     names = names_in(frame, names)
-    operands = []
-    for k, v in enumerate(node.inputs[:_OPERANDS]):
-        if isinstance(v, Constant) and np.ndim(v.data) == 0:
-            continue  # it stands in the expression
-        operands.append(_operand(place, node, k, v, names, origin.code))
+    operands = _operands(place, node, names, origin.code)
     steps = [f for f in frame.path if f.label]
     return Finding(
         kind=kind,
         op=op_name(node.op),
-        expression=_named(variable, names, entry, kind),
+        expression=_named(variable, names, entry, "" if in_gradient else kind),
         line=origin.place,
         code=origin.code,
         steps=tuple(n for f in steps for n in (f.row or (f.number,))),
@@ -169,6 +169,50 @@ def _named(v: Variable, names: Names, entry: Entry | None, kind: str) -> str:
     if kind in ("nan", "inf", "-inf"):
         return f"{text}{at}{',' if at else ''} is {kind}"
     return f"{text}{at}"
+
+
+def _operands(place: Place, node: Apply, names: Names, code: str) -> list[Operand]:
+    """What a node was given; of a condition also what it compares."""
+    operands = []
+    frame = place.frame
+    for k, v in enumerate(node.inputs[:_OPERANDS]):
+        if isinstance(v, Constant) and np.ndim(v.data) == 0:
+            continue  # it stands in the expression
+        operands.append(_operand(place, node, k, v, names, code))
+        if getattr(v.type, "dtype", "") == "bool":
+            is_check = isinstance(node.op, CheckAndRaise)
+            for u, entry in _comparisons(
+                frame, v, None if is_check else entries_read(place, node, k)
+            ):
+                compared = Place(frame, u, entry)
+                operands += [
+                    _operand(compared, u.owner, j, x, names, code)
+                    for j, x in enumerate(u.owner.inputs)
+                    if not frame.is_constant(x)
+                ]
+    return operands[:_OPERANDS]
+
+
+def _comparisons(
+    frame: Frame, v: Any, entry: Entry | None, depth: int = 6
+) -> Iterator[tuple[Any, Entry | None]]:
+    """The comparisons that a condition is made of; of one that is false the first that is false."""
+    node = None if v in frame.roots else v.owner
+    if node is None or depth == 0 or v not in frame.values:
+        return
+    flags = [u for u in node.inputs if getattr(u.type, "dtype", "") == "bool"]
+    if not flags:
+        value = np.asarray(frame.value(v))
+        if entry is None and value.ndim:
+            entry = first_true(~value)
+        if entry is not None or not value.ndim:
+            yield v, entry
+        return
+    for u in flags:
+        if np.all(frame.value(u)) and not np.all(frame.value(v)):
+            continue  # it is another one
+        same = entry if np.ndim(frame.value(u)) == len(entry or ()) else None
+        yield from _comparisons(frame, u, same, depth - 1)
 
 
 def _operand(place: Place, node: Apply, k: int, v: Variable, names: Names, code: str) -> Operand:

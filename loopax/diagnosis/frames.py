@@ -9,6 +9,8 @@ from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 
+from loopax.ir.ops.scan_grammar import ScanGrammar
+
 
 @dataclass(eq=False)
 class Frame:
@@ -57,6 +59,34 @@ class Frame:
     def roots(self) -> Mapping[Variable, int]:
         """The positions of the inputs."""
         return {v: k for k, v in enumerate(self.graph.inputs)}
+
+    @cached_property
+    def _of_constants(self) -> set[Variable]:
+        """What follows from constants alone."""
+        found: set[Variable] = set()
+        for node in self.order:
+            if node.inputs and all(isinstance(v, Constant) or v in found for v in node.inputs):
+                found.update(node.outputs)
+        return found
+
+    def is_constant(self, v: Variable) -> bool:
+        """Whether ``v`` is written in the program: a constant, or what follows from constants alone."""
+        if isinstance(v, Constant) or v in self._of_constants:
+            return True
+        outer = self.outer(v) if v in self.roots else None
+        return outer is not None and self.parent is not None and self.parent.is_constant(outer)
+
+    def outer(self, v: Variable) -> Variable | None:
+        """The variable around the frame that an input is, or is a row of; None of what steps have made."""
+        op: Any = None if self.node is None else self.node.op
+        if op is None or self.node is None:
+            return None
+        k = self.roots[v]
+        if isinstance(op, ScanGrammar):
+            first = 1 + op.n_seqs
+            is_made = k == 0 or (first <= k < first + op.n_states and self.number > 0)
+            return None if is_made else self.node.inputs[k]
+        return self.node.inputs[len(self.node.inputs) - len(self.graph.inputs) + k]
 
     def value(self, v: Variable) -> Any:
         return v.data if isinstance(v, Constant) else self.values[v]

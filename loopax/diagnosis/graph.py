@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,19 +11,27 @@ import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.diagnosis.causes import way_from_cause
+from loopax.diagnosis.causes import Cause, causes, way_on
+from loopax.diagnosis.contributions import bad_flags
 from loopax.diagnosis.findings import finding_of, finding_of_failure
 from loopax.diagnosis.frames import Failed, Frame
 from loopax.diagnosis.gradients import diagnose_gradient
-from loopax.diagnosis.numbers import Entry, bad_entries, entry_in_words, value_in_words
-from loopax.diagnosis.places import Place
+from loopax.diagnosis.numbers import (
+    Entry,
+    bad_entries,
+    entry_in_words,
+    first_true,
+    value_in_words,
+)
+from loopax.diagnosis.origin import op_name
 from loopax.diagnosis.ranges import first_outside
 from loopax.diagnosis.report import Diagnosis, Finding
 from loopax.diagnosis.runner import Runner
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.program import Program
 
-_OUTPUTS, _ENTRIES = 5, 8  # that are followed back to a cause
+_OUTPUTS, _FINDINGS = 5, 5  # that are told
+_LOGARITHMS = {"Log", "Log2", "Log10", "Log1p", "Log1mexp", "Xlogy"}
 
 
 @dataclass(frozen=True)
@@ -116,42 +124,76 @@ def _bad_outputs(call: GraphRun) -> dict[int, Any]:
 
 
 def _of_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosis:
-    found: dict[Any, tuple[Any, Finding]] = {}
-    notes = []
-    for k in list(bad)[:_OUTPUTS]:
+    wanted: dict[Variable, Any] = {}
+    outputs, notes = {}, []
+    for k in bad:
         variable = call.graph.outputs[k]
-        value = frame.value(variable)
-        own = bad_entries(value)
-        if own is None or not own.any():
+        flags = bad_flags(frame.value(variable))
+        if flags is None:
             notes.append(
                 f"{_output(call, k)} is finite where the program is evaluated op by op, and is not as it "
                 "runs: a rewriting or the compiler computes it in another order. loopax.compare(f, ...) "
                 "shows which forms agree."
             )
             continue
-        for entry in _some_entries(value):
-            way = way_from_cause(call.runner, Place(frame, variable, entry))
-            cause = way[0]
-            finding = finding_of(way, call.names, _output(call, k, entry))
-            key = (cause.variable, finding.where)
-            order = cause.frame.order_key(cause.node)
-            if key not in found or found[key][0] > order:
-                found[key] = order, finding
-    findings = [f for _, f in sorted(found.values(), key=lambda pair: pair[0])]
-    return Diagnosis(call.name, _summary(call, bad), tuple(findings), tuple(notes))
+        wanted[variable] = flags
+        outputs.setdefault(variable, _output(call, k, first_true(flags) if flags.ndim else None))
+    findings: dict[Any, Finding] = {}
+    for cause, became in _first_causes(call, frame, wanted):
+        reached = way_on(cause)[-1].variable
+        output = outputs.get(reached, next(iter(outputs.values())))
+        finding = finding_of(cause, call.names, output, became)
+        findings.setdefault(cause.place.variable, finding)  # of several steps the first
+        if len(findings) == _FINDINGS:
+            break
+    if not findings and not notes:
+        notes.append("it is so of constants of the program alone.")
+    return Diagnosis(call.name, _summary(call, bad), tuple(findings.values()), tuple(notes))
 
 
-def _some_entries(value: Any) -> Iterable[Entry | None]:
-    """A few of the entries that are not finite, the first and the last among them, a nan first."""
-    flags = bad_entries(value)
-    if np.shape(flags) != np.shape(value):  # of a sparse matrix
-        return [None]
-    found = []
-    for some in np.isnan(value), flags & ~np.isnan(value):
-        where = np.argwhere(some)
-        chosen = np.unique(np.linspace(0, len(where) - 1, min(_ENTRIES, len(where))).astype(int))
-        found += [tuple(int(j) for j in where[k]) for k in chosen]
-    return found
+def _first_causes(
+    call: GraphRun, frame: Frame, wanted: Mapping[Variable, Any]
+) -> Iterator[tuple[Cause, Cause | None]]:
+    """Causes, the first one first, each with where it became nan, if it was an infinity before.
+
+    Of infinities that became nan the infinity is the cause, unless it is one that programs compute with:
+    the logarithm of 0, or an infinity that they are given.
+    """
+    found = causes(call.runner, frame, wanted, through=False)
+    behind = causes(call.runner, frame, wanted, through=True)
+    infinite = [c for c in behind if c.place.kind != "nan" and not _is_meant(c)]
+    turned = [c for c in found if c.place.kind == "nan" and _has_infinite_operand(c)]
+    # What programs compute with comes last.
+    for cause in sorted(found, key=lambda c: (c.place.kind != "nan" and _is_meant(c), c.key)):
+        earlier = next((c for c in infinite if c.key < cause.key), None)
+        if cause in turned and earlier is not None:
+            yield earlier, cause
+        elif cause.place.kind == "nan":
+            yield cause, None
+        else:
+            yield cause, next((c for c in turned if c.key > cause.key), None)
+
+
+def _is_meant(cause: Cause) -> bool:
+    """Whether an infinity is one that programs compute with.
+
+    It is written in the program, or given to it, as the logarithm of a probability of 0; or the logarithm
+    of some entries of an array, of which others are finite.
+    """
+    place = cause.place
+    node = place.node
+    if node is None:
+        return place.kind == "-inf"
+    frame = place.frame
+    given = any(frame.is_constant(v) and bad_flags(frame.value(v)) is not None for v in node.inputs)
+    is_part = np.size(place.value) > 1 and bool(np.isfinite(place.value).any())
+    return given or (is_part and op_name(node.op) in _LOGARITHMS and place.kind == "-inf")
+
+
+def _has_infinite_operand(cause: Cause) -> bool:
+    node = cause.place.node
+    frame = cause.place.frame
+    return node is not None and any(bad_flags(frame.value(v)) is not None for v in node.inputs)
 
 
 def _output(call: GraphRun, k: int, entry: Entry | None = None) -> str:

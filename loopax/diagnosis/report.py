@@ -126,7 +126,8 @@ class Diagnosis:
         """Several diagnoses as one."""
         findings = tuple(f for d in some for f in d.findings)
         notes = tuple(dict.fromkeys(note for d in some for note in d.notes))
-        summary = "every value is finite." if not findings else some[0].summary
+        said = next((d.summary for d in some if d.findings), None)
+        summary = said or (some[0].summary if some else "every value is finite.")
         return cls(name, summary, findings, notes)
 
     @property

@@ -12,13 +12,13 @@ from loopax.diagnosis.numbers import bad_entries
 from loopax.diagnosis.report import Diagnosis
 from loopax.frontend.loops.trees import flatten, match_prefix
 
-_MOST = 4  # rows that are looked into
+_MOST, _EVERY = 4, 64  # rows that are looked into
 
 
 def rows_of(
-    in_axes: Any, out_axes: Any, result: Any, args: Any, kwargs: Any
+    in_axes: Any, out_axes: Any, result: Any, args: Any, kwargs: Any, every: bool
 ) -> Iterator[tuple[int, Any, Any]]:
-    """The first rows of ``result`` that are not finite, each with the arguments of that row."""
+    """The first rows of ``result`` that are not finite, or ``every`` row, with their arguments."""
     flags = None
     leaves, _ = flatten(result)
     for x, axis in zip(leaves, match_prefix(_axes(out_axes), result, "out_axes"), strict=True):
@@ -30,7 +30,11 @@ def rows_of(
     given, tree = flatten((args, kwargs))
     axes = match_prefix(_axes(in_axes), args, "in_axes")
     axes += [0] * (len(given) - len(axes))
-    for row in [] if flags is None else np.flatnonzero(flags)[:_MOST]:
+    if flags is not None and every and not flags.any():
+        rows = np.arange(min(len(flags), _EVERY))
+    else:
+        rows = np.zeros(0, int) if flags is None else np.flatnonzero(flags)[:_MOST]
+    for row in rows:
         one, named = tree.build(
             [
                 x if axis is None else np.take(np.asarray(x), row, axis)

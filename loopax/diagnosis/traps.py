@@ -39,6 +39,8 @@ def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
         trap = None
     if trap is not None:
         return trap
+    if any(np.size(x) and np.any(np.isnan(x)) for x in numbers if _is_number(x)):
+        return Trap(f"{name} of an operand that is nan is {number_in_words(result)}.")
     if any(np.size(x) and not np.all(np.isfinite(x)) for x in numbers if _is_number(x)):
         return Trap(f"{name} of an infinite operand is {number_in_words(result)}.")
     return Trap(f"{name} has no finite value for these operands.")

@@ -113,11 +113,7 @@ def _terms(model: Any, point: Mapping[str, Any]) -> dict[str, float]:
 def _of_term(model: Any, variable: Any, point: Mapping[str, Any]) -> list[Finding]:
     """The causes of one term: in the parameters, which have their users' lines, or else in the density."""
     what, origin = f"'{variable.name}'", Origin(variable)
-    parameters = [variable] if variable in model.potentials else variable.owner.inputs
-    parameters = [v for v in parameters if is_float(v) and not isinstance(v, Constant)]
-    if parameters:
-        outputs = model.replace_rvs_by_values(parameters)
-        f = built(model.value_vars, outputs, f"parameters of {what}", "jax", {})
+    if (f := _parameters(model, variable)) is not None:
         if found := diagnose_graph(call_of(f, (), point)).findings:
             return [_in_term(f, f"the parameters of {what}", origin) for f in found]
     # What PyMC writes here has the line of this call: it is told apart by having none.
@@ -128,6 +124,16 @@ def _of_term(model: Any, variable: Any, point: Mapping[str, Any]) -> list[Findin
     f = built(model.value_vars, [term], f"log-density of {what}", "jax", {})
     found = diagnose_graph(call_of(f, (), point)).findings
     return [_in_term(f, f"the log-density of {what}", origin) for f in found]
+
+
+def _parameters(model: Any, variable: Any) -> Any:
+    """The float parameters of a variable as a function of a point; None where it has none."""
+    parameters = [variable] if variable in model.potentials else variable.owner.inputs
+    parameters = [v for v in parameters if is_float(v) and not isinstance(v, Constant)]
+    if not parameters:
+        return None
+    outputs = model.replace_rvs_by_values(parameters)
+    return built(model.value_vars, outputs, f"parameters of '{variable.name}'", "jax", {})
 
 
 def _in_term(finding: Finding, what: str, origin: Origin) -> Finding:
@@ -148,6 +154,15 @@ def _of_gradient(
     sizes = {n: float(np.max(np.abs(g), initial=0)) for n, g in slopes.items()}
     common = {"terms": values, "gradient": sizes, "point": point}
     if not all(map(np.isfinite, sizes.values())):
+        for variable in (*model.basic_RVs, *model.potentials):  # their parameters have users' lines
+            f = _parameters(model, variable)
+            report = None if f is None else diagnose_graph(call_of(f, (), point), grad=True)
+            if report is not None and report.findings:
+                bad = ", ".join(n for n, x in sizes.items() if not np.isfinite(x))
+                summary = f"the value is finite; the slope by {bad} is not."
+                what = f"the parameters of '{variable.name}'"
+                found = tuple(_in_term(x, what, Origin(variable)) for x in report.findings)
+                return ModelDiagnosis(name, summary, found, **common)
         with pytensor.config.change_flags(traceback__limit=0):
             total = model.logp()
         f = built(model.value_vars, checked_by_value(model, [total]), name, "jax", {})
