@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytensor.configdefaults import config
 from pytensor.graph.basic import clone
 
 from loopax import frontend
@@ -15,6 +16,7 @@ from loopax.calling import Backend
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
+from loopax.lowering.finiteness import add_flag
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,10 @@ class Builder:
         with TRACING:
             program = frontend.of_plain_tensors(program)
             self._import(program)
+            if self.options.get("checks") == "nan":
+                with config.change_flags(traceback__limit=0):  # lines are those of the user's nodes
+                    add_flag(program.graph)
+                program.has_flag = True
             # For `explain` and for derivatives. It takes about a percent of the time of lowering.
             program.as_read = clone(program.graph.inputs, program.graph.outputs)
             run_passes(program.graph, passes)

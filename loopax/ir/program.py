@@ -45,7 +45,8 @@ class Program:
     ``graph``'s inputs are those of ``inputs``, then those of ``shared``, in order. Its outputs are
     the leaves of what the callable returns, which ``build`` puts into their structure, and then the
     next values of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs
-    of a copy from before the first pass, if somebody made one: derivatives are taken of it.
+    of a copy from before the first pass, if somebody made one: derivatives are taken of it. With
+    ``has_flag`` the last output is one more, whether a value of the program is nan or infinite.
     """
 
     graph: FunctionGraph
@@ -56,10 +57,11 @@ class Program:
     doc: str | None = None
     updates: tuple[int, ...] = ()
     as_read: tuple[list[Variable], list[Variable]] | None = None
+    has_flag: bool = False
 
     @property
     def n_returned(self) -> int:
-        return len(self.graph.outputs) - len(self.updates)
+        return len(self.graph.outputs) - len(self.updates) - self.has_flag
 
     def before_passes(self) -> Program:
         """The program as it was before the first pass, which ``as_read`` keeps: a copy to be lowered."""

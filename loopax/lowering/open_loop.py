@@ -14,6 +14,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import ancestors
 
+from loopax.base.errors import source_line
 from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.records import ScanOptions
@@ -32,7 +33,7 @@ class State:
     """A state: ``inner`` before the step, ``next`` behind it, ``init`` before the first one.
 
     ``final`` is the output of the node as it was, None for a state that a pass has added; ``new`` that
-    of the node that `OpenLoop.close` has made.
+    of the node that `OpenLoop.close` has made. ``label`` is what its author calls it, where that is known.
     """
 
     inner: Any
@@ -40,15 +41,17 @@ class State:
     next: Any
     final: Any = None
     new: Any = None
+    label: str = ""
 
 
 @dataclass(eq=False)
 class Y:
-    """What each step emits: ``inner``; ``trace`` and ``new`` are as those of a `State`."""
+    """What each step emits: ``inner``; ``trace``, ``new`` and ``label`` are as those of a `State`."""
 
     inner: Any
     trace: Any = None
     new: Any = None
+    label: str = ""
 
 
 @dataclass(eq=False)
@@ -77,7 +80,7 @@ class OpenLoop:
         op: Any = node.op
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
         given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
-        return cls(
+        loop = cls(
             given.n_steps,
             args.i,
             list(map(Input, args.rows, given.sequences)),
@@ -89,6 +92,10 @@ class OpenLoop:
             found.n_done,
             found.stopped,
         )
+        ports: list[Any] = [*loop.states, *loop.ys]
+        for port, label in zip(ports, op.options.labels, strict=False):  # there may be none
+            port.label = label
+        return loop
 
     def outputs(self) -> list[Any]:
         """All that the step computes: next states, rows of the traces, the stop flag."""
@@ -125,6 +132,9 @@ class OpenLoop:
         bound = self.bind()
         end = [] if self.stop is None else [self.n_done, self.stopped]
         old = [*(s.final for s in self.states), *(y.trace for y in self.ys), *end]
+        lines = next((v.tag.trace for v in old if v is not None and source_line(v)), None)
+        if lines is not None:  # those of its author
+            bound[0].tag.trace = lines
         return {v: new for v, new in zip(old, bound, strict=True) if v is not None}
 
     def bind(self) -> list[Variable]:
@@ -132,8 +142,10 @@ class OpenLoop:
         outs = BodyOuts([s.next for s in self.states], [y.inner for y in self.ys], self.stop)
         sequences, consts = ([p.outer for p in group] for group in (self.rows, self.consts))
         args = ScanArgs(self.n_steps, sequences, [s.init for s in self.states], consts)
-        bound = Scan.from_body(self.inner, outs, self.options).bind(args)
         ports: list[Any] = [*self.states, *self.ys]
+        labels = tuple(port.label for port in ports)
+        options = self.options._replace(labels=labels if any(labels) else ())
+        bound = Scan.from_body(self.inner, outs, options).bind(args)
         for port, new in zip(ports, bound, strict=False):
             port.new = new
         return bound

@@ -190,7 +190,9 @@ def scan(
     rows = Rows(xs, what)
     is_open = length is None and not rows.leaves and not reverse
     n_steps = pt.constant(UNBOUNDED, dtype="int64") if is_open else rows.steps(length)
-    found = run(one_step, init, rows, n_steps, options, what=what, strict=strict)
+    found = run(
+        one_step, init, rows, n_steps, options, what=what, strict=strict, carried=parameter(step, 0)
+    )
     if method is not None:
         _refuse_in_parallel(found, what)
     if found.stopped is None:
@@ -310,6 +312,7 @@ def run(
     strict: bool = False,
     go_on: Callable[[Any], Any] | None = None,
     own: Sequence[Variable] = (),
+    carried: str = "carry",
 ) -> Result:
     """The loop of ``step(i, carry, row)``, as one `Scan`.
 
@@ -320,6 +323,8 @@ def run(
         too: where it says no there, the loop takes none.
     own
         Variables that ``step`` captures on our account, so that ``strict`` has nothing to say.
+    carried
+        What the function of the user's calls the carry.
     """
     leaves, tree = flatten(init)
     names = ["carry" + name for name in leaf_names(init)]
@@ -336,10 +341,10 @@ def run(
         with explained(what):
             result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
-        ys, _, y_tree = variables_of(result.y, "y")
+        ys, y_names, y_tree = variables_of(result.y, "y")
         closing = [] if result.stop is None else [result.stop]
         refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
-        return Traced(i, row_dummies, seen, carry, ys, y_tree, result.stop)
+        return Traced(i, row_dummies, seen, carry, ys, y_names, y_tree, result.stop)
 
     traced = settle(slots, trace, what)
     i, stop, since = traced.i, traced.stop, age(traced.i)
@@ -374,6 +379,7 @@ def run(
     n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
     k, y = len(nexts), len(nexts) + len(traced.ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
+    options = options._replace(labels=_labels(slots, traced, carried))
     op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
     made = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
     n_done = n_steps if stop is None else made.n_done
@@ -382,6 +388,25 @@ def run(
     return Result(
         tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.axis_name), made.stopped
     )
+
+
+def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
+    """What the states, and the rows of the traces, are called: by their names, or by where they are."""
+    paths = [carried + s.path.removeprefix("carry") for s in slots]
+    named = [
+        v.name if v.name and v.owner is not None and v not in traced.seen else path
+        for v, path in zip([*traced.carry, *traced.ys], [*paths, *traced.y_names], strict=True)
+    ]
+    of_states = [name for s, name in zip(slots, named, strict=False) for _ in s.states]
+    return (*of_states, *named[len(slots) :])
+
+
+def parameter(f: Any, k: int) -> str:
+    """The name of parameter ``k`` of the user's function ``f``, a carry; "carry" if it has none."""
+    code = getattr(f, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+    names = names[1:] if hasattr(f, "__self__") else names
+    return names[k] if k < len(names) else "carry"
 
 
 def _slot(name: str, x: Any, options: ScanOptions) -> Any:

@@ -104,6 +104,9 @@ class ScanOptions(NamedTuple):
         `pytensor.scan` has it: nothing that an earlier step read or made gets a cotangent.
     parallel
         How a backend that can is to run all steps at once; None leaves it to the backend.
+    labels
+        For messages: the names of the states and then of the traces, as their author has them, "" for what
+        has none. They take part in equality as little as ``name``.
     """
 
     name: str | None = None
@@ -112,3 +115,9 @@ class ScanOptions(NamedTuple):
     checkpoint: Checkpoint = None
     truncate_gradient: int = -1
     parallel: Newton | None = None
+    labels: tuple[str, ...] = ()
+
+    @property
+    def meaning(self) -> ScanOptions:
+        """The options without what is for printing alone."""
+        return self._replace(name=None, labels=())

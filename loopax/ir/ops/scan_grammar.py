@@ -72,7 +72,7 @@ class ScanGrammar(CompiledBodies):
 
     def _key(self) -> tuple[Any, ...]:
         kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops)
-        return (self.fgraph, *kinds, self.options._replace(name=None))
+        return (self.fgraph, *kinds, self.options.meaning)
 
     def __str__(self) -> str:
         words = [self.options.name or "loop"]
