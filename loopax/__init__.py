@@ -34,6 +34,7 @@ from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
 from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
+from loopax.frontend.watching import breakpoint_if, watch
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
@@ -42,6 +43,7 @@ from loopax.numba_backend import NUMBA, NumbaFunction
 from loopax.products import hvp, jvp, vjp
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
+from loopax.watching import watched
 
 register_backend(JAX)
 register_backend(NUMBA)
@@ -125,6 +127,7 @@ __all__ = [
     "TracedFunction",
     "UnsupportedOpError",
     "WrongGradientWarning",
+    "breakpoint_if",
     "clear_cache",
     "cond",
     "config",
@@ -148,6 +151,8 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    "watch",
+    "watched",
     "while_loop",
 ]
 __all__ += [

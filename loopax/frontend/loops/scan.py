@@ -27,6 +27,7 @@ from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function, refusing_arguments
+from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
 from loopax.ir.ops.records import (
     INDEX_TYPE,
@@ -338,10 +339,12 @@ def run(
         enter(i if last is None else last - i)
         row_dummies = rows.dummies()
         seen = rows.as_indices(row_dummies, i)
-        with explained(what):
+        with explained(what), breakpoints() as conditions:
             result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
         ys, y_names, y_tree = variables_of(result.y, "y")
+        all_of_them = with_breakpoints([*carry, *ys], conditions)
+        carry, ys = all_of_them[: len(carry)], all_of_them[len(carry) :]
         closing = [] if result.stop is None else [result.stop]
         refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
         return Traced(i, row_dummies, seen, carry, ys, y_names, y_tree, result.stop)

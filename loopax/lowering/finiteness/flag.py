@@ -106,7 +106,7 @@ def _of_loop(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
 
 def _of_branches(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
     op: Any = node.op
-    branches = op.branches
+    branches = [branch.clone() for branch in op.branches]  # the op keeps its own
     flags = [_flags(branch, _seen_in(node, branch, seen)) for branch in branches]
     if not any(flags):
         return {}, []
