@@ -55,7 +55,7 @@ def watched(f: Callable[..., Any], last: int | None = None) -> Any:
     >>> f = loopax.jaxify([r], loopax.scan(day, 1.0, r)[1].sum())
     >>> total, record = loopax.watched(f, last=2)(np.array([1.0, 2.0, 3.0]))
     >>> record["variance"].values, record["variance"].steps
-    (array([1.3  , 2.04 ]), array([1, 2]))
+    (array([1.3 , 2.04]), array([1, 2]))
     """
     if last is not None and not (isinstance(last, int) and not isinstance(last, bool) and last > 0):
         raise LoopTypeError(f"last is {last!r}: it is a number of rows from 1 on, or None for all.")

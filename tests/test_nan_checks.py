@@ -352,11 +352,19 @@ def test_gradients_and_batches_of_native_code():
     expected = loopax.grad(jaxify([x, xs], garch(x, xs), backend="numba"))(0.1, RETURNS)
     np.testing.assert_allclose(g(0.1, RETURNS), expected)
     assert "state variance is nan at step 137 of" in str(raised(lambda: g(0.1, WITH_NAN)))
+    assert "test_nan_checks.py:" in str(raised(lambda: g(0.1, WITH_NAN)))
     batch = loopax.vmap(f, (None, 0))
     rows = np.stack([RETURNS] * 6 + [WITH_NAN])
     np.testing.assert_allclose(batch(0.1, rows[:6]), f(0.1, RETURNS))
     error = raised(lambda: batch(0.1, rows))
     assert (error.row, error.steps) == ((6,), (137,))
+    assert "In row 6 of the batch: state variance is nan at step 137" in str(error)
+    in_parts = loopax.vmap(f, (None, 0), batch_size=4)
+    assert raised(lambda: in_parts(0.1, rows)).row == (6,)
+    assert raised(lambda: pickle.loads(pickle.dumps(batch))(0.1, rows)).row == (6,)
+    of_function = jaxify(garch, checks="nan", backend="numba")
+    assert raised(lambda: loopax.vmap(of_function, (None, 0))(0.1, rows)).row == (6,)
+    assert raised(lambda: f.as_jax()(0.1, WITH_NAN)).steps == (137,)
 
 
 def test_assertions_raise():

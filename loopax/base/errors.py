@@ -67,6 +67,11 @@ class NonFiniteError(LoopaxError, FloatingPointError):
         rows = ", ".join(map(str, self.row))
         return f"{self.program}: {f'In row {rows} of the batch: ' if rows else ''}{self.said}"
 
+    def after(self, rows: int) -> NonFiniteError:
+        """The error of a batch that has so many ``rows`` before those in which this one was raised."""
+        row = (self.row[0] + rows, *self.row[1:]) if self.row else ()
+        return NonFiniteError(self.program, self.said, self.steps, row)
+
     def in_row(self, row: int) -> NonFiniteError:
         """The error of a batch of programs, in whose row ``row`` this one was raised."""
         return NonFiniteError(self.program, self.said, self.steps, (row, *self.row))

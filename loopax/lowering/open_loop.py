@@ -7,14 +7,13 @@ moves whole ports and never counts positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import ancestors
 
-from loopax.base.errors import source_line
 from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.records import ScanOptions
@@ -93,7 +92,7 @@ class OpenLoop:
             found.stopped,
         )
         ports: list[Any] = [*loop.states, *loop.ys]
-        for port, label in zip(ports, op.options.labels, strict=False):  # there may be none
+        for port, label in zip(ports, op.options.origin.labels, strict=False):  # there may be none
             port.label = label
         return loop
 
@@ -132,9 +131,6 @@ class OpenLoop:
         bound = self.bind()
         end = [] if self.stop is None else [self.n_done, self.stopped]
         old = [*(s.final for s in self.states), *(y.trace for y in self.ys), *end]
-        lines = next((v.tag.trace for v in old if v is not None and source_line(v)), None)
-        if lines is not None:  # those of its author
-            bound[0].tag.trace = lines
         return {v: new for v, new in zip(old, bound, strict=True) if v is not None}
 
     def bind(self) -> list[Variable]:
@@ -144,7 +140,8 @@ class OpenLoop:
         args = ScanArgs(self.n_steps, sequences, [s.init for s in self.states], consts)
         ports: list[Any] = [*self.states, *self.ys]
         labels = tuple(port.label for port in ports)
-        options = self.options._replace(labels=labels if any(labels) else ())
+        origin = replace(self.options.origin, labels=labels if any(labels) else ())
+        options = self.options._replace(origin=origin)
         bound = Scan.from_body(self.inner, outs, options).bind(args)
         for port, new in zip(ports, bound, strict=False):
             port.new = new

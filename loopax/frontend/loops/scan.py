@@ -11,7 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.errors import LoopTypeError, describe
+from loopax.base.errors import LoopTypeError, describe, source_line
 from loopax.base.extensions import required
 from loopax.frontend.loops.capture import (
     age,
@@ -36,6 +36,7 @@ from loopax.ir.ops.records import (
     BodyOuts,
     Checkpoint,
     Newton,
+    Origin,
     ScanArgs,
     ScanOptions,
 )
@@ -382,7 +383,7 @@ def run(
     n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
     k, y = len(nexts), len(nexts) + len(traced.ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
-    options = options._replace(labels=_labels(slots, traced, carried))
+    options = options._replace(origin=Origin(_labels(slots, traced, carried), source_line(i)))
     op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
     made = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
     n_done = n_steps if stop is None else made.n_done

@@ -7,6 +7,7 @@ What the loop means, its shapes and its derivatives are functions of these (`run
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import pytensor.tensor as pt
@@ -43,6 +44,8 @@ class ScanGrammar(CompiledBodies):
         self.fgraph = body
         self.n_seqs, self.n_states, self.n_ys = n_seqs, n_states, n_ys
         self.stops = stops
+        if len(options.origin.labels) != n_states + n_ys:  # those of another loop
+            options = options._replace(origin=replace(options.origin, labels=()))
         self.options = options
 
     @classmethod
@@ -72,7 +75,7 @@ class ScanGrammar(CompiledBodies):
 
     def _key(self) -> tuple[Any, ...]:
         kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops)
-        return (self.fgraph, *kinds, self.options.meaning)
+        return (self.fgraph, *kinds, self.options._replace(name=None))
 
     def __str__(self) -> str:
         words = [self.options.name or "loop"]

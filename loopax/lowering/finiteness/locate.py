@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.base.errors import source_line
 from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.records import INDEX_TYPE
@@ -97,7 +96,7 @@ def _of_loop(
     found = _of_graph(body, loops, places)
     read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
     for v, (kind, k) in values_of(loop, read).items():
-        places.append(Place(_value_in_words(loop, kind, k), v.type.ndim, loops))
+        places.append(Place(_value_in_words(loop, v, kind, k), v.type.ndim, loops))
         found.append(_finding(v, len(places)))
     if not found:
         return None
@@ -200,12 +199,13 @@ def _kind_of(x: Any) -> Any:
 def _name_of(node: Apply) -> str:
     op: Any = node.op
     name = f"loop '{op.options.name}'" if op.options.name else "the loop"
-    line = next(filter(None, map(source_line, node.outputs)), "")
+    line = op.options.origin.line
     return f"{name} ({line})" if line else name
 
 
-def _value_in_words(loop: OpenLoop, kind: str, k: int) -> str:
-    port: Any = loop.states[k] if kind == "state" else loop.ys[k]
-    outside = port.final if kind == "state" else port.trace
-    name = port.label or (outside is not None and outside.name)
-    return f"{kind} {name}" if name else f"{kind} number {k}"
+def _value_in_words(loop: OpenLoop, v: Variable, kind: str, k: int) -> str:
+    of_states = [(s.label, s.final) for s in loop.states if s.next is v]
+    of_traces = [(y.label, y.trace) for y in loop.ys if y.inner is v]
+    names = [label or (out is not None and out.name) for label, out in [*of_states, *of_traces]]
+    name = next(filter(None, names), f"number {k}")
+    return f"{kind} {name}"
