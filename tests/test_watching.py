@@ -225,6 +225,34 @@ def test_loops_backwards_that_stop_and_maps(form):
 
 
 @in_all_forms
+def test_loops_of_unknown_length(form):
+    y = loopax.while_loop(lambda s: s < xs.sum(), lambda s: watch(s + 1.0, "s"), 0.0)
+    f = jaxify([xs], y, **form)
+    check(watched(f, last=2)([3.0])[1], "s", [2.0, 3.0], [1, 2])
+    check(watched(f, last=5)([3.0])[1], "s", [1.0, 2.0, 3.0], [0, 1, 2])
+    check(watched(f, last=5)([0.0])[1], "s", [], [])
+
+
+@in_all_forms
+def test_inner_loops_of_several_lengths(form):
+    m = pt.dmatrix("m")
+
+    def row(carry, r):
+        i, s = carry
+        s = loopax.fori_loop(0, i, lambda k, s: watch(s + r, "s"), s)
+        return (i + 1, s), None
+
+    f = jaxify([m], loopax.scan(row, (0, pt.zeros(2)), m)[0][1], **form)
+    values = np.arange(6.0).reshape(3, 2)
+    _, record = watched(f, last=2)(values)
+    check(record, "s", [[6.0, 8.0], [10.0, 13.0]], [[2, 0], [2, 1]])
+    _, record = watched(f, last=9)(values)
+    check(record, "s", [[2.0, 3.0], [6.0, 8.0], [10.0, 13.0]], [[1, 0], [2, 0], [2, 1]])
+    with pytest.raises(LoopTypeError, match="last=100"):
+        watched(f)
+
+
+@in_all_forms
 @pytest.mark.parametrize("n", [0, 1])
 def test_few_steps_and_pytrees(form, n):
     f = pt.fvector("f")
