@@ -210,9 +210,11 @@ def test_loops_of_pytensor(form):
         outputs_info=[pt.ones(())],
         return_updates=False,
     )
-    f = looked_at([xs], h[-1], form)
+    h.name = "h"
+    f = looked_at([xs], [h[-1], h], form)
     f([1.0, 1.0])
     error = raised(lambda: f([1.0, -3.0, 1.0, 1.0]))
+    assert "state h is nan at step 2 of" in str(error)
     assert error.steps == (2,)
     assert "is nan at step 2 of" in str(error)
 

@@ -70,7 +70,11 @@ class _Importer:
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
         outs = self._build()
-        return {answer.variable: answer.value(outs) for answer in answers}
+        found = {answer.variable: answer.value(outs) for answer in answers}
+        for old, new in found.items():
+            if new.owner is not None:  # one of ours
+                new.name = new.name or old.name  # for messages
+        return found
 
     def _build(self) -> ScanOuts:
         op, loop = self.op, self.loop
