@@ -18,6 +18,7 @@ from loopax.base.errors import (
     LoopaxError,
     LoopTypeError,
     MissingInputError,
+    NonFiniteError,
     StatefulFunctionError,
     TimeLimitExceeded,
     UnsupportedOpError,
@@ -37,6 +38,7 @@ from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.lags import lag, lead
 from loopax.frontend.loops.scan import scan
 from loopax.frontend.loops.variants import filter, fori_loop, map, reduce, while_loop
+from loopax.frontend.watching import breakpoint_if, watch
 from loopax.jacobians import hessian, jacobian
 from loopax.jax_backend import JAX, JaxFunction, PaddedArray, StackedList, set_default_precision
 from loopax.jax_functions import from_jax
@@ -46,6 +48,7 @@ from loopax.products import hvp, jvp, vjp
 from loopax.profiling import profile
 from loopax.transforms import grad, value_and_grad, vmap
 from loopax.transpile import jaxify
+from loopax.watching import watched
 
 register_backend(JAX)
 register_backend(NUMBA)
@@ -120,6 +123,7 @@ __all__ = [
     "LoopTypeError",
     "LoopaxError",
     "MissingInputError",
+    "NonFiniteError",
     "NumbaFunction",
     "PaddedArray",
     "Profile",
@@ -131,6 +135,7 @@ __all__ = [
     "TracedFunction",
     "UnsupportedOpError",
     "WrongGradientWarning",
+    "breakpoint_if",
     "clear_cache",
     "compare",
     "cond",
@@ -157,6 +162,8 @@ __all__ = [
     "value_and_grad",
     "vjp",
     "vmap",
+    "watch",
+    "watched",
     "while_loop",
 ]
 __all__ += [

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pytensor.configdefaults import config
 from pytensor.graph.basic import clone
 
 from loopax import frontend
@@ -15,6 +16,8 @@ from loopax.calling import Backend
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
+from loopax.lowering.finiteness import add_flag
+from loopax.lowering.watching import drop_watches, has_watches
 
 
 @dataclass(frozen=True)
@@ -22,13 +25,14 @@ class Builder:
     """A backend with its options of `jaxify`. Called with a `Program` it returns a callable.
 
     ``donate`` are the arguments that a call of a Python function gives away, by number or name; ``static``
-    those that are values to it, by name.
+    those that are values to it, by name. ``expose`` makes of a program one that returns what is watched.
     """
 
     backend: Backend
     options: Mapping[str, Any]
     donate: frontend.Asked = ()
     static: tuple[str, ...] = ()
+    expose: Callable[[Program], None] | None = None
 
     def __post_init__(self) -> None:
         _ = self.passes  # where the optimizer's package is missing this is the place to say so
@@ -43,6 +47,15 @@ class Builder:
         with TRACING:
             program = frontend.of_plain_tensors(program)
             self._import(program)
+            if self.expose is not None:
+                self.expose(program)
+            elif has_watches(program.graph):
+                program.watching = clone(program.graph.inputs, program.graph.outputs)
+                drop_watches(program.graph)
+            if self.options.get("checks") == "nan":
+                with config.change_flags(traceback__limit=0):  # lines are those of the user's nodes
+                    add_flag(program.graph)
+                program.has_flag = True
             # For `explain` and for derivatives. It takes about a percent of the time of lowering.
             program.as_read = clone(program.graph.inputs, program.graph.outputs)
             run_passes(program.graph, passes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
@@ -20,6 +20,7 @@ from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs.program_transforms import batched_types, transformed
 from loopax.ir.places import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
+from loopax.row_errors import RowErrors
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 F = TypeVar("F", bound=ProgramFunction)
@@ -79,7 +80,14 @@ def by_backend(f: Any, transform: Callable[..., Any], **options: Any) -> Any:
     own = f.backend.transformations.get(transform.__name__)
     if own is not None:
         return own(f, **options)
-    return rebuilt(f, lambda g: transform(g, **options), options.get("in_axes"))
+    new = rebuilt(f, lambda g: transform(g, **options), options.get("in_axes"))
+    if transform.__name__ == "vmap" and _options_of(f).get("checks") == "nan":
+        new.error_in_rows = RowErrors(f, options["in_axes"])
+    return new
+
+
+def _options_of(f: Any) -> Mapping[str, Any]:
+    return f.build.options if isinstance(f, TracedFunction) else f.options
 
 
 def rebuilt(f: Any, of_variables: Transform, in_axes: Any = None) -> Any:

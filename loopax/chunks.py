@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from loopax.base.errors import LoopTypeError
+from loopax.base.errors import LoopTypeError, NonFiniteError
 from loopax.calling import Backend, BackendFunction
 from loopax.calling.progress import Progress
 from loopax.frontend.loops.trees import flatten, match_prefix
@@ -58,7 +58,10 @@ class InChunks(BackendFunction):
             some, named = tree.build(
                 [x if a is None else _part(x, a, rows) for x, a in zip(leaves, axes, strict=True)]
             )
-            outs, out_tree = flatten(self.whole(*some, **named))
+            try:
+                outs, out_tree = flatten(self.whole(*some, **named))
+            except NonFiniteError as error:
+                raise error.after(begin) from None
             found.append(outs)
         self._report(n, n)
         assert out_tree is not None

@@ -46,7 +46,7 @@ class BuildOptions(TypedDict, total=False):
 
     jit: bool
     on_missing: Literal["callback", "raise"]
-    checks: Literal["auto", "checkify", "raise", "ignore"] | None
+    checks: Literal["auto", "checkify", "raise", "ignore", "nan"] | None
     loops: Literal["auto", "native", "xla"] | None
     parallel: Literal["auto"] | bool
     optimize: Literal["none", "egraph"] | None

@@ -127,8 +127,9 @@ def jaxify(
         transformation of yours it is as with ``"checkify"``: ``jax.experimental.checkify`` sees it, and
         it is skipped without, with one warning; that costs nothing. ``"raise"``: its exception is raised,
         at a direct call as it is, under a transformation of yours as one of JAX that has its message in it.
-        ``"ignore"``: it is left out. In native code a check that is not ignored raises, and with
-        ``backend="numba"`` ``"raise"`` is all there is.
+        ``"ignore"``: it is left out. ``"nan"``: as ``"raise"``, and a `NonFiniteError` is raised where a
+        state, a row of a trace or an output is nan or infinite. In native code a check that is not ignored
+        raises, and with ``backend="numba"`` there are ``"raise"``, the default, and ``"nan"``.
     loops
         In JAX, what a program of arrays runs as on the CPU. ``"xla"``: JAX's operations, with its loops as
         ``lax.scan`` and ``lax.while_loop``. ``"native"``: one call of native code, compiled by Numba, which

@@ -4,6 +4,8 @@ A message has four parts: what was found, where (variable, op, source line), why
 do it, and a program that works.
 """
 
+from __future__ import annotations
+
 import sysconfig
 from collections.abc import Sequence
 
@@ -39,6 +41,41 @@ class StatefulFunctionError(LoopaxError):
 
 class ConvergenceError(LoopaxError, ArithmeticError):
     """An iteration did not come to a solution within the number of iterations that it has."""
+
+
+class NonFiniteError(LoopaxError, FloatingPointError):
+    """A value of a running program is nan or infinite; see ``jaxify(..., checks="nan")``.
+
+    Parameters
+    ----------
+    program
+        Its name.
+    said
+        Which value that is, and where it is made.
+    steps
+        The numbers of the steps in which it was made, the outermost loop's first.
+    row
+        The row of a batch, of batches in batches the outermost one first.
+    """
+
+    def __init__(
+        self, program: str, said: str, steps: Sequence[int] = (), row: Sequence[int] = ()
+    ) -> None:
+        super().__init__(program, said, tuple(steps), tuple(row))
+        self.program, self.said, self.steps, self.row = self.args
+
+    def __str__(self) -> str:
+        rows = ", ".join(map(str, self.row))
+        return f"{self.program}: {f'In row {rows} of the batch: ' if rows else ''}{self.said}"
+
+    def after(self, rows: int) -> NonFiniteError:
+        """The error of a batch that has so many ``rows`` before those in which this one was raised."""
+        row = (self.row[0] + rows, *self.row[1:]) if self.row else ()
+        return NonFiniteError(self.program, self.said, self.steps, row)
+
+    def in_row(self, row: int) -> NonFiniteError:
+        """The error of a batch of programs, in whose row ``row`` this one was raised."""
+        return NonFiniteError(self.program, self.said, self.steps, (row, *self.row))
 
 
 class TimeLimitExceeded(LoopaxError, TimeoutError):

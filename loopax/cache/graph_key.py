@@ -182,6 +182,8 @@ class Content:
         if isinstance(value, AbstractFunctionGraph):
             self.write_graph(value.inputs, value.outputs)
             return
+        if getattr(type(value), "is_for_messages", False):
+            return  # lines move whenever something is written above them
         if isinstance(value, Variable | Apply):
             raise NotKnown  # of another graph
         cls = type(value)

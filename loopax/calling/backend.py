@@ -24,6 +24,8 @@ class BackendFunction:
 
     backend_name: ClassVar[str]
     __name__: str
+    # Of a batch that looks for nan: the error of a call's first row that has one, by the function of a row.
+    error_in_rows: Callable[[Sequence[Any], Mapping[str, Any]], Exception | None] | None = None
 
     @property
     def backend(self) -> Backend:

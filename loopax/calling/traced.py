@@ -17,6 +17,7 @@ from typing import (
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.errors import NonFiniteError
 from loopax.base.lock import TRACING
 from loopax.calling.backend import Backend, BackendFunction
 from loopax.calling.function import ProgramFunction
@@ -132,7 +133,11 @@ class TracedFunction(BackendFunction, Generic[P]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         function: Any
         function, leaves, _ = self.specialized(args, kwargs)
-        return function(*leaves)
+        try:
+            return function(*leaves)
+        except NonFiniteError as error:
+            rows = self.error_in_rows
+            raise (rows and rows(args, kwargs)) or error from None
 
     @property
     def backend(self) -> Backend:

@@ -45,7 +45,10 @@ class Program:
     ``graph``'s inputs are those of ``inputs``, then those of ``shared``, in order. Its outputs are
     the leaves of what the callable returns, which ``build`` puts into their structure, and then the
     next values of ``shared[k]`` for the ``k`` in ``updates``. ``as_read`` has the inputs and outputs
-    of a copy from before the first pass, if somebody made one: derivatives are taken of it.
+    of a copy from before the first pass, if somebody made one: derivatives are taken of it. With
+    ``has_flag`` the last output is one more, whether a value of the program is nan or infinite.
+    ``watching`` has the inputs and outputs of a copy in which values are watched, if there is one; in
+    ``graph`` none are.
     """
 
     graph: FunctionGraph
@@ -56,15 +59,26 @@ class Program:
     doc: str | None = None
     updates: tuple[int, ...] = ()
     as_read: tuple[list[Variable], list[Variable]] | None = None
+    has_flag: bool = False
+    watching: tuple[list[Variable], list[Variable]] | None = None
 
     @property
     def n_returned(self) -> int:
-        return len(self.graph.outputs) - len(self.updates)
+        return len(self.graph.outputs) - len(self.updates) - self.has_flag
 
     def before_passes(self) -> Program:
         """The program as it was before the first pass, which ``as_read`` keeps: a copy to be lowered."""
         assert self.as_read is not None
         return self.with_graph(FunctionGraph(*clone(*self.as_read), clone=False))
+
+    def with_watches(self) -> Program:
+        """A copy of the program from before its passes, in which values are watched, to be built anew."""
+        found = self.watching
+        if found is None:
+            assert self.as_read is not None
+            found = self.as_read[0], self.as_read[1][: self.n_returned]
+        new = self.with_graph(FunctionGraph(*clone(*found), clone=False))
+        return replace(new, as_read=None, has_flag=False, watching=None)
 
     def with_graph(self, graph: FunctionGraph) -> Program:
         """The program with another ``graph``, whose inputs and outputs stand for those of this one."""

@@ -1,9 +1,10 @@
-"""Our passes in PyTensor's own modes: two entries in its database of rewrites. One takes derivatives.
+"""Our passes in PyTensor's own modes: three entries in its database of rewrites. One drops what somebody
+may want to watch, one takes derivatives.
 
 (Rewrites of PyTensor's that we ask for in another form, `corrected_rewrites` and `shifted_exponents`, are
 registered with them.)
 
-PyTensor rewrites the bodies of its own ops only. With the other every mode that includes
+PyTensor rewrites the bodies of its own ops only. With the last every mode that includes
 ``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and computes
 before them what is the same at every step. It runs before PyTensor's canonicalize, so that what a
 loop no longer needs is gone by then, and long before the rewrites that work in place, which no body
@@ -25,6 +26,9 @@ from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from loopax.lowering.redundancy.merge_loops import merge_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused
+from loopax.lowering.watching.drop import drop_watches, has_watches
+
+_WATCHES = "loopax_watches"
 
 
 class LoopaxRewriter(GraphRewriter):
@@ -41,6 +45,17 @@ class LoopaxRewriter(GraphRewriter):
 
     def __str__(self) -> str:
         return "LoopaxRewriter"
+
+
+class WatchesRewriter(GraphRewriter):
+    """`drop_watches`."""
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        if has_watches(fgraph):
+            drop_watches(fgraph)
+
+    def __str__(self) -> str:
+        return "WatchesRewriter"
 
 
 class DerivativesRewriter(GraphRewriter):
@@ -62,6 +77,8 @@ def register_with_pytensor() -> None:
         # one point are one. In all modes that rewrite at all: elsewhere it runs as a function of its own.
         tags = "fast_run", "fast_compile", "minimum_compile"
         optdb.register(DERIVATIVES, DerivativesRewriter(), *tags, position=0.02)
+    if _WATCHES not in optdb:
+        optdb.register(_WATCHES, WatchesRewriter(), "fast_run", "fast_compile", position=0.01)
     if IN_PYTENSOR not in optdb:
         # merge1 is at 0, canonicalize at 1.
         optdb.register(IN_PYTENSOR, LoopaxRewriter(), "fast_run", position=0.9)

@@ -7,7 +7,7 @@ moves whole ports and never counts positions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pytensor.graph.basic import Apply, Variable
@@ -32,7 +32,7 @@ class State:
     """A state: ``inner`` before the step, ``next`` behind it, ``init`` before the first one.
 
     ``final`` is the output of the node as it was, None for a state that a pass has added; ``new`` that
-    of the node that `OpenLoop.close` has made.
+    of the node that `OpenLoop.close` has made. ``label`` is what its author calls it, where that is known.
     """
 
     inner: Any
@@ -40,15 +40,17 @@ class State:
     next: Any
     final: Any = None
     new: Any = None
+    label: str = ""
 
 
 @dataclass(eq=False)
 class Y:
-    """What each step emits: ``inner``; ``trace`` and ``new`` are as those of a `State`."""
+    """What each step emits: ``inner``; ``trace``, ``new`` and ``label`` are as those of a `State`."""
 
     inner: Any
     trace: Any = None
     new: Any = None
+    label: str = ""
 
 
 @dataclass(eq=False)
@@ -77,7 +79,7 @@ class OpenLoop:
         op: Any = node.op
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
         given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)
-        return cls(
+        loop = cls(
             given.n_steps,
             args.i,
             list(map(Input, args.rows, given.sequences)),
@@ -89,6 +91,10 @@ class OpenLoop:
             found.n_done,
             found.stopped,
         )
+        ports: list[Any] = [*loop.states, *loop.ys]
+        for port, label in zip(ports, op.options.origin.labels, strict=False):  # there may be none
+            port.label = label
+        return loop
 
     def outputs(self) -> list[Any]:
         """All that the step computes: next states, rows of the traces, the stop flag."""
@@ -132,8 +138,11 @@ class OpenLoop:
         outs = BodyOuts([s.next for s in self.states], [y.inner for y in self.ys], self.stop)
         sequences, consts = ([p.outer for p in group] for group in (self.rows, self.consts))
         args = ScanArgs(self.n_steps, sequences, [s.init for s in self.states], consts)
-        bound = Scan.from_body(self.inner, outs, self.options).bind(args)
         ports: list[Any] = [*self.states, *self.ys]
+        labels = tuple(port.label for port in ports)
+        origin = replace(self.options.origin, labels=labels if any(labels) else ())
+        options = self.options._replace(origin=origin)
+        bound = Scan.from_body(self.inner, outs, options).bind(args)
         for port, new in zip(ports, bound, strict=False):
             port.new = new
         return bound

@@ -158,5 +158,9 @@ class SizedFunction(InterpretedFunction):
     sized = True
 
 
+_CHOICES = {**NUMBA.choices, "checks": ("raise",)}
+
 for _function in (InterpretedFunction, SizedFunction):
-    register_backend(replace(NUMBA, name=_function.backend_name, function=_function))
+    register_backend(
+        replace(NUMBA, name=_function.backend_name, function=_function, choices=_CHOICES)
+    )

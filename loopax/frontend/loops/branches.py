@@ -16,6 +16,7 @@ from loopax.frontend.loops.carry import fitted, is_unsettled, join_of_kind
 from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variables_of
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function
+from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.records import INDEX_TYPE
 
@@ -98,7 +99,11 @@ def cond(
         x if isinstance(x, Constant) else x.type(name=n) for x, n in zip(outer, names, strict=True)
     ]
     with explained(what):
-        made = [f(*tree.build(dummies)) for f in (true_fn, false_fn)]
+        made, conditions = [], []
+        for f in (true_fn, false_fn):
+            with breakpoints() as found:
+                made.append(f(*tree.build(dummies)))
+            conditions.append(found)
     (then, then_tree), (otherwise, otherwise_tree) = (flatten(out) for out in made)
     _same_structure(made, then_tree, otherwise_tree, what)
     paths = [f"out{n}" for n in leaf_names(made[0])]
@@ -106,7 +111,8 @@ def cond(
         _joined(as_variable(a, n), as_variable(b, n), n, what)
         for a, b, n in zip(then, otherwise, paths, strict=True)
     ]
-    outs = [a for a, _ in pairs] + [b for _, b in pairs]
+    branches = [a for a, _ in pairs], [b for _, b in pairs]
+    outs = sum(map(with_breakpoints, branches, conditions), [])
     given = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
     closure = close(outs, [d for _, d in given], since)
     given += zip(closure.outer, closure.inner, strict=True)

@@ -72,6 +72,7 @@ class Traced(NamedTuple):
     seen: list[Any]  # the rows as the step saw them
     carry: list[Variable]  # one leaf for each slot
     ys: list[Variable]
+    y_names: list[str]
     ys_tree: Tree
     stop: Any
 

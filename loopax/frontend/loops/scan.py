@@ -11,7 +11,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import get_underlying_scalar_constant_value
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.errors import LoopTypeError, describe
+from loopax.base.errors import LoopTypeError, describe, source_line
 from loopax.base.extensions import required
 from loopax.frontend.loops.capture import (
     age,
@@ -27,6 +27,7 @@ from loopax.frontend.loops.leaves import as_flag, variables_of
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function, refusing_arguments
+from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
 from loopax.ir.ops.records import (
     INDEX_TYPE,
@@ -35,6 +36,7 @@ from loopax.ir.ops.records import (
     BodyOuts,
     Checkpoint,
     Newton,
+    Origin,
     ScanArgs,
     ScanOptions,
 )
@@ -190,7 +192,9 @@ def scan(
     rows = Rows(xs, what)
     is_open = length is None and not rows.leaves and not reverse
     n_steps = pt.constant(UNBOUNDED, dtype="int64") if is_open else rows.steps(length)
-    found = run(one_step, init, rows, n_steps, options, what=what, strict=strict)
+    found = run(
+        one_step, init, rows, n_steps, options, what=what, strict=strict, carried=parameter(step, 0)
+    )
     if method is not None:
         _refuse_in_parallel(found, what)
     if found.stopped is None:
@@ -310,6 +314,7 @@ def run(
     strict: bool = False,
     go_on: Callable[[Any], Any] | None = None,
     own: Sequence[Variable] = (),
+    carried: str = "carry",
 ) -> Result:
     """The loop of ``step(i, carry, row)``, as one `Scan`.
 
@@ -320,6 +325,8 @@ def run(
         too: where it says no there, the loop takes none.
     own
         Variables that ``step`` captures on our account, so that ``strict`` has nothing to say.
+    carried
+        What the function of the user's calls the carry.
     """
     leaves, tree = flatten(init)
     names = ["carry" + name for name in leaf_names(init)]
@@ -333,13 +340,15 @@ def run(
         enter(i if last is None else last - i)
         row_dummies = rows.dummies()
         seen = rows.as_indices(row_dummies, i)
-        with explained(what):
+        with explained(what), breakpoints() as conditions:
             result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
         carry = carry_leaves(result.carry, names, tree, what)
-        ys, _, y_tree = variables_of(result.y, "y")
+        ys, y_names, y_tree = variables_of(result.y, "y")
+        all_of_them = with_breakpoints([*carry, *ys], conditions)
+        carry, ys = all_of_them[: len(carry)], all_of_them[len(carry) :]
         closing = [] if result.stop is None else [result.stop]
         refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
-        return Traced(i, row_dummies, seen, carry, ys, y_tree, result.stop)
+        return Traced(i, row_dummies, seen, carry, ys, y_names, y_tree, result.stop)
 
     traced = settle(slots, trace, what)
     i, stop, since = traced.i, traced.stop, age(traced.i)
@@ -374,6 +383,7 @@ def run(
     n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
     k, y = len(nexts), len(nexts) + len(traced.ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
+    options = options._replace(origin=Origin(_labels(slots, traced, carried), source_line(i)))
     op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
     made = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
     n_done = n_steps if stop is None else made.n_done
@@ -382,6 +392,25 @@ def run(
     return Result(
         tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.axis_name), made.stopped
     )
+
+
+def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
+    """What the states, and the rows of the traces, are called: by their names, or by where they are."""
+    paths = [carried + s.path.removeprefix("carry") for s in slots]
+    named = [
+        v.name if v.name and v.owner is not None and v not in traced.seen else path
+        for v, path in zip([*traced.carry, *traced.ys], [*paths, *traced.y_names], strict=True)
+    ]
+    of_states = [name for s, name in zip(slots, named, strict=False) for _ in s.states]
+    return (*of_states, *named[len(slots) :])
+
+
+def parameter(f: Any, k: int) -> str:
+    """The name of parameter ``k`` of the user's function ``f``, a carry; "carry" if it has none."""
+    code = getattr(f, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+    names = names[1:] if hasattr(f, "__self__") else names
+    return names[k] if k < len(names) else "carry"
 
 
 def _slot(name: str, x: Any, options: ScanOptions) -> Any:

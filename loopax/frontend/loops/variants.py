@@ -21,7 +21,7 @@ from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag, as_variable
 from loopax.frontend.loops.rows import Rows
-from loopax.frontend.loops.scan import Emitted, make_options, run
+from loopax.frontend.loops.scan import Emitted, make_options, parameter, run
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 
@@ -136,6 +136,7 @@ def reduce(
         options,
         what=what,
         strict=strict,
+        carried=parameter(f, 0),
     ).final
 
 
@@ -265,6 +266,7 @@ def fori_loop(
         make_options(name, False, unroll, checkpoint, truncate_gradient),
         what=what,
         strict=strict,
+        carried=parameter(body, 1),
         own=[] if isinstance(first, int) else [first],
     ).final
 
@@ -351,5 +353,6 @@ def while_loop(
         make_options(name, checkpoint=checkpoint),
         what=what,
         strict=strict,
+        carried=parameter(body, 0),
         go_on=cond,
     ).final

@@ -39,7 +39,7 @@ def transformed(
         As ``transform`` does.
     """
     assert program.as_read is not None and not program.updates
-    read, outputs = program.as_read
+    read, outputs = program.as_read[0], program.as_read[1][: program.n_returned]
     n = len(program.inputs)
 
     def function(*args: Any) -> Any:

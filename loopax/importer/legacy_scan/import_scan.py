@@ -21,11 +21,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 
-from loopax.base.errors import UnsupportedOpError, describe
+from loopax.base.errors import UnsupportedOpError, describe, source_line
 from loopax.importer.legacy_scan import buffers
 from loopax.importer.legacy_scan.buffers import Answer, Loop
 from loopax.importer.legacy_scan.lengths import plain, rows_exactly
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, ScanOuts
+from loopax.ir.ops.records import Origin
 from loopax.ir.sizes import dims_of
 from loopax.ir.windows import may_be_cut, window
 
@@ -69,7 +70,11 @@ class _Importer:
             answers += plan(outputs)
         assert next(outputs, None) is None, op.info
         outs = self._build()
-        return {answer.variable: answer.value(outs) for answer in answers}
+        found = {answer.variable: answer.value(outs) for answer in answers}
+        for old, new in found.items():
+            if new.owner is not None:  # one of ours
+                new.name = new.name or old.name  # for messages
+        return found
 
     def _build(self) -> ScanOuts:
         op, loop = self.op, self.loop
@@ -87,11 +92,19 @@ class _Importer:
         scan = Scan.from_body(
             BodyArgs(loop.i, rows, states, consts),
             BodyOuts(nexts, flat[n : n + len(loop.ys)], flat[-1] if stops else None),
-            ScanOptions(name=op.name, truncate_gradient=op.truncate_gradient),
+            ScanOptions(
+                op.name,
+                truncate_gradient=op.truncate_gradient,
+                origin=Origin(line=self._line()),
+            ),
         )
         bound = scan.bind(ScanArgs(loop.n_steps, sequences, inits, given))
         outs = scan.split_outputs(bound)
         return outs if stops else outs._replace(n_done=loop.n_steps)
+
+    def _line(self) -> str:
+        """Where the loop was written; the innermost line outside of PyTensor."""
+        return next(filter(None, map(source_line, self.node.outputs)), "")
 
     # -- one method for each kind of output, in the order of the legacy Scan's outputs -----------
 

@@ -169,6 +169,7 @@ class _Backward:
                 reverse=not self.scan.options.reverse,
                 unroll=self.scan.options.unroll,
                 parallel=self.scan.options.parallel,
+                origin=self.scan.options.origin,
             ),
         )
         outs = backward.split_outputs(

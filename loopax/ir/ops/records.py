@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pytensor.tensor.type import TensorType
@@ -84,6 +85,25 @@ class Newton(NamedTuple):
     otherwise: Literal["raise", "sequential"] = "raise"
 
 
+@dataclass(frozen=True)
+class Origin:
+    """What messages say of a loop: no part of what it means, nor of what is kept on disk.
+
+    Parameters
+    ----------
+    labels
+        The names of the states and then of the traces, as their author has them, "" for what has none; of a
+        loop of other ones they are gone.
+    line
+        Where its author wrote it, as `loopax.base.errors.source_line` says it.
+    """
+
+    is_for_messages: ClassVar[bool] = True
+
+    labels: tuple[str, ...] = ()
+    line: str = ""
+
+
 class ScanOptions(NamedTuple):
     """What a `Scan` has besides its body. Only ``reverse`` changes values.
 
@@ -104,6 +124,9 @@ class ScanOptions(NamedTuple):
         `pytensor.scan` has it: nothing that an earlier step read or made gets a cotangent.
     parallel
         How a backend that can is to run all steps at once; None leaves it to the backend.
+    origin
+        What messages say of it. Loops of two lines are not equal: equal nodes of frozen graphs are one, and
+        would have the line of one.
     """
 
     name: str | None = None
@@ -112,3 +135,9 @@ class ScanOptions(NamedTuple):
     checkpoint: Checkpoint = None
     truncate_gradient: int = -1
     parallel: Newton | None = None
+    origin: Origin = Origin()
+
+    @property
+    def meaning(self) -> ScanOptions:
+        """The options without what is for printing alone."""
+        return self._replace(name=None, origin=Origin())

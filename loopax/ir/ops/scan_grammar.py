@@ -7,6 +7,7 @@ What the loop means, its shapes and its derivatives are functions of these (`run
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 import pytensor.tensor as pt
@@ -43,6 +44,8 @@ class ScanGrammar(CompiledBodies):
         self.fgraph = body
         self.n_seqs, self.n_states, self.n_ys = n_seqs, n_states, n_ys
         self.stops = stops
+        if len(options.origin.labels) != n_states + n_ys:  # those of another loop
+            options = options._replace(origin=replace(options.origin, labels=()))
         self.options = options
 
     @classmethod

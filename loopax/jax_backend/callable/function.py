@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,6 +20,7 @@ from loopax.ir.evaluation.first_failure import first_failure
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
 from loopax.jax_backend.callable.forms import LOOPS
+from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
 from loopax.jax_backend.callable.stages import Stages
 from loopax.jax_backend.callable.support import unsupported_ops
@@ -29,6 +31,7 @@ from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
 from loopax.jax_backend.staging.static import is_traced
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read
+from loopax.lowering.finiteness import Finiteness
 
 
 class JaxFunction(Stages, ProgramFunction):
@@ -58,7 +61,8 @@ class JaxFunction(Stages, ProgramFunction):
     on_missing
         ``"callback"`` or ``"raise"``: what becomes of ops without a JAX conversion.
     checks
-        One of `CHECKS`: what becomes of assertions about values that are traced.
+        One of `CHECKS`: what becomes of assertions about values that are traced. With ``"nan"`` they raise,
+        as does a value that is not finite; the program has a flag for that.
     loops
         One of `LOOPS`: whether the program is native code on the CPU, where it can be.
     parallel
@@ -76,6 +80,7 @@ class JaxFunction(Stages, ProgramFunction):
         "_donated",
         "_early",
         "_failures",
+        "_finiteness",
         "_part",
         "_rest",
         "_shared",
@@ -125,7 +130,9 @@ class JaxFunction(Stages, ProgramFunction):
     def _prepare(self) -> None:
         self._arguments = JaxArguments(self.program)
         inputs = enumerate(self.program.inputs)
-        self._donated = frozenset(k for k, i in inputs if i.donated)
+        looks = self.program.has_flag  # and is called again where a value is not finite
+        self._donated = frozenset(k for k, i in inputs if i.donated and not looks)
+        self._finiteness: Finiteness | None = None
         self._contexts = self._contexts_of()
         self._failures = self._contexts[False, True].failures
         self._checking: dict[Variants, Variants] = {}  # with checks of indices, by the form without
@@ -142,7 +149,7 @@ class JaxFunction(Stages, ProgramFunction):
 
     def _contexts_of(self, **options: Any) -> dict[tuple[bool, bool], Context]:
         """Contexts by whether lengths are open, and whether a call is direct. They warn once, together."""
-        direct = transformed = self._options["checks"]
+        direct = transformed = "raise" if self.program.has_flag else self._options["checks"]
         if direct == "auto":
             direct, transformed = "flag" if self._options["jit"] else "raise", "checkify"
         missing, parallel = self._options["on_missing"], self._options["parallel"]
@@ -233,6 +240,9 @@ class JaxFunction(Stages, ProgramFunction):
 
     def _without_early_part(self) -> Variants | None:
         """The program but for the part that follows from shared variables alone, if it has one."""
+        if self.program.has_flag:  # where it is up the whole runs once more, of all values
+            self._part = None
+            return None
         divided = early_part_as_read if self._may_be_native else early_part
         part = self._part = divided(self.program)
         if part is None:
@@ -274,6 +284,8 @@ class JaxFunction(Stages, ProgramFunction):
             raise max(failures, key=lambda f: len(f.message)).error() from None
         if flag is None or _is_down(flag):
             return tuple(found)
+        if self.program.has_flag and not is_traced(flag):
+            raise self._looked_for.error(lambda f: f._run(f._whole, given, True)[0])
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
             return form(given, False)[:2]
         if int(flag) == SUSPECT:
@@ -281,6 +293,27 @@ class JaxFunction(Stages, ProgramFunction):
                 raise error
             return tuple(found)
         raise self._failed(flag, self._contexts[False, True])
+
+    @property
+    def _looked_for(self) -> Finiteness:
+        """What says, where the flag of a call is up, which value is not finite."""
+        if self._finiteness is None:
+            options = {**self._options, "checks": "ignore"}
+            passes = passes_with(self._options["optimize"], PASSES)
+            self._finiteness = Finiteness.of(self.program, passes, partial(JaxFunction, **options))
+        return self._finiteness
+
+    def _looking(self) -> Looking:
+        def report(args: Sequence[Any]) -> Any:
+            f = self._looked_for.function
+            return f._run(f._whole, tuple(args), False)[0]
+
+        return Looking(
+            report,
+            lambda reports: self._looked_for.error_of(reports),
+            self.program.name,
+            self._arguments.names,
+        )
 
     def _index_error(self, form: Variants, given: tuple[Any, ...]) -> Exception | None:
         """The error of an index out of range in a call that has run; None where there is none.
@@ -353,7 +386,8 @@ class JaxFunction(Stages, ProgramFunction):
             how = self._options["loops"], self._options["optimize"], self._options["jit"]
             # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
             donated = frozenset() if is_open else self._donated
-            return Variant(self.program, graph, static, context, *how, as_read, donated)
+            looking = self._looking() if self.program.has_flag and not is_direct else None
+            return Variant(self.program, graph, static, context, *how, as_read, donated, looking)
 
         return Variants(graph, names, self.program, make, contexts)
 

@@ -20,6 +20,7 @@ from loopax.base.waiting import waiting
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.forms import NativeForm, native_form
+from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.staging.evaluate import run
 from loopax.jax_backend.staging.frame import Context
 from loopax.jax_backend.staging.symbolic import traced
@@ -39,7 +40,8 @@ class Variant:
 
     ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
     ``loops`` is one of `LOOPS`, ``optimize`` one of `OPTIMIZERS`; ``jit`` says whether it is compiled,
-    ``donated`` which inputs it may write its results to.
+    ``donated`` which inputs it may write its results to. ``looking`` is for what has a flag of values that
+    are not finite, and is not called directly: there it raises.
     """
 
     program: Program
@@ -51,6 +53,7 @@ class Variant:
     jit: bool
     as_read: tuple[list[Variable], list[Variable]] | None = None
     donated: frozenset[int] = frozenset()
+    looking: Looking | None = None
 
     def __post_init__(self) -> None:
         self.has_run = False  # in a direct call
@@ -62,11 +65,12 @@ class Variant:
 
         That is the number of the check that fails, by checkify, or `NOTHING`, or `SUSPECT`; None without
         such checks, and where no index may be out of range.
+        With a flag of values that are not finite it is any number where that is up.
         """
         build, n_returned = self.program.build, self.program.n_returned
 
         def program(*traced: Any) -> Any:
-            outs, flag = self._flagged(traced)
+            outs, flag = self._flagged(traced) if self.looking is None else self._looked_at(traced)
             return build(outs[:n_returned]), tuple(outs[n_returned:]), flag
 
         program.__name__ = program.__qualname__ = self.program.name
@@ -95,6 +99,9 @@ class Variant:
     def _flagged(self, traced: Sequence[Any]) -> tuple[list[Any], Any]:
         """The outputs, and the flag of the checks."""
         context = self.context
+        if self.program.has_flag:
+            *outs, flag = self._outputs(traced)
+            return outs, jnp.where(flag, 0, NOTHING).astype("int32")
         if context.checks != "flag":
             return self._outputs(traced), None
         if not self._asserts:
@@ -123,6 +130,16 @@ class Variant:
             if flags
             else None
         )
+
+    def _looked_at(self, traced: Sequence[Any]) -> tuple[list[Any], None]:
+        """The outputs, and an error where one of its values, or a gradient, is not finite."""
+        assert self.looking is not None
+        places = [k for k in range(len(self.graph.inputs)) if k not in self.static]
+        traced = [self.looking.at_gradient(x, k) for x, k in zip(traced, places, strict=True)]
+        *outs, flag = self._outputs(traced)
+        given = dict(zip(places, traced, strict=True))
+        args = [given.get(k, self.static.get(k)) for k in range(len(self.graph.inputs))]
+        return self.looking.at_values(outs, flag, args), None
 
     @cached_property
     def _asserts(self) -> bool:

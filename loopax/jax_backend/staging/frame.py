@@ -72,8 +72,8 @@ def plan(graph: AbstractFunctionGraph) -> Plan:
 
 
 # What becomes of assertions about traced values. "auto": of a direct call they are flags, under a
-# transformation of the caller's they are checkify's.
-CHECKS = ("auto", "checkify", "raise", "ignore")
+# transformation of the caller's they are checkify's. "nan": they raise, as does what is not finite.
+CHECKS = ("auto", "checkify", "raise", "ignore", "nan")
 
 # What ``jaxify(..., parallel=)`` may be, the default first: on a CPU it changes nothing.
 PARALLEL: tuple[Any, ...] = ("auto", True, False)

@@ -64,7 +64,7 @@ def _steps(op: Scan) -> Any:
     states = FunctionGraph(
         body.inputs, [*outs.states, *([outs.stop] if op.stops else [])], clone=False
     )
-    return states.freeze(), op.n_seqs, op.n_states, op.stops, op.options._replace(name=None)
+    return states.freeze(), op.n_seqs, op.n_states, op.stops, op.options.meaning
 
 
 def _merge(graph: FunctionGraph, group: list[Apply]) -> None:

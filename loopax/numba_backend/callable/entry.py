@@ -43,6 +43,7 @@ def entry(
     in_order: Callable[..., Any] | None = None,
     build: Callable[[Any], Any] = list,
     explained: Callable[[Exception, Sequence[Any]], Exception] = lambda error, values: error,
+    flagged: Callable[[Sequence[Any]], Exception] | None = None,
 ) -> Callable[..., Any]:
     """A native program as a function of Python's values.
 
@@ -65,6 +66,9 @@ def entry(
         Of all outputs, what is to be returned.
     explained
         Of an error of the native function and what it was called with, the error to raise.
+    flagged
+        Where the last output is a flag, which is not returned: of what was given by a caller, the error to
+        raise where it is up.
     """
     names = [f"x{k}" for k in range(len(inputs))]
     given = names[: len(inputs) - len(cells) - count]
@@ -85,6 +89,7 @@ def entry(
         "explained": explained,
         "kept": kept,
         "whole": whole,
+        "flagged": flagged,
     }
     if in_order is not None:
         namespace["in_order"] = lambda args, named: in_order(
@@ -148,7 +153,11 @@ def entry(
                     source.line("continue")
         source.line(f"compile_for(function, {values})")
         source.line("compiled = True")
-    results = [_result(namespace, y, t) for y, t in zip(found, outputs, strict=True)]
+    if flagged is not None:
+        flag = found.pop()
+        with source.block(f"if {flag}:"):
+            source.line(f"raise flagged({tuple_of(given)})")
+    results = [_result(namespace, y, t) for y, t in zip(found, outputs, strict=False)]
     source.line(f"return {_structure(build, results)}")
     exec(compile(str(source), "<call of a native program>", "exec"), namespace)
     return namespace["call"]

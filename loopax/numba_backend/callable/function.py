@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pytensor.graph.fg import FunctionGraph
 
 from loopax.base.lock import TRACING
 from loopax.base.uninterrupted import import_uninterrupted
@@ -14,9 +16,13 @@ from loopax.calling.backend import backend_named
 from loopax.calling.function import ProgramFunction
 from loopax.calling.kept import KeptValues
 from loopax.ir.program import EarlyPart, Program
-from loopax.lowering import OPTIMIZERS, passes_with, run_passes
+from loopax.lowering import NATIVE_PASSES, OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
+from loopax.lowering.finiteness import Finiteness
 from loopax.numba_backend.callable.crossing import TARGET
+
+# What becomes of an ``Assert``: it raises. With "nan" so does what is not finite.
+CHECKS = ("raise", "nan")
 
 
 class NumbaFunction(ProgramFunction):
@@ -36,6 +42,9 @@ class NumbaFunction(ProgramFunction):
         In the IR, lowered to loops.
     on_missing
         ``"callback"`` or ``"raise"``: what becomes of ops without a conversion to Numba.
+    checks
+        One of `CHECKS`: ``"nan"`` raises where a state, a row of a trace or an output is not finite; the
+        program has a flag for that.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: what its passes were, and those of its derivatives are.
 
@@ -64,10 +73,16 @@ class NumbaFunction(ProgramFunction):
         __call__: Callable[..., Any]
 
     def __init__(
-        self, program: Program, *, on_missing: str = "callback", optimize: str = OPTIMIZERS[0]
+        self,
+        program: Program,
+        *,
+        on_missing: str = "callback",
+        checks: str = CHECKS[0],
+        optimize: str = OPTIMIZERS[0],
     ) -> None:
         self.program = program
         self.on_missing = on_missing
+        self.checks = checks
         self.optimize = optimize
         self._prepare()
 
@@ -94,7 +109,7 @@ class NumbaFunction(ProgramFunction):
 
     @property
     def options(self) -> dict[str, Any]:
-        return {"on_missing": self.on_missing, "optimize": self.optimize}
+        return {"on_missing": self.on_missing, "checks": self.checks, "optimize": self.optimize}
 
     @property
     def source(self) -> str:
@@ -133,7 +148,10 @@ class NumbaFunction(ProgramFunction):
 
         with TRACING:
             if self._compiled is None:
-                self._compiled = compiled_array_function(self.program.graph, self.__name__)
+                graph = self.program.graph
+                if self.program.has_flag:  # who calls it would have to know what the flag is
+                    graph = FunctionGraph(graph.inputs, graph.outputs[:-1], clone=True)
+                self._compiled = compiled_array_function(graph, self.__name__)
         return self._compiled
 
     def apply(self, context: Any = None, /, *args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -167,6 +185,9 @@ class NumbaFunction(ProgramFunction):
             outs = self._whole(*args, *values)
         else:
             outs = self._rest(*args, *(values[k] for k in self._part.left), *kept)
+        if self.program.has_flag:
+            if outs.pop():
+                raise self._finiteness.error(lambda f: f.apply(context, *args)[1])
         n = self.program.n_returned
         return context.written(self.program, outs[n:]), self.program.build(outs[:n])
 
@@ -197,7 +218,7 @@ class NumbaFunction(ProgramFunction):
         program = self.program.before_passes()
         with TRACING:
             run_passes(program.graph, passes_with(self.optimize, backend.passes))
-            asked = {"checks": "raise", "loops": "native", "optimize": self.optimize}
+            asked = {"checks": self.checks, "loops": "native", "optimize": self.optimize}
             options = backend.options(True, self.on_missing, **asked)
             return backend.function(program, **options)
 
@@ -211,12 +232,17 @@ class NumbaFunction(ProgramFunction):
         """A call, of the arguments alone."""
         program, part = self.program, self._part
         options = {"in_order": self._arguments.in_order, "build": program.build}
+        if program.has_flag:
+            options["flagged"] = self._not_finite
         if part is None:
             whats = [*self._arguments.whats, *self._arguments.shared_whats]
             return self._native.entry(whats, cells=[s.storage for s in program.shared], **options)
 
         def whole(*args: Any) -> Any:
-            return program.build(self._whole(*args, *(s.value for s in program.shared)))
+            outs = self._whole(*args, *(s.value for s in program.shared))
+            if program.has_flag and outs.pop():
+                raise self._not_finite(args)
+            return program.build(outs)
 
         return self._native.entry(
             self._whats(),
@@ -245,11 +271,23 @@ class NumbaFunction(ProgramFunction):
                 self._of_all = program.entry(whats)
         return self._of_all(*values)
 
+    def _not_finite(self, args: Sequence[Any]) -> Exception:
+        """What is raised where the flag of a call is up."""
+        if self.error_in_rows is not None and (found := self.error_in_rows(args, {})) is not None:
+            return found
+        return self._finiteness.error(lambda f: f(*args))
+
+    @cached_property
+    def _finiteness(self) -> Finiteness:
+        """What says, after a call whose flag is up, where that came from."""
+        options = {"on_missing": self.on_missing, "optimize": self.optimize}
+        return Finiteness.of(self.program, NATIVE_PASSES, partial(NumbaFunction, **options))
+
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
         self._refuse_updates()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"program": self.program, **self.options}
+        return {"program": self.program, "error_in_rows": self.error_in_rows, **self.options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

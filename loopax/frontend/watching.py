@@ -1,0 +1,159 @@
+"""`watch` and `breakpoint_if`: what is to be seen of a program, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from threading import local
+from typing import Any, TypeVar
+
+from pytensor.graph.basic import Variable
+from pytensor.tensor.type import DenseTensorType
+
+from loopax.base.errors import LoopTypeError
+from loopax.frontend.loops.leaves import as_flag, as_variable
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.ir.ops.watch import Breakpoint, Watch
+from loopax.ir.places import with_items
+
+T = TypeVar("T")
+
+
+def watch(value: T, name: str) -> T:
+    """``value``, which `loopax.watched` has in its record, under ``name``, with a row for each step.
+
+    ::
+
+        watch :: (a, str) -> a
+
+    It is what a program goes on with that is watched: ``s = watch(s, "s")``. In loops, branches, functions,
+    and in the steps of ``pytensor.scan``. In a program that nobody watches there is nothing of it.
+
+    Parameters
+    ----------
+    value
+        A tensor, or a pytree of tensors, whose leaves are called ``name['mean']``, ``name[0]``.
+    name
+        Under which it is recorded. Several values may have one name, if they are in loops in as many loops.
+
+    Raises
+    ------
+    LoopTypeError
+        A leaf is no tensor, or ``name`` no string.
+
+    Examples
+    --------
+    >>> import pytensor.tensor as pt
+    >>> import loopax
+    >>> x = pt.dvector("x")
+    >>> total, _ = loopax.scan(lambda s, x: (loopax.watch(s + x, "sum"), None), 0.0, x)
+    >>> f = loopax.jaxify([x], total, backend="numba")
+    >>> f([1.0, 2.0, 3.0])
+    array(6.)
+    >>> total, record = loopax.watched(f)([1.0, 2.0, 3.0])
+    >>> record["sum"].values, record["sum"].steps
+    (array([1., 3., 6.]), array([0, 1, 2]))
+    """
+    if not isinstance(name, str):
+        raise LoopTypeError(f"watch takes a name second, watch(x, 'x'), got {name!r}.")
+    leaves, tree = flatten(value)
+    named = [f"{name}{path}" for path in leaf_names(value)]
+    return tree.build([_watched(x, n) for x, n in zip(leaves, named, strict=True)])  # type: ignore[no-any-return]
+
+
+def _watched(x: Any, name: str) -> Any:
+    v = as_variable(x, name)
+    if not isinstance(v.type, DenseTensorType):
+        raise LoopTypeError(
+            f"'{name}' is {v.type}: what is watched is a tensor, watch(x.sum(), 'total') say."
+        )
+    return Watch(name)(v)
+
+
+def breakpoint_if(condition: Any, value: Any = None) -> Any:
+    """End the record of `loopax.watched` with the first step in which ``condition`` holds.
+
+    So the last rows of the record are what led there. The program itself goes on. Where nobody watches
+    there is nothing of it.
+
+    Parameters
+    ----------
+    condition
+        A bool scalar.
+    value
+        In the step of a loop of loopax, or in a branch, there need be none. Elsewhere, in the step of
+        ``pytensor.scan``, what the program goes on with: ``s = breakpoint_if(s > 100, s)``.
+
+    Returns
+    -------
+    ``value``.
+
+    Raises
+    ------
+    LoopTypeError
+        The condition is no bool scalar, or there is no value where one is needed.
+
+    Examples
+    --------
+    >>> import loopax, pytensor.tensor as pt
+    >>> x = pt.dscalar("x")
+    >>> def step(s, _):
+    ...     s = loopax.watch(s * x, "s")
+    ...     loopax.breakpoint_if(s > 10.0)
+    ...     return s, None
+    >>> f = loopax.jaxify([x], loopax.scan(step, 1.0, length=100)[0], backend="numba")
+    >>> _, record = loopax.watched(f, last=2)(2.0)
+    >>> record["s"].values, record["s"].steps
+    (array([ 8., 16.]), array([2, 3]))
+    """
+    flag = as_flag(condition, "The condition of breakpoint_if")
+    if value is not None:
+        return Breakpoint()(as_variable(value, "value"), flag)
+    if not _open.stack:
+        raise LoopTypeError(
+            "breakpoint_if is called outside of the steps and branches of loopax: there is nothing that it "
+            "is a part of. Give it a value that the program goes on with, s = breakpoint_if(s > 100, s)."
+        )
+    _open.stack[-1].append(flag)
+    return None
+
+
+class _Open(local):
+    """The conditions of the steps and branches that are traced now, the innermost last."""
+
+    def __init__(self) -> None:
+        self.stack: list[list[Any]] = []
+
+
+_open = _Open()
+
+
+@contextmanager
+def breakpoints() -> Iterator[list[Any]]:
+    """Collects the conditions of breakpoints, while a step or a branch is traced."""
+    found: list[Any] = []
+    _open.stack.append(found)
+    try:
+        yield found
+    finally:
+        _open.stack.pop()
+
+
+def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> list[Variable]:
+    """``outs`` of a step or branch, on one of which the ``conditions`` are.
+
+    Raises
+    ------
+    LoopTypeError
+        None of them is a tensor.
+    """
+    found = list(outs)
+    if not conditions:
+        return found
+    at = [k for k, v in enumerate(found) if isinstance(v.type, DenseTensorType)]
+    if not at:
+        raise LoopTypeError("breakpoint_if is called where no tensor is returned.")
+    v: Any = found[at[0]]
+    for condition in conditions:
+        v = Breakpoint()(v, condition)
+    return with_items(found, at[:1], [v])

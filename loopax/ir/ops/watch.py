@@ -1,0 +1,71 @@
+"""``Watch`` and ``Breakpoint``: values that somebody may want to see, step by step.
+
+Both are identities, and gone before the first pass: `loopax.watched` makes another program, in which what
+they stand for is returned. In a mode of PyTensor's they are dropped, or do nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.replace import _vectorize_node
+from pytensor.tensor.type import TensorType
+
+from loopax.base.upstream.pytensor import WithShapes
+
+
+class _Identity(WithShapes, Op):
+    """``(x, *others) -> x``, for derivatives, too."""
+
+    view_map = {0: [0]}
+
+    def perform(self, node: Apply, inputs: Sequence[Any], output_storage: Any) -> None:
+        output_storage[0][0] = inputs[0]
+
+    def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+        return [shapes[0]]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        return [[True], *[[False]] * (len(node.inputs) - 1)]
+
+    def pullback(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
+    ) -> list[Any]:
+        return [cotangents[0], *[disconnected_type()] * (len(inputs) - 1)]
+
+    def pushforward(
+        self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
+    ) -> list[Any]:
+        return [tangents[0]]
+
+
+class Watch(_Identity):
+    """``x``, which a watched program has in its record, under ``name``."""
+
+    __props__ = ("name",)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def make_node(self, x: Any) -> Apply:
+        return Apply(self, [x], [x.type()])
+
+
+class Breakpoint(_Identity):
+    """``(x, condition) -> x``; the record of a watched program ends where ``condition`` holds first."""
+
+    __props__ = ()
+
+    def make_node(self, x: Any, condition: Any) -> Apply:
+        return Apply(self, [x, condition], [x.type()])
+
+
+@_vectorize_node.register(_Identity)
+def _batched(op: _Identity, node: Apply, x: Any, *others: Any) -> Apply:
+    if not isinstance(x.type, TensorType):
+        raise NotImplementedError(f"{op} of a batch of {x.type}")
+    return op.make_node(x, *others)

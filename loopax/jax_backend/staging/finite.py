@@ -1,0 +1,176 @@
+"""``raising_where_not_finite``: an identity that raises, when the program runs, where a flag is up.
+
+As that of `checked`, with two differences. What is raised is only known then: where the flag is up, a
+report of the arguments of the program is computed, in the branch that is taken then, and the host makes an
+error of it. And the rows of a batch stay apart, so that the error names one.
+
+The flag may be up in the value, in its tangent or on the way back: tangents and cotangents go through the
+identity, too, or a gradient that needs no value would not look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from loopax.base.errors import UnsupportedOpError
+from loopax.base.upstream.jax import Primitive, ad, batching, mlir
+from loopax.ir.places import with_items
+from loopax.jax_backend.values.generators import is_key
+from loopax.numerics import in_mesh
+
+Batch = tuple[tuple[bool, ...], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What is computed where a flag is up, of a flat list of arrays, and the error for that.
+
+    For a batch the error is made of the reports of all rows.
+    """
+
+    of: Callable[..., Any]
+    error: Callable[[np.ndarray], Exception]
+
+
+def raising_where_not_finite(
+    xs: Sequence[Any], flag: Any, args: Sequence[Any], report: Report
+) -> list[Any]:
+    """``xs``, arrays; when the program runs an error if ``flag`` is up, by the ``report`` of ``args``."""
+    if not xs:
+        return []
+    return _raising.bind(*xs, flag, *args, n=len(xs), report=report, batch=())
+
+
+def looking_at_gradient(x: Any, error: Callable[[np.ndarray], Exception]) -> Any:
+    """``x``; on the way back an error if the cotangent that arrives for it is not finite.
+
+    ``error`` is given the cotangents of a batch, or the one.
+    """
+    return _looked_at.bind(x, error=error)
+
+
+_raising = Primitive("raising_where_not_finite")
+_raising.multiple_results = True
+
+
+@_raising.def_abstract_eval
+def _shapes(*args: Any, n: int, **params: Any) -> list[Any]:
+    return list(args[:n])
+
+
+@_raising.def_impl
+def _run(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
+    if np.any(args[n]):
+        raise report.error(np.asarray(_of_rows(report, batch, n)(*args[n + 1 :])))
+    return list(args[:n])
+
+
+def _of_rows(report: Report, batch: Batch, n: int) -> Callable[..., Any]:
+    """The report of each row of the batch."""
+    function = report.of
+    for has_axis in reversed(batch):
+        axes = tuple(0 if has else None for has in has_axis[n + 1 :])
+        if any(has_axis[n + 1 :]):
+            function = jax.vmap(function, in_axes=axes)
+    return function
+
+
+def _in_program(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
+    def fail(found: Any) -> Any:
+        raise report.error(np.asarray(found))
+
+    def failed(xs: Any, given: Any) -> Any:
+        found = _of_rows(report, batch, n)(*given)
+        # It gives the results, though it never does, or XLA would drop it.
+        plain = [_plain(x) for x in xs]
+        return list(map(_of_type, in_mesh.pure_callback(fail, plain, found), xs))
+
+    xs, flag, given = list(args[:n]), args[n], list(args[n + 1 :])
+    return in_mesh.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, given)
+
+
+def _plain(x: Any) -> Any:
+    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _of_type(found: Any, x: Any) -> Any:
+    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(x)) if is_key(x) else found
+
+
+_lowered = mlir.lower_fun(_in_program, multiple_results=True)
+
+
+def _lower(ctx: Any, *args: Any, **params: Any) -> Any:
+    if ctx.module_context.lowering_parameters.for_export:
+        said = (
+            "A program that looks for nan calls Python where it finds one, and no exported program can. "
+            "Export that of jaxify(..., checks='ignore'), and let it return what is to be looked at: "
+            "jaxify([x], [y, pt.isfinite(y).all()], checks='ignore')."
+        )
+        raise UnsupportedOpError(said, [said])
+    return _lowered(ctx, *args, **params)
+
+
+def _through(
+    dots: Sequence[Any], rest: Sequence[Any], batch: Batch, n: int, report: Report
+) -> list[Any]:
+    """Tangents or cotangents through the identity, those that there are."""
+    at = [k for k, t in enumerate(dots) if not isinstance(t, ad.Zero)]
+    if not at:
+        return list(dots)
+    some = tuple((*(level[k] for k in at), *level[n:]) for level in batch)
+    outs = _raising.bind(*(dots[k] for k in at), *rest, n=len(at), report=report, batch=some)
+    return with_items(list(dots), at, outs)
+
+
+def _jvp(primals: Any, tangents: Any, *, n: int, report: Report, batch: Batch) -> Any:
+    outs = _raising.bind(*primals, n=n, report=report, batch=batch)
+    return outs, _through(tangents[:n], primals[n:], batch, n, report)
+
+
+def _transpose(cotangents: Any, *args: Any, n: int, report: Report, batch: Batch) -> Any:
+    arrived = _through(cotangents, args[n:], batch, n, report)
+    return [*arrived, *[None] * (len(args) - n)]
+
+
+def _batch(args: Any, axes: Any, *, n: int, report: Report, batch: Batch) -> Any:
+    has_axis = tuple(axis is not None for axis in axes)
+    moved = [x if a is None else jnp.moveaxis(x, a, 0) for x, a in zip(args, axes, strict=True)]
+    outs = _raising.bind(*moved, n=n, report=report, batch=(has_axis, *batch))
+    return outs, [0 if has else None for has in has_axis[:n]]
+
+
+mlir.register_lowering(_raising, _lower)
+ad.primitive_jvps[_raising] = _jvp
+ad.primitive_transposes[_raising] = _transpose
+batching.primitive_batchers[_raising] = _batch
+
+
+# -- gradients -------------------------------------------------------------------------------------
+
+_looked_at = Primitive("looking_at_gradient")
+_looked_at.def_impl(lambda x, **params: x)
+_looked_at.def_abstract_eval(lambda x, **params: x)
+
+
+def _cotangent(cotangent: Any, x: Any, *, error: Callable[[np.ndarray], Exception]) -> Any:
+    if isinstance(cotangent, ad.Zero):
+        return [cotangent]
+    flag = jnp.logical_not(jnp.isfinite(cotangent).all())
+    return raising_where_not_finite([cotangent], flag, [cotangent], Report(lambda c: c, error))
+
+
+mlir.register_lowering(_looked_at, lambda ctx, x, **params: [x])
+# Forwards nothing is looked at, and the tangent is the primitive again: it is linear.
+ad.deflinear2(_looked_at, _cotangent)
+batching.primitive_batchers[_looked_at] = lambda args, axes, **params: (
+    _looked_at.bind(*args, **params),
+    axes[0],
+)

@@ -1,0 +1,131 @@
+"""``Record``: what `loopax.watched` returns beside the outputs of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Watched(NamedTuple):
+    """A watched value: a row of ``values`` for each time that it was made, and in which step.
+
+    ``steps`` has a number for each row; in loops in loops a row of numbers, the outermost loop's first, and
+    outside of all loops a row of none.
+    """
+
+    values: Any
+    steps: Any
+
+
+class Rows(NamedTuple):
+    """Rows as a program returns them. ``steps`` has an axis for the loops; ``present`` may be None: all."""
+
+    values: Any
+    steps: Any
+    present: Any
+
+
+@jax.tree_util.register_pytree_node_class
+class Record(Mapping[str, Watched]):
+    """Watched values by their names: ``record["s"].values``, ``record["s"].steps``.
+
+    It is a pytree. In a batch each array has the axis of the batch in front; there, and under a
+    transformation of JAX, rows of a branch that was not taken stay, with -1 for their steps, and nothing
+    is cut at a breakpoint. ``jax.tree.map(lambda x: x[6], record)`` is the record of one row of a batch.
+    """
+
+    def __init__(
+        self, names: Sequence[str | None], rows: Sequence[Rows], last: int | None = None
+    ) -> None:
+        self._names, self._rows, self._last = tuple(names), tuple(rows), last
+
+    def tree_flatten(self) -> tuple[Any, Any]:
+        return self._rows, (self._names, self._last)
+
+    @classmethod
+    def tree_unflatten(cls, fixed: Any, rows: Any) -> Record:
+        names, last = fixed
+        return cls(names, rows, last)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(name for name in self._names if name is not None))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"Record({', '.join(self)})"
+
+    def __getitem__(self, name: str) -> Watched:
+        parts = [rows for n, rows in zip(self._names, self._rows, strict=True) if n == name]
+        if not parts:
+            raise KeyError(
+                f"nothing is watched under the name {name!r}; there are {', '.join(self)}"
+            )
+        if not all(map(_is_known, self._rows)):
+            return _as_they_are(parts)
+        values, steps = _by_step([_taken(rows) for rows in parts])
+        for n, rows in zip(self._names, self._rows, strict=True):
+            if n is None:
+                values, steps = _until(values, steps, _taken(rows))
+        if self._last is not None:
+            values, steps = values[-self._last :], steps[-self._last :]
+        return Watched(values, _of_loops(steps))
+
+
+def _is_known(rows: Rows) -> bool:
+    """Whether these are the numbers of one program."""
+    tracers = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tuple(rows)))
+    return not tracers and np.ndim(rows.steps) == 2
+
+
+def _taken(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    values, steps = np.asarray(rows.values), np.asarray(rows.steps)
+    if rows.present is None:
+        return values, steps
+    is_row = np.asarray(rows.present)
+    return values[is_row], steps[is_row]
+
+
+def _by_step(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    if len(parts) == 1:
+        return parts[0]
+    values, steps = (np.concatenate(xs) for xs in zip(*parts, strict=True))
+    order = np.lexsort(steps.T[::-1]) if steps.shape[1] else np.arange(len(steps))
+    return values[order], steps[order]
+
+
+def _until(
+    values: np.ndarray, steps: np.ndarray, breakpoint_: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """The rows up to the first step in which a condition holds, as far as the two share loops."""
+    condition, when = breakpoint_
+    at = np.flatnonzero(condition)
+    if not len(at):
+        return values, steps
+    depth = min(when.shape[1], steps.shape[1])
+    first = tuple(when[at[0], :depth])
+    keep = np.array([tuple(step[:depth]) <= first for step in steps], bool)
+    return values[keep], steps[keep]
+
+
+def _as_they_are(parts: Sequence[Rows]) -> Watched:
+    def steps(rows: Rows) -> Any:
+        if rows.present is None:
+            return rows.steps
+        return jnp.where(jnp.asarray(rows.present)[..., None], rows.steps, -1)
+
+    if len(parts) == 1:
+        return Watched(parts[0].values, _of_loops(steps(parts[0])))
+    axis = np.ndim(parts[0].steps) - 2
+    values = jnp.concatenate([rows.values for rows in parts], axis=axis)
+    return Watched(values, _of_loops(jnp.concatenate([*map(steps, parts)], axis=axis)))
+
+
+def _of_loops(steps: Any) -> Any:
+    """Numbers, and not rows of one, where there is one loop."""
+    return steps[..., 0] if steps.shape[-1] == 1 else steps

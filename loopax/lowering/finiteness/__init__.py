@@ -1,0 +1,6 @@
+"""Programs that notice where a value is not finite: ``jaxify(..., checks="nan")``."""
+
+from loopax.lowering.finiteness.finiteness import Finiteness
+from loopax.lowering.finiteness.flag import add_flag
+
+__all__ = ["Finiteness", "add_flag"]

@@ -1,0 +1,53 @@
+"""What a backend asks, after a call of a program with a flag: which value was not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.configdefaults import config
+
+from loopax.base.errors import NonFiniteError
+from loopax.base.lock import TRACING
+from loopax.ir.program import Program
+from loopax.lowering.finiteness.locate import Locations
+from loopax.lowering.finiteness.places import error_of
+from loopax.lowering.finiteness.program import locating_program
+from loopax.lowering.order import run_passes
+
+
+@dataclass(frozen=True)
+class Finiteness:
+    """A function of the inputs of a program that returns a report; and what that means.
+
+    It is compiled at its first call, which a program whose values are all finite never makes.
+    """
+
+    function: Any
+    locations: Locations
+    name: str
+
+    @classmethod
+    def of(cls, program: Program, passes: Any, function: Callable[[Program], Any]) -> Finiteness:
+        """That of ``program``; ``function`` is the class of a backend, with its options."""
+        with TRACING, config.change_flags(traceback__limit=0):
+            new, locations = locating_program(program)
+            run_passes(new.graph, passes)
+            return cls(function(new), locations, program.name)
+
+    def error(self, call: Callable[[Any], Any]) -> NonFiniteError:
+        """What is to be raised where ``call`` gives the report of `function`."""
+        return self.error_of(np.asarray(call(self.function)))
+
+    def error_of(self, report: Any) -> NonFiniteError:
+        """What is to be raised for a report, or for those of a batch: of its first row that has one."""
+        report = np.asarray(report)
+        rows: Sequence[int] = ()
+        if report.ndim > 1:
+            bad = np.argwhere(report[..., 0] != 0)
+            rows = tuple(int(k) for k in bad[0]) if len(bad) else ()
+            report = report[rows] if rows else report.reshape(-1, report.shape[-1])[0]
+        finding = self.locations.finding(report)
+        return error_of(finding, self.locations.places, self.name, rows)

@@ -1,0 +1,150 @@
+"""A flag beside what a program returns: whether a state, a row of a trace or an output is not finite.
+
+    y = f(x)  ->  y, any state, row or output of it is nan or infinite
+
+Where a value that is not finite makes an output, or the last of its states, not finite, that is what is
+looked at (`passing`): of loops of arithmetic one number of each, so that their steps are as they were. What
+may become finite again is looked at in each step, by a state of the loop that says whether there was any.
+
+Which value it was, and in which step, is found by another program, `locate`, that runs when the flag is up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.base.upstream.pytensor import thaw
+from loopax.ir import Call, Cond, Scan
+from loopax.ir.ops.records import FLAG_TYPE
+from loopax.ir.replace import replaced
+from loopax.lowering.finiteness.looked_at import any_infinite, prepare, values_of
+from loopax.lowering.finiteness.passing import closure, may_be_infinite, passed_on
+from loopax.lowering.open_loop import OpenLoop, State, replace_outputs
+
+_NO = pt.constant(np.bool_(False))
+
+
+def add_flag(graph: FunctionGraph) -> None:
+    """Give ``graph``, imported, one more output, a bool scalar: the flag of all that it has."""
+    prepare(graph)
+    outputs = [v for v in dict.fromkeys(graph.outputs) if may_be_infinite(v)]
+    traces = [v for v in outputs if _is_trace(v)]
+    whole = [v for v in outputs if v not in traces]
+    graph.add_output(_either([*map(any_infinite, whole), *_flags(graph, whole)]))
+
+
+def _flags(graph: FunctionGraph, seen: Iterable[Variable]) -> list[Any]:
+    """The flags of what is inside of the ops of ``graph``, changed in place; ``seen`` is looked at."""
+    order = graph.toposort()
+    looked_at = _seen(order, seen)
+    flags = []
+    for node in order:
+        write = next((w for kind, w in _WRITERS.items() if isinstance(node.op, kind)), None)
+        if write is not None:
+            change, found = write(graph, node, looked_at)
+            flags += found
+            replace_outputs(graph, change, "add_flag")
+            looked_at.update(new for old, new in change.items() if old in looked_at)
+    return flags
+
+
+def _seen(order: Sequence[Apply], seen: Iterable[Variable]) -> set[Variable]:
+    """``seen``, and what is seen there if it is not finite, through operations and finals of loops."""
+    found = set(seen)
+    for node in reversed(order):
+        if isinstance(node.op, Scan):
+            loop = OpenLoop.on(node, node.op.fgraph)
+            nodes = node.op.fgraph.toposort()
+            found.update(s.init for s in _lasting(loop, nodes) if s.final in found)
+        elif len(node.outputs) == 1 and node.outputs[0] in found:
+            found.update(passed_on(node))
+    return found
+
+
+def _lasting(loop: OpenLoop, nodes: Sequence[Apply]) -> list[State]:
+    """The states whose last value is not finite if any one was."""
+    return [s for s in loop.states if s.inner in closure([s.next], nodes)]
+
+
+def _of_loop(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
+    loop = OpenLoop.of(node)
+    body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
+    nodes = body.toposort()
+    lasting = _lasting(loop, nodes)
+    covered = closure([y.inner for y in loop.ys if y.trace in seen], nodes)
+    covered |= closure([s.next for s in lasting if s.final in seen], nodes)
+    read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
+    values = [v for v in values_of(loop, read) if v not in covered]
+    outside = []
+    for s in lasting:
+        reached = closure([s.next], nodes)
+        if any(v in reached for v in values):
+            outside.append(s.final)
+            covered |= reached
+            values = [v for v in values if v not in reached]
+    returned = {y.inner: y.trace for y in loop.ys if y.trace in graph.outputs}
+    outside += [returned[v] for v in values if v in returned]
+    inside = [any_infinite(v) for v in values if v not in returned]
+    inside += _flags(body, covered)
+    if not inside:
+        return {}, [any_infinite(v) for v in outside]
+    loop.set_outputs(body.outputs)
+    before = FLAG_TYPE()
+    flag = State(before, _NO, pt.or_(before, _either(inside)))
+    loop.states.append(flag)
+    loop.options = loop.options._replace(parallel=None)  # which takes no flags for states
+    change = loop.close()
+    return change, [*(any_infinite(change[v]) for v in outside), flag.new]
+
+
+def _of_branches(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
+    op: Any = node.op
+    branches = [branch.clone() for branch in op.branches]  # the op keeps its own
+    flags = [_flags(branch, _seen_in(node, branch, seen)) for branch in branches]
+    if not any(flags):
+        return {}, []
+    operands = [v.type() for v in op.fgraph.inputs]
+    outs = [
+        replaced([*b.outputs, _either(f)], dict(zip(b.inputs, operands, strict=True)))
+        for b, f in zip(branches, flags, strict=True)
+    ]
+    new = Cond.from_branches(operands, outs[0], outs[1], op.name).bind(
+        node.inputs[0], node.inputs[1:]
+    )
+    return dict(zip(node.outputs, new, strict=False)), new[-1:]
+
+
+def _of_call(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
+    """Of a call with a pullback of its own, which has a fixed signature, the flag is one more call."""
+    op: Any = node.op
+    body = thaw(op.fgraph)
+    flags = _flags(body, _seen_in(node, body, seen))
+    if not flags:
+        return {}, []
+    outs = [*(body.outputs if op.rule is None else ()), _either(flags)]
+    call = Call(FunctionGraph(body.inputs, outs, clone=True).freeze(), name=op.name)
+    new = call.make_node(*node.inputs).outputs
+    return dict(zip(node.outputs, new, strict=False)) if op.rule is None else {}, new[-1:]
+
+
+_WRITERS: dict[Any, Any] = {Scan: _of_loop, Cond: _of_branches, Call: _of_call}
+
+
+def _seen_in(node: Apply, body: FunctionGraph, seen: set[Variable]) -> list[Variable]:
+    return [v for v, out in zip(body.outputs, node.outputs, strict=True) if out in seen]
+
+
+def _either(flags: Sequence[Any]) -> Any:
+    return reduce(pt.or_, flags) if flags else _NO
+
+
+def _is_trace(v: Any) -> bool:
+    op: Any = v.owner and v.owner.op
+    return isinstance(op, Scan) and v.owner.outputs.index(v) >= op.n_states

@@ -1,0 +1,211 @@
+"""A program that says which of its values is the first that is not finite, and in which steps.
+
+    y = f(x)  ->  [code, kind, *entry, *steps]
+
+Each loop has states that remember the first finding of its steps; in the body around it they are a finding
+again, with one more step. What it costs does not count: it runs once, after a flag (`flag`) was up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.base.upstream.pytensor import thaw
+from loopax.ir import Call, Cond, Scan
+from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.replace import replaced
+from loopax.lowering.finiteness.looked_at import is_infinite, prepare, values_of
+from loopax.lowering.finiteness.passing import may_be_infinite
+from loopax.lowering.finiteness.places import Finding, Place, findings
+from loopax.lowering.open_loop import OpenLoop, State
+
+
+class Locations(NamedTuple):
+    """A graph whose one output is a vector of numbers, the finding; and what they mean."""
+
+    graph: FunctionGraph
+    places: tuple[Place, ...]
+    n_axes: int
+
+    def finding(self, report: Any) -> Finding | None:
+        return findings(report, self.n_axes)
+
+
+def locating(graph: FunctionGraph, names: Sequence[str]) -> Locations:
+    """What finds the first value of ``graph``, imported, that is not finite; ``names`` are its outputs'."""
+    graph = graph.clone()
+    prepare(graph)
+    places: list[Place] = []
+    found = _of_graph(graph, (), places)
+    named = dict(zip(reversed(graph.outputs), reversed(names), strict=True))
+    for v, name in reversed(named.items()):
+        if may_be_infinite(v):
+            places.append(Place(f"output {name}", v.type.ndim))
+            found.append(_finding(v, len(places)))
+    n_axes = max((place.ndim for place in places), default=0)
+    depth = max((len(place.loops) for place in places), default=0)
+    report = pt.stack(_first(found).padded(n_axes, depth))
+    return Locations(FunctionGraph(graph.inputs, [report], clone=True), tuple(places), n_axes)
+
+
+@dataclass
+class _Symbols:
+    """A finding, as scalar variables."""
+
+    code: Any
+    kind: Any
+    entry: list[Any] = field(default_factory=list)
+    steps: list[Any] = field(default_factory=list)
+
+    def padded(self, n_axes: int, depth: int) -> list[Any]:
+        def full(numbers: list[Any], length: int) -> list[Any]:
+            return [*numbers, *[_ZERO] * (length - len(numbers))]
+
+        return [self.code, self.kind, *full(self.entry, n_axes), *full(self.steps, depth)]
+
+
+_ZERO = pt.constant(0, dtype="int64")
+
+
+def _of_graph(graph: FunctionGraph, loops: tuple[str, ...], places: list[Place]) -> list[_Symbols]:
+    """What is found inside of the ops of ``graph``, in order of computation. The graph stays as it is."""
+    found = []
+    for node in graph.toposort():
+        if isinstance(node.op, Scan):
+            found.append(_of_loop(graph, node, loops, places))
+        elif isinstance(node.op, Cond):
+            found.append(_of_branches(node, loops, places))
+        elif isinstance(node.op, Call):
+            found.append(_of_call(node, loops, places))
+    return [f for f in found if f is not None]
+
+
+def _of_loop(
+    graph: FunctionGraph, node: Apply, loops: tuple[str, ...], places: list[Place]
+) -> _Symbols | None:
+    loop = OpenLoop.of(node)
+    body = FunctionGraph(loop.inner.flat(), loop.outputs(), clone=False)
+    loops = (*loops, _name_of(node))
+    found = _of_graph(body, loops, places)
+    read = [bool(graph.clients.get(y.trace)) for y in loop.ys]
+    for v, (kind, k) in values_of(loop, read).items():
+        places.append(Place(_value_in_words(loop, v, kind, k), v.type.ndim, loops))
+        found.append(_finding(v, len(places)))
+    if not found:
+        return None
+    first = _first(found)
+    first.steps.insert(0, loop.i)
+    n_axes = len(first.entry)
+    numbers = first.padded(n_axes, len(first.steps))
+    before = [INDEX_TYPE() for _ in numbers]
+    is_new = pt.eq(before[0], 0)
+    n = len(loop.states)
+    loop.states += [
+        State(s, _ZERO, pt.switch(is_new, x, s).astype("int64"))
+        for s, x in zip(before, numbers, strict=True)
+    ]
+    loop.options = loop.options._replace(parallel=None)  # which takes no integers for states
+    loop.bind()
+    code, kind, *rest = [s.new for s in loop.states[n:]]
+    entry, (step, *steps) = rest[:n_axes], rest[n_axes:]
+    if loop.options.reverse:  # the row, which is the last one in the first step
+        step = loop.n_steps - 1 - step
+    return _Symbols(code, kind, entry, [step, *steps])
+
+
+def _of_branches(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
+    op: Any = node.op
+    found = [_of_graph(branch, loops, places) for branch in op.branches]
+    if not any(found):
+        return None
+    firsts = [_first(f) for f in found]
+    n_axes = max(len(f.entry) for f in firsts)
+    depth = max(len(f.steps) for f in firsts)
+    operands = [v.type() for v in op.fgraph.inputs]
+    outs = [
+        replaced(f.padded(n_axes, depth), dict(zip(b.inputs, operands, strict=True)))
+        for b, f in zip(op.branches, firsts, strict=True)
+    ]
+    new = Cond.from_branches(operands, outs[0], outs[1], op.name).bind(
+        node.inputs[0], node.inputs[1:]
+    )
+    return _Symbols(new[0], new[1], new[2 : 2 + n_axes], new[2 + n_axes :])
+
+
+def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
+    op: Any = node.op
+    body = thaw(op.fgraph)
+    found = _of_graph(body, loops, places)
+    if not found:
+        return None
+    first = _first(found)
+    n_axes = len(first.entry)
+    outs = first.padded(n_axes, len(first.steps))
+    call = Call(FunctionGraph(body.inputs, outs, clone=True).freeze(), name=op.name)
+    new = call.make_node(*node.inputs).outputs
+    return _Symbols(new[0], new[1], new[2 : 2 + n_axes], new[2 + n_axes :])
+
+
+def _first(found: Sequence[_Symbols]) -> _Symbols:
+    """The first of ``found`` that is one."""
+    if not found:
+        return _Symbols(_ZERO, _ZERO)
+    *before, last = found
+    n_axes = max(len(f.entry) for f in found)
+    depth = max(len(f.steps) for f in found)
+    numbers = last.padded(n_axes, depth)
+    for f in reversed(before):
+        is_one = pt.neq(f.code, 0)
+        numbers = [
+            pt.switch(is_one, a, b) for a, b in zip(f.padded(n_axes, depth), numbers, strict=True)
+        ]
+    return _Symbols(numbers[0], numbers[1], numbers[2 : 2 + n_axes], numbers[2 + n_axes :])
+
+
+def _finding(x: Any, code: int) -> _Symbols:
+    """The first entry of ``x`` that is not finite, under the number ``code``."""
+    if x.type.dtype.startswith("complex"):
+        x = pt.switch(pt.isnan(x), np.nan, abs(x))
+    if not x.type.ndim:
+        return _Symbols(pt.switch(is_infinite(x), np.int64(code), _ZERO), _kind_of(x))
+    flat = pt.concatenate([x.flatten(), np.zeros(1, x.type.dtype)])  # there may be no entry
+    bad = is_infinite(flat)
+    at = pt.argmax(bad)
+    entry: list[Any] = []
+    rest = at
+    for k in reversed(range(x.type.ndim)):
+        n = pt.maximum(x.shape[k], 1)
+        entry.insert(0, rest % n)
+        rest = rest // n
+    code = pt.switch(bad[at], np.int64(code), _ZERO)
+    return _Symbols(code, _kind_of(flat[at]), [k.astype("int64") for k in entry])
+
+
+def _kind_of(x: Any) -> Any:
+    """The number of one of `KINDS`."""
+    return pt.switch(pt.isnan(x), np.int64(0), pt.switch(x > 0, np.int64(1), np.int64(2)))
+
+
+# -- in words --------------------------------------------------------------------------------------
+
+
+def _name_of(node: Apply) -> str:
+    op: Any = node.op
+    name = f"loop '{op.options.name}'" if op.options.name else "the loop"
+    line = op.options.origin.line
+    return f"{name} ({line})" if line else name
+
+
+def _value_in_words(loop: OpenLoop, v: Variable, kind: str, k: int) -> str:
+    of_states = [(s.label, s.final) for s in loop.states if s.next is v]
+    of_traces = [(y.label, y.trace) for y in loop.ys if y.inner is v]
+    names = [label or (out is not None and out.name) for label, out in [*of_states, *of_traces]]
+    name = next(filter(None, names), f"number {k}")
+    return f"{kind} {name}"

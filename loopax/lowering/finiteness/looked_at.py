@@ -1,0 +1,60 @@
+"""The values of a program that are looked at: states and rows of loops, what it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir.derivatives.lazy import has_derivatives
+from loopax.lowering.canonical.if_else_to_cond import has_if_else, if_else_to_cond
+from loopax.lowering.canonical.sink_readers import sink_readers
+from loopax.lowering.derivatives.take_derivatives import take_derivatives
+from loopax.lowering.finiteness.passing import may_be_infinite
+from loopax.lowering.open_loop import OpenLoop
+from loopax.lowering.redundancy.remove_unused import remove_unused
+
+
+def prepare(graph: FunctionGraph) -> None:
+    """Bring ``graph`` to the form whose loops are looked at, in place.
+
+    Derivatives are graphs, branches are the ops that run one of them alone, and there is nothing that no
+    output needs: it is not computed, and so not looked at.
+    """
+    if has_derivatives(graph):
+        take_derivatives(graph)
+    if has_if_else(graph):
+        sink_readers(graph)
+        if_else_to_cond(graph)
+    remove_unused(graph)
+
+
+def values_of(loop: OpenLoop, read: Sequence[bool]) -> dict[Variable, tuple[str, int]]:
+    """What each step of ``loop`` makes: its states, and its rows where ``read`` says that a trace is read.
+
+    With the kind of each and its number.
+    """
+    found: dict[Variable, tuple[str, int]] = {}
+    before = {s.inner for s in loop.states}
+    for k, s in enumerate(loop.states):
+        if s.next not in before:  # a state of the step before, of which it was said then
+            found.setdefault(s.next, ("state", k))
+    for k, (y, is_read) in enumerate(zip(loop.ys, read, strict=True)):
+        if is_read and y.inner not in before:
+            found.setdefault(y.inner, ("trace", k))
+    return {v: kind for v, kind in found.items() if may_be_infinite(v)}
+
+
+def is_infinite(x: Any) -> Any:
+    """Which entries of ``x`` are nan or infinite."""
+    return pt.invert(pt.lt(abs(x), np.asarray(np.inf, "float32")))
+
+
+def any_infinite(x: Any) -> Any:
+    """Whether an entry of ``x`` is nan or infinite."""
+    bad = is_infinite(x)
+    return bad.any() if x.type.ndim else bad

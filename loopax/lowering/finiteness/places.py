@@ -1,0 +1,63 @@
+"""What is said of a value that is not finite: which it is, of which loop, in which step, of which row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from loopax.base.errors import NonFiniteError
+
+KINDS = "nan", "infinite", "minus infinity"
+
+
+class Place(NamedTuple):
+    """Where a value of a program is made.
+
+    ``what`` is it, in words ("state h"); ``ndim`` how many axes it has; ``loops`` are those that it is in,
+    each in words, the outermost first.
+    """
+
+    what: str
+    ndim: int
+    loops: tuple[str, ...] = ()
+
+
+class Finding(NamedTuple):
+    """A value that is not finite: the number of its `Place`, from 1 on, its kind, its entry, its steps."""
+
+    code: int
+    kind: int
+    entry: tuple[int, ...]
+    steps: tuple[int, ...]
+
+
+def error_of(
+    finding: Finding | None, places: Sequence[Place], name: str, row: Sequence[int] = ()
+) -> NonFiniteError:
+    """The error of ``finding`` in the program ``name``, for a row of a batch; None: of its results."""
+    if finding is None:
+        said = (
+            "a value is nan or infinite, and none is where each step is looked at: sums are added up in "
+            "another order there."
+        )
+        return NonFiniteError(name, said, (), row)
+    place = places[finding.code - 1]
+    entry = ", ".join(map(str, finding.entry[: place.ndim]))
+    what = f"entry [{entry}] of {place.what}" if entry else place.what
+    what = f"{what} is {KINDS[finding.kind]}"
+    if not place.loops:
+        return NonFiniteError(name, f"{what}.", (), row)
+    steps = finding.steps[: len(place.loops)]
+    *outer, last = [f"step {k}" for k in steps]
+    at = ", ".join([*(f"outer {step}" for step in outer), last])
+    inside = "".join(f", in {loop}" for loop in reversed(place.loops[:-1]))
+    said = (
+        f"{what} at {at} of {place.loops[-1]}{inside}. No value is before it; steps count from 0."
+    )
+    return NonFiniteError(name, said, steps, row)
+
+
+def findings(report: Any, n_axes: int) -> Finding | None:
+    """The finding in a vector of numbers: code, kind, ``n_axes`` entries, and the steps."""
+    code, kind, *rest = (int(x) for x in report)
+    return Finding(code, kind, tuple(rest[:n_axes]), tuple(rest[n_axes:])) if code else None

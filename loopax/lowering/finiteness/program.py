@@ -1,0 +1,60 @@
+"""The program that says where a value of another one is not finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from pytensor.graph.basic import clone
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir.program import Program
+from loopax.lowering.finiteness.locate import Locations, locating
+
+
+def locating_program(program: Program) -> tuple[Program, Locations]:
+    """The program, to be lowered, that reports on the inputs of ``program``; and what that means."""
+    assert program.has_flag and program.as_read is not None
+    inputs, outputs = clone(*program.as_read)
+    graph = FunctionGraph(inputs, outputs[:-1], clone=False)
+    locations = locating(graph, output_names(program, outputs))
+    new = replace(
+        program.with_graph(locations.graph),
+        build=lambda leaves: leaves[0],
+        name=f"{program.name}, looked for nan in",
+        updates=(),
+        has_flag=False,
+        as_read=clone(locations.graph.inputs, locations.graph.outputs),
+    )
+    return new, locations
+
+
+def output_names(program: Program, outputs: list[Any]) -> list[str]:
+    """What the outputs are called: by their names, or by where they are; and what is updated."""
+    n = program.n_returned
+    marks = [_Mark() for _ in range(n)]
+    try:
+        paths = dict(_paths(program.build(marks), ""))
+    except Exception:  # a class of the user's that can only hold arrays
+        paths = {}
+    found = []
+    for k, v in enumerate(outputs[:n]):
+        path = paths.get(marks[k], f"[{k}]" if n > 1 else "")
+        found.append(f"'{v.name}'" if v.name else path or "of the program")
+    return [*found, *(f"'{program.shared_names[k]}', updated" for k in program.updates)]
+
+
+class _Mark:
+    """A leaf that is told from others."""
+
+
+def _paths(tree: Any, path: str) -> Iterator[tuple[Any, str]]:
+    if isinstance(tree, dict):
+        for key, value in tree.items():
+            yield from _paths(value, f"{path}[{key!r}]")
+    elif isinstance(tree, list | tuple):
+        for k, value in enumerate(tree):
+            yield from _paths(value, f"{path}[{k}]")
+    else:
+        yield tree, path

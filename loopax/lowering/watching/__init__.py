@@ -1,0 +1,6 @@
+"""Watched values of a program: left out of it, or returned by it."""
+
+from loopax.lowering.watching.drop import drop_watches, has_watches
+from loopax.lowering.watching.expose import Exposed, expose
+
+__all__ = ["Exposed", "drop_watches", "expose", "has_watches"]

@@ -1,0 +1,120 @@
+"""`watched`: a function that returns what is watched in its program, too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytensor.tensor as pt
+from pytensor.configdefaults import config
+
+from loopax.base.errors import LoopTypeError
+from loopax.base.lock import TRACING
+from loopax.builders import Builder
+from loopax.by_backend import program_of
+from loopax.calling import TracedFunction
+from loopax.ir.program import Program
+from loopax.jax_backend.values.record import Record, Rows
+from loopax.lowering.watching import Exposed, expose
+from loopax.transpile import jaxify
+
+
+def watched(f: Callable[..., Any], last: int | None = None) -> Any:
+    """``f``, which returns a record of what is watched in it beside its outputs: ``(outputs, record)``.
+
+    Parameters
+    ----------
+    f
+        What `loopax.jaxify` returns; a Python function of variables is what `jaxify` makes of it. It is
+        built anew, with the same backend and options.
+    last
+        How many rows of each value are kept, the last ones; None: those of all steps.
+
+    Returns
+    -------
+    A function of the same kind, so that ``jax.vmap`` takes it, ``jax.jit``, and ``jax.grad`` with
+    ``has_aux=True``. ``record["s"]`` is what `loopax.watch` has the name ``"s"`` for, or a
+    ``pytensor.printing.Print("s")``, which is recorded and does not print: ``record["s"].values`` has a row
+    for each time that it was made, ``record["s"].steps`` the numbers of the steps, one column for each loop
+    if there are several, the outermost first. Steps of a branch that was not taken have no row.
+
+    Raises
+    ------
+    LoopTypeError
+        ``last`` is no number of rows; one name is given to values in different numbers of loops.
+
+    Examples
+    --------
+    >>> import numpy as np, pytensor.tensor as pt
+    >>> import loopax
+    >>> r = pt.dvector("r")
+    >>> def day(variance, r):
+    ...     variance = loopax.watch(0.1 + 0.1 * r**2 + 0.8 * variance, "variance")
+    ...     return variance, pt.log(variance)
+    >>> f = loopax.jaxify([r], loopax.scan(day, 1.0, r)[1].sum())
+    >>> total, record = loopax.watched(f, last=2)(np.array([1.0, 2.0, 3.0]))
+    >>> record["variance"].values, record["variance"].steps
+    (array([1.3 , 2.04]), array([1, 2]))
+    """
+    if last is not None and not (isinstance(last, int) and not isinstance(last, bool) and last > 0):
+        raise LoopTypeError(f"last is {last!r}: it is a number of rows from 1 on, or None for all.")
+    f = getattr(f, "of_point", f)
+    if isinstance(f, TracedFunction):
+        build = replace(f.build, expose=Exposing(last))  # type: ignore[type-var]
+        return type(f)(f.__wrapped__, build, f.__name__, f.instance)
+    if not hasattr(f, "backend"):
+        return watched(jaxify(f), last)
+    program = program_of(f)
+    with TRACING:
+        return Builder(f.backend, f.options, expose=Exposing(last))(program.with_watches())
+
+
+class Exposing:
+    """What makes of a program, imported, one that returns ``(outputs, record)``."""
+
+    def __init__(self, last: int | None) -> None:
+        self.last = last
+
+    def __call__(self, program: Program) -> None:
+        graph, build = program.graph, program.build
+        n = program.n_returned
+        assert not program.updates and not program.has_flag
+        with config.change_flags(traceback__limit=0):
+            items = expose(graph, self.last)
+            rows = [x for item in items for x in _rows(item)]
+        _refuse_unlike(items)
+        names = [item.name for item in items]
+        is_some = [item.present is not None for item in items]
+        last = self.last
+        for x in rows:
+            graph.add_output(x)
+
+        def built(leaves: Any) -> Any:
+            leaves = list(leaves)
+            rest = iter(leaves[n:])
+            found = [Rows(next(rest), next(rest), next(rest) if some else None) for some in is_some]
+            return build(leaves[:n]), Record(names, found, last)
+
+        program.build = built
+
+
+def _rows(item: Exposed) -> list[Any]:
+    steps = item.steps
+    columns = pt.stack(steps, axis=1) if steps else pt.zeros((1, 0), dtype="int64")
+    return [item.value, columns, *([] if item.present is None else [item.present])]
+
+
+def _refuse_unlike(items: list[Exposed]) -> None:
+    """Raise where one name stands for rows that are no one array."""
+    first: dict[str, Exposed] = {}
+    for item in items:
+        if item.name is None:
+            continue
+        other = first.setdefault(item.name, item)
+        if len(other.steps) != len(item.steps) or other.value.type.ndim != item.value.type.ndim:
+            raise LoopTypeError(
+                f"{item.name!r} is the name of two watched values, with {len(other.steps)} and "
+                f"{len(item.steps)} loops around them, and {other.value.type.ndim - 1} and "
+                f"{item.value.type.ndim - 1} axes. Give them two names."
+            )
