@@ -145,5 +145,6 @@ def _no_reverse(site: Site) -> str:
     return (
         f"{site.op} has no bound on its steps, and reverse mode (jax.grad, jax.hessian) keeps states from "
         "each of them: it must know how many there can be. Give the loop one, loopax.while_loop(cond, "
-        "body, init, max_steps=1000), or use forward mode: jax.jvp, jax.jacfwd."
+        "body, init, max_steps=1000) or loopax.fori_loop(lo, hi, body, init, max_steps=1000), or use "
+        "forward mode: jax.jvp, jax.jacfwd."
     )

@@ -264,6 +264,18 @@ def test_what_does_not_pay_or_may_not_leave(outputs):
     assert node.op.n_seqs == before.op.n_seqs
 
 
+def test_a_loop_without_rows_gets_none_of_a_length_that_is_an_input():
+    def summed(steps):
+        return loopax.fori_loop(0, steps, lambda i, c: c * s + pt.exp(s * i), 1.0)
+
+    def n_seqs(steps):
+        graph = pushed(summed(steps), [*GIVEN, n], [[*VALUES, 3]])
+        return [node.op.n_seqs for node in loops(graph)]
+
+    assert n_seqs(n) == [0]  # under jax.jit nobody knows how many
+    assert n_seqs(x.shape[0]) == n_seqs(4) == [1]
+
+
 def test_errors_before_the_states():
     graph = pushed(scan(lambda c, r: (c * pt.sin(r[0]) + pt.cos(r[1]), c), s, (x, v)))
     assert values_or_error(graph, VALUES) is ValueError
