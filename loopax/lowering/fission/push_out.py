@@ -9,12 +9,13 @@ or its index alone comes in as a sequence, where it has a product, a sum or a fu
 where numbers come in, and fewer sequences and constants than before. Of a sum or product those terms
 come first that follow from the rows.
 
-Condition: it does not stop, and no derivative is cut in it. Each op has a form for all rows
-(`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for the values in a row.
-Nothing in between is larger than the rows and the traces: scans also bound memory. The sequences have a row
-for each step: where that cannot be proved, it is checked as the loop would, unless a backend could not (see
-`loopax.lowering.analysis.open_lengths`). A loop that has neither rows nor traces, and takes as many steps
-as an input says, gets no rows: JAX would have to know how many.
+Condition: it does not stop, and where a trace becomes an operation no derivative is cut in it. (What comes
+in as a sequence gets no cotangent from a step that is cut off, and passes none on: as in the step.) Each
+op has a form for all rows (`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for
+the values in a row. Nothing in between is larger than the rows and the traces: scans also bound memory. The
+sequences have a row for each step: where that cannot be proved, it is checked as the loop would, unless a
+backend could not (see `loopax.lowering.analysis.open_lengths`). A loop that has neither rows nor traces,
+and takes as many steps as an input says, gets no rows: JAX would have to know how many.
 
 Reason: one product of matrices in place of n of a vector and a matrix, and no loop in place of one.
 
@@ -76,10 +77,13 @@ def rewrite_loops(
 
 def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     op: Any = node.op
-    if op.stops or op.options.truncate_gradient != -1:
+    if op.stops:
         return {}
     if not op.n_states:
-        return _without_map(node, dims, known)
+        truncates = (
+            op.options.truncate_gradient >= 0
+        )  # the first rows of its traces have no derivative
+        return {} if truncates else _without_map(node, dims, known)
     if _has_no_rows(node, dims):
         return {}
     return before_the_states(node, dims, known, _frontier, _with_rows_first)

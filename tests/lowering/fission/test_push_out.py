@@ -329,6 +329,35 @@ def test_truncated_derivatives(k):
     assert not expected[1][: ROWS - k].any() or k < 0
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_comes_before_the_states_of_a_truncated_loop(reverse):
+    """A row of a step that is cut off passes nothing on, whether the step makes it or it comes in."""
+
+    def step(c, r):
+        c = pt.tanh(s * c) + pt.sin(r * s)
+        return c, r * c
+
+    options = {"reverse": reverse, "truncate_gradient": 2}
+    final, ys = scan(step, s**2, x, **options)
+    graph = pushed([final, ys], [x, s], [(VALUES[0], 0.6), (VALUES[0][:1], 0.6), ([], 0.6)])
+    (inside,) = body_ops(graph)
+    assert not any("sin" in op.lower() for op in inside)
+
+    def slopes(given, outputs):
+        cost = outputs[0] ** 2 + (outputs[1] ** 2).sum()
+        return FunctionGraph(given, pytensor.grad(cost, given), clone=True)
+
+    before, after = slopes([x, s], [final, ys]), slopes([*graph.inputs], graph.outputs)
+    for rows in (VALUES[0], VALUES[0][:2], VALUES[0][:1], np.zeros(0)):
+        at = rows, np.asarray(0.6)
+        assert_same(evaluate(after, *at), evaluate(before, *at), 1e-12, 1e-14)
+
+
+def test_a_truncated_map_stays():
+    ys = loopax.scan(lambda c, r: (c, pt.sin(r * s)), None, x, truncate_gradient=2)[1]
+    assert len(loops(pushed(ys, [x, s], [(VALUES[0], 0.6)]))) == 1
+
+
 def test_rows_that_are_fitted_are_computed_before():
     """``sin`` of a row that is not there would be 0 too, ``cos`` would not."""
     graph = pushed(FitRows()(loopax.map(lambda r: pt.cos(r), x), ROWS + 2))
