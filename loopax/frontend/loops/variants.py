@@ -151,8 +151,8 @@ def filter(
         def filter(pred, xs):
             return stack([x for x in xs if pred(x)])
 
-    How many these are is known when the program runs. PyTensor takes that everywhere; JAX takes it
-    where the flags are known while it traces, or where the rows are reduced at once.
+    How many these are is known when the program runs. There are as many in PyTensor, in native code and in
+    a direct call of a JAX function; under ``jax.jit`` they are a `PaddedArray`.
 
     Parameters
     ----------

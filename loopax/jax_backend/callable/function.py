@@ -23,7 +23,9 @@ from loopax.jax_backend.callable.variant import NOTHING, Variant
 from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
+from loopax.jax_backend.staging.legal import IllegalLengths
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.padded_array import trimmed
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read
 
@@ -42,6 +44,10 @@ class JaxFunction(Stages, ProgramFunction):
     An input whose *value* makes a shape is found at the first call and becomes static: the program is
     compiled once for each of its values. Where a tracer arrives for such an input, there is no value,
     and `DynamicShapeError` says what to do.
+
+    What has a length that only the run tells, the places of a mask or the steps of a loop that stops, is
+    a `PaddedArray` under a transformation of the caller's, and an array of the rows that there are in a
+    direct call, which is compiled once where a bound for their number is known.
 
     Inputs that are donated are given away by a direct call, as by a jitted function with
     ``donate_argnums``, and under no transformation of the caller's.
@@ -167,7 +173,7 @@ class JaxFunction(Stages, ProgramFunction):
                 if self._failures:  # that something may fail is found out by tracing it
                     jax.block_until_ready(found)
                 if flag is None or _is_down(flag):
-                    return found
+                    return trimmed(found)
             except Exception:  # what fails is run once more, to say why
                 pass
         return self._call(args, kwargs)
@@ -246,12 +252,17 @@ class JaxFunction(Stages, ProgramFunction):
     def _may_be_native(self) -> bool:
         return self._options["loops"] != "xla" and self.program.as_read is not None
 
-    def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
-        """What the program returns, and the next values of what it updates."""
+    def _run(
+        self, form: Variants, given: tuple[Any, ...], concrete: bool, may_open: bool = True
+    ) -> tuple[Any, Any]:
+        """What the program returns, and the next values of what it updates.
+
+        Of a direct call a `PaddedArray` is an array of the rows that there are.
+        """
         if not concrete:
             return form(given, concrete)[:2]
         try:
-            *found, flag = form(given, concrete)
+            *found, flag = form(given, concrete, may_open)
             if self._options["checks"] == "raise" or self._failures:
                 # JAX does not wait for what it computes, and so would raise where that is looked at.
                 jax.block_until_ready(found)
@@ -263,10 +274,13 @@ class JaxFunction(Stages, ProgramFunction):
             # One message may be the beginning of another.
             raise max(failures, key=lambda f: len(f.message)).error() from None
         if flag is None or _is_down(flag):
-            return tuple(found)
+            return tuple(map(trimmed, found))  # type: ignore[return-value]
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
             return form(given, False)[:2]
-        raise self._failed(flag)
+        failure = self._failed(flag)
+        if may_open and isinstance(failure, IllegalLengths):
+            return self._run(form, given, concrete, may_open=False)
+        raise failure
 
     def _failed(self, flag: Any) -> Exception:
         """What is raised where this flag is up."""
@@ -291,7 +305,10 @@ class JaxFunction(Stages, ProgramFunction):
             donated = frozenset() if is_open else self._donated
             return Variant(self.program, graph, static, context, *how, as_read, donated)
 
-        return Variants(graph, names, self.program, make)
+        # Where lengths do not fit one another a direct call is told by a flag, and done once more: donated
+        # arrays would be gone.
+        leaves_open = self._contexts[True, True].checks == "flag" and not self._donated
+        return Variants(graph, names, self.program, make, leaves_open)
 
 
 _NOTHING = np.int32(NOTHING).tobytes()
