@@ -16,7 +16,7 @@ def jacobian(
     argnums: int | Sequence[int] = 0,
     *,
     sparse: bool = False,
-    lazy: bool | None = None,
+    lazy: bool = True,
 ) -> Callable[..., Any]:
     """A function that returns the Jacobian of ``f``, as ``jax.jacobian``.
 
@@ -72,7 +72,7 @@ def hessian(
     argnums: int | Sequence[int] = 0,
     *,
     sparse: bool = False,
-    lazy: bool | None = None,
+    lazy: bool = True,
 ) -> Callable[..., Any]:
     """A function that returns the Hessian of ``f``, a float scalar, as ``jax.hessian``.
 

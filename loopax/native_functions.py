@@ -10,13 +10,13 @@ from loopax.frontend import from_jaxpr
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.jax_backend.callable.forms import LOOPS
 from loopax.kernels.native_call.function import NativeFunction
-from loopax.kernels.native_call.native_parts import Plan, Reader
+from loopax.kernels.native_call.native_parts import Plan, Reader, register_reader
 
 F = TypeVar("F", bound=Callable[..., Any])
 Loops = Literal["auto", "native", "xla"]
 
 _NOTHING: Any = object()
-_READER = Reader(from_jaxpr.read_equations, from_jaxpr.tensor_type, from_jaxpr.NotImportable)
+register_reader(Reader(from_jaxpr.read_equations, from_jaxpr.tensor_type, from_jaxpr.NotImportable))
 
 
 @overload
@@ -79,4 +79,4 @@ def native(f: Any = _NOTHING, *, loops: Loops | None = None) -> Any:
     if f is _NOTHING:
         return partial(native, loops=loops)
     refuse_no_function(f, "loopax.native(f)", "f", "It returns f with its loops as native code.")
-    return NativeFunction(f, Plan(loops, _READER))
+    return NativeFunction(f, Plan(loops))

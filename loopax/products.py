@@ -23,7 +23,7 @@ def jvp(
     primals: Sequence[Any],
     tangents: Sequence[Any],
     *,
-    lazy: bool | None = None,
+    lazy: bool = True,
 ) -> tuple[Any, Any]:
     """The value of ``f`` and its derivative along ``tangents``, as ``jax.jvp``: by forward mode.
 
@@ -64,7 +64,7 @@ def hvp(
     primals: Sequence[Any],
     tangents: Sequence[Any],
     *,
-    lazy: bool | None = None,
+    lazy: bool = True,
 ) -> Any:
     """The Hessian of ``f`` times ``tangents``: the derivative of its gradient along them, one pass each
     way.
@@ -97,7 +97,7 @@ def hvp(
 
 
 def vjp(
-    f: Callable[..., Any], *primals: Any, lazy: bool | None = None
+    f: Callable[..., Any], *primals: Any, lazy: bool = True
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """The value of ``f`` and its pullback, as ``jax.vjp``: by reverse mode.
 
@@ -145,7 +145,7 @@ def vjp(
     constant = {k for k, x in enumerate(primals) if not _is_float(x)}
 
     def of_cotangent(g: Callable[..., Any], given: Any, cotangent: Any) -> Any:
-        found = derivatives.vjp(g, given, None)[1](cotangent)
+        found = derivatives.vjp(g, given, lazy=True)[1](cotangent)
         return tuple(x for x in found if x is not None)
 
     return f(*primals), lambda cotangent: pulled(tuple(primals), cotangent)
@@ -155,9 +155,7 @@ def _is_float(x: Any) -> bool:
     return all(np.result_type(leaf).kind in "fc" for leaf in flatten(x)[0])
 
 
-def _along(
-    f: Any, product: Callable[..., Any], primals: Any, tangents: Any, lazy: bool | None
-) -> Any:
+def _along(f: Any, product: Callable[..., Any], primals: Any, tangents: Any, lazy: bool) -> Any:
     """A product of ``f``, of variables or by its backend, along tangents."""
     f = as_function(f, product.__name__)
     if not isinstance(f, BackendFunction):
@@ -167,7 +165,7 @@ def _along(
     derivatives.refuse_no_tuples(primals, tangents, product.__name__)
 
     def of_tangents(g: Callable[..., Any], primals: Any, tangents: Any) -> Any:
-        return product(g, primals, tangents, None)
+        return product(g, primals, tangents, True)
 
     return _product(f, product.__name__, of_tangents, (tuple(primals), tuple(tangents)))
 

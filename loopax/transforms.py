@@ -88,7 +88,7 @@ def value_and_grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
-    lazy: bool | None = None,
+    lazy: bool = True,
 ) -> Callable[..., Any]:
     """A function that returns ``f``'s value and its gradient, as ``jax.value_and_grad``.
 
@@ -104,9 +104,9 @@ def value_and_grad(
         Whether ``f`` returns ``(value, aux)``; so does then the new function in the place of the value.
     lazy
         Of a function of variables, whether the gradient is left in the graph as an op, `loopax.ir.Grad`,
-        that holds the function: rewrites see that, and the gradient is taken of what they leave.
-        PyTensor's modes and `jaxify` take it. By default it is left where `jaxify` reads the function, and
-        taken at once elsewhere.
+        that holds the function: rewrites see that, and the gradient is taken of what they leave. `jaxify`
+        and PyTensor's modes take it. With False it is taken at once, as `pytensor.grad` takes it, of the
+        function as it was written.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def grad(
     argnums: int | Sequence[int] = 0,
     has_aux: bool = False,
     *,
-    lazy: bool | None = None,
+    lazy: bool = True,
 ) -> Callable[..., Any]:
     """A function that returns the gradient of ``f``, as ``jax.grad``; see `value_and_grad`.
 

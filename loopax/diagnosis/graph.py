@@ -125,7 +125,8 @@ def _bad_outputs(call: GraphRun) -> dict[int, Any]:
 
 def _of_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosis:
     wanted: dict[Variable, Any] = {}
-    outputs, notes = {}, []
+    outputs: dict[Variable, str] = {}
+    notes: list[str] = []
     for k in bad:
         variable = call.graph.outputs[k]
         flags = bad_flags(frame.value(variable))
@@ -141,7 +142,7 @@ def _of_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosi
     findings: dict[Any, Finding] = {}
     for cause, became in _first_causes(call, frame, wanted):
         reached = way_on(cause)[-1].variable
-        output = outputs.get(reached, next(iter(outputs.values())))
+        output = outputs[reached] if reached in outputs else next(iter(outputs.values()))
         finding = finding_of(cause, call.names, output, became)
         findings.setdefault(cause.place.variable, finding)  # of several steps the first
         if len(findings) == _FINDINGS:

@@ -14,6 +14,8 @@ from jax.export import is_symbolic_dim
 from jax.sharding import AxisType
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.random.type import RandomType
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Loop, Scan
@@ -22,6 +24,8 @@ from loopax.jax_backend.callable.forms import register_native_form
 from loopax.kernels import derivative_rules  # noqa: F401  (it registers its rules)
 from loopax.kernels.cost import Cost, cost_of
 from loopax.kernels.kernel import Kernel, NotPlain, Policy, Shape, Shapes
+from loopax.kernels.native_call.function import with_native_loops
+from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.primitive import bind
 
 # With "auto": Numba takes some 5 ms for each. The gradient of a hidden Markov model, 825 lines, is there
@@ -74,12 +78,45 @@ class Candidate:
 
     def run(self, args: Sequence[Any]) -> list[Any] | None:
         """The outputs, or None where native code is not for this program, its arguments or its outputs."""
+        if self._draws:
+            return self._with_native_loops(args)
         arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
         if obstacle := self._obstacle or self._obstacle_in(arrays):
             self.remarks[f"JAX's operations: {obstacle}"] = None
             return None
         self.remarks[f"native code {self._cost_said(_shapes(arrays))}"] = None
         return bind(self._kernel, arrays)
+
+    @cached_property
+    def _draws(self) -> bool:
+        """Whether it takes or gives generators, which are keys of JAX's, and besides them arrays alone."""
+        types = [v.type for v in (*self.inputs, *self.outputs)]
+        has_keys = any(isinstance(t, RandomType) for t in types)
+        return has_keys and all(isinstance(t, RandomType | DenseTensorType) for t in types)
+
+    def _with_native_loops(self, args: Sequence[Any]) -> list[Any] | None:
+        """The same of a program with keys: its form in JAX's operations, whose loops are native.
+
+        So a draw is JAX's own, of the same random bits, whatever it runs as.
+        """
+        obstacle = None
+        if not self._has_loop:
+            obstacle = "there is no loop"
+        elif self.loops != "native" and jax.default_backend() != "cpu":
+            obstacle = "there is an accelerator"
+        elif any(isinstance(op, CheckAndRaise) for op in self._ops):
+            obstacle = "there are checks beside random draws"
+        elif not all(map(_is_plain, args)):
+            obstacle = "an argument is no plain array, or part of a mesh"
+        if obstacle is not None:
+            self.remarks[f"JAX's operations: {obstacle}"] = None
+            return None
+        found: list[Any] = with_native_loops(self._in_jax, args, self._plan)
+        return found
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan(self.loops, remarks=self.remarks)
 
     @cached_property
     def _obstacle(self) -> str | None:

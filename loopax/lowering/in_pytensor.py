@@ -1,14 +1,14 @@
-"""Our passes in PyTensor's own modes: three entries in its database of rewrites. One drops what somebody
+"""Our passes in PyTensor's own modes: four entries in its database of rewrites. One drops what somebody
 may want to watch, one takes derivatives.
 
 (Rewrites of PyTensor's that we ask for in another form, `corrected_rewrites` and `shifted_exponents`, are
 registered with them.)
 
-PyTensor rewrites the bodies of its own ops only. With the last every mode that includes
+PyTensor rewrites the bodies of its own ops only. With the third every mode that includes
 ``fast_run`` (the default, CVM, JAX, NUMBA) prunes our loops, rewrites their bodies, and computes
 before them what is the same at every step. It runs before PyTensor's canonicalize, so that what a
 loop no longer needs is gone by then, and long before the rewrites that work in place, which no body
-of ours may see.
+of ours may see. The last merges loops once more behind canonicalize.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.corrected_rewrites import register_corrected_rewrites
 from loopax.lowering.canonical.shifted_exponents import register_shifted_exponents
-from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, stabilize_bodies
+from loopax.lowering.canonical.stabilize import DERIVATIVES, IN_PYTENSOR, TWINS, stabilize_bodies
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from loopax.lowering.redundancy.merge_loops import merge_loops
@@ -68,6 +68,21 @@ class DerivativesRewriter(GraphRewriter):
         return "DerivativesRewriter"
 
 
+class TwinsRewriter(GraphRewriter):
+    """`merge_loops`, of loops whose inputs and bodies have one form by now.
+
+    The function in a derivative that was not taken yet has been stabilized before, and its loop may be one
+    that computes the value besides.
+    """
+
+    def apply(self, fgraph: FunctionGraph) -> None:
+        merge_loops(fgraph)
+        without_dims(fgraph)
+
+    def __str__(self) -> str:
+        return "TwinsRewriter"
+
+
 def register_with_pytensor() -> None:
     """Add the entries, once."""
     register_corrected_rewrites()
@@ -82,3 +97,4 @@ def register_with_pytensor() -> None:
     if IN_PYTENSOR not in optdb:
         # merge1 is at 0, canonicalize at 1.
         optdb.register(IN_PYTENSOR, LoopaxRewriter(), "fast_run", position=0.9)
+        optdb.register(TWINS, TwinsRewriter(), "fast_run", position=1.1)

@@ -14,6 +14,7 @@ from loopax.base.waiting import waiting
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
+from loopax.lowering.canonical.drop_truncation import drop_truncation
 from loopax.lowering.canonical.if_else_to_cond import if_else_to_cond
 from loopax.lowering.canonical.promote_sequences import promote_sequences
 from loopax.lowering.canonical.recognise_reverse import recognise_reverse
@@ -54,6 +55,7 @@ _ALL: tuple[Callable[[FunctionGraph], None], ...] = (
     remove_unused,  # after equal loops are one: what only one of them needed
     simplify_gradients,  # before what reads sequences: they are slices of sums of slices
     fold_zeros,  # after the fills of zeros show
+    drop_truncation,  # before all that leave a truncated loop alone, after lengths have their plain form
     recognise_reverse,  # after the slices have their plain form
     inline_invariants,  # after zero terms are gone: what is left of a state may be the state
     merge_inputs,  # after inlining: a uniform sequence is a constant by now

@@ -64,7 +64,7 @@ def test_truncated_gradients_in_any_order(order):
 def test_what_has_the_length_of_an_array_is_an_array():
     s = stopping()
     rows = pt.concatenate([s, pt.zeros(x.shape[0] - s.shape[0])])
-    found = jaxify([x, a, b], [s, rows, rows * x, rows[1:]])(X, 0.5, 1.0)
+    found = jax.jit(jaxify([x, a, b], [s, rows, rows * x, rows[1:]]))(X, 0.5, 1.0)
     assert isinstance(found[0], PaddedArray)
     np.testing.assert_allclose(found[1], [0.5, 1.25, 2.625, 0.0])
     np.testing.assert_allclose(found[2], found[1] * X)

@@ -86,7 +86,7 @@ def test_a_trace_as_long_as_a_loop_takes_steps_stays_with_jax(x):
     np.testing.assert_allclose(f(X), [1.0, 3.0, 6.0])
 
 
-def test_what_is_no_array_stays_with_jax(x):
+def test_draws_without_a_loop_stay_with_jax(x):
     rng = pytensor.shared(np.random.default_rng(1))
     after, draw = pt.random.normal.make_node(rng, None, 0.0, 1.0).outputs
     f = native([x], [x + draw, after])

@@ -42,6 +42,7 @@ EXACT = {
     "erf": mpmath.erf,
     "erfc": mpmath.erfc,
     "erfcx": lambda x: mpmath.exp(x * x) * mpmath.erfc(x),
+    "erfinv": mpmath.erfinv,
     "gammaln": lambda x: mpmath.loggamma(x).real,
     "psi": mpmath.digamma,
     "tri_gamma": lambda x: mpmath.psi(1, x),
@@ -60,6 +61,7 @@ POINTS = {
     "erf": [*RNG.uniform(-6.5, 6.5, 2 * N), *WHOLE_LINE, *1 / SIZES],
     "erfc": [*RNG.uniform(-6, 26.5, 2 * N), *RNG.uniform(0, 2, N), *WHOLE_LINE[WHOLE_LINE < 26]],
     "erfcx": [*RNG.uniform(-26, 30, 2 * N), *RNG.uniform(0, 2, N), *np.exp(RNG.uniform(-30, 9, N))],
+    "erfinv": [*RNG.uniform(-1, 1, 2 * N), *1 - np.exp(RNG.uniform(-36, 0, N)), *TINY[TINY != 0]],
     "gammaln": UP,
     "psi": [*UP, *1.4616321449683622 + TINY],
     "tri_gamma": [x for x in UP if 1e-150 < x],
@@ -78,6 +80,7 @@ TWO = {  # arguments, of results from 1e-300 to 1e300
     )
 }
 ULPS = {  # 3 of the others
+    "erfinv": 4.0,
     **dict.fromkeys(["exp", "log"], 1.0),
     **dict.fromkeys(["expm1", "log1p", "softplus", "sin", "cos", "power", "erf"], 2.0),
 }
@@ -90,6 +93,7 @@ ENDS = np.array(
 AT_ENDS = {
     **{name: getattr(np, name) for name in ("exp", "expm1", "log", "log1p", "tanh", "sin", "cos")},
     **{name: getattr(scipy.special, name) for name in ("erf", "erfc", "erfcx", "psi")},
+    "erfinv": lambda x: np.where(x == 0, x, scipy.special.erfinv(x)),  # SciPy's has no -0.0
     "power": np.power,
     "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
     "softplus": lambda x: np.logaddexp(0, x),

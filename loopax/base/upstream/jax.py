@@ -36,6 +36,7 @@ __all__ = [
     "Var",
     "ad",
     "batching",
+    "implementation_jaxpr",
     "jaxpr_as_fun",
     "low_jaxpr",
     "mlir",
@@ -72,6 +73,13 @@ def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Seq
     """An open jaxpr of some equations of another."""
     info = jaxpr.debug_info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
+
+
+def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:
+    """The closed jaxpr of the JAX function that an equation's primitive is where nothing is traced."""
+    primitive: Any = eqn.primitive
+    avals = [v.aval for v in eqn.invars]
+    return jax.make_jaxpr(lambda *args: primitive.impl(*args, **eqn.params))(*avals)
 
 
 def threefry_jaxpr(

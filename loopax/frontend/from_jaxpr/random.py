@@ -1,7 +1,7 @@
 """Random bits: counters through the cipher threefry, bit for bit as JAX has them.
 
-What is done with a key is JAX's own, written as a jaxpr of the cipher; the cipher itself is written here.
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
+What is done with a key is JAX's own, written as a jaxpr of the cipher; the cipher itself is one function of
+four integers (`loopax.ir.ops.threefry`).
 """
 
 from __future__ import annotations
@@ -13,37 +13,16 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Constant
 from pytensor.scalar import basic as ps
 
-from loopax.base.upstream.jax import threefry_jaxpr
+from loopax.base.upstream.jax import implementation_jaxpr, threefry_jaxpr
 from loopax.facts.elementwise import is_elementwise
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
-from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
-from loopax.ir.ops.records import INDEX_TYPE
-
-_ROTATIONS = np.array([[13, 15, 26, 6], [17, 29, 16, 24]])
-_PARITY = np.uint32(0x1BD11BDA)
+from loopax.ir.ops.threefry import threefry
 
 
 @rule("threefry2x32")
 def _threefry2x32(eqn: Any, key_1: Any, key_2: Any, x: Any, y: Any) -> Any:
-    """Five times four rounds, as a loop: written out it would be most of many a step.
-
-    A rotation of 32 bits is a product in 64 whose halves are put together.
-    """
-    keys = key_1, key_2, key_1 ^ key_2 ^ _PARITY
-    factors = pt.constant(2 ** _ROTATIONS[[0, 1, 0, 1, 0]].astype("uint64"))
-    first = pt.stack([keys[(k + 1) % 3] for k in range(5)])
-    second = pt.stack([keys[(k + 2) % 3] + np.uint32(k + 1) for k in range(5)])
-    start = [x + keys[0], y + keys[1]]
-    rows = [factors[0].type(), first[0].type(), second[0].type()]
-    states = [v.type() for v in start]
-    a, b = states
-    for k in range(4):
-        a = a + b
-        turned = b.astype("uint64") * rows[0][k]
-        b = a ^ (turned | (turned // np.uint64(2**32))).astype("uint32")
-    args = BodyArgs(INDEX_TYPE(), rows, states, [])
-    loop = Scan.from_body(args, BodyOuts([a + rows[1], b + rows[2]], []), ScanOptions("threefry"))
-    return loop.bind(ScanArgs(np.int64(5), [factors, first, second], start, []))
+    word = threefry(key_1, key_2, x, y)
+    return [word.astype("uint32"), (word // np.uint64(2**32)).astype("uint32")]
 
 
 @rule("iota_2x32_shape")
@@ -69,6 +48,12 @@ def _of_keys(eqn: Any, *inputs: Any) -> Any:
         raise refuse(eqn, "of another generator")
     types = [(v.type.shape, v.type.dtype) for v in inputs]
     return inner_graph(threefry_jaxpr(name, eqn.params, types, len(aval.shape)), inputs)
+
+
+@rule("random_gamma", keys=True)
+def _gamma(eqn: Any, key: Any, alpha: Any) -> Any:
+    """By JAX's own function, as a loop over the draws: its rejections are a loop for each."""
+    return inner_graph(implementation_jaxpr(eqn), [key, alpha])
 
 
 @rule("bitcast_convert_type")

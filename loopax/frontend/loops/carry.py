@@ -21,7 +21,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.type import TensorType
+from pytensor.tensor.type import DenseTensorType, TensorType
+from pytensor.typed_list import append, insert
 
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.leaves import as_variable, exact_in, is_weak
@@ -62,6 +63,24 @@ class Slot:
     def final(self, finals: Sequence[Any], n_done: Any) -> Any:
         """What the loop returns for this leaf, given the final states."""
         return finals[0]
+
+    def emitted(self, result: Variable) -> Variable:
+        """What a step emits where the carries of all steps are asked for."""
+        return fitted(result, self.type)
+
+    def all_rows(self, trace: Any, reverse: bool) -> Any:
+        """The carry before the first step and ``trace``, those after each, in the order of the rows."""
+        (init,) = self.inits()
+        if isinstance(self.type, DenseTensorType):
+            return in_order(pt.shape_padleft(init), trace, reverse)
+        return (
+            append(trace, init) if reverse else insert(trace, pt.constant(0, dtype="int64"), init)
+        )
+
+
+def in_order(before: Any, trace: Any, reverse: bool) -> Any:
+    """Rows ``before`` the first step and the ``trace`` of a loop, which goes back with ``reverse``."""
+    return pt.concatenate([trace, before] if reverse else [before, trace])
 
 
 class Traced(NamedTuple):

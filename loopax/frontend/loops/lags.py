@@ -15,7 +15,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError, describe
-from loopax.frontend.loops.carry import fitted
+from loopax.frontend.loops.carry import fitted, in_order
 from loopax.frontend.loops.leaves import as_variable
 from loopax.ir.ops.checked import Checked
 from loopax.ir.windows import may_be_cut, window
@@ -166,6 +166,7 @@ class Lagged:
             rows = Checked(AssertionError, message)(rows, pt.eq(rows.shape[0], self.size))
         if may_be_cut(self.size, self.type, self.truncate_gradient):
             self.anchor = rows
+        self.rows = rows
         self.window = window(rows, self.size, self.type, count, self.anchor)
         self.states = self.window.states
         self.seen = tuple(self.window.read(self.size - k) for k in self.lags)
@@ -178,3 +179,9 @@ class Lagged:
 
     def final(self, finals: Sequence[Any], n_done: Any) -> Any:
         return self.window.rows_together(finals, n_done)
+
+    def emitted(self, result: Variable) -> Variable:
+        return fitted(result, self.type)
+
+    def all_rows(self, trace: Any, reverse: bool) -> Any:
+        return in_order(self.rows[::-1] if reverse else self.rows, trace, reverse)

@@ -70,6 +70,7 @@ def scan(
     unroll: int = 1,
     checkpoint: Checkpoint = None,
     truncate_gradient: int = -1,
+    all_carries: bool = False,
     strict: bool = False,
     name: str | None = None,
     parallel: Literal["newton"] | None = None,
@@ -126,6 +127,11 @@ def scan(
         through those steps every 100th of them; each level costs one more run forward.
     truncate_gradient
         How many steps, from the last one back, a gradient goes through; -1 for all.
+    all_carries
+        Whether to return, in the place of the final carry, the carry before each step and behind them the
+        final one: each leaf has an axis of one row more than there are steps, the first of them ``init``.
+        With ``reverse`` the rows line up with those of ``xs``: ``init`` is the last one. A `lag` has all
+        of its values there, those of ``x0`` before those of the steps.
     strict
         Whether to refuse a step that captures variables.
     name
@@ -193,7 +199,15 @@ def scan(
     is_open = length is None and not rows.leaves and not reverse
     n_steps = pt.constant(UNBOUNDED, dtype="int64") if is_open else rows.steps(length)
     found = run(
-        one_step, init, rows, n_steps, options, what=what, strict=strict, carried=parameter(step, 0)
+        one_step,
+        init,
+        rows,
+        n_steps,
+        options,
+        what=what,
+        strict=strict,
+        carried=parameter(step, 0),
+        all_carries=all_carries,
     )
     if method is not None:
         _refuse_in_parallel(found, what)
@@ -264,7 +278,10 @@ class Emitted(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a loop returns. ``stopped`` is None where it cannot stop."""
+    """What a loop returns. ``stopped`` is None where it cannot stop.
+
+    ``final`` has a row for each step, and one more, where the carries of all steps were asked for.
+    """
 
     final: Any
     ys: Any
@@ -315,6 +332,7 @@ def run(
     go_on: Callable[[Any], Any] | None = None,
     own: Sequence[Variable] = (),
     carried: str = "carry",
+    all_carries: bool = False,
 ) -> Result:
     """The loop of ``step(i, carry, row)``, as one `Scan`.
 
@@ -327,6 +345,8 @@ def run(
         Variables that ``step`` captures on our account, so that ``strict`` has nothing to say.
     carried
         What the function of the user's calls the carry.
+    all_carries
+        Whether the result has the carries of all steps, and not only the final one.
     """
     leaves, tree = flatten(init)
     names = ["carry" + name for name in leaf_names(init)]
@@ -374,14 +394,16 @@ def run(
     seen_as = {v: d for v, d in zip(traced.seen, traced.rows, strict=True) if v is not d}
     known = get_underlying_scalar_constant_value(n_steps, raise_not_constant=False)
     runs = not isinstance(known, Variable) and known > 0
-    closure = close([*nexts, *traced.ys, *closing], dummies, since, seen_as, runs=runs)
+    carries = zip(slots, traced.carry, strict=True) if all_carries else ()
+    ys = [*traced.ys, *(s.emitted(result) for s, result in carries)]
+    closure = close([*nexts, *ys, *closing], dummies, since, seen_as, runs=runs)
     if strict:
         anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
         ours = {n_steps, last, *own, *(leaf.x for leaf in rows.leaves), *anchors}
         refuse_captures([v for v in closure.outer if v not in ours], what)
     read = {*ancestors(closure.outs)}
     n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
-    k, y = len(nexts), len(nexts) + len(traced.ys)
+    k, y = len(nexts), len(nexts) + len(ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
     options = options._replace(origin=Origin(_labels(slots, traced, carried), source_line(i)))
     op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
@@ -389,9 +411,12 @@ def run(
     n_done = n_steps if stop is None else made.n_done
     rest = iter(made.finals)
     finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
-    return Result(
-        tree.build(finals), traced.ys_tree.build(made.traces, rows.tree.axis_name), made.stopped
-    )
+    emitted, axis = len(traced.ys), rows.tree.axis_name
+    final = tree.build(finals)
+    if all_carries:
+        after = zip(slots, made.traces[emitted:], strict=True)
+        final = tree.build([s.all_rows(x, options.reverse) for s, x in after], axis)
+    return Result(final, traced.ys_tree.build(made.traces[:emitted], axis), made.stopped)
 
 
 def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:

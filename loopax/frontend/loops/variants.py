@@ -152,8 +152,8 @@ def filter(
         def filter(pred, xs):
             return stack([x for x in xs if pred(x)])
 
-    How many these are is known when the program runs. PyTensor takes that everywhere; JAX takes it
-    where the flags are known while it traces, or where the rows are reduced at once.
+    How many these are is known when the program runs. There are as many in PyTensor, in native code and in
+    a direct call of a JAX function; under ``jax.jit`` they are a `PaddedArray`.
 
     Parameters
     ----------
@@ -211,6 +211,7 @@ def fori_loop(
     hi: Any,
     body: Callable[[Any, Any], C],
     init: Any,
+    max_steps: Any = None,
     *,
     unroll: int = 1,
     checkpoint: Checkpoint = None,
@@ -224,8 +225,8 @@ def fori_loop(
 
         fori_loop :: (int, int, (int, c) -> c, c) -> c
 
-        def fori_loop(lo, hi, body, carry):
-            for i in range(lo, hi):
+        def fori_loop(lo, hi, body, carry, max_steps=infinity):
+            for i in range(lo, min(hi, lo + max_steps)):
                 carry = body(i, carry)
             return carry
 
@@ -235,6 +236,12 @@ def fori_loop(
         Integers or integer scalar variables; there is no step where ``hi <= lo``.
     body
         From the index, an int64 scalar, and a carry to a carry.
+    max_steps
+        After how many steps it ends in any case, an integer or an integer scalar variable. Reverse mode
+        in JAX's operations (``jaxify(..., loops="xla")``, a GPU) needs it where ``hi - lo`` is known only
+        when the program runs, and nothing in the program says how large it can be: it makes room for the
+        root of ``max_steps`` states, and takes time in proportion to the steps taken. The index of a loop
+        around has a bound of its own, and so has ``pt.minimum(n, 100)``.
     init, unroll, checkpoint, truncate_gradient, strict, name
         As in `scan`.
 
@@ -256,13 +263,19 @@ def fori_loop(
         body, f"{what}(lo, hi, body, init)", "body", "It is called as body(i, carry)."
     )
     first, end = _bound(lo, "lo", what), _bound(hi, "hi", what)
-    whole = isinstance(first, int) and isinstance(end, int)
-    n_steps = max(end - first, 0) if whole else pt.maximum(pt.as_tensor(end) - first, 0)
+    most = None if max_steps is None else _max_steps(max_steps, what)
+    if isinstance(first, int) and isinstance(end, int) and isinstance(most, int | None):
+        n_steps: Any = max(end - first, 0)
+        n_steps = n_steps if most is None else min(n_steps, most)
+    else:
+        n_steps = pt.maximum(pt.as_tensor(end) - first, 0)
+        n_steps = n_steps if most is None else pt.minimum(n_steps, most)
+        n_steps = INDEX_TYPE.filter_variable(pt.cast(n_steps, "int64"))
     return run(
         lambda i, carry, x: Emitted(body(i if first == 0 else i + first, carry)),
         init,
         Rows(None, what),
-        n_steps if whole else INDEX_TYPE.filter_variable(pt.cast(n_steps, "int64")),
+        n_steps,
         make_options(name, False, unroll, checkpoint, truncate_gradient),
         what=what,
         strict=strict,
@@ -283,6 +296,14 @@ def _bound(x: Any, path: str, what: str) -> Any:
             f"{path} of {what} is {describe(v)}: it is an integer, or an integer scalar variable."
         )
     return pt.cast(v, "int64") if isinstance(x, Variable) else int(x)
+
+
+def _max_steps(x: Any, what: str) -> Any:
+    """A bound on the number of steps, from 0 on where it is known."""
+    most = _bound(x, "max_steps", what)
+    if isinstance(most, int) and most < 0:
+        raise LoopTypeError(f"max_steps of {what} is {most}: it is a number of steps from 0 on.")
+    return most
 
 
 def while_loop(
@@ -340,11 +361,7 @@ def while_loop(
     if max_steps is None:
         n_steps: Any = pt.constant(UNBOUNDED, name="UNBOUNDED", dtype="int64")
     else:
-        n_steps = _bound(max_steps, "max_steps", what)
-        if isinstance(n_steps, int) and n_steps < 0:
-            raise LoopTypeError(
-                f"max_steps of {what} is {n_steps}: it is a number of steps from 0 on."
-            )
+        n_steps = _max_steps(max_steps, what)
     return run(
         lambda i, carry, x: Emitted(body(carry)),
         init,

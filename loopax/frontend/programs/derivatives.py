@@ -11,7 +11,6 @@ from loopax.base.extensions import required
 from loopax.frontend.loops.leaves import as_variable, variables_of
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.mistakes import name_of
-from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols
 from loopax.ir.derivatives import of_graphs
 from loopax.ir.derivatives.inner_gradients import is_float
@@ -20,7 +19,7 @@ from loopax.ir.replace import replaced
 
 
 def jacobian(
-    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool | None
+    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool
 ) -> Callable[..., Any]:
     """See `loopax.jacobian`."""
 
@@ -28,7 +27,7 @@ def jacobian(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         at = Symbols.of(args, kwargs, argnums, "jacobian")
         outs, tree = at.outputs(f, "jacobian")
-        if not is_sparse and is_lazy(lazy):
+        if not is_sparse and lazy:
             return _lazy_blocks(at, outs, tree.build, name_of(f))
         blocks = _sparse_blocks(at, outs) if is_sparse else of_graphs.jacobian(at.wrt, outs)
         return _nested(at, blocks, tree.build)
@@ -37,7 +36,7 @@ def jacobian(
 
 
 def hessian(
-    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool | None
+    f: Callable[..., Any], argnums: int | Sequence[int], is_sparse: bool, lazy: bool
 ) -> Callable[..., Any]:
     """See `loopax.hessian`."""
 
@@ -45,8 +44,8 @@ def hessian(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         at = Symbols.of(args, kwargs, argnums, "hessian")
         value, _, _ = at.value(f, has_aux=False)
-        slopes = _slopes(at, value, not is_sparse and is_lazy(lazy), name_of(f))
-        if not is_sparse and is_lazy(lazy):
+        slopes = _slopes(at, value, not is_sparse and lazy, name_of(f))
+        if not is_sparse and lazy:
             return _lazy_blocks(at, slopes, at.built, name_of(f))
         if is_sparse:
             blocks = _sparse_blocks(at, slopes, is_symmetric=True)
@@ -79,12 +78,12 @@ def _sparse_blocks(at: Symbols, outs: Sequence[Any], is_symmetric: bool = False)
 
 
 def jvp(
-    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], lazy: bool | None
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], lazy: bool
 ) -> tuple[Any, Any]:
     """See `loopax.jvp`."""
     at, directions = _with_tangents(primals, tangents, "jvp")
     outs, _, tree = variables_of(at.called(f), "result")
-    found = _pushed(at, outs, directions, is_lazy(lazy), name_of(f))
+    found = _pushed(at, outs, directions, lazy, name_of(f))
     return tree.build(found[: len(outs)]), tree.build(found[len(outs) :])
 
 
@@ -99,20 +98,17 @@ def _pushed(
     return _at_arguments(at, [*outs, *pushed], symbols, tangents)
 
 
-def hvp(
-    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], lazy: bool | None
-) -> Any:
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], lazy: bool) -> Any:
     """See `loopax.hvp`."""
     at, directions = _with_tangents(primals, tangents, "hvp")
     value, _, _ = at.value(f, has_aux=False)
-    later = is_lazy(lazy)
-    slopes = _slopes(at, value, later, name_of(f))
-    result = at.built(_pushed(at, slopes, directions, later, name_of(f))[len(slopes) :])
+    slopes = _slopes(at, value, lazy, name_of(f))
+    result = at.built(_pushed(at, slopes, directions, lazy, name_of(f))[len(slopes) :])
     return result[0] if len(primals) == 1 else result
 
 
 def vjp(
-    f: Callable[..., Any], primals: Sequence[Any], lazy: bool | None
+    f: Callable[..., Any], primals: Sequence[Any], lazy: bool
 ) -> tuple[Any, Callable[[Any], tuple[Any, ...]]]:
     """See `loopax.vjp`."""
     leaves = [flatten(x)[0] for x in primals]
@@ -120,9 +116,9 @@ def vjp(
     at = Symbols.of(tuple(primals), {}, floats, "vjp")
     returned = at.called(f)
     outs, _, tree = variables_of(returned, "result")
-    later, name = is_lazy(lazy), name_of(f)
+    name = name_of(f)
     symbols = [v.type() for v in outs]
-    pulled = [] if later else of_graphs.pulled_back(at.wrt, outs, symbols)
+    pulled = [] if lazy else of_graphs.pulled_back(at.wrt, outs, symbols)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
         """The cotangents of the primals, from one of the structure, shapes and dtypes of the result."""
@@ -133,7 +129,7 @@ def vjp(
                 f"{returned!r}. Give one of the result's structure, shapes and dtypes."
             )
         directions = _checked(given, outs, [f"cotangent {k}" for k in range(len(outs))])
-        if later:
+        if lazy:
             made = Pullback.of(at.roots, at.leaves, at.wrt, outs, directions, name)[len(outs) :]
         else:
             made = _at_arguments(at, pulled, symbols, directions)

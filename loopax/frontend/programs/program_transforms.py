@@ -9,7 +9,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import TensorType
 
 from loopax.frontend.loops.leaves import variables_of
-from loopax.frontend.programs.laziness import lazily
 from loopax.ir.program import Input, Program, Shared
 from loopax.ir.replace import replaced
 
@@ -51,8 +50,7 @@ def transformed(
         kinds = [v.type for v in read[:n]] if types is None else types
         inputs = [(t, i.name) for t, i in zip(kinds, program.inputs, strict=True)]
     symbols = [t(name=name) for t, name in inputs]
-    with lazily():
-        returned = new(*symbols)
+    returned = new(*symbols)
     leaves, _, tree = variables_of(returned, "result")
     graph = FunctionGraph([*symbols, *read[n:]], leaves, clone=True)
     return Program(

@@ -24,7 +24,6 @@ from pytensor.tensor.type_other import SliceType
 from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.trees import Tree, flatten, is_sparse, leaf_names
 from loopax.frontend.mistakes import explained, name_of
-from loopax.frontend.programs.laziness import lazily
 from loopax.frontend.programs.read import read_variables
 from loopax.ir.program import Program
 
@@ -55,7 +54,7 @@ def trace(fn: Callable[..., Any], at: Signature) -> Program:
     names = leaf_names(at.tree.build(list(range(len(at.leaves)))))
     symbols = [t(name=_plain(name)) for t, name in zip(at.leaves, names, strict=True)]
     args, kwargs = at.tree.build(symbols)
-    with explained(name_of(fn)), lazily():
+    with explained(name_of(fn)):
         outputs = fn(*args, **kwargs)
     program = read_variables(symbols, outputs, name=getattr(fn, "__name__", "program"))
     program.doc = getattr(fn, "__doc__", None)

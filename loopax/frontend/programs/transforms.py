@@ -20,7 +20,6 @@ from loopax.frontend.loops.leaves import variables_of
 from loopax.frontend.loops.trees import match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
-from loopax.frontend.programs.laziness import is_lazy
 from loopax.frontend.programs.symbols import Symbols, arguments
 from loopax.ir.derivatives.lazy import Grad
 from loopax.ir.derivatives.of_graphs import gradients
@@ -70,7 +69,7 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
 
 
 def value_and_grad(
-    f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool, lazy: bool | None
+    f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool, lazy: bool
 ) -> Callable[..., Any]:
     """See `loopax.value_and_grad`."""
 
@@ -78,7 +77,7 @@ def value_and_grad(
     def differentiated(*args: Any, **kwargs: Any) -> Any:
         at = Symbols.of(args, kwargs, argnums, "grad")
         value, aux, aux_tree = at.value(f, has_aux)
-        if is_lazy(lazy):
+        if lazy:
             value, *found = Grad.of(at.roots, at.leaves, at.wrt, [value], name=name_of(f))
         else:
             value, *found = at.placed([value, *gradients(at.wrt, [value])])

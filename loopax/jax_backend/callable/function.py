@@ -28,7 +28,9 @@ from loopax.jax_backend.callable.variant import NOTHING, SUSPECT, Variant
 from loopax.jax_backend.callable.variants import Variants
 from loopax.jax_backend.staging.callback import refusal
 from loopax.jax_backend.staging.frame import CHECKS, PARALLEL, Context
+from loopax.jax_backend.staging.legal import IllegalLengths
 from loopax.jax_backend.staging.static import is_traced
+from loopax.jax_backend.values.padded_array import trimmed
 from loopax.lowering import OPTIMIZERS, PASSES, passes_with, run_passes
 from loopax.lowering.early_part import early_part, early_part_as_read
 from loopax.lowering.finiteness import Finiteness
@@ -48,6 +50,10 @@ class JaxFunction(Stages, ProgramFunction):
     An input whose *value* makes a shape is found at the first call and becomes static: the program is
     compiled once for each of its values. Where a tracer arrives for such an input, there is no value,
     and `DynamicShapeError` says what to do.
+
+    What has a length that only the run tells, the places of a mask or the steps of a loop that stops, is
+    a `PaddedArray` under a transformation of the caller's, and an array of the rows that there are in a
+    direct call, which is compiled once where a bound for their number is known.
 
     Inputs that are donated are given away by a direct call, as by a jitted function with
     ``donate_argnums``, and under no transformation of the caller's.
@@ -182,7 +188,7 @@ class JaxFunction(Stages, ProgramFunction):
                 if self._failures:  # that something may fail is found out by tracing it
                     jax.block_until_ready(found)
                 if flag is None or _is_down(flag):
-                    return found
+                    return trimmed(found)
             except Exception:  # what fails is run once more, to say why
                 pass
         return self._call(args, kwargs)
@@ -264,12 +270,17 @@ class JaxFunction(Stages, ProgramFunction):
     def _may_be_native(self) -> bool:
         return self._options["loops"] != "xla" and self.program.as_read is not None
 
-    def _run(self, form: Variants, given: tuple[Any, ...], concrete: bool) -> tuple[Any, Any]:
-        """What the program returns, and the next values of what it updates."""
+    def _run(
+        self, form: Variants, given: tuple[Any, ...], concrete: bool, may_open: bool = True
+    ) -> tuple[Any, Any]:
+        """What the program returns, and the next values of what it updates.
+
+        Of a direct call a `PaddedArray` is an array of the rows that there are.
+        """
         if not concrete:
             return form(given, concrete)[:2]
         try:
-            *found, flag = form(given, concrete)
+            *found, flag = form(given, concrete, may_open)
             if self._options["checks"] == "raise" or self._failures:
                 # JAX does not wait for what it computes, and so would raise where that is looked at.
                 jax.block_until_ready(found)
@@ -283,7 +294,7 @@ class JaxFunction(Stages, ProgramFunction):
             # One message may be the beginning of another.
             raise max(failures, key=lambda f: len(f.message)).error() from None
         if flag is None or _is_down(flag):
-            return tuple(found)
+            return tuple(map(trimmed, found))  # type: ignore[return-value]
         if self.program.has_flag and not is_traced(flag):
             raise self._looked_for.error(lambda f: f._run(f._whole, given, True)[0])
         if is_traced(flag):  # all that is computed in a trace of the caller's is part of it
@@ -291,8 +302,11 @@ class JaxFunction(Stages, ProgramFunction):
         if int(flag) == SUSPECT:
             if (error := self._index_error(form, given)) is not None:
                 raise error
-            return tuple(found)
-        raise self._failed(flag, self._contexts[False, True])
+            return tuple(map(trimmed, found))  # type: ignore[return-value]
+        failure = self._failed(flag, self._contexts[False, True])
+        if may_open and isinstance(failure, IllegalLengths):
+            return self._run(form, given, concrete, may_open=False)
+        raise failure
 
     @property
     def _looked_for(self) -> Finiteness:
@@ -328,7 +342,7 @@ class JaxFunction(Stages, ProgramFunction):
                 form.graph, form.names, contexts=self._contexts_of(checks_indices=True)
             )
         checking = self._checking[form]
-        *_, flag = checking(given, True)
+        *_, flag = checking(given, True, may_open=False)
         if flag is None or int(flag) < 0:
             return None
         error = self._failed(flag, checking.contexts[False, True])
@@ -389,7 +403,10 @@ class JaxFunction(Stages, ProgramFunction):
             looking = self._looking() if self.program.has_flag and not is_direct else None
             return Variant(self.program, graph, static, context, *how, as_read, donated, looking)
 
-        return Variants(graph, names, self.program, make, contexts)
+        # Where lengths do not fit one another a direct call is told by a flag, and done once more: donated
+        # arrays would be gone.
+        leaves_open = contexts[True, True].checks == "flag" and not self._donated
+        return Variants(graph, names, self.program, make, contexts, leaves_open)
 
 
 # What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).

@@ -39,10 +39,12 @@ class Variants:
         What it is of.
     make
         The variant for values of the static inputs, by position, for whether lengths may be open, in a
-        transformation of the caller's and where rows of a batch make them, and for whether it is for direct
-        calls.
+        transformation of the caller's, where rows of a batch make them, and in direct calls where that
+        works, and for whether it is for direct calls.
     contexts
         Those of ``make``, by the same two.
+    leaves_open
+        Whether direct calls may leave lengths open.
     """
 
     def __init__(
@@ -52,16 +54,20 @@ class Variants:
         program: Program,
         make: Make,
         contexts: Mapping[tuple[bool, bool], Context],
+        leaves_open: bool,
     ) -> None:
         self.graph, self.names, self.contexts = graph, names, contexts
         self._program, self._make = program, make
+        self._leaves_open = leaves_open
         self._static = frozenset(k for k, v in enumerate(graph.inputs) if is_static(v.type))
         self._counts = frozenset(
             k for k, i in enumerate(program.inputs) if _is_integer(i.variable.type)
         )
         self._kept: OrderedDict[Any, Variant] = OrderedDict()
         self._without_static = make({}, False, True)
-        self._open_lengths = False  # in direct calls
+        self._open_lengths = False  # in direct calls, where the rows of a batch make them
+        # In direct calls with these inputs static: whether lengths are left open, once that is known.
+        self._opens: dict[frozenset[int], bool] = {}
         self._warned = False
 
     @property
@@ -78,10 +84,14 @@ class Variants:
         variants = (self._without_static, *self._kept.values())
         return list(dict.fromkeys(remark for v in variants for remark in v.remarks))
 
-    def __call__(self, args: Sequence[Any], concrete: bool) -> tuple[Any, Any, Any]:
+    def __call__(
+        self, args: Sequence[Any], concrete: bool, may_open: bool = True
+    ) -> tuple[Any, Any, Any]:
         """What the program returns, the next values of what it updates, and the flag of its checks.
 
-        ``concrete`` says whether there is no tracer among ``args``.
+        ``concrete`` says whether there is no tracer among ``args``. A length that hangs on their values is
+        left open where it has a bound, so that the graph is compiled once. Without ``may_open``, and where
+        that does not work, the values are static.
 
         Raises
         ------
@@ -89,11 +99,18 @@ class Variants:
             An input has to be static, and a tracer arrives for it.
         """
         before = static = self._static
+        may_open = may_open and concrete and self._leaves_open
         if not concrete:
             # Under a transformation the caller's numbers are often steps of a loop, and a loop of a
             # known number of steps can be differentiated.
             static = frozenset(k for k in static | self._counts if not is_traced(args[k]))
+        lasting = True
         while True:
+            if may_open and self._opens.get(static, False):
+                found = self._with_open_lengths(args, static)
+                if found is not None:
+                    return found
+                may_open = False
             try:
                 if not static and concrete and not self._open_lengths:
                     return self._without_static.run(args)
@@ -107,15 +124,41 @@ class Variants:
                     self._open_lengths, self._static = True, before
                 static = before
             except NeedsStatic as need:
-                self._make_static(need, args, static)
+                if may_open and self._opens.setdefault(static, True):
+                    found = self._with_open_lengths(args, static)
+                    if found is not None:
+                        return found
+                # Where calls work with open lengths, what this one needs besides is static in it alone.
+                lasting = lasting and not self._opens.get(static, False)
+                self._make_static(need, args, static, lasting)
                 static = static | need.positions
 
+    def _with_open_lengths(self, args: Sequence[Any], static: frozenset[int]) -> Any:
+        """The same as a call, with these inputs static and no others; None where that does not work.
+
+        What fails then fails once more with known lengths, and says why. In a trace of the caller's, the
+        numbers that it gives are known, and so are lengths that hang on them.
+        """
+        try:
+            found = self._call_variant(args, static, True, open_lengths=True)
+            return None if any(map(is_traced, jax.tree.leaves(found))) else found
+        except (NeedsStatic, DynamicShapeError):
+            self._opens[static] = False
+        except Exception:  # of these arguments: with known lengths it says why
+            pass
+        return None
+
     def _call_variant(
-        self, args: Sequence[Any], static: frozenset[int], concrete: bool
+        self,
+        args: Sequence[Any],
+        static: frozenset[int],
+        concrete: bool,
+        open_lengths: bool | None = None,
     ) -> tuple[Any, Any, Any]:
         values = {k: jax.tree.map(_known, args[k]) for k in sorted(static)}
         leaves, tree = jax.tree.flatten(values)
-        open_lengths = self._open_lengths or not concrete
+        if open_lengths is None:
+            open_lengths = self._open_lengths or not concrete
         key = (concrete, open_lengths, tree, *map(_identity, leaves))
         with TRACING:
             if key not in self._kept:
@@ -128,16 +171,20 @@ class Variants:
         rest = [x for k, x in enumerate(args) if k not in static]
         return variant.run(rest) if concrete else variant.compiled(*rest)
 
-    def _make_static(self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int]) -> None:
+    def _make_static(
+        self, need: NeedsStatic, args: Sequence[Any], static: frozenset[int], lasting: bool
+    ) -> None:
         """Add inputs to the static ones; refuse where there is no value to use.
 
-        ``static`` are those of this call: another thread may have added more meanwhile.
+        ``static`` are those of this call: another thread may have added more meanwhile. With ``lasting``
+        they are those of later calls, too.
         """
         traced = sorted(k for k in need.positions if is_traced(args[k]))
         if traced or not need.positions - static:
             raise DynamicShapeError(need.refusal or self._refusal(need, traced)) from None
-        with TRACING:
-            self._static |= need.positions
+        if lasting:
+            with TRACING:
+                self._static |= need.positions
 
     def _refusal(self, need: NeedsStatic, traced: Sequence[int]) -> str:
         names = self.names
@@ -159,8 +206,8 @@ class Variants:
 
     def _warn_of_recompiling(self, values: Mapping[int, Any]) -> None:
         """Say once that an array of numbers is static, when it has changed for the first time."""
-        arrays = [k for k, x in values.items() if _has_numbers(x)]
-        direct = any(concrete for concrete, *_ in self._kept)
+        arrays = [k for k, x in values.items() if k in self._static and _has_numbers(x)]
+        direct = any(concrete and not is_open for concrete, is_open, *_ in self._kept)
         if arrays and direct and not self._warned:
             self._warned = True
             names = ", ".join(repr(self.names[k]) for k in arrays)

@@ -21,11 +21,11 @@ from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
 from loopax.jax_backend.staging.intervals import known_interval
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.leaves import Leaves
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
-from loopax.numerics.no_number import or_no_number
 
 
 @rule(Call)
@@ -126,15 +126,16 @@ def blockwise_rule(site: Site, *values: Any) -> Any:
     n_outs = len(site.node.outputs)
     outs = zip(found[:n_outs], found[n_outs:], padded_axes, strict=True)
     return tuple(
-        data if axis is None else _of_equal_lengths(data, lengths, batch_ndim + axis)
+        data if axis is None else _of_equal_lengths(site, data, lengths, batch_ndim + axis)
         for data, lengths, axis in outs
     )
 
 
-def _of_equal_lengths(data: Any, lengths: Any, axis: int) -> PaddedArray:
+def _of_equal_lengths(site: Site, data: Any, lengths: Any, axis: int) -> PaddedArray:
     """The rows ``data``, as long along ``axis`` as each of the rows is, which are to be equal."""
     length = jnp.max(lengths, initial=0)
-    return PaddedArray(or_no_number(jnp.all(lengths == length), data), length, axis)
+    data = or_refused(site.context, jnp.all(lengths == length), data)
+    return PaddedArray(data, length, axis)
 
 
 def _signature(op: Blockwise, node: Apply) -> str:

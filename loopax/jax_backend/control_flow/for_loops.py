@@ -23,11 +23,11 @@ from loopax.jax_backend.control_flow.failing import RAISED, is_of_program
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.frame import ChangesInLoop
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.numerics import in_mesh
-from loopax.numerics.no_number import or_no_number
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
@@ -66,17 +66,17 @@ def for_loop(site: Site, args: Any, kept: Any, first_index: int = 0) -> tuple[An
         if n != 0 or not is_of_program(error):
             raise
         return _no_step(op, args, kept)
-    return finals, [_trace(y, op.outs.ys[k]) for k, y in zip(kept, ys, strict=True)]
+    return finals, [_trace(site, y, op.outs.ys[k]) for k, y in zip(kept, ys, strict=True)]
 
 
-def _trace(rows: Any, y: Any) -> Any:
+def _trace(site: Site, rows: Any, y: Any) -> Any:
     """The trace of ``rows``, stacked by lax.scan; no numbers where their lengths differ."""
     if not isinstance(y.type, DenseTensorType):
         return StackedList(rows)
     if not isinstance(rows, PaddedArray):
         return rows
     length = jnp.max(rows.length, initial=0)
-    data = or_no_number(jnp.all(rows.length == length), rows.data)
+    data = or_refused(site.context, jnp.all(rows.length == length), rows.data)
     return PaddedArray(data, length, rows.axis + 1)
 
 

@@ -49,7 +49,7 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
     )
     used = op.split_outputs(site.used)
     kept = tuple(k for k, u in enumerate(used.traces) if u)
-    bound = _bound(site, args)
+    bound = _bound(site, args, kept)
     if bound is None and (args.sequences or kept) and not is_unbounded(outer.n_steps):
         # A sequence and a trace have n_steps rows, and JAX must know how many while it traces.
         args = args._replace(n_steps=site.static(0))
@@ -88,9 +88,14 @@ def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
     return found[:n], found[n:m], *found[m:]
 
 
-def _bound(site: Site, args: Any) -> int | None:
-    """How many steps there are at most; None where nobody knows."""
-    known = known_interval(site.frame, site.node.inputs[0])
+def _bound(site: Site, args: Any, kept: Any) -> int | None:
+    """How many steps there are at most; None where nobody knows.
+
+    Where the steps hang on the index of a loop around, and there are rows, that loop is written out if it
+    is short: they are arrays then, not a `PaddedArray`.
+    """
+    in_rows = bool(args.sequences or kept)
+    known = known_interval(site.frame, site.node.inputs[0], indices=not in_rows)
     bounds = [x.bound for x in args.sequences if _is_padded_along_steps(x)]
     if known is not None and known[1] < UNBOUNDED:
         bounds.append(max(known[1], 0))

@@ -13,14 +13,14 @@ from pytensor.typed_list.type import TypedListType
 from loopax.base.errors import DynamicShapeError, LoopTypeError, describe
 from loopax.ir import Scan
 from loopax.jax_backend.staging.evaluate import Site, refuse_lengths
-from loopax.jax_backend.staging.frame import RowOf
+from loopax.jax_backend.staging.frame import IndexOf, RowOf
 from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values.lists import as_list, as_row
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import carried
 from loopax.jax_backend.values.x64 import as_declared
 
-INDEX, STATE = "the index of a loop's step", "a state of a loop"
+STATE = "a state of a loop"
 
 Step = Callable[[Any, Any, Any, Any], tuple[tuple[Any, ...], tuple[Any, ...], Any]]
 
@@ -36,7 +36,7 @@ def scan_step(
     op: Scan = site.op
     outer = op.split_inputs(site.node.inputs)
     rows_of_what = outer.sequences if unrolled else map(RowOf, outer.sequences)
-    origins = [INDEX, *rows_of_what, *[STATE] * op.n_states, *outer.consts]
+    origins = [IndexOf(outer.n_steps), *rows_of_what, *[STATE] * op.n_states, *outer.consts]
 
     def step(i: Any, rows: Any, states: Any, kept: Any) -> Any:
         given = [

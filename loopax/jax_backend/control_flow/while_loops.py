@@ -29,11 +29,11 @@ from loopax.jax_backend.control_flow.step import (
     scan_step,
 )
 from loopax.jax_backend.staging.evaluate import Site
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.staging.symbolic import as_length, is_symbolic
 from loopax.jax_backend.values.lists import RaggedList
 from loopax.jax_backend.values.padded_array import PaddedArray, of_steps
-from loopax.numerics.no_number import or_no_number
 
 
 def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
@@ -71,16 +71,15 @@ def while_loop(site: Site, args: Any, bound: int | None, kept: Any) -> Any:
 
 
 def _run(site: Site, args: Any, asked: Any, bound: int | None, states: Any, kept: Any) -> Any:
-    op: Scan = site.op
     steps, given = _steps(site, args, asked, bound, states, kept)
     if bound is None:
         found, *end = bounded_steps.while_loop(steps, given)
         ended = (forward_only(found, _no_reverse(site)), *end)
-        return _legal(op, args, None, asked, ended, [])
+        return _legal(site, args, None, asked, ended, [])
     if not kept:
-        return _legal(op, args, bound, asked, finals(steps, given), [])
+        return _legal(site, args, bound, asked, finals(steps, given), [])
     ended, ys = with_traces(steps, given)
-    return _legal(op, args, bound, asked, ended, ys)
+    return _legal(site, args, bound, asked, ended, ys)
 
 
 def _steps(
@@ -107,11 +106,12 @@ def _steps(
     return Steps(step, bound, op.options.reverse), given
 
 
-def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
+def _legal(site: Site, args: Any, bound: int | None, asked: Any, ended: Any, ys: Any) -> Any:
     """What came out; no numbers where what was asked for cannot be: a program that runs cannot raise.
 
     That is a negative number of steps, and a sequence of another length.
     """
+    op: Scan = site.op
     found, n_done, stopped = ended
     traces = [of_steps(y, n_done, bound, op.options.reverse) for y in ys]
     if asked is None and not any(isinstance(x, PaddedArray) for x in args.sequences):
@@ -124,10 +124,10 @@ def _legal(op: Scan, args: Any, bound: int | None, asked: Any, ended: Any, ys: A
     def checked(x: Any, v: Any) -> Any:
         if isinstance(x, PaddedArray):
             return x.with_data(checked(x.data, v))
-        return or_no_number(legal, x) if isinstance(v.type, DenseTensorType) else x
+        return or_refused(site.context, legal, x) if isinstance(v.type, DenseTensorType) else x
 
     found = tuple(checked(x, v) for x, v in zip(found, op.args.states, strict=True))
-    return found, traces, or_no_number(legal, n_done), stopped
+    return found, traces, or_refused(site.context, legal, n_done), stopped
 
 
 def _ended(n_done: int) -> tuple[Any, Any]:
@@ -145,5 +145,6 @@ def _no_reverse(site: Site) -> str:
     return (
         f"{site.op} has no bound on its steps, and reverse mode (jax.grad, jax.hessian) keeps states from "
         "each of them: it must know how many there can be. Give the loop one, loopax.while_loop(cond, "
-        "body, init, max_steps=1000), or use forward mode: jax.jvp, jax.jacfwd."
+        "body, init, max_steps=1000) or loopax.fori_loop(lo, hi, body, init, max_steps=1000), or use "
+        "forward mode: jax.jvp, jax.jacfwd."
     )

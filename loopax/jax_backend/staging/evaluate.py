@@ -27,6 +27,7 @@ from loopax.ir.ops.bounds import is_unbounded
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.frame import Context, Frame, NeedsStatic
 from loopax.jax_backend.staging.intervals import has_open_length, inputs_of_length, known_interval
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import find_leaf_rule, find_rule, find_trace_rule
 from loopax.jax_backend.staging.static import fold, is_traced
 from loopax.jax_backend.staging.symbolic import Inconclusive, as_taken, explained
@@ -34,7 +35,6 @@ from loopax.jax_backend.staging.symbolic import fold as fold_lengths
 from loopax.jax_backend.staging.wrapping import refuse_wrapped
 from loopax.jax_backend.values.padded_array import PaddedArray, cut_if_known
 from loopax.jax_backend.values.x64 import as_declared, refuse_narrowed
-from loopax.numerics.no_number import or_no_number
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _of_known_length(site: Site, x: Any, v: Variable) -> Any:
     if n is None:
         return x
     data = x.fitted(n).data
-    return or_no_number(x.length == n, data)
+    return or_refused(site.context, x.length == n, data)
 
 
 def _in_32_bits(site: Site, values: Sequence[Any]) -> Sequence[Any]:

@@ -166,14 +166,24 @@ class RowOf:
         return "a sequence of a loop"
 
 
+@dataclass(frozen=True)
+class IndexOf:
+    """The origin of an input that counts the steps of a loop, of which there are ``n_steps``."""
+
+    n_steps: Variable
+
+    def __str__(self) -> str:
+        return "the index of a loop's step"
+
+
 @dataclass
 class Frame:
     """One graph being evaluated: its values, and where those of its inputs come from.
 
-    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` one, a number for an
-    input of the program, or a word for what else changes from step to step. ``pulled`` is the
-    node whose pullback the graph is, where it is one. ``intervals`` are those of integers that a call
-    returns, which the graph inside it showed.
+    ``origins[k]`` is the variable of ``parent`` that input ``k`` stands for, a `RowOf` one or the
+    `IndexOf` its steps, a number for an input of the program, or a word for what else changes from step
+    to step. ``pulled`` is the node whose pullback the graph is, where it is one. ``intervals`` are those
+    of integers that a call returns, which the graph inside it showed.
     """
 
     context: Context

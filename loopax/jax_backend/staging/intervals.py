@@ -26,18 +26,23 @@ from pytensor.tensor.subtensor import (
 
 from loopax.facts import facts_of
 from loopax.ir import Call, Scan
+from loopax.ir.ops.records import UNBOUNDED
 from loopax.ir.sizes import Interval, access_of, interval_of, masks_of
-from loopax.jax_backend.staging.frame import Frame, RowOf
+from loopax.jax_backend.staging.frame import Frame, IndexOf, RowOf
 from loopax.jax_backend.staging.registry import find_trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray
 
 
-def known_interval(frame: Frame, v: Variable, rows: bool = True) -> Interval | None:
+def known_interval(
+    frame: Frame, v: Variable, rows: bool = True, indices: bool | None = None
+) -> Interval | None:
     """The least and the greatest value of integers ``v``, of any shape; None where nothing says so.
 
-    With ``rows`` a row of a sequence lies where the whole sequence does.
+    With ``rows`` a row of a sequence lies where the whole sequence does; with ``indices``, by default the
+    same, the index of a step lies below the number of steps.
     """
+    indices = rows if indices is None else indices
     x = frame.read(v)
     if not is_traced(x):
         whole = getattr(x, "dtype", None) is not None and x.dtype.kind in "iub" and np.size(x)
@@ -53,11 +58,16 @@ def known_interval(frame: Frame, v: Variable, rows: bool = True) -> Interval | N
         origin = frame.origins[frame.plan.positions[v]]
         if rows and isinstance(origin, RowOf):
             origin = origin.sequence
+        if indices and isinstance(origin, IndexOf) and frame.parent is not None:
+            steps = known_interval(frame.parent, origin.n_steps, rows, indices)
+            if steps is None or steps[1] >= UNBOUNDED:
+                return None
+            return 0, max(steps[1] - 1, 0)
         if isinstance(origin, Variable) and frame.parent is not None:
-            return known_interval(frame.parent, origin, rows)
+            return known_interval(frame.parent, origin, rows, indices)
         return None
     return interval_of(
-        v, lambda u: known_interval(frame, u, rows), partial(_length_interval, frame)
+        v, lambda u: known_interval(frame, u, rows, indices), partial(_length_interval, frame)
     )
 
 

@@ -176,6 +176,28 @@ def cut_if_known(x: Any) -> Any:
     return x.rows()
 
 
+def trimmed(tree: Any) -> Any:
+    """``tree`` with an array for each `PaddedArray` whose length is known: nothing is compiled."""
+    return jax.tree.map(_trimmed, tree, is_leaf=lambda x: isinstance(x, PaddedArray))
+
+
+def _trimmed(x: Any) -> Any:
+    if not isinstance(x, PaddedArray) or isinstance(x.length, jax.core.Tracer) or np.ndim(x.length):
+        return x
+    n = int(x.length)
+    cut = (*[slice(None)] * x.axis, slice(n))
+
+    def rows(leaf: Any) -> Any:
+        if leaf.shape[x.axis] == n:
+            return leaf
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) or len(leaf.sharding.device_set) > 1:
+            return leaf[cut]
+        # A slice of an array of JAX's would be compiled for each length.
+        return jax.device_put(np.asarray(leaf)[cut], leaf.sharding)
+
+    return jax.tree.map(rows, x.data)
+
+
 def of_steps(ys: Any, n_done: Any, bound: int, reverse: bool) -> PaddedArray:
     """The trace of the rows ``ys``, in the order of the steps, of which the first ``n_done`` count.
 

@@ -60,9 +60,7 @@ class NativeFunction:
             return self.__wrapped__(*args, **kwargs)
 
         def traced(*arrays: Any) -> Any:
-            jaxpr, shapes = jax.make_jaxpr(run, return_shape=True)(*arrays)
-            outs = _call(jaxpr, arrays, self.plan)
-            return jax.tree.unflatten(jax.tree.structure(shapes), outs)
+            return with_native_loops(run, arrays, self.plan)
 
         traced.__name__ = traced.__qualname__ = getattr(self, "__name__", "native")
         try:
@@ -72,6 +70,12 @@ class NativeFunction:
             return self._jitted[key]
         except TypeError:  # a static leaf has no hash: it is traced again
             return jax.jit(traced)
+
+
+def with_native_loops(f: Callable[..., Any], args: Sequence[Any], plan: Plan) -> Any:
+    """``f(*args)`` of arrays, traced now, with its loops as ``plan`` has them."""
+    jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    return jax.tree.unflatten(jax.tree.structure(shapes), _call(jaxpr, args, plan))
 
 
 def _call(jaxpr: Any, args: Sequence[Any], plan: Plan) -> list[Any]:

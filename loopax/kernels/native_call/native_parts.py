@@ -48,6 +48,14 @@ class Reader:
     refused: type[Exception]
 
 
+_readers: list[Reader] = []
+
+
+def register_reader(reader: Reader) -> None:
+    """Make ``reader`` what reads jaxprs: the frontend's, which this folder does not import."""
+    _readers[:] = [reader]
+
+
 @dataclass(eq=False)
 class Plan:
     """How the loops of a function run.
@@ -56,12 +64,9 @@ class Plan:
     ----------
     loops
         One of `LOOPS`.
-    reader
-        What reads jaxprs.
     """
 
     loops: str
-    reader: Reader
     remarks: dict[str, None] = field(default_factory=dict)  # what has become of each loop, and why
 
     def __repr__(self) -> str:  # in a jaxpr
@@ -69,6 +74,10 @@ class Plan:
 
     def __post_init__(self) -> None:
         self._replaced: dict[Any, Any] = {}
+
+    @property
+    def reader(self) -> Reader:
+        return _readers[0]
 
     def with_native_parts(self, jaxpr: Any) -> Any:
         """The same closed jaxpr, with kernels in the place of its loops."""

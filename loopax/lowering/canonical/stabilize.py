@@ -42,6 +42,7 @@ from loopax.lowering.canonical.shifted_exponents import SHIFTED
 
 IN_PYTENSOR = "loopax"  # the name of our entry in PyTensor's database (in_pytensor.py)
 DERIVATIVES = "loopax_derivatives"  # the one that takes them, there too
+TWINS = "loopax_twins"  # the one that merges loops once more
 KNOWN_SHAPES = "loopax_known_shapes"  # that of the JAX backend, for PyTensor's JAX mode alone
 
 _INCLUDED = ("fast_run", "jax", CORRECTED, SHIFTED)
@@ -49,6 +50,7 @@ _EXCLUDED = (
     IN_PYTENSOR,  # it runs this pass
     KNOWN_SHAPES,
     DERIVATIVES,
+    TWINS,
     "inplace",
     "fusion",
     "BlasOpt",

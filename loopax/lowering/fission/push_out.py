@@ -9,11 +9,13 @@ or its index alone comes in as a sequence, where it has a product, a sum or a fu
 where numbers come in, and fewer sequences and constants than before. Of a sum or product those terms
 come first that follow from the rows.
 
-Condition: it does not stop, and no derivative is cut in it. Each op has a form for all rows
-(`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for the values in a row.
-Nothing in between is larger than the rows and the traces: scans also bound memory. The sequences have a row
-for each step: where that cannot be proved, it is checked as the loop would, unless a backend could not (see
-`loopax.lowering.analysis.open_lengths`).
+Condition: it does not stop, and where a trace becomes an operation no derivative is cut in it. (What comes
+in as a sequence gets no cotangent from a step that is cut off, and passes none on: as in the step.) Each
+op has a form for all rows (`loopax.lowering.fission.row_wise`), so that it is neither random nor raises for
+the values in a row. Nothing in between is larger than the rows and the traces: scans also bound memory. The
+sequences have a row for each step: where that cannot be proved, it is checked as the loop would, unless a
+backend could not (see `loopax.lowering.analysis.open_lengths`). A loop that has neither rows nor traces,
+and takes as many steps as an input says, gets no rows: JAX would have to know how many.
 
 Reason: one product of matrices in place of n of a vector and a matrix, and no loop in place of one.
 
@@ -40,7 +42,7 @@ from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
 from loopax.ir.ops.records import UNBOUNDED
 from loopax.ir.replace import replaced
-from loopax.ir.sizes import Dims, unconditional_dims_of
+from loopax.ir.sizes import Dims, Length, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions
 from loopax.lowering.analysis.equal_rows import repeated
 from loopax.lowering.analysis.open_lengths import KnownLengths
@@ -75,11 +77,27 @@ def rewrite_loops(
 
 def _pushed_out(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
     op: Any = node.op
-    if op.stops or op.options.truncate_gradient != -1:
+    if op.stops:
         return {}
     if not op.n_states:
-        return _without_map(node, dims, known)
+        truncates = (
+            op.options.truncate_gradient >= 0
+        )  # the first rows of its traces have no derivative
+        return {} if truncates else _without_map(node, dims, known)
+    if _has_no_rows(node, dims):
+        return {}
     return before_the_states(node, dims, known, _frontier, _with_rows_first)
+
+
+def _has_no_rows(node: Apply, dims: Dims) -> bool:
+    """Whether it has neither rows nor traces, and takes as many steps as an integer says that is no length.
+
+    JAX need not know that number then while it traces, and would have to for a row of each step.
+    """
+    op: Any = node.op
+    args = op.split_inputs(node.inputs)
+    steps = dims.value(args.n_steps).roots()
+    return not args.sequences and not op.n_ys and not all(isinstance(v, Length) for v in steps)
 
 
 def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:

@@ -21,6 +21,7 @@ from pytensor.scalar.math import (
     Erf,
     Erfc,
     Erfcx,
+    Erfinv,
     GammaLn,
     Log1mexp,
     PolyGamma,
@@ -33,6 +34,7 @@ from pytensor.tensor.math import MulWithoutZeros
 from pytensor.tensor.type import complex_dtypes
 
 from loopax.facts.scalars import cycles
+from loopax.ir.ops.threefry import Threefry
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import (
@@ -119,6 +121,7 @@ if HAS_FUSED:
         Erf: "erf",
         Erfc: "erfc",
         Erfcx: "erfcx",
+        Erfinv: "erfinv",
     }
 _FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # in the C library: 4 ns, as many as these take of float64
 _NUMBERS = {
@@ -134,6 +137,7 @@ _NUMBERS = {
     ps.Clip: "{1} if {0} < {1} else {2} if {0} > {2} else {0}",
 }
 _INTS = {
+    Threefry: "threefry({0}, {1}, {2}, {3})",
     ps.AND: "{0} & {1}",
     ps.OR: "{0} | {1}",
     ps.XOR: "{0} ^ {1}",

@@ -4,6 +4,7 @@ from loopax.numerics.vector_functions import (
     error_functions,
     exponentials,
     gamma_functions,
+    inverse_error_function,
     powers,
     trigonometric,
 )
@@ -14,5 +15,6 @@ FUNCTIONS = (
     | trigonometric.FUNCTIONS
     | powers.FUNCTIONS
     | error_functions.FUNCTIONS
+    | inverse_error_function.FUNCTIONS
     | gamma_functions.FUNCTIONS
 )

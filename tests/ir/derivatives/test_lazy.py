@@ -14,11 +14,23 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.fg import FunctionGraph
 
 import loopax
-from loopax import grad, hessian, hvp, jacobian, jvp, scan, value_and_grad, vjp, vmap
-from loopax.ir import Grad, Jacobian, Pushforward, check, evaluate, pformat
+from loopax import (
+    explain,
+    grad,
+    hessian,
+    hvp,
+    jacobian,
+    jaxify,
+    jvp,
+    scan,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from loopax.ir import Grad, Jacobian, Pullback, Pushforward, check, evaluate, pformat
 from loopax.ir.derivatives.lazy import Derivative, expand, has_derivatives
 from tests.numba_backend.interpreted import InterpretedFunction
-from tests.support.compare import FAST_COMPILE
+from tests.support.compare import FAST_COMPILE, loops
 
 pytestmark = pytest.mark.one_stack
 
@@ -193,3 +205,64 @@ def test_a_derivative_has_the_dtype_of_its_variable():
     f = loopax.jaxify([a, n], out, backend="numba")
     slope = grad(f)(np.float32(1), 2)
     assert slope == 2.0 and slope.dtype == "float32"
+
+
+# -- the default ---------------------------------------------------------------------------------------
+
+
+def of_a_loop(v):
+    final, ys = loopax.scan(lambda c, r: (pt.tanh(0.7 * c) + r, c * r), 0.5, v)
+    return final + pt.log(1 - pt.exp(-(ys**2) - 1)).sum()
+
+
+BY_DEFAULT = {
+    "grad": (lambda f, x, **how: loopax.grad(f, **how)(x), Grad),
+    "value_and_grad": (lambda f, x, **how: loopax.value_and_grad(f, **how)(x)[1], Grad),
+    "hessian": (lambda f, x, **how: loopax.hessian(f, **how)(x), Jacobian),
+    "jacobian": (lambda f, x, **how: loopax.jacobian(lambda x: x * f(x), **how)(x), Jacobian),
+    "jvp": (lambda f, x, **how: loopax.jvp(f, (x,), (x,), **how)[1], Pushforward),
+    "hvp": (lambda f, x, **how: loopax.hvp(f, (x,), (x,), **how), Pushforward),
+    "vjp": (lambda f, x, **how: loopax.vjp(f, x, **how)[1](1.0)[0], Pullback),
+}
+
+
+@pytest.mark.parametrize("name", BY_DEFAULT)
+def test_a_derivative_in_a_graph_is_left_there_by_default(name):
+    make, op = BY_DEFAULT[name]
+    x = pt.dvector("x")
+    lazy, eager = make(of_a_loop, x), make(of_a_loop, x, lazy=False)
+
+    def ops(out):
+        return {type(node.op) for node in FunctionGraph(outputs=[out], clone=True).apply_nodes}
+
+    assert op in ops(lazy) and not {o for o in ops(eager) if issubclass(o, Derivative)}
+    at = np.linspace(0.1, 1.0, 5)
+    found = [pytensor.function([x], out, mode="FAST_COMPILE")(at) for out in (lazy, eager)]
+    np.testing.assert_allclose(*found, rtol=1e-9)
+    np.testing.assert_allclose(jaxify([x], lazy)(at), found[0], rtol=1e-9)
+
+
+def test_it_prints_the_function():
+    x = pt.dvector("x")
+    slope = loopax.grad(of_a_loop)(x)
+    text = pytensor.dprint(slope, file="str")
+    assert text.startswith("Grad{of_a_loop, wrt=[0]}") and "Tanh" in text
+    text = pformat(FunctionGraph([x], [slope], clone=True))
+    assert "Grad{of_a_loop, wrt=[0]}(x)" in text and "tanh" in text
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_it_leaves_as_many_loops_as_an_eager_one(order):
+    x = pt.dvector("x")
+
+    def outputs(**how):
+        if order == 1:
+            return [of_a_loop(x), loopax.grad(of_a_loop, **how)(x)]
+        squared = lambda v: (loopax.grad(of_a_loop, **how)(v) ** 2).sum()  # noqa: E731
+        return [of_a_loop(x), loopax.grad(squared, **how)(x)]
+
+    lazy, eager = (explain([x], outputs(**how)).counts_lowered for how in ({}, {"lazy": False}))
+    assert lazy.loops <= eager.loops and lazy.inside <= eager.inside
+    if order == 1:  # and in PyTensor's own modes
+        compiled = pytensor.function([x], outputs(), mode="FAST_RUN").maker.fgraph
+        assert len(loops(compiled)) == 2

@@ -264,6 +264,18 @@ def test_what_does_not_pay_or_may_not_leave(outputs):
     assert node.op.n_seqs == before.op.n_seqs
 
 
+def test_a_loop_without_rows_gets_none_of_a_length_that_is_an_input():
+    def summed(steps):
+        return loopax.fori_loop(0, steps, lambda i, c: c * s + pt.exp(s * i), 1.0)
+
+    def n_seqs(steps):
+        graph = pushed(summed(steps), [*GIVEN, n], [[*VALUES, 3]])
+        return [node.op.n_seqs for node in loops(graph)]
+
+    assert n_seqs(n) == [0]  # under jax.jit nobody knows how many
+    assert n_seqs(x.shape[0]) == n_seqs(4) == [1]
+
+
 def test_errors_before_the_states():
     graph = pushed(scan(lambda c, r: (c * pt.sin(r[0]) + pt.cos(r[1]), c), s, (x, v)))
     assert values_or_error(graph, VALUES) is ValueError
@@ -315,6 +327,35 @@ def test_truncated_derivatives(k):
     assert len(loops(graph)) == before - 1
     assert_same(evaluate(graph, *map(np.asarray, at)), expected, 1e-10, 1e-13)
     assert not expected[1][: ROWS - k].any() or k < 0
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_comes_before_the_states_of_a_truncated_loop(reverse):
+    """A row of a step that is cut off passes nothing on, whether the step makes it or it comes in."""
+
+    def step(c, r):
+        c = pt.tanh(s * c) + pt.sin(r * s)
+        return c, r * c
+
+    options = {"reverse": reverse, "truncate_gradient": 2}
+    final, ys = scan(step, s**2, x, **options)
+    graph = pushed([final, ys], [x, s], [(VALUES[0], 0.6), (VALUES[0][:1], 0.6), ([], 0.6)])
+    (inside,) = body_ops(graph)
+    assert not any("sin" in op.lower() for op in inside)
+
+    def slopes(given, outputs):
+        cost = outputs[0] ** 2 + (outputs[1] ** 2).sum()
+        return FunctionGraph(given, pytensor.grad(cost, given), clone=True)
+
+    before, after = slopes([x, s], [final, ys]), slopes([*graph.inputs], graph.outputs)
+    for rows in (VALUES[0], VALUES[0][:2], VALUES[0][:1], np.zeros(0)):
+        at = rows, np.asarray(0.6)
+        assert_same(evaluate(after, *at), evaluate(before, *at), 1e-12, 1e-14)
+
+
+def test_a_truncated_map_stays():
+    ys = loopax.scan(lambda c, r: (c, pt.sin(r * s)), None, x, truncate_gradient=2)[1]
+    assert len(loops(pushed(ys, [x, s], [(VALUES[0], 0.6)]))) == 1
 
 
 def test_rows_that_are_fitted_are_computed_before():

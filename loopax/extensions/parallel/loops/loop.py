@@ -1,7 +1,8 @@
 """A ``Scan`` in parallel over its steps, part by part.
 
     states that read one another   -> one part: an affine recurrence in blocks, or one that is linear in
-                                      a semiring; Newton's method; or the steps one by one
+                                      a semiring; maps of places, composed; Newton's method; or the steps
+                                      one by one
     what follows from the rows     -> all rows at once, as the coefficients of a part are
     what the loop emits            -> all rows at once, from the states before each step
 
@@ -26,6 +27,7 @@ from loopax.extensions.parallel.loops.choice import MOST_NUMBERS, is_worth, obst
 from loopax.extensions.parallel.loops.images import Image, Known, images, state_image
 from loopax.extensions.parallel.loops.newton import newton
 from loopax.extensions.parallel.loops.part import Part
+from loopax.extensions.parallel.loops.pointers import places_behind, row_of_pointers
 from loopax.extensions.parallel.loops.recurrence import affine_recurrence, states_before
 from loopax.extensions.parallel.loops.remarks import (
     TRY_NEWTON,
@@ -128,7 +130,7 @@ class _Loop:
         if self.op.options.parallel is not None:
             return None
         own = [p for p in self.parts if not p.is_sum] or self.parts
-        others = [p for p in own if not ((p.is_affine or p.semiring) and self._fits(p))]
+        others = [p for p in own if not ((p.is_affine or p.semiring or p.places) and self._fits(p))]
         if len(others) == len(own) or (asked == "auto" and others):
             said = ", ".join(f"{self._names(p)} {self._why_not(p)}" for p in others)
             smooth = all(p.is_smooth and self._fits(p) for p in others)
@@ -152,6 +154,8 @@ class _Loop:
             kind = "a sum" if part.is_sum else f"an affine recurrence of {size} x {size}"
             width = part.coordinates.width
             return kind + (f" for each of {width}" if width > 1 else "")
+        if part.places:
+            return f"by maps of {part.places} places"
         if part.semiring and self._fits(part):
             return f"{part.semiring.in_words}, {size} x {size}"
         if self.op.options.parallel is not None and part.is_smooth and self._fits(part):
@@ -190,7 +194,20 @@ class _Loop:
             row = [x[0] for x in self.rows], [self.start[k] for k in atom.before]
             start = part.coordinates.join([self.start[k] for k in atom.states])
             part.semiring = InSemiring.of(self._step_of(part), row, part.coordinates, start)
+        if by_option and not part.is_affine and len(shapes) == 1:
+            part.places = self._places(atom.states[0])
         return part
+
+    def _places(self, k: int) -> int | None:
+        """How long the rows are that state ``k`` is a place in; None where it is none, or in too many."""
+        row = row_of_pointers(self.op, k)
+        if row is None:
+            return None
+        is_row = row in self.op.args.rows
+        group = self.op.args.rows if is_row else self.op.args.consts
+        given = self.rows[1:] if is_row else self.args.consts
+        size = int(np.shape(given[list(group).index(row)])[-1])
+        return size if 0 < size and size * self.n <= MOST_NUMBERS else None
 
     # -- one part ------------------------------------------------------------------------------------
 
@@ -201,6 +218,8 @@ class _Loop:
         start = [self.start[k] for k in states]
         if part.is_affine and self._fits(part):
             behind = self._affine(part, start)
+        elif part.places is not None:
+            behind = self._by_maps(part, start)
         elif part.semiring is not None:
             behind = self._in_semiring(part, part.semiring, start)
         elif method is not None and part.is_smooth and self._fits(part):
@@ -267,6 +286,13 @@ class _Loop:
         row = jax.tree.map(lambda x: x[0], self._rows_of(part))
         equation, consts = Equation.of(self._step_of(part), row, at, begin, self.reverse)
         return at.split(trajectory(solver, equation, (consts, rows), begin)[0])
+
+    def _by_maps(self, part: Part, start: Sequence[Any]) -> list[Any]:
+        """The step of each row at every place."""
+        step, rows = self._step_of(part), self._rows_of(part)
+        places = jnp.arange(part.places, dtype=start[0].dtype)
+        maps = jax.vmap(lambda row: jax.vmap(lambda k: step(row, [k])[0])(places))(rows)
+        return [places_behind(maps, start[0], self.reverse)]
 
     def _by_newton(self, part: Part, start: Sequence[Any], method: Any) -> list[Any]:
         step, rows = self._step_of(part), self._rows_of(part)

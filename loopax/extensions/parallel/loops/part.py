@@ -18,7 +18,8 @@ from loopax.lowering.analysis.atoms import Atom
 class Part:
     """The states of ``atom``; ``following`` are the next ones as images of them.
 
-    ``semiring`` says how they follow linearly in another sense than that of numbers, if they do.
+    ``semiring`` says how they follow linearly in another sense than that of numbers, if they do; ``places``
+    that the one state is a place in a row of so many, if it is.
     """
 
     atom: Atom
@@ -26,6 +27,7 @@ class Part:
     shapes: list[tuple[int, ...]]
     dtypes: set[Any]
     semiring: InSemiring | None = None
+    places: int | None = None
 
     @cached_property
     def coordinates(self) -> Coordinates:

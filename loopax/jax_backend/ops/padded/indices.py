@@ -25,10 +25,11 @@ from loopax.jax_backend.ops.indexing.index import check_in_bounds, check_mask_fi
 from loopax.jax_backend.ops.indexing.reach import keep_outside
 from loopax.jax_backend.ops.padded.rows import read_part, write_part
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded, places_of
-from loopax.numerics.no_number import no_number, or_no_number
+from loopax.numerics.no_number import no_number
 
 
 @trace_rule(AdvancedSubtensor1, AdvancedSubtensor)
@@ -43,7 +44,7 @@ def read(site: Site, x: Any, *values: Any) -> Any:
         data = at.leading(x)[at.entries]
     legal = (at.legal | at.behind) & fits
     legal = legal.reshape(*legal.shape, *[1] * (data.ndim - legal.ndim))
-    data = at.in_place(or_no_number(legal, data))
+    data = at.in_place(or_refused(site.context, legal, data))
     return data if at.padded is None else PaddedArray(data, at.length, at.padded)
 
 
@@ -64,7 +65,7 @@ def write(site: Site, x: Any, y: Any, *values: Any) -> Any:
         data = place.set(y, mode="drop")
     else:  # JAX does not add bools; NumPy's sum of them is `or`
         data = place.max(y, mode="drop") if x.dtype == bool else place.add(y, mode="drop")
-    data = jnp.moveaxis(or_no_number(fits, data), range(len(at.axes)), at.axes)
+    data = jnp.moveaxis(or_refused(site.context, fits, data), range(len(at.axes)), at.axes)
     if isinstance(part, PaddedArray):
         data = part.with_data(data).repeated()
     if slices is not None:

@@ -27,9 +27,9 @@ from pytensor.tensor.special import LogSoftmax, Softmax
 from loopax.facts.axes import raises_of_nothing
 from loopax.ir import Call, Cond, Scan
 from loopax.jax_backend.staging.evaluate import Site, convert_arrays, refuse_trace
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
-from loopax.numerics.no_number import or_no_number
 
 
 @trace_rule(Scan, Call, Cond)
@@ -67,16 +67,16 @@ def _of_rows(site: Site, values: Sequence[Any], others: tuple[Any, ...]) -> list
     rows = iter([t.fitted(bound).data for t in traces])
     inputs = [next(rows) if k else x for x, k in zip(values, along, strict=True)]
     outs = convert_arrays(site, [*inputs, *others])
-    return [PaddedArray(_where_equal(x, length, traces), length, axis) for x in outs]
+    return [PaddedArray(_where_equal(site, x, length, traces), length, axis) for x in outs]
 
 
-def _where_equal(x: Any, length: Any, traces: Sequence[PaddedArray]) -> Any:
+def _where_equal(site: Site, x: Any, length: Any, traces: Sequence[PaddedArray]) -> Any:
     """``x``; no numbers where the lengths differ, which cannot raise while a program runs."""
     others = [t.length for t in traces if t.length is not length]
     if not others:
         return x
     equal = jnp.all(jnp.stack([jnp.asarray(n == length) for n in others]))
-    return or_no_number(equal, x)
+    return or_refused(site.context, equal, x)
 
 
 @trace_rule(CheckAndRaise)
@@ -104,7 +104,7 @@ def specify_shape(site: Site, x: PaddedArray, *lengths: Any) -> Any:
     asked = lengths[x.axis]
     if asked is None:
         return x
-    return x.with_data(or_no_number(x.length == asked, x.data))
+    return x.with_data(or_refused(site.context, x.length == asked, x.data))
 
 
 @trace_rule(Shape)
@@ -165,7 +165,7 @@ def _reduced(site: Site, x: PaddedArray, neutral: Any, of_some: bool) -> Any:
     axes = range(x.ndim) if site.op.axis is None else site.op.axis
     if x.axis in axes:
         (found,) = convert_arrays(site, [x.masked(neutral)])
-        return or_no_number(x.length > 0, found) if of_some else found
+        return or_refused(site.context, x.length > 0, found) if of_some else found
     (data,) = convert_arrays(site, [x.data])
     return PaddedArray(data, x.length, x.axis - sum(a < x.axis for a in axes))
 
@@ -211,7 +211,9 @@ def _contracted(site: Site, a: Any, b: Any, of_a: str, of_b: str) -> Any:
     fitted = [x.fitted(bound) for x in along]
     rows = iter([x.masked(0) if name == "k" else x.data for x in fitted])
     (found,) = convert_arrays(site, [next(rows) if name in of else x for x, of in pairs])
-    found = or_no_number(along[-1].length == length, found)
+    found = or_refused(
+        site.context, along[-1].length is length or along[-1].length == length, found
+    )
     if name == "k":
         return found
     of_out = [n for n in dict.fromkeys(of_a + of_b) if n != "k"]

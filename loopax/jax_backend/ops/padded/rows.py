@@ -19,10 +19,11 @@ from loopax.base.upstream.pytensor import joined_by
 from loopax.jax_backend.ops.padded.shapes import lengths_of
 from loopax.jax_backend.ops.stacking import axis_of
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
-from loopax.numerics.no_number import no_number, or_no_number
+from loopax.numerics.no_number import no_number
 
 
 @trace_rule(Subtensor)
@@ -50,7 +51,7 @@ def read_part(site: Site, x: Any, entries: Sequence[Any]) -> Any:
         )
     k = jnp.where(at.first < 0, at.first + x.length, at.first)
     row = x.data[jnp.clip(k, 0, x.bound - 1)][at.rest]
-    return or_no_number((k >= 0) & (k < x.length), row)
+    return or_refused(site.context, (k >= 0) & (k < x.length), row)
 
 
 def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -> Any:
@@ -66,12 +67,12 @@ def write_part(site: Site, x: Any, y: Any, entries: Sequence[Any], sets: bool) -
         rows = jnp.where(jnp.arange(bound) < length, start + step * jnp.arange(bound), x.bound)
         ndim = x.ndim - sum(isinstance(k, int) for k in at.rest)
         y, legal = _written(site, y, ndim, at.found, length, bound)
-        y = jnp.where(legal, y, no_number(x.dtype))
+        y = or_refused(site.context, legal, jnp.asarray(y, x.dtype))
     else:
         k = jnp.where(at.first < 0, at.first + x.length, at.first)
         legal = (k >= 0) & (k < x.length)
         rows, y = jnp.where(legal, k, x.bound), jnp.where(legal, y, no_number(x.dtype))
-        x = PaddedArray(or_no_number(legal, x.data), x.length)
+        x = PaddedArray(or_refused(site.context, legal, x.data), x.length)
     place = x.data.at[(rows, *at.rest)]
     y = jnp.asarray(y, x.dtype)
     data = place.set(y, mode="drop") if sets else place.add(y, mode="drop")
@@ -174,7 +175,7 @@ def join(site: Site, *values: Any) -> Any:
         data = [p.fitted(bound).data for p in parts]
         equal = jnp.all(jnp.stack([jnp.asarray(p.length == traces[0].length) for p in parts]))
         joined = jnp.concatenate(data, axis)
-        joined = or_no_number(equal, joined)
+        joined = or_refused(site.context, equal, joined)
         return PaddedArray(joined, traces[0].length, traces[0].axis)
     pieces = [as_padded(p, axis) for p in parts]
     data = jnp.concatenate([p.data.astype(site.out.type.dtype) for p in pieces], axis)
@@ -200,7 +201,7 @@ def split(site: Site, x: Any, *given: Any) -> Any:
     fits = sum(p.value for p in parts) == x.length
     for p in parts:
         fits &= p.value >= 0
-    x = PaddedArray(or_no_number(fits, x.data), x.length, axis)
+    x = PaddedArray(or_refused(site.context, fits, x.data), x.length, axis)
     begin, pieces = 0, []
     for p in parts:
         if p.known is not None:

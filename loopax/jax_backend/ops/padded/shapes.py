@@ -25,10 +25,10 @@ from loopax.ir.ops.rows import KeepRows
 from loopax.ir.sizes.dim_expr import asked_length
 from loopax.jax_backend.staging.evaluate import Site, refuse_trace
 from loopax.jax_backend.staging.intervals import known_interval
+from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.registry import trace_rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.padded_array import PaddedArray, as_padded
-from loopax.numerics.no_number import or_no_number
 
 
 @trace_rule(Reshape)
@@ -65,7 +65,7 @@ def _reshaped(site: Site, x: Any, asked: list[_Length]) -> Any:
     if axis is not None:
         shape = [x.bound if k == axis else n for k, n in enumerate(known)]
         legal = x.length == asked[axis].value if known[axis] is None else True
-        return PaddedArray(or_no_number(legal, x.data.reshape(shape)), x.length, axis)
+        return PaddedArray(or_refused(site.context, legal, x.data.reshape(shape)), x.length, axis)
     open_axes = [k for k, n in enumerate(known) if n in (None, -1)]
     if len(open_axes) > 1:
         refuse_trace(site)
@@ -73,7 +73,7 @@ def _reshaped(site: Site, x: Any, asked: list[_Length]) -> Any:
     if not open_axes:
         count = int(np.prod(known, dtype=int))
         data = flat.fitted(count).data.reshape(known)
-        return or_no_number(flat.length == count, data)
+        return or_refused(site.context, flat.length == count, data)
     (axis,) = open_axes
     each = int(np.prod([n for k, n in enumerate(known) if k != axis], dtype=int))
     if not each:
@@ -91,7 +91,7 @@ def _reshaped(site: Site, x: Any, asked: list[_Length]) -> Any:
     rows = jnp.arange(outer)[:, None] * length + row
     at = (rows[:, :, None] * inner + jnp.arange(inner)).reshape(shape)
     data = flat.data[jnp.clip(at, 0, flat.bound - 1)]
-    return PaddedArray(or_no_number(legal, data), length, axis)
+    return PaddedArray(or_refused(site.context, legal, data), length, axis)
 
 
 def _inferred(x: PaddedArray, asked: list[_Length]) -> list[_Length]:
@@ -216,7 +216,8 @@ def _filled(site: Site, value: Any, lengths: Any, skipped: int) -> Any:
     if value.axis != axis - (len(shape) - value.ndim):
         refuse_trace(site)
     data = jnp.broadcast_to(value.fitted(bound).data, shape)
-    return PaddedArray(or_no_number(value.length == length, data), length, axis)
+    data = or_refused(site.context, value.length == length, data)
+    return PaddedArray(data, length, axis)
 
 
 def _known(site: Site, v: Any) -> int | None:

@@ -1,0 +1,62 @@
+"""A state that is a place in a row: the step of a row is a map of places, and maps are composed.
+
+    k' = row[k]        (f then g)[k] = g[f[k]]
+
+The way back of Viterbi's algorithm over rows of pointers is such a loop. Composition is associative, so
+that blocks of steps are composed side by side; a map of ``S`` places takes ``S`` reads where a step takes
+one. A place counts from the end where it is negative; beyond the row there is no number, and behind that
+none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import pytensor.scalar as ps
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.subtensor import Subtensor
+
+from loopax.extensions.parallel.loops.blocks import scan_in_blocks
+from loopax.facts.elementwise import is_elementwise
+from loopax.ir import Scan
+from loopax.numerics.no_number import or_no_number
+
+
+def row_of_pointers(op: Scan, k: int) -> Any:
+    """The variable of the body that state ``k`` is read from at its own place; None where it is not."""
+    node = _uncast(op.outs.states[k]).owner
+    if node is None or not isinstance(node.op, Subtensor) or len(node.inputs) != 2:
+        return None
+    row, place = node.inputs
+    is_element = row.type.ndim == 1 and node.outputs[0].type.ndim == 0
+    is_given = row in op.args.rows or row in op.args.consts
+    return row if is_element and is_given and _uncast(place) is op.args.states[k] else None
+
+
+def _uncast(v: Any) -> Any:
+    """What ``v`` is another dtype of, or another kind of scalar."""
+    while v.owner is not None and (
+        isinstance(v.owner.op, ScalarFromTensor | TensorFromScalar)
+        or is_elementwise(v.owner, ps.Cast)
+    ):
+        v = v.owner.inputs[0]
+    return v
+
+
+def places_behind(maps: Any, start: Any, reverse: bool) -> Any:
+    """The places behind each step, from ``maps`` with a row for each, or one for all."""
+    return scan_in_blocks(_composed, _at, maps, start, reverse)
+
+
+def _composed(first: Any, second: Any) -> Any:
+    """Of maps ``(S, blocks)``."""
+    size = second.shape[0]
+    places = jnp.where(first < 0, first + size, first)
+    inside = (places >= 0) & (places < size)
+    found = jnp.take_along_axis(second, jnp.where(inside, places, 0), axis=0)
+    return or_no_number(inside, found)
+
+
+def _at(maps: Any, places: Any) -> Any:
+    return _composed(places[None], maps)[0]

@@ -1,0 +1,38 @@
+"""Errors about lengths that are known only when a program runs: no number, and a flag.
+
+Two masks may have unequally many places, a trace no row of which there is a maximum. PyTensor raises. A
+program of JAX gives no numbers, and under a transformation of the caller's that is all. A direct call reads
+the flag, and does the call once more with known lengths, where whatever is wrong is raised as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from loopax.base.errors import DynamicShapeError
+from loopax.jax_backend.staging.checked import Failure, checked
+from loopax.jax_backend.staging.frame import Context
+from loopax.numerics.no_number import or_no_number
+
+
+class IllegalLengths(DynamicShapeError):
+    """Lengths that only a run tells do not fit one another, or an index is beyond one."""
+
+
+_ILLEGAL = Failure(IllegalLengths, "lengths that are known only when the program runs do not fit")
+
+
+def or_refused(context: Context, ok: Any, x: Any) -> Any:
+    """``x`` where ``ok``, and no number elsewhere, of which a direct call is told."""
+    found = or_no_number(ok, x)
+    return found if ok is True else told(context, ok, found)
+
+
+def told(context: Context, ok: Any, x: Any) -> Any:
+    """``x``, and in a direct call that leaves lengths open a flag where ``ok`` is false."""
+    if not (context.open_lengths and context.checks == "flag"):
+        return x
+    context.flagged.add(_ILLEGAL)
+    return checked(x, jnp.all(jnp.asarray(ok)), _ILLEGAL)

@@ -1,0 +1,42 @@
+"""A gradient that is truncated to as many steps as there are  ->  one that is not truncated.
+
+    Scan{truncate_gradient=k} of n steps, n <= k  ->  Scan of n steps
+
+Condition: ``n <= k`` is proven, whatever else of the program runs.
+
+Reason: the derivative of the last ``k`` of at most ``k`` steps is that of all. `pytensor.grad` writes the
+derivative of a truncated loop as a loop of ``minimum(n, k)`` steps that is truncated, too, and the passes
+that turn, fuse or divide loops leave alone what cuts off a derivative.
+
+In the literature: truncated backpropagation through time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytensor.graph.fg import FunctionGraph
+
+from loopax.ir import Scan
+from loopax.ir.sizes import unconditional_dims_of
+from loopax.lowering.bodies import map_bodies
+from loopax.lowering.open_loop import replace_outputs
+
+
+def drop_truncation(graph: FunctionGraph) -> None:
+    """Run the pass on ``graph``, in place, and then on its bodies."""
+    truncated = [node for node in graph.toposort() if _truncates(node.op)]
+    dims = unconditional_dims_of(graph) if truncated else None
+    for node in truncated:
+        op: Any = node.op
+        assert dims is not None
+        steps = dims.value(op.split_inputs(node.inputs).n_steps)
+        if dims.at_least(-steps + op.options.truncate_gradient):
+            plain = op.with_options(truncate_gradient=-1).bind(op.split_inputs(node.inputs))
+            outputs = dict(zip(node.outputs, plain, strict=True))
+            replace_outputs(graph, outputs, "drop_truncation")
+    map_bodies(graph, drop_truncation)
+
+
+def _truncates(op: object) -> bool:
+    return isinstance(op, Scan) and op.options.truncate_gradient >= 0
