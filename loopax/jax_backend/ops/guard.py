@@ -85,7 +85,7 @@ def _guard(site: Site, apply_scalar: Any, v: Variable, mask: Any, depth: int) ->
         return None
     if isinstance(node.op, _MOVING):
         return _guard_moved(site, apply_scalar, node, mask, depth)
-    if scalar_op_of(node.op) is None:
+    if scalar_op_of(node.op) is None or len(node.outputs) > 1:
         return None
     values = [_rows(site.frame.read(u), mask) for u in node.inputs]
     op = node.op.scalar_op
