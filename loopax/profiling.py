@@ -113,7 +113,11 @@ def _parts(frame: Frame) -> list[tuple[str, str, list[Apply]]]:
         run = frame.inside.get(node)
         if isinstance(core_of(node.op), InnerGraphOp):
             steps = f": {run.n_done} steps" if isinstance(run, LoopRun) else ""
-            parts.append((f"{node.op}{steps}", Origin(node.outputs[0]).place, [node]))
+            origin = getattr(getattr(core_of(node.op), "options", None), "origin", None)
+            place = (
+                Origin(node.outputs[0]).place or Origin.parsed(getattr(origin, "line", "")).place
+            )
+            parts.append((f"{node.op}{steps}", place, [node]))
         else:
             kinds.setdefault(_KINDS[facts_of(node.op).structure], []).append(node)
     for kind, nodes in kinds.items():

@@ -121,8 +121,11 @@ def names_in(frame: Frame, names: Names) -> Names:
     for v, x in zip(args.rows, given.sequences, strict=True):
         if said := _short_name(x, around):
             found[v] = f"{said}[{loop.row_of(frame.number)}]"
-    for v, new in zip(args.states, outs.states, strict=True):
-        if new.name:
+    labels = op.options.origin.labels or ("",) * op.n_states
+    for v, new, label in zip(args.states, outs.states, labels, strict=False):
+        if label:
+            found[v] = label
+        elif new.name:
             found[v] = f"{new.name} before"
     for v, x in zip(args.consts, given.consts, strict=True):
         if said := _short_name(x, around):
@@ -154,9 +157,10 @@ def _loops(frame: Frame) -> str:
     for f in reversed(frame.path):
         if f.node is None or not isinstance(f.node.op, Scan):
             continue
-        name, origin = f.node.op.options.name, Origin(f.node.outputs[0])
-        what = f"the loop {name!r}" if name else "the loop"
-        said.append(f"{what} of {origin}" if origin.place else what)
+        options = f.node.op.options
+        place = str(Origin(f.node.outputs[0])) or str(Origin.parsed(options.origin.line))
+        what = f"the loop {options.name!r}" if options.name else "the loop"
+        said.append(f"{what} of {place}" if place else what)
     return ", in ".join(said)
 
 

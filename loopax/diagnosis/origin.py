@@ -24,7 +24,17 @@ class Origin:
     """A place in a user's source: ``file.py:12`` and its text, each empty where it is not known."""
 
     def __init__(self, variable: Variable) -> None:
-        where, _, self.code = source_line(variable).partition(": ")
+        self._read(source_line(variable))
+
+    @classmethod
+    def parsed(cls, line: str) -> Origin:
+        """The place that `source_line` describes."""
+        origin = cls.__new__(cls)
+        origin._read(line)
+        return origin
+
+    def _read(self, line: str) -> None:
+        where, _, self.code = line.partition(": ")
         place, _, _ = where.partition(", in ")
         self.place = _short(place)
 
