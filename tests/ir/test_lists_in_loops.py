@@ -31,8 +31,11 @@ def carried_beside_a_number(v):
 
 @pytest.mark.parametrize("f", [read, made_by_a_loop, carried_beside_a_number])
 def test_a_gradient_through_a_list_is_refused_not_zero(f):
+    x = pt.dvector("x")
     with pytest.raises(NullTypeGradError, match=r"Typed lists have no gradient.*pt\.stack"):
-        loopax.grad(f)(pt.dvector("x"))
+        loopax.grad(f, lazy=False)(x)
+    with pytest.raises(NullTypeGradError, match=r"Typed lists have no gradient.*pt\.stack"):
+        loopax.jaxify([x], loopax.grad(f)(x))
 
 
 def test_jax_differentiates_through_a_list():

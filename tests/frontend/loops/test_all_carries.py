@@ -79,7 +79,9 @@ def test_of_a_loop_that_stops(reverse):
     )
     expected = [0.0, 3.0][::-1] if reverse else [0.0, 0.5, -0.5, 1.5]
     np.testing.assert_allclose(carries.eval({x: XS}), expected)
-    trace = jaxify([x], carries)(XS)
+    f = jaxify([x], carries)
+    np.testing.assert_allclose(f(XS), expected)
+    trace = jax.jit(f)(XS)
     assert isinstance(trace, PaddedArray)
     np.testing.assert_allclose(np.asarray(trace), expected)
     slope = jax.grad(jaxify([x], (carries**2).sum()))(XS)

@@ -70,7 +70,7 @@ def test_a_place_beyond_the_row_is_none_in_either_form():
     rows = ROWS.copy()
     rows[40] = S  # no place
     for f in (at_once, one_by_one):
-        final, seen = f(rows, 0)
+        final, seen = jax.jit(f)(rows, 0)
         assert int(final) < -S and int(seen[41]) == S and (np.asarray(seen)[42:] < -S).all()
         np.testing.assert_array_equal(np.asarray(seen)[:41], by_hand(rows[:41], 0, False)[1][:41])
 
