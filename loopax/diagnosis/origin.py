@@ -77,7 +77,8 @@ def expression(variable: Any, names: Any = None, depth: int = _DEPTH) -> str:
     if variable in names:
         return str(names[variable])
     if isinstance(variable, Constant):
-        return _constant(variable.data)
+        is_number = getattr(variable.type, "ndim", 1) == 0
+        return _constant(variable.data) if is_number or not variable.name else str(variable.name)
     if variable.owner is None:
         return variable.name or "an input"
     if variable.name and depth < _DEPTH:

@@ -124,3 +124,25 @@ def test_models_and_shared_values():
 def test_what_it_does_not_take():
     with pytest.raises(TypeError, match="takes a function"):
         compare(3)
+
+
+def test_step_sizes_fit_each_entry():
+    """Arguments of different sizes, kinks nearby, and small numbers behind a logarithm."""
+    x, s = pt.dvector("x"), pt.dscalar("s")
+    f = jaxify([x, s], (pt.sin(x) * s + pt.abs(x) + pt.log(x**2 + 1e-9)).sum())
+    assert compare(f, np.random.default_rng(0).normal(size=300), 1e5).ok
+    assert compare(jaxify([x], pt.log(x).sum()), np.array([1e-5, 1e-4, 3.0])).ok
+
+
+def test_single_precision_programs_and_sparse_arguments():
+    import scipy.sparse
+    from pytensor import sparse
+
+    x = pt.fvector("x")
+    f = jaxify([x], (x**2).sum() + pt.exp(x).mean())
+    assert compare(f, np.random.default_rng(0).normal(size=1000).astype("float32")).ok
+    a, v = sparse.csr_matrix("a", dtype="float64"), pt.dmatrix("v")
+    g = jaxify([a, v], sparse.structured_dot(a, v))
+    assert compare(
+        g, scipy.sparse.random(4, 5, 0.5, format="csr", random_state=0), np.ones((5, 2))
+    ).ok
