@@ -151,10 +151,12 @@ class _Search:
                 else:
                     self._want_state(loop, steps, k, loop.n_done - 1, flags)
             elif k < scan.n_states + scan.n_ys and flags.ndim:
-                rows = np.flatnonzero(flags.reshape(len(flags), -1).any(axis=1))
-                step, row = min((loop.step_of_row(int(r)), int(r)) for r in rows)
-                out = loop.body.outputs[k]
-                _want(steps.setdefault(step, {}), out, flags[row])
+                is_nan = np.isnan(loop.around.value(v))
+                for some in (flags & is_nan, flags & ~is_nan):
+                    rows = np.flatnonzero(some.reshape(len(some), -1).any(axis=1))
+                    if len(rows):
+                        step, row = min((loop.step_of_row(int(r)), int(r)) for r in rows)
+                        _want(steps.setdefault(step, {}), loop.body.outputs[k], some[row])
         found: list[Cause] = []
         for _ in range(_JUMPS):
             if not steps:

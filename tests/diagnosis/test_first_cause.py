@@ -90,6 +90,20 @@ def test_infinities_that_are_meant(form):
     assert found.line.endswith(line_of(forward, "pt.log(p[:, yt])"))
 
 
+def test_a_nan_in_a_trace_that_has_infinities(form):
+    """The infinities of the first rows are no reason to miss the nan of a later one."""
+
+    def program(x):
+        start = pt.log(pt.constant(np.array([1.0, 0.0])))
+        return scan(lambda a, r: (a + pt.log(r), a + pt.log(r)), start, x)[1]
+
+    x = np.ones(20)
+    x[13] = -2.5
+    report = diagnose(jaxify(program, **form), x)
+    assert (report.first.op, report.first.steps) == ("Log", (13,))
+    assert report.first.operands[0].value == -2.5
+
+
 def test_a_constant_that_is_nan(form):
     returns = pt.constant(np.where(np.arange(50) == 37, np.nan, 1.0), name="returns")
     f = jaxify(lambda b: scan(lambda c, r: (c * 0.5 + b * r, None), 0.0, returns)[0], **form)
