@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
 
 from loopax.diagnosis.causes import Cause, way_on
@@ -180,7 +180,7 @@ def _operands(place: Place, node: Apply, names: Names, code: str) -> list[Operan
     operands = []
     frame = place.frame
     for k, v in enumerate(node.inputs[:_OPERANDS]):
-        if isinstance(v, Constant) and np.ndim(v.data) == 0:
+        if _is_written(frame, v):
             continue  # it stands in the expression
         operands.append(_operand(place, node, k, v, names, code))
         if getattr(v.type, "dtype", "") == "bool":
@@ -192,9 +192,14 @@ def _operands(place: Place, node: Apply, names: Names, code: str) -> list[Operan
                 operands += [
                     _operand(compared, u.owner, j, x, names, code)
                     for j, x in enumerate(u.owner.inputs)
-                    if not frame.is_constant(x)
+                    if not _is_written(frame, x)
                 ]
     return operands[:_OPERANDS]
+
+
+def _is_written(frame: Frame, v: Any) -> bool:
+    """Whether ``v`` is a number of the program itself."""
+    return frame.is_constant(v) and np.size(frame.value(v)) <= 1
 
 
 def _comparisons(

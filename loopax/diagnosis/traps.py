@@ -188,6 +188,16 @@ def _outside(low: float, high: float) -> Callable[..., Trap | None]:
     return rule
 
 
+def _chosen(result: Any, condition: Any, *_: Any) -> Trap | None:
+    if not np.isinf(result) or np.ndim(condition):
+        return None
+    return Trap(
+        f"the condition is {bool(condition)}, for which the program has {number_in_words(result)}: the "
+        "value is out of its domain.",
+        "Give it a value inside of it, or another prior or support.",
+    )
+
+
 def _gammaln(result: Any, x: Any) -> Trap | None:
     if x <= 0 and x == int(x):
         return Trap(f"the gamma function has a pole at {number_in_words(x)}.", _FLOOR)
@@ -222,6 +232,7 @@ _VALUES: dict[str, Callable[..., Trap | None]] = {
     **dict.fromkeys(("Exp", "Exp2", "Expm1", "Sinh", "Cosh"), _exp),
     **dict.fromkeys(("Mul", "Sqr", "Dot", "Prod", "MulWithoutZeros"), _product),
     **dict.fromkeys(("Add", "Sub", "Sum"), _sum),
+    "Switch": _chosen,
     "Gammaln": _gammaln,
     "Cholesky": _cholesky,
     **dict.fromkeys(("Solve", "MatrixInverse", "Inv", "MatrixPinv", "SLogDet", "Det"), _singular),
