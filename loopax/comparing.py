@@ -108,6 +108,7 @@ class _Comparison:
         self.rows: list[Row] = []
         self.first: Finding | None = None
         self.forms = _forms("callback")
+        self._totals: dict[str, Any] = {}
 
     def run(self) -> Comparison:
         with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as told:
@@ -181,13 +182,16 @@ class _Comparison:
         )
 
     def _total(self, form: _Form) -> Any:
-        """The sum of all float outputs, as a function in a form."""
+        """The sum of all float outputs, as a function in a form; made once."""
+        if form.name in self._totals:
+            return self._totals[form.name]
         outs: list[Any] = [v for v in self.call.graph.outputs if is_float(v)]
         program = self._program(
             [pt.add(*(v.sum() for v in outs)) if outs[1:] else outs[0].sum()], "total"
         )
         program.build = lambda outputs: outputs[0]
-        return form.build(program)
+        self._totals[form.name] = form.build(program)
+        return self._totals[form.name]
 
     def _derivatives(self) -> None:
         if not any(map(is_float, self.call.graph.outputs)):
@@ -196,10 +200,12 @@ class _Comparison:
         moving = [np.asarray(values[k], float) for k in self.floats]
         found: dict[str, tuple[list[Any], list[Any]]] = {}
         direction = directions(moving, seed=2)
+        gradients: dict[str, Any] = {}
         for form in self.forms:
             try:
                 total = self._total(form)
-                slopes = [np.asarray(g) for g in grad(total, tuple(self.floats))(*values)]
+                gradients[form.name] = grad(total, tuple(self.floats))
+                slopes = [np.asarray(g) for g in gradients[form.name](*values)]
                 tangents: list[Any] = [None] * len(values)
                 for k, d in zip(self.floats, direction, strict=True):
                     tangents[k] = d.astype(np.asarray(values[k]).dtype)
@@ -228,8 +234,7 @@ class _Comparison:
         for name, (slopes, _) in found.items():
             self._by_differences("gradient", name, slopes, with_floats, moving)
         name, (_, second) = next(iter(found.items()))
-        slope_of = grad(self._total(self.forms[0]), tuple(self.floats))
-        of_slopes = _of_some(lambda *args: slope_of(*args), values, self.floats)
+        of_slopes = _of_some(gradients[name], values, self.floats)
         apart = [_relative(second, x) for x in along(of_slopes, moving, direction)]
         self._add("second derivative", name, _DIFFERENCES, _least(apart), _BY_DIFFERENCES)
 

@@ -12,15 +12,9 @@ import pytest
 import loopax
 from loopax import NonFiniteError, jaxify
 from tests.programs.record import ifelse
+from tests.support.forms import FORMS, in_jax, over
 
-FORMS = {
-    "numba": {"backend": "numba"},
-    "native": {"loops": "native"},
-    "xla": {"loops": "xla"},
-    "auto": {"loops": "auto"},
-}
-in_all_forms = pytest.mark.parametrize("form", [pytest.param(f, id=k) for k, f in FORMS.items()])
-in_jax = pytest.mark.parametrize("form", [pytest.param(FORMS[k], id=k) for k in ("native", "xla")])
+in_all_forms = over("numba", "native", "xla", "auto")
 x, xs = pt.dscalar("x"), pt.dvector("xs")
 
 

@@ -11,14 +11,8 @@ from pytensor.printing import Print
 import loopax
 from loopax import LoopTypeError, breakpoint_if, jaxify, watch, watched
 from tests.programs.record import ifelse
+from tests.support.forms import FORMS, in_all_forms, in_jax
 
-FORMS = {
-    "numba": {"backend": "numba"},
-    "native": {"loops": "native"},
-    "xla": {"loops": "xla"},
-}
-in_all_forms = pytest.mark.parametrize("form", [pytest.param(f, id=k) for k, f in FORMS.items()])
-in_jax = pytest.mark.parametrize("form", [pytest.param(FORMS[k], id=k) for k in ("native", "xla")])
 x, xs = pt.dscalar("x"), pt.dvector("xs")
 
 

@@ -120,7 +120,7 @@ def _read(frame: Frame, node: Apply, v: Variable, wanted: Any) -> dict[int, Any]
         if isinstance(op, Elemwise) and isinstance(op.scalar_op, Switch):
             condition = np.broadcast_to(np.asarray(frame.value(node.inputs[0]), bool), wanted.shape)
             some = wanted & (condition if k == 1 else ~condition)
-        found[k] = bad & _region(frame, node, v, k, some)
+        found[k] = bad & entries_behind(frame, node, v, k, some)
     return found
 
 
@@ -133,7 +133,7 @@ def _is_chosen(frame: Frame, node: Apply, v: Variable, k: int) -> bool:
     return k == (1 + at if frame.value(node.inputs[0]) else 1 + op.n_outs + at)
 
 
-def _region(frame: Frame, node: Apply, v: Variable, k: int, wanted: Any) -> Any:
+def entries_behind(frame: Frame, node: Apply, v: Variable, k: int, wanted: Any) -> Any:
     """The entries of operand ``k`` that ``wanted`` entries of the output ``v`` follow from."""
     value = frame.value(node.inputs[k])
     shape = np.shape(value)
@@ -220,7 +220,7 @@ def behind_log_of_zero(frame: Frame, node: Apply, wanted: Flags) -> dict[Variabl
             inner = np.asarray(frame.value(u))
             if inner.dtype.kind != "f":
                 continue
-            region = np.broadcast_to(_region(frame, made, v, k, some), inner.shape)
+            region = np.broadcast_to(entries_behind(frame, made, v, k, some), inner.shape)
             if name == "Exp":
                 infinite = region & np.isneginf(inner)
                 if infinite.any():

@@ -54,7 +54,7 @@ class LoopRun:
         runner = self.runner
         if runner.left is not None:  # in a step of a loop that runs one by one
             return self._one_by_one()
-        runner.left = runner.loop_budget()
+        runner.left = runner.budget
         try:
             return self._one_by_one()
         except TooLong:

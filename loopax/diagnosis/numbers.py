@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -48,13 +47,6 @@ def kind_of(number: Any) -> str:
     if np.isinf(number):
         return "-inf" if np.real(number) < 0 else "inf"
     return ""
-
-
-def same_kind(kind: str) -> Callable[[Any], Any]:
-    """The test, for arrays, of being as ``kind`` says."""
-    if kind == "nan":
-        return np.isnan
-    return lambda x: np.isinf(x) & ((np.real(x) < 0) == (kind == "-inf"))
 
 
 def at_entry(value: Any, entry: Entry | None) -> Any:

@@ -7,10 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 
+from loopax.diagnosis.contributions import entries_behind
 from loopax.diagnosis.frames import Frame
-from loopax.diagnosis.numbers import Entry, at_entry, bad_entries, is_inexact, kind_of
-from loopax.facts import Structure, facts_of
-from loopax.ir.evaluation.evaluate import apply
+from loopax.diagnosis.numbers import (
+    Entry,
+    at_entry,
+    bad_entries,
+    first_true,
+    is_inexact,
+    kind_of,
+)
 
 
 class Place(NamedTuple):
@@ -47,56 +53,18 @@ class Place(NamedTuple):
 
 def entries_read(place: Place, node: Apply, k: int) -> Entry | None:
     """The one entry of operand ``k`` that the number follows from; None where there are several."""
-    shape = np.shape(place.frame.value(node.inputs[k]))
-    if not shape:
+    value = place.frame.value(node.inputs[k])
+    if not np.shape(value) or place.entry is None:
+        return None  # a node that failed has no value, and no entry of it
+    shape = np.shape(place.value)
+    if len(place.entry) != len(shape):
         return None
-    if (moved := _moved_from(place, node, k)) is not None:
-        return moved
-    region = _region(place, node, k)
-    if region is None:
+    wanted = np.zeros(shape, bool)
+    wanted[place.entry] = True
+    flags = entries_behind(place.frame, node, place.variable, k, wanted)
+    if np.shape(flags) != np.shape(value) or np.count_nonzero(flags) != 1:
         return None
-    ones = [np.arange(n)[s] for n, s in zip(shape, region, strict=True)]
-    if any(len(x) != 1 for x in ones):
-        return None
-    return tuple(int(x[0]) for x in ones)
-
-
-def _region(place: Place, node: Apply, k: int) -> tuple[Any, ...] | None:
-    """The entries of operand ``k`` that the number follows from, as an index; None for all."""
-    if place.entry is None or node.outputs.index(place.variable) != 0:
-        return None
-    axes = facts_of(node.op).axes(node)
-    if axes is None or len(axes) <= k or len(axes[k]) != len(place.entry):
-        return None
-    shape = np.shape(place.frame.value(node.inputs[k]))
-    index: list[Any] = [slice(None)] * len(shape)
-    for at, axis in zip(place.entry, axes[k], strict=True):
-        if axis is not None:
-            index[axis] = slice(0, 1) if shape[axis] == 1 else slice(at, at + 1)
-    return tuple(index)
-
-
-def _moved_from(place: Place, node: Apply, k: int) -> Entry | None:
-    """The entry of operand ``k`` that the number is, of an op that moves entries.
-
-    Found by moving positions in the place of numbers.
-    """
-    if place.entry is None or facts_of(node.op).structure is not Structure.MOVES:
-        return None
-    values = [place.frame.value(v) for v in node.inputs]
-    x = np.asarray(values[k])
-    if x.dtype.kind != "f" or x.size >= 2 ** np.finfo(x.dtype).nmant:
-        return None
-    marked = [np.zeros_like(v) if is_inexact(v) else v for v in values]
-    marked[k] = np.arange(1, x.size + 1, dtype=x.dtype).reshape(x.shape)
-    try:
-        moved = apply(node, marked)[node.outputs.index(place.variable)][place.entry]
-    except Exception:  # not these numbers: the shapes then say nothing
-        return None
-    position = int(moved) - 1
-    if position < 0:
-        return None
-    return tuple(int(j) for j in np.unravel_index(position, x.shape))
+    return first_true(flags)
 
 
 def _dense(value: Any) -> Any:

@@ -91,7 +91,7 @@ def _in_loop(
     if not own and not any(isinstance(node.op, InnerGraphOp) for node in nodes):
         return
     segments = Segments(loop.scan, runner.build, own)
-    is_long = len(nodes) * loop.n_done > runner.loop_budget()
+    is_long = len(nodes) * loop.n_done > runner.budget
     one_by_one = not is_long or len(own) == 0 or not segments.can_be_compiled
     for start in range(0, loop.n_done, _STEPS):
         count = min(_STEPS, loop.n_done - start)

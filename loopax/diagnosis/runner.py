@@ -37,6 +37,8 @@ class Runner:
         Whether what an op raises ends the run, also where compiled code has a nan in its place.
     """
 
+    budget = _NODES
+
     def __init__(
         self, build: Callable[[Program], Any], flushes: bool, *, raises: bool = False
     ) -> None:
@@ -112,9 +114,6 @@ class Runner:
         if scan not in self._segments:
             self._segments[scan] = Segments(scan, self.build)
         return self._segments[scan]
-
-    def loop_budget(self) -> int:
-        return _NODES
 
     def _compiled_outputs(self, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
         """What the user's own form of ``node`` computes: for a matrix that PyTensor refuses, nan."""

@@ -6,10 +6,11 @@ import pytest
 
 import loopax
 from loopax import diagnose, jaxify, scan
-from tests.diagnosis.test_diagnose import FORMS, line_of
+from tests.diagnosis.test_diagnose import line_of
+from tests.support.forms import FORMS
 
 
-@pytest.fixture(params=FORMS)
+@pytest.fixture(params=["xla", "native", "numba"])
 def form(request):
     return FORMS[request.param]
 

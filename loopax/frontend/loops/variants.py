@@ -20,8 +20,8 @@ from pytensor.typed_list.type import TypedListType
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag, as_variable
+from loopax.frontend.loops.loop import Emitted, make_options, parameter, run
 from loopax.frontend.loops.rows import Rows
-from loopax.frontend.loops.scan import Emitted, make_options, parameter, run
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, Checkpoint
 

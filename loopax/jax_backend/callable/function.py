@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,13 +11,12 @@ from typing import Any
 import jax
 import numpy as np
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.type import DenseTensorType
 
 from loopax.calling.context import SharedContext
 from loopax.calling.function import ProgramFunction
-from loopax.ir.evaluation.first_failure import first_failure
 from loopax.ir.program import EarlyPart, Program
 from loopax.jax_backend.callable.arguments import ARRAY, JaxArguments
+from loopax.jax_backend.callable.call_errors import native_error, with_values
 from loopax.jax_backend.callable.forms import LOOPS
 from loopax.jax_backend.callable.looking import Looking
 from loopax.jax_backend.callable.shared_values import EarlyValues, SharedValues
@@ -287,7 +285,7 @@ class JaxFunction(Stages, ProgramFunction):
         except Exception as error:
             said = str(error)
             failures = [f for f in self._failures if str(f) in said]
-            if not failures and (told := self._native_error(error, form, given)) is not None:
+            if not failures and (told := native_error(error, self._as_written(form), given)):
                 raise told from None
             if not failures:
                 raise
@@ -348,34 +346,14 @@ class JaxFunction(Stages, ProgramFunction):
         if flag is None or int(flag) < 0:
             return None
         error = self._failed(flag, checking.contexts[False, True])
-        return self._with_values(type(error), "index is out of bounds", form, given, str(error))
+        graph = self._as_written(form)
+        return with_values(type(error), "index is out of bounds", graph, given, str(error))
 
-    def _native_error(
-        self, error: Exception, form: Variants, given: Sequence[Any]
-    ) -> Exception | None:
-        """The error that native code in JAX has raised, with the op that fails; None of another error."""
-        match = _NATIVE_ERROR.match(str(error))
-        if match is None:
-            return None
-        kind = IndexError if match["kind"] == "IndexError" else ValueError
-        return self._with_values(kind, match["said"], form, given)
-
-    def _with_values(
-        self,
-        kind: type[Exception],
-        said: str,
-        form: Variants,
-        given: Sequence[Any],
-        otherwise: str | None = None,
-    ) -> Exception:
-        """An error with the op that fails, its line, and what it is given; or else ``otherwise``."""
-        graph = form.graph
+    def _as_written(self, form: Variants) -> FunctionGraph:
+        """The graph of a form, with the user's lines if it is the whole program."""
         if form is self._whole and self.program.as_read is not None:
-            graph = FunctionGraph(*self.program.as_read, clone=False)
-        if not all(isinstance(v.type, DenseTensorType) for v in graph.inputs):
-            return kind(otherwise or said)
-        more = first_failure(graph, [np.asarray(x) for x in given])
-        return kind(otherwise or said) if more is None else kind(f"{said}: {more}.")
+            return FunctionGraph(*self.program.as_read, clone=False)
+        return form.graph
 
     def _failed(self, flag: Any, context: Context) -> Exception:
         """What is raised where this flag is up, in a program of that context."""
@@ -411,10 +389,6 @@ class JaxFunction(Stages, ProgramFunction):
         return Variants(graph, names, self.program, make, contexts, leaves_open)
 
 
-# What native code raises, as XLA has it (`loopax.kernels.ffi.failures`).
-_NATIVE_ERROR = re.compile(
-    r"INVALID_ARGUMENT: (?P<kind>IndexError|ValueError): (?P<said>.*)", re.DOTALL
-)
 _NOTHING = np.int32(NOTHING).tobytes()
 
 

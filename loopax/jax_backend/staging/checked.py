@@ -133,18 +133,19 @@ def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
 
     def failed(xs: Any) -> Any:
         # It gives the results, though it never does, or XLA would drop it.
-        return [_of_shape(in_mesh.pure_callback(fail, _plain(x)), x) for x in xs]
+        return [of_type(in_mesh.pure_callback(fail, plain_shape(x)), x) for x in xs]
 
     return in_mesh.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
 
 
-def _plain(x: Any) -> Any:
+def plain_shape(x: Any) -> Any:
     """What the host returns for ``x``: numbers, also for random keys."""
     x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
     return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
-def _of_shape(found: Any, x: Any) -> Any:
+def of_type(found: Any, x: Any) -> Any:
+    """What the host has returned for ``x``, as a value of its type."""
     return jax.random.wrap_key_data(found, impl=jax.random.key_impl(x)) if is_key(x) else found
 
 

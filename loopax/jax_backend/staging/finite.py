@@ -21,7 +21,7 @@ import numpy as np
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir.places import with_items
-from loopax.jax_backend.values.generators import is_key
+from loopax.jax_backend.staging.checked import of_type, plain_shape
 from loopax.numerics import in_mesh
 
 Batch = tuple[tuple[bool, ...], ...]
@@ -88,20 +88,11 @@ def _in_program(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
     def failed(xs: Any, given: Any) -> Any:
         found = _of_rows(report, batch, n)(*given)
         # It gives the results, though it never does, or XLA would drop it.
-        plain = [_plain(x) for x in xs]
-        return list(map(_of_type, in_mesh.pure_callback(fail, plain, found), xs))
+        shapes = [plain_shape(x) for x in xs]
+        return list(map(of_type, in_mesh.pure_callback(fail, shapes, found), xs))
 
     xs, flag, given = list(args[:n]), args[n], list(args[n + 1 :])
     return in_mesh.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, given)
-
-
-def _plain(x: Any) -> Any:
-    x = jax.eval_shape(jax.random.key_data, x) if is_key(x) else x
-    return jax.ShapeDtypeStruct(x.shape, x.dtype)
-
-
-def _of_type(found: Any, x: Any) -> Any:
-    return jax.random.wrap_key_data(found, impl=jax.random.key_impl(x)) if is_key(x) else found
 
 
 _lowered = mlir.lower_fun(_in_program, multiple_results=True)

@@ -1,0 +1,215 @@
+"""`run`: the loop of a step function as one `Scan`, for `scan` and all that is like it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import get_underlying_scalar_constant_value
+
+from loopax.base.errors import source_line
+from loopax.frontend.loops.capture import (
+    age,
+    close,
+    refuse_captures,
+    refuse_hidden_draws,
+    substitute,
+    young_nodes,
+)
+from loopax.frontend.loops.carry import Slot, Traced, carry_leaves, settle
+from loopax.frontend.loops.lags import Lag, Lagged
+from loopax.frontend.loops.leaves import as_flag, variables_of
+from loopax.frontend.loops.rows import Rows
+from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.frontend.mistakes import explained
+from loopax.frontend.watching import breakpoints, with_breakpoints
+from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
+from loopax.ir.ops.records import (
+    INDEX_TYPE,
+    BodyArgs,
+    BodyOuts,
+    Origin,
+    ScanArgs,
+    ScanOptions,
+)
+from loopax.ir.ops.scan import Scan
+
+
+class Emitted(NamedTuple):
+    """What a step returns."""
+
+    carry: Any
+    y: Any = None
+    stop: Any = None
+
+
+class Result(NamedTuple):
+    """What a loop returns. ``stopped`` is None where it cannot stop.
+
+    ``final`` has a row for each step, and one more, where the carries of all steps were asked for.
+    """
+
+    final: Any
+    ys: Any
+    stopped: Any
+
+
+def make_options(
+    name: str | None = None,
+    reverse: bool = False,
+    unroll: int = 1,
+    checkpoint: Any = None,
+    truncate_gradient: int = -1,
+) -> ScanOptions:
+    """The options of a loop, checked."""
+
+    def whole(x: Any) -> bool:
+        return isinstance(x, int) and not isinstance(x, bool)
+
+    if not (whole(unroll) and unroll >= 1):
+        raise ValueError(f"unroll is {unroll!r}: it is a number of steps from 1 on.")
+    if isinstance(checkpoint, list | tuple):
+        levels = checkpoint = tuple(checkpoint)
+    else:
+        levels = () if checkpoint in (None, "sqrt") else (checkpoint,)
+    whole_levels = all(whole(k) and k >= 1 for k in levels)
+    if checkpoint == () or not whole_levels or [*levels] != sorted({*levels}, reverse=True):
+        raise ValueError(
+            f'checkpoint is {checkpoint!r}: it is None, "sqrt", or a number of steps from 1 on; for '
+            "several levels a tuple of numbers, the largest first, as in (10_000, 100)."
+        )
+    if not (whole(truncate_gradient) and (truncate_gradient >= 1 or truncate_gradient == -1)):
+        raise ValueError(
+            f"truncate_gradient is {truncate_gradient!r}: it is a number of steps from 1 on, or -1 "
+            "for all of them. pytensor.gradient.disconnected_grad cuts a gradient everywhere."
+        )
+    return ScanOptions(name, bool(reverse), unroll, checkpoint, truncate_gradient)
+
+
+def run(
+    step: Callable[[Any, Any, Any], Emitted],
+    init: Any,
+    rows: Rows,
+    n_steps: Any,
+    options: ScanOptions,
+    *,
+    what: str,
+    strict: bool = False,
+    go_on: Callable[[Any], Any] | None = None,
+    own: Sequence[Variable] = (),
+    carried: str = "carry",
+    all_carries: bool = False,
+) -> Result:
+    """The loop of ``step(i, carry, row)``, as one `Scan`.
+
+    Parameters
+    ----------
+    go_on
+        Called with a carry, it says whether another step follows. It is asked before the first step
+        too: where it says no there, the loop takes none.
+    own
+        Variables that ``step`` captures on our account, so that ``strict`` has nothing to say.
+    carried
+        What the function of the user's calls the carry.
+    all_carries
+        Whether the result has the carries of all steps, and not only the final one.
+    """
+    leaves, tree = flatten(init)
+    names = ["carry" + name for name in leaf_names(init)]
+    slots = [_slot(n, x, options) for n, x in zip(names, leaves, strict=True)]
+    n_steps = pt.constant(n_steps, dtype="int64") if isinstance(n_steps, int) else n_steps
+    n_steps = rows.checked(n_steps)
+    last = n_steps - 1 if options.reverse else None
+
+    def trace(enter: Callable[[Any], None]) -> Traced:
+        i = INDEX_TYPE(name="i")
+        enter(i if last is None else last - i)
+        row_dummies = rows.dummies()
+        seen = rows.as_indices(row_dummies, i)
+        with explained(what), breakpoints() as conditions:
+            result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
+        carry = carry_leaves(result.carry, names, tree, what)
+        ys, y_names, y_tree = variables_of(result.y, "y")
+        all_of_them = with_breakpoints([*carry, *ys], conditions)
+        carry, ys = all_of_them[: len(carry)], all_of_them[len(carry) :]
+        closing = [] if result.stop is None else [result.stop]
+        refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
+        return Traced(i, row_dummies, seen, carry, ys, y_names, y_tree, result.stop)
+
+    traced = settle(slots, trace, what)
+    i, stop, since = traced.i, traced.stop, age(traced.i)
+    warn_of_wrong_gradients(young_nodes([*traced.carry, *traced.ys], since))
+    states = [v for s in slots for v in s.states]
+    inits = [v for s in slots for v in s.inits()]
+    nexts = [v for s, result in zip(slots, traced.carry, strict=True) for v in s.nexts(result)]
+    if go_on is not None:
+        with explained(what):
+            condition = go_on(tree.build([s.seen for s in slots]))
+        flag = as_flag(condition, f"The condition of {what}")
+        refuse_hidden_draws([flag], since, what)
+        # It is traced on the dummies, so that it sees neither the initial values nor the step.
+        (before,) = substitute(
+            [flag], {i: pt.constant(0, dtype="int64"), **_pairs(states, inits)}, since
+        )
+        (after,) = substitute([flag], {i: i + 1, **_pairs(states, nexts)}, since)
+        stop = pt.invert(after)
+        n_steps = pt.switch(before, n_steps, pt.constant(0, dtype="int64"))
+
+    closing = [] if stop is None else [stop]
+    dummies = [i, *traced.rows, *states]
+    seen_as = {v: d for v, d in zip(traced.seen, traced.rows, strict=True) if v is not d}
+    known = get_underlying_scalar_constant_value(n_steps, raise_not_constant=False)
+    runs = not isinstance(known, Variable) and known > 0
+    carries = zip(slots, traced.carry, strict=True) if all_carries else ()
+    ys = [*traced.ys, *(s.emitted(result) for s, result in carries)]
+    closure = close([*nexts, *ys, *closing], dummies, since, seen_as, runs=runs)
+    if strict:
+        anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
+        ours = {n_steps, last, *own, *(leaf.x for leaf in rows.leaves), *anchors}
+        refuse_captures([v for v in closure.outer if v not in ours], what)
+    read = {*ancestors(closure.outs)}
+    n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
+    k, y = len(nexts), len(nexts) + len(ys)
+    outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
+    options = options._replace(origin=Origin(_labels(slots, traced, carried), source_line(i)))
+    op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
+    made = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
+    n_done = n_steps if stop is None else made.n_done
+    rest = iter(made.finals)
+    finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
+    emitted, axis = len(traced.ys), rows.tree.axis_name
+    final = tree.build(finals)
+    if all_carries:
+        after = zip(slots, made.traces[emitted:], strict=True)
+        final = tree.build([s.all_rows(x, options.reverse) for s, x in after], axis)
+    return Result(final, traced.ys_tree.build(made.traces[:emitted], axis), made.stopped)
+
+
+def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
+    """What the states, and the rows of the traces, are called: by their names, or by where they are."""
+    paths = [carried + s.path.removeprefix("carry") for s in slots]
+    named = [
+        v.name if v.name and v.owner is not None and v not in traced.seen else path
+        for v, path in zip([*traced.carry, *traced.ys], [*paths, *traced.y_names], strict=True)
+    ]
+    of_states = [name for s, name in zip(slots, named, strict=False) for _ in s.states]
+    return (*of_states, *named[len(slots) :])
+
+
+def parameter(f: Any, k: int) -> str:
+    """The name of parameter ``k`` of the user's function ``f``, a carry; "carry" if it has none."""
+    code = getattr(f, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount]
+    names = names[1:] if hasattr(f, "__self__") else names
+    return names[k] if k < len(names) else "carry"
+
+
+def _slot(name: str, x: Any, options: ScanOptions) -> Any:
+    return Lagged(name, x, options.truncate_gradient) if isinstance(x, Lag) else Slot(name, x)
+
+
+def _pairs(old: Sequence[Any], new: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(old, new, strict=True))
