@@ -1,8 +1,4 @@
-"""An explanation as one HTML page: counts with bars, the loops drawn, the program's text at each stage.
-
-The page needs nothing else: no script, no font, no other file. It follows the reader's light or dark
-setting, and in a notebook the notebook's theme.
-"""
+"""An explanation as one HTML page: counts with bars, the loops drawn, the program's text at each stage."""
 
 from __future__ import annotations
 
@@ -12,19 +8,14 @@ from typing import Any, NamedTuple
 
 from pytensor.graph.fg import FunctionGraph
 
+from loopax.base.html import document, theme
 from loopax.explanation.drawing import Body, bodies, caption, drawing
 from loopax.ir.pformat import pformat
 from loopax.lowering.record import Counts
 
-# Everything is under one class, so that a notebook's own page stays as it is. The browser's own colours and
-# hues that one sees through serve in the light and in the dark.
-_ME = ".loopax-explanation"
-_STYLE = f"""
-{_ME}{{color-scheme:light dark;background:Canvas;color:CanvasText;padding:1rem;
-font:14px/1.5 system-ui,sans-serif}}
-[data-jp-theme-light="true"] {_ME},.vscode-light {_ME}{{color-scheme:light}}
-[data-jp-theme-light="false"] {_ME},.vscode-dark {_ME}{{color-scheme:dark}}
-{_ME} pre{{font:12px/1.45 ui-monospace,monospace;overflow-x:auto;background:none;color:inherit}}
+_PAGE = "loopax-explanation"
+_ME = f".{_PAGE}"
+_STYLE = f"""{theme(_PAGE)}
 {_ME} table{{border-collapse:collapse;width:100%;max-width:60rem}}
 {_ME} tr{{background:none;border-bottom:1px solid #8886}}
 {_ME} th,{_ME} td{{text-align:right;padding:.15rem .6rem;color:inherit}}
@@ -33,14 +24,12 @@ font:14px/1.5 system-ui,sans-serif}}
 {_ME} .outside{{background:#7b9fd4}}
 {_ME} .inside{{background:#e0913a}}
 {_ME} summary{{cursor:pointer;font-weight:600}}
-{_ME} figure{{margin:.6rem 0;overflow-x:auto}}
 {_ME} figure figure{{margin-left:1.5rem;border-left:2px solid #8886;padding-left:.8rem}}
 {_ME} svg path{{fill:none;stroke:#888c}}
 {_ME} svg rect{{fill:#8883}}
 {_ME} svg .in rect{{fill:#e0b03a55}}
 {_ME} svg .loop rect{{fill:#7b6fe077;stroke:#7b6fe0}}
 {_ME} svg .out rect{{fill:#3fae6a55}}
-{_ME} svg text{{fill:CanvasText;font:11px ui-monospace,monospace}}
 """
 
 _FOLD = "<details><summary>The loops, lowered</summary>"
@@ -56,20 +45,14 @@ class Section(NamedTuple):
 
 def page(name: str, sections: Sequence[Section], summary: str | None = None) -> str:
     """The whole document, about the program ``name``; what there is beside a ``summary`` is folded."""
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{escape(name)}: passes</title>"
-        f"<style>body{{margin:0}} {_ME}{{min-height:100vh;box-sizing:border-box}}</style></head>\n"
-        f"<body>{body(name, sections, summary)}</body></html>\n"
-    )
+    return document(f"{name}: passes", _PAGE, body(name, sections, summary))
 
 
 def body(name: str, sections: Sequence[Section], summary: str | None = None) -> str:
     """What is in the document, with the style that it needs."""
     return "\n".join(
         [
-            f'<div class="loopax-explanation"><style>{_STYLE}</style>',
+            f'<div class="{_PAGE}"><style>{_STYLE}</style>',
             f"<h2>{escape(name)}</h2>",
             *([] if summary is None else [f'<pre class="summary">{escape(summary)}</pre>']),
             *_table(sections),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from loopax.jax_backend.values import record_page
 
 
 class Watched(NamedTuple):
@@ -32,6 +36,9 @@ class Rows(NamedTuple):
 @jax.tree_util.register_pytree_node_class
 class Record(Mapping[str, Watched]):
     """Watched values by their names: ``record["s"].values``, ``record["s"].steps``.
+
+    A notebook draws each value over the steps and marks the step that fails; so does the page that
+    ``record.to_html("page.html")`` writes.
 
     It is a pytree. In a batch each array has the axis of the batch in front; there, and under a
     transformation of JAX, rows of a branch that was not taken stay, with -1 for their steps, and nothing
@@ -66,15 +73,42 @@ class Record(Mapping[str, Watched]):
             raise KeyError(
                 f"nothing is watched under the name {name!r}; there are {', '.join(self)}"
             )
-        if not all(map(_is_known, self._rows)):
+        if not self.is_known:
             return _as_they_are(parts)
         values, steps = _by_step([_taken(rows) for rows in parts])
-        for n, rows in zip(self._names, self._rows, strict=True):
-            if n is None:
-                values, steps = _until(values, steps, _taken(rows))
+        if (stop := self.stop) is not None:
+            values, steps = _until(values, steps, stop)
         if self._last is not None:
             values, steps = values[-self._last :], steps[-self._last :]
         return Watched(values, _of_loops(steps))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has the numbers of one call: it is not traced, and not of a batch."""
+        return all(map(_is_known, self._rows))
+
+    @property
+    def stop(self) -> tuple[int, ...] | None:
+        """The step in which the condition of a `loopax.breakpoint_if` held first; None where none did."""
+        if not self.is_known:
+            return None
+        breakpoints = [
+            _taken(rows) for n, rows in zip(self._names, self._rows, strict=True) if n is None
+        ]
+        held = [when[np.flatnonzero(holds)[0]] for holds, when in breakpoints if holds.any()]
+        return min((tuple(int(k) for k in when) for when in held), key=in_order, default=None)
+
+    def to_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to ``path``: one file that needs no other and no network."""
+        Path(path).write_text(record_page.page(self), encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return record_page.body(self)
+
+
+def in_order(steps: Sequence[int]) -> tuple[float, ...]:
+    """A key that sorts steps of different depth: an outer step ends after those inside of it."""
+    return (*steps, np.inf)
 
 
 def _is_known(rows: Rows) -> bool:
@@ -100,16 +134,11 @@ def _by_step(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray
 
 
 def _until(
-    values: np.ndarray, steps: np.ndarray, breakpoint_: tuple[np.ndarray, np.ndarray]
+    values: np.ndarray, steps: np.ndarray, stop: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows up to the first step in which a condition holds, as far as the two share loops."""
-    condition, when = breakpoint_
-    at = np.flatnonzero(condition)
-    if not len(at):
-        return values, steps
-    depth = min(when.shape[1], steps.shape[1])
-    first = tuple(when[at[0], :depth])
-    keep = np.array([tuple(step[:depth]) <= first for step in steps], bool)
+    """The rows up to the step ``stop``, as far as the two share loops."""
+    depth = min(len(stop), steps.shape[1])
+    keep = np.array([tuple(step[:depth]) <= stop[:depth] for step in steps], bool)
     return values[keep], steps[keep]
 
 
