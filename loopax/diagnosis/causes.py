@@ -112,7 +112,7 @@ class _Search:
         return [Cause(_place(frame, v, flags), key, ()) for v, flags in arose.items()], made
 
     def _in_rows(self, frame: Frame, node: Apply, outs: Flags) -> tuple[list[Cause], Inputs]:
-        """The same of a batch of graphs: the first of its rows."""
+        """Causes in a batch of graphs, in the first of its rows, and its operands that are not finite."""
         op: Any = node.op
         n = op.batch_ndim(node)
         found: list[Cause] = []
@@ -235,7 +235,7 @@ def _next(readers: Sequence[Apply], relevant: Flags) -> Variable | None:
 
 
 def _bad(frame: Frame, wanted: Flags) -> dict[Variable, Any]:
-    """Of what is wanted the entries that are not finite in this frame."""
+    """The wanted entries that are not finite in this frame."""
     found = {}
     for v, flags in wanted.items():
         bad = bad_flags(frame.value(v))

@@ -197,7 +197,7 @@ _DEPTH = 12
 
 
 def behind_log_of_zero(frame: Frame, node: Apply, wanted: Flags) -> dict[Variable, Any]:
-    """Of a logarithm of 0 the infinite logarithms that the 0 was made of: ``log(sum(exp(x)))``, all -inf.
+    """The infinite logarithms behind a logarithm of 0: ``log(sum(exp(x)))`` where all entries are -inf.
 
     By variable the entries that are -inf; empty where the 0 is none of those.
     """

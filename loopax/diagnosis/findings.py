@@ -22,6 +22,7 @@ from loopax.diagnosis.origin import Origin, expression, op_name
 from loopax.diagnosis.places import Place, entries_read
 from loopax.diagnosis.report import Finding, Operand
 from loopax.diagnosis.traps import Trap, of_value
+from loopax.diagnosis.zeros import first_zero
 from loopax.ir import Scan
 
 Names = Mapping[Variable, str]
@@ -81,6 +82,7 @@ def at_node(
     """What happened at a node of a frame, with what it was given there."""
     origin = Origin(node.outputs[0])
     place = Place(frame, variable, entry)
+    zero = "" if in_gradient else _origin_of_zero(place, node, names)
     names = names_in(frame, names)
     operands = _operands(place, node, names, origin.code)
     steps = [f for f in frame.path if f.label]
@@ -99,7 +101,27 @@ def at_node(
         in_gradient=in_gradient,
         loop=_loops(frame),
         spread=spread,
+        zero=zero,
     )
+
+
+_POLES = {"Log": 0, "Log2": 0, "Log10": 0, "True_div": 1, "Reciprocal": 0}  # by op: which operand
+
+
+def _origin_of_zero(place: Place, node: Apply, names: Names) -> str:
+    """Where the 0 arose of which ``node`` takes a logarithm, or by which it divides; or an empty string."""
+    k = _POLES.get(op_name(node.op))
+    if k is None or place.entry is None:
+        return ""
+    v = node.inputs[k]
+    entry = entries_read(place, node, k) if np.ndim(place.frame.value(v)) else ()
+    if entry is None or at_entry(place.frame.value(v), entry) != 0:
+        return ""
+    first = first_zero(Place(place.frame, v, entry))
+    if first.node is not None:
+        return _placed(first, names)
+    is_read_here = first.variable is v and first.frame is place.frame
+    return "" if is_read_here else f"in {_input_in_words(first, names_in(first.frame, names))}"
 
 
 def names_in(frame: Frame, names: Names) -> Names:

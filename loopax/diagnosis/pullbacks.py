@@ -60,7 +60,7 @@ class Pullbacks:
     def of_segment(
         self, segments: Segments, inputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """As `of_node`, of a run of steps, compiled."""
+        """`of_node` for a run of steps, compiled."""
         loop = segments.loop
         key = loop, tuple(g is not None for g in cotangents)
         if key not in self._compiled:

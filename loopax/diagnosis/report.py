@@ -57,6 +57,8 @@ class Finding:
         Whether it is a derivative that is not finite, while the value is.
     spread
         What followed from it, up to the outputs, a line each.
+    zero
+        Of a logarithm of 0 or a division by 0: where the 0 arose, as a probability that underflows does.
     """
 
     kind: str
@@ -73,6 +75,7 @@ class Finding:
     in_gradient: bool = False
     loop: str = ""
     spread: tuple[str, ...] = ()
+    zero: str = ""
 
     def lines(self) -> list[str]:
         """The finding as text."""
@@ -96,6 +99,8 @@ class Finding:
         lines += [
             f"    with {o}" + (f"    ({o.origin})" if o.origin else "") for o in self.operands
         ]
+        if self.zero:
+            lines.append(f"    which became 0 {self.zero}")
         if self.loop:
             lines.append(f"    in {self.loop}")
         if self.why:

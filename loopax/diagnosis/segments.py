@@ -11,7 +11,6 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
 from loopax.ir.ops.records import INDEX_TYPE, ScanOuts
 from loopax.ir.ops.trace import stacked
@@ -52,8 +51,8 @@ class Segments:
 
     @cached_property
     def loop(self) -> Scan:
-        """As ``scan``, with the states as traces of their own and the first index as a constant."""
-        scan, body = self.scan, self.scan.written or thaw(self.scan.fgraph)
+        """The loop ``scan`` with its states as further traces and its first index as a constant."""
+        scan, body = self.scan, self.scan.written or self.scan.unfrozen()
         args, n = scan.split_body_inputs(body.inputs), len(body.outputs)
         k, first = INDEX_TYPE("k"), INDEX_TYPE("first")
         i = first - k if scan.options.reverse else first + k
@@ -67,7 +66,7 @@ class Segments:
 
     @property
     def types(self) -> list[Any]:
-        """Those of the inputs of `loop`."""
+        """The types of the inputs of `loop`."""
         args = self.loop.args
         rows = [stacked(v.type) for v in args.rows]
         return [INDEX_TYPE, *rows, *(v.type for v in [*args.states, *args.consts])]
