@@ -126,9 +126,9 @@ class _Importer:
         return replaced(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
 
     def call(self, op: OpFromGraph) -> Call:
-        body = self.run(thaw(op.fgraph)).freeze()
+        body = self.run(thaw(op.fgraph))
         rule = PullbackRule(op, op.input_types, import_graph) if _has_own_pullback(op) else None
-        return Call(body, rule, op.name or type(op).__name__)
+        return Call.from_graph(body, rule, op.name or type(op).__name__)
 
     def stopping_loops(self, graph: FunctionGraph, node: Apply) -> dict[Variable, Any]:
         """A batch of loops, and with each of them what is read of it."""
@@ -141,7 +141,7 @@ class _Importer:
         ]
         taken = [",".join(names) for names in op.inputs_sig]
         signature = "->".join(",".join(f"({names})" for names in part) for part in (taken, made))
-        call = Call(body.freeze(), name=str(core.op))
+        call = Call.from_graph(body, name=str(core.op))
         new = Blockwise(call, signature=signature, name=op.name).make_node(*node.inputs).outputs
         return dict(zip((v for v, _ in found), new, strict=True))
 
@@ -153,7 +153,7 @@ class _Importer:
         """
         core, inputs = op._create_dummy_core_node(node.inputs, return_dummy_inputs=True)
         body = self.run(FunctionGraph(inputs, core.outputs, clone=False))
-        return Call(body.freeze(), name=str(core.op))
+        return Call.from_graph(body, name=str(core.op))
 
 
 def _unbatched(op: Any) -> Any:

@@ -50,7 +50,7 @@ class Speculation(IntEnum):
 
 
 def effects(op: Any) -> Effects:
-    """Those of ``op``, and of all that is inside of it."""
+    """The effects of ``op``, and of all that is inside of it."""
     found = Effects.OVERWRITES if op.destroy_map else Effects.NONE
     if isinstance(op, RandomVariable):
         found |= Effects.DRAWS

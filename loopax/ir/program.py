@@ -76,7 +76,8 @@ class Program:
         found = self.watching
         if found is None:
             assert self.as_read is not None
-            found = self.as_read[0], self.as_read[1][: self.n_returned]
+            outputs = self.as_read[1]
+            found = self.as_read[0], outputs[: len(outputs) - self.has_flag]
         new = self.with_graph(FunctionGraph(*clone(*found), clone=False))
         return replace(new, as_read=None, has_flag=False, watching=None)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.traversal import toposort
 
-from loopax.base.upstream.pytensor import thaw
+from loopax.base.upstream.pytensor import copy_origin, thaw
 
 
 def outputs_at(graph: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -44,12 +44,3 @@ def applied_to(node: Apply, inputs: Sequence[Any]) -> Apply:
     for old, new in zip(node.outputs, made.outputs, strict=True):
         copy_origin(old, new)
     return made
-
-
-def copy_origin(old: Variable, new: Variable) -> None:
-    """Give ``new``, which a node computes, the name and the source line of ``old``."""
-    if new.owner is None or new is old:
-        return
-    new.name = new.name or old.name
-    if (trace := getattr(old.tag, "trace", None)) is not None:
-        new.tag.trace = trace

@@ -18,7 +18,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs, toposort
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.upstream.pytensor import IfElse, thaw
+from loopax.base.upstream.pytensor import IfElse
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.records import ScanArgs
 from loopax.ir.ops.scan_grammar import ScanGrammar
@@ -81,7 +81,7 @@ def _inferred(scan: ScanGrammar, outer: ScanArgs, shapes: ScanArgs) -> list[Any]
     found: list[Any] = [None] * scan.n_ys
     # The rows of a trace have one shape, whichever branch a `Cond` takes: whichever tells it, does.
     for branch in (0, 1):
-        body = thaw(scan.fgraph)
+        body = scan.unfrozen()
         has_branches = _take_branches(body, branch)
         inner = scan.split_body_inputs(body.inputs)
         lengths = _Lengths()

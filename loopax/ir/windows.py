@@ -64,7 +64,7 @@ class Window(ABC):
 
     @abstractmethod
     def rows_together(self, finals: Sequence[Any], n_steps: Any) -> Variable:
-        """The same rows as one tensor."""
+        """The rows as one tensor."""
 
 
 class Registers(Window):

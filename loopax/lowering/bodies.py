@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pytensor.graph.basic import Apply
-from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
-from loopax.base.upstream.pytensor import thaw
+from loopax.base.upstream.pytensor import copy_origin
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 
 Change = Callable[[FunctionGraph], None]
@@ -30,14 +30,13 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
     one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
     Equal bodies, of instances of one loop say, are changed once.
     """
-    done: dict[FrozenFunctionGraph, FrozenFunctionGraph | None] = {}  # None: it stays as it is
+    done: dict[Any, InnerGraphOp] = {}
 
-    def changed(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
-        if body not in done:
-            other = _with(body, change, where)
-            done[body] = None if other is body else other
-        new = done[body]
-        return body if new is None else new
+    def changed(op: InnerGraphOp) -> InnerGraphOp:
+        key = op, id(op.written)  # those that differ in names are changed one by one
+        if key not in done:
+            done[key] = _with(op, change, where)
+        return done[key]
 
     for node in graph.toposort():
         if _body_op(node.op) is None:
@@ -46,6 +45,8 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
         if op is not node.op:
             new = op.make_node(*node.inputs)
             pairs = list(zip(node.outputs, new.outputs, strict=True))
+            for old, v in pairs:
+                copy_origin(old, v)
             graph.replace_all(pairs, reason="map_bodies")
 
 
@@ -88,22 +89,25 @@ def _body_op(op: Any) -> Any:
     return core if isinstance(core, HasInnerGraph) else None
 
 
-def _changed(op: Any, changed: Callable[[FrozenFunctionGraph], FrozenFunctionGraph]) -> Any:
+def _changed(op: Any, changed: Callable[[InnerGraphOp], InnerGraphOp]) -> Any:
     if isinstance(op, Blockwise) and isinstance(op.core_op, InnerGraphOp):
         core = _changed(op.core_op, changed)
         if core is op.core_op:
             return op
         return Blockwise(core, signature=op.signature, name=op.name)
-    if not isinstance(op, InnerGraphOp):
+    return changed(op) if isinstance(op, InnerGraphOp) else op
+
+
+def _with(op: InnerGraphOp, change: Change, where: Where) -> InnerGraphOp:
+    if not where(op.fgraph):
         return op
-    body = changed(op.fgraph)
-    return op if body is op.fgraph else op.with_body(body)
-
-
-def _with(body: FrozenFunctionGraph, change: Change, where: Where) -> Any:
-    if not where(body):
-        return body
-    graph = thaw(body)
+    graph = op.unfrozen()
+    outputs = list(graph.outputs)
     change(graph)
-    new = graph.freeze()
-    return body if new == body else new
+    for old, v in zip(outputs, graph.outputs, strict=True):
+        if (
+            v.owner is not None
+        ):  # a rewrite of PyTensor's keeps the lines of what it replaces, and no name
+            v.name = v.name or old.name
+    new = op.with_graph(graph)
+    return op if new.fgraph == op.fgraph else new

@@ -14,7 +14,6 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import ancestors
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
 from loopax.ir.ops.records import ScanOptions
 
@@ -71,7 +70,7 @@ class OpenLoop:
     @classmethod
     def of(cls, node: Apply) -> OpenLoop:
         """The loop of ``node``, with a copy of its body."""
-        return cls.on(node, thaw(node.op.fgraph))  # type: ignore[attr-defined]
+        return cls.on(node, node.op.unfrozen())  # type: ignore[attr-defined]
 
     @classmethod
     def on(cls, node: Apply, body: AbstractFunctionGraph) -> OpenLoop:

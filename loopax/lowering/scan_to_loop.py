@@ -25,13 +25,12 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.basic import AllocEmpty
 from pytensor.tensor.type import DenseTensorType, TensorType
 from pytensor.typed_list import append, getitem, length, reverse
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import BodyArgs, BodyOuts, Cond, Loop, Scan, ScanArgs, Stack, TraceType
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.ops.trace import stacked
@@ -48,9 +47,7 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         op: Any = node.op
         if not isinstance(op, InnerGraphOp):
             continue
-        body = _lowered(op.fgraph)
-        if body is not op.fgraph:
-            op = op.with_body(body)
+        op = _lowered(op)
         if isinstance(op, Scan) and not isinstance(op, Loop):
             args = op.split_inputs(node.inputs)
             read = [bool(graph.clients[v]) for v in node.outputs]
@@ -65,13 +62,13 @@ def scan_to_loop(graph: FunctionGraph) -> None:
         graph.replace_all(pairs, reason="scan_to_loop")
 
 
-def _lowered(body: FrozenFunctionGraph) -> FrozenFunctionGraph:
-    if not any(isinstance(node.op, InnerGraphOp) for node in body.toposort()):
-        return body
-    graph = thaw(body)
+def _lowered(op: InnerGraphOp) -> InnerGraphOp:
+    if not any(isinstance(node.op, InnerGraphOp) for node in op.fgraph.toposort()):
+        return op
+    graph = op.unfrozen()
     scan_to_loop(graph)
-    new = graph.freeze()
-    return body if new == body else new
+    new = op.with_graph(graph)
+    return op if new.fgraph == op.fgraph else new
 
 
 def _bare(
@@ -81,7 +78,7 @@ def _bare(
 
     ``shapes`` are the trailing shapes of the traces, None where one is not known before the loop.
     """
-    body = thaw(scan.fgraph)
+    body = scan.unfrozen()
     inner = scan.split_body_inputs(body.inputs)
     sequences = [stacked(row.type)() for row in inner.rows]
     rows = {

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.replace import _vectorize_node as vectorize_rules  # where a rule is registered
+from pytensor.graph.traversal import toposort
 from pytensor.tensor.basic import Join, Split
 from pytensor.tensor.variable import _tensor_py_operators as TensorOperators
 
@@ -28,6 +29,7 @@ __all__ = [
     "WithShapes",
     "adds_last_only",
     "axis_of",
+    "copy_origin",
     "joined_by",
     "joined_rows",
     "thaw",
@@ -96,8 +98,11 @@ class WithShapes:
             return self.shapes_of(node, shapes)
 
 
-def thaw(graph: Any) -> FunctionGraph:
+def thaw(graph: Any, written: FunctionGraph | None = None) -> FunctionGraph:
     """A mutable copy of an inner graph, whichever kind the release stores (3.0 keeps both).
+
+    A frozen graph has neither names nor source lines. Where the graph that was frozen, ``written``, is
+    known, the copy has those of its variables.
 
     A frozen graph's own ``unfreeze`` fails on 3.0 where an output is a constant that no node uses.
     """
@@ -114,13 +119,50 @@ def thaw(graph: Any) -> FunctionGraph:
             [v.type.make_variable() for v in node.outputs],
         )
         new.update(zip(node.outputs, made.outputs, strict=True))
+    if written is not None:
+        _copy_origins(written, graph, new)
     return FunctionGraph(
         [new[v] for v in graph.inputs], [new.get(v, v) for v in graph.outputs], clone=False
     )
 
 
+def _copy_origins(
+    written: FunctionGraph, frozen: FrozenFunctionGraph, new: Mapping[Variable, Variable]
+) -> None:
+    """Give ``new[v]``, for each variable ``v`` of a frozen graph, the origin of what was frozen to it.
+
+    Freezing keeps the order of the nodes. What does not correspond, node by node, is left without names.
+    """
+    frozen_from: dict[Variable, Variable] = {}
+
+    for old, v in zip(written.inputs, frozen.inputs, strict=True):
+        frozen_from[old] = v
+        copy_origin(old, new[v])
+    if hasattr(FrozenFunctionGraph, "from_toposort"):  # the order that `FunctionGraph.freeze` takes
+        order = written.toposort()
+    else:
+        order = list(toposort(written.outputs, blockers=written.inputs))
+    for node, twin in zip(order, frozen.toposort(), strict=False):
+        same = node.op == twin.op and all(
+            isinstance(u, Constant) or frozen_from.get(u) is w
+            for u, w in zip(node.inputs, twin.inputs, strict=True)
+        )
+        if not same:
+            return
+        for old, v in zip(node.outputs, twin.outputs, strict=True):
+            frozen_from[old] = v
+            copy_origin(old, new[v])
+
+
+def copy_origin(old: Variable, new: Variable) -> None:
+    """Give ``new`` the source lines of ``old``, and its name if it has none."""
+    new.name = new.name or old.name
+    if (trace := getattr(old.tag, "trace", None)) is not None:
+        new.tag.trace = trace
+
+
 def joined_by(op: Join, inputs: Sequence[Any]) -> Sequence[Any]:
-    """Of a Join's inputs, or of what is given for them, what it joins: in 3.0 the first one is the axis."""
+    """The variables that a Join joins; in 3.0 its first input is the axis."""
     return inputs if hasattr(op, "axis") else inputs[1:]
 
 

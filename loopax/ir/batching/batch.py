@@ -11,8 +11,8 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.type import TensorType
 
+from loopax.base.upstream.pytensor import copy_origin
 from loopax.ir.ops.bounds import known_number
-from loopax.ir.replace import copy_origin
 
 
 class Batch:
@@ -39,7 +39,7 @@ class Batch:
         ]
 
     def inside(self, batched: Any) -> Batch:
-        """The same batch seen from inside a body, where ``batched`` is a value with all of its axes."""
+        """The batch seen from inside a body, where ``batched`` is a value with all of its axes."""
         found = copy(self)
         found.shape = [batched.shape[k] if n is None else n for k, n in enumerate(self.static)]
         return found
@@ -90,7 +90,8 @@ def vectorized(outputs: Sequence[Any], replace: Mapping[Any, Any]) -> list[Any]:
     within = [v for node in toposort(outputs, blockers=[*changed]) for v in node.outputs]
     new: Any = vectorize_graph([*outputs, *within], replace=changed)
     for old, v in zip(within, new[len(outputs) :], strict=True):
-        copy_origin(old, v)
+        if v.owner is not None and v is not old:
+            copy_origin(old, v)
     return list(new[: len(outputs)])
 
 

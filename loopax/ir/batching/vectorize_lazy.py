@@ -17,7 +17,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import vectorize_graph
 
-from loopax.base.upstream.pytensor import thaw, vectorize_rules
+from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, vectorized
 from loopax.ir.derivatives.lazy import Derivative, Grad, Jacobian
 
@@ -37,7 +37,7 @@ def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[
         batch.full(x, v.type) if k in moving or f else x
         for k, (x, v, f) in enumerate(zip(inputs, node.inputs, batch.batched, strict=True))
     ]
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     rows = [
         batch.type(v.type)() if k in moving or f else v
         for k, (v, f) in enumerate(zip(body.inputs, batch.batched, strict=False))
@@ -46,7 +46,7 @@ def vectorize_derivative(op: Derivative, node: Apply, *inputs: Any) -> Sequence[
     inside = batch.inside(rows[op.wrt[0]])
     outs = [_full(inside, new, v.type) for new, v in zip(outs, body.outputs, strict=True)]
     of = [pt.sum(outs[0])] if isinstance(op, Grad) else outs
-    new = op.with_body(FunctionGraph(rows, of, clone=True).freeze()).make_node(*given).outputs
+    new = op.with_graph(FunctionGraph(rows, of, clone=True)).make_node(*given).outputs
     if not isinstance(op, Grad):
         return list(new)
     values = vectorized(body.outputs, dict(zip(body.inputs, given[: op.n_inputs], strict=True)))

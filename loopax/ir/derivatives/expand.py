@@ -27,7 +27,6 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import make_slice
 from pytensor.typed_list import extend
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.bounds import is_unbounded, split_bound
 from loopax.ir.ops.cond import Cond
@@ -85,7 +84,7 @@ def masked(scan: ScanGrammar, args: ScanArgs) -> ScanOuts:
 
     The step is in a `Cond`, so that it does not run on states that it was never meant for.
     """
-    body = thaw(scan.fgraph)
+    body = scan.unfrozen()
     inner = scan.split_body_inputs(body.inputs)
     outs = scan.split_body_outputs(body.outputs)
     kept = [k for k, y in enumerate(outs.ys) if not isinstance(y.type, TraceType) and _is_tensor(y)]
@@ -247,7 +246,7 @@ def _part(
 
     ``cut_off`` from every derivative with respect to what it reads.
     """
-    body = thaw(scan.fgraph)
+    body = scan.unfrozen()
     inner = scan.split_body_inputs(body.inputs)
     i, base = pt.lscalar("i"), pt.lscalar("base")
     outs = body.outputs

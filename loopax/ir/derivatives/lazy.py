@@ -26,7 +26,6 @@ from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.facts.linearity import is_affine
 from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
 from loopax.ir.derivatives.of_graphs import gradients, jacobian, pulled_back, pushed_forward
@@ -123,7 +122,7 @@ class Derivative(CompiledBodies):
         return Apply(self, given, outs)
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        body = thaw(self.fgraph)
+        body = self.unfrozen()
         found = infer_shape(body.outputs, body.inputs, shapes[: self.n_inputs])
         outs = [
             None
@@ -144,7 +143,7 @@ class Derivative(CompiledBodies):
 
     def expanded(self, inputs: Sequence[Any]) -> list[Any]:
         """The outputs as a graph without derivatives that are not taken yet."""
-        body = thaw(self.fgraph)
+        body = self.unfrozen()
         expand(body)
         seeds = [v.type() for v in self._seeded()]
         found = self.derivatives([body.inputs[k] for k in self.wrt], body.outputs, seeds)
@@ -323,9 +322,9 @@ def expand(graph: FunctionGraph) -> None:
         if isinstance(op, Derivative):
             new = op.expanded(node.inputs)
         elif isinstance(op, InnerGraphOp) and has_derivatives(op.fgraph):
-            body = thaw(op.fgraph)
+            body = op.unfrozen()
             expand(body)
-            new = op.with_body(body.freeze()).make_node(*node.inputs).outputs
+            new = op.with_graph(body).make_node(*node.inputs).outputs
         else:
             continue
         pairs = list(zip(node.outputs, new, strict=True))

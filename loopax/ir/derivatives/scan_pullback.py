@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.expand import expansion
 from loopax.ir.derivatives.inner_gradients import (
     connections,
@@ -75,7 +74,7 @@ def connection_pattern(scan: ScanGrammar, node: Apply) -> list[list[bool]]:
 
 
 def _step_pattern(scan: ScanGrammar) -> list[list[bool]]:
-    body = thaw(scan.fgraph)
+    body = scan.unfrozen()
     return connections(body.inputs, body.outputs)
 
 
@@ -114,7 +113,7 @@ class _Backward:
         self.args = scan.split_inputs(inputs)
         self.outs: ScanOuts = scan.split_outputs(outputs)
         self.given: ScanOuts = scan.split_outputs(cotangents)
-        self.body = thaw(scan.fgraph)
+        self.body = scan.unfrozen()
         self.inner: BodyArgs = scan.split_body_inputs(self.body.inputs)
         self.inner_outs: BodyOuts = scan.split_body_outputs(self.body.outputs)
 

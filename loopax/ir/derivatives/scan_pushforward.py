@@ -13,7 +13,6 @@ from typing import Any
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.expand import expansion, halves
 from loopax.ir.derivatives.inner_gradients import (
     connections,
@@ -70,7 +69,7 @@ def _with_rows_that_rest(y: Any, t: Any, reverse: bool) -> Any:
 
 
 def _pushed(scan: ScanGrammar, args: ScanArgs, given: ScanArgs) -> list[Any]:
-    body = thaw(scan.fgraph)
+    body = scan.unfrozen()
     inner, outs = scan.split_body_inputs(body.inputs), scan.split_body_outputs(body.outputs)
     moving = _moving(scan, given, body)
     # Inside: a tangent for each input that has one, of the type of that input.

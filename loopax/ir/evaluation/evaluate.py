@@ -36,7 +36,7 @@ def evaluate(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
 
 
 def perform_nodes(graph: AbstractFunctionGraph, *inputs: Any) -> list[Any]:
-    """As `evaluate`, but each loop and branch in it runs compiled, as its ``perform`` does."""
+    """`evaluate`, but each loop and branch runs compiled, as its ``perform`` does."""
     return run_nodes(apply, graph, *inputs)
 
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from pytensor.compile.builders import infer_shape
 from pytensor.graph.basic import Apply
-from pytensor.graph.fg import FrozenFunctionGraph
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,
@@ -54,6 +53,15 @@ class Call(CompiledBodies):
         self.rule = rule
         self.name = name
 
+    @classmethod
+    def from_graph(
+        cls, graph: FunctionGraph, rule: PullbackRule | None = None, name: str = "call"
+    ) -> Call:
+        """The call of ``graph``, whose names and source lines it keeps."""
+        call = cls(graph.freeze(), rule, name)
+        call.written = graph
+        return call
+
     def with_body(self, body: FrozenFunctionGraph) -> Call:
         return Call(body, self.rule, self.name)
 
@@ -78,7 +86,7 @@ class Call(CompiledBodies):
         return list(step(*inputs))
 
     def shapes_of(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
-        body = thaw(self.fgraph)
+        body = self.unfrozen()
         found = infer_shape(body.outputs, body.inputs, shapes)
         replace = dict(zip(body.inputs, node.inputs, strict=True))
         return [None if s is None else tuple(replaced(s, replace)) for s in found]

@@ -22,7 +22,6 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.tensor.type import TensorType
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir.derivatives.inner_gradients import (
     connections,
     finished,
@@ -136,7 +135,7 @@ class Cond(CompiledBodies):
     # -- derivatives -----------------------------------------------------------------------------
 
     def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        body = thaw(self.fgraph)
+        body = self.unfrozen()
         n = self.n_outs
         rows = connections(body.inputs, body.outputs)
         either = [[a or b for a, b in zip(r[:n], r[n:], strict=True)] for r in rows]
@@ -146,7 +145,7 @@ class Cond(CompiledBodies):
         self, inputs: Sequence[Any], outputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
         """A Cond between the pullbacks of the branches."""
-        body, n = thaw(self.fgraph), self.n_outs
+        body, n = self.unfrozen(), self.n_outs
         given = [k for k, g in enumerate(cotangents) if is_connected(g) and is_float(outputs[k])]
         dummies = [outputs[k].type() for k in given]
         branches = [
@@ -175,7 +174,7 @@ class Cond(CompiledBodies):
         self, inputs: Sequence[Any], outputs: Sequence[Any], tangents: Sequence[Any]
     ) -> list[Any]:
         """A Cond between the pushforwards of the branches."""
-        body, n = thaw(self.fgraph), self.n_outs
+        body, n = self.unfrozen(), self.n_outs
         dots = {
             v: v.type()
             for v, t in zip(body.inputs, tangents[1:], strict=True)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from pytensor.graph.basic import Apply, Variable, clone
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.traversal import applys_between
@@ -29,18 +29,17 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
     """
 
     fgraph: FrozenFunctionGraph
-    # The graph that was frozen to `fgraph`, as its author wrote it. A frozen graph has neither names nor
-    # source lines, since equal parts of all programs share its nodes. It takes part in nothing else.
+    # The graph that was frozen to `fgraph`, for the names and source lines of its variables: a frozen graph
+    # has none, since equal parts of all programs share its nodes. It takes part in nothing else. Whoever
+    # rewrites a body takes `unfrozen` and gives `with_graph`, which keep them.
     written: FunctionGraph | None = None
 
     def unfrozen(self) -> FunctionGraph:
         """A copy of the inner graph, to be rewritten, with names and source lines where they are known."""
-        if self.written is None:
-            return thaw(self.fgraph)
-        return FunctionGraph(*clone(self.written.inputs, self.written.outputs), clone=False)
+        return thaw(self.fgraph, self.written)
 
     def with_graph(self, graph: FunctionGraph) -> Self:
-        """The same op around ``graph``, an inner graph of the same types."""
+        """This op around ``graph``, an inner graph of the same types."""
         op = self.with_body(graph.freeze())
         op.written = graph
         return op
@@ -87,11 +86,11 @@ class InnerGraphOp(WithShapes, HasInnerGraph, Op):
         return self  # the inner graph is frozen: there is nothing to copy
 
     def do_constant_folding(self, fgraph: Any, node: Apply) -> bool:
-        """As PyTensor does in its own modes, but not while we transpile (see `stabilize`)."""
+        """Fold constants as PyTensor does in its own modes, but not in `stabilize`."""
         return not getattr(fgraph, "keeps_loops", False)
 
     def with_body(self, body: FrozenFunctionGraph) -> Self:
-        """The same op around another inner graph of the same types."""
+        """This op around another inner graph of the same types."""
         raise NotImplementedError(type(self).__name__)
 
 

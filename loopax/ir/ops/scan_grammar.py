@@ -67,13 +67,15 @@ class ScanGrammar(CompiledBodies):
         return scan
 
     def with_body(self, body: FrozenFunctionGraph) -> Self:
-        """The same loop with another step."""
+        """This loop with another step."""
         return type(self)(body, self.n_seqs, self.n_states, self.n_ys, self.stops, self.options)
 
     def with_options(self, **changed: Any) -> Self:
-        """The same loop with other options."""
+        """This loop with other options."""
         options = self.options._replace(**changed)
-        return type(self)(self.fgraph, self.n_seqs, self.n_states, self.n_ys, self.stops, options)
+        scan = type(self)(self.fgraph, self.n_seqs, self.n_states, self.n_ys, self.stops, options)
+        scan.written = self.written
+        return scan
 
     def _key(self) -> tuple[Any, ...]:
         kinds = (self.n_seqs, self.n_states, self.n_ys, self.stops)

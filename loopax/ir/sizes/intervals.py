@@ -175,7 +175,7 @@ def _mul(*factors: Interval) -> Interval:
 
 @interval_arithmetic.register(ps.Mod)
 def _remainder(op: Any, _: Interval | None, divisor: Interval | None) -> Interval | None:
-    """Of a positive divisor: from 0 on, whatever is divided."""
+    """The interval of a remainder: from 0 to below the divisor if that is positive, whatever is divided."""
     return None if divisor is None or divisor[0] <= 0 else (0, divisor[1] - 1)
 
 

@@ -44,7 +44,7 @@ class Window:
         return Slice(self.start, self.stop, self.step, length)
 
     def backwards(self) -> Window:
-        """The same rows, the last one first."""
+        """The window's rows, the last one first."""
         return replace(self, start=self.stop - self.step, step=-self.step)
 
     def part(self, start: DimExpr, count: DimExpr) -> Window:
@@ -74,12 +74,12 @@ class Slice(NamedTuple):
         return not any(isinstance(v, Bound) for at in (self.start, self.stop) for v in at.roots())
 
     def mirrored(self) -> Slice:
-        """The same rows, taken of the array backwards."""
+        """The slice that takes these rows from the array turned backwards."""
         last = self.length - 1
         return Slice(last - self.start, last - self.stop, -self.step, self.length)
 
     def backwards(self) -> Slice:
-        """The same rows, the last one first; of those that lie side by side."""
+        """The slice's rows, the last one first, where they lie side by side."""
         return Slice(self.stop - self.step, self.start - self.step, -self.step, self.length)
 
     def takes_all(self, dims: Dims) -> bool:

@@ -107,7 +107,7 @@ def _call(
     """``outputs`` as those of a Call of ``inputs``, or of what takes their place."""
     dummies = {x: x.type() for x in inputs}
     body = FunctionGraph(list(dummies.values()), clone_replace(outputs, dummies), clone=True)
-    return Call(body.freeze(), name="known").make_node(*[made.get(x, x) for x in inputs]).outputs
+    return Call.from_graph(body, name="known").make_node(*[made.get(x, x) for x in inputs]).outputs
 
 
 def register_rewrite() -> None:

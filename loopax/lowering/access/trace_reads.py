@@ -43,7 +43,7 @@ class Read:
         return None if isinstance(self.index, slice) else self.index
 
     def on(self, trace: Any) -> Any:
-        """The same read of a trace that is shorter at the other end."""
+        """This read of a trace that is shorter at the other end."""
         first, *others = self.rest or ((),)
         found = trace[(self.index, *first)]
         each = () if self.row is not None else (slice(None),)
@@ -52,7 +52,7 @@ class Read:
         return found
 
     def on_row(self, row: Any) -> Any:
-        """The same, given the row that it reads."""
+        """This read, given the row that it reads."""
         for rest in self.rest:
             row = row[rest]
         return row
@@ -152,7 +152,7 @@ class _Walk:
         )
 
     def _add_nearest(self, ways: list[Read]) -> None:
-        """Of the ways to say one read that of the fewest rows; none where nobody knows which they are."""
+        """Add the way to say one read that takes the fewest rows; none where they are not known."""
         if ways:
             self.reads.rows.append(min(ways, key=lambda read: read.rows))
         else:

@@ -63,11 +63,11 @@ class KnownLengths(NamedTuple):
 
     @classmethod
     def at(cls, graph: Any) -> KnownLengths:
-        """Those that a backend knows in ``graph``, a program."""
+        """The lengths that a backend knows in ``graph``, a program."""
         return cls(not has_open_lengths(graph), frozenset(graph.inputs))
 
     def inside(self) -> KnownLengths:
-        """Those that it knows in a body: what comes in there are no inputs of the program."""
+        """The lengths that it knows in a body: what comes in there are no inputs of the program."""
         return self._replace(inputs=frozenset())
 
     def covers(self, expr: DimExpr) -> bool:

@@ -99,7 +99,7 @@ Degrees = Sequence[_Degree | None]
 
 
 def _degree(node: Apply, given: Degrees) -> _Degree | None:
-    """That of the output of ``node``; None where it does not change."""
+    """The degree of the output of ``node``; None where it does not change."""
     if all(d is None for d in given):
         return None
     op = node.op

@@ -200,7 +200,7 @@ def stabilize(graph: FunctionGraph) -> None:
 
 
 def stabilize_bodies(graph: FunctionGraph) -> None:
-    """The same on the bodies alone, where a matrix of unknown size is taken for a small one."""
+    """Stabilize the bodies alone, where a matrix of unknown size is taken for a small one."""
     map_bodies(graph, _stabilize_body, where=_is_any)
 
 
@@ -230,7 +230,7 @@ def stabilize_function(body: FunctionGraph) -> None:
 
 
 def stabilize_for_loops(graph: FunctionGraph) -> None:
-    """The same, for a backend that writes its own loops: what bodies do with small matrices stays."""
+    """Stabilize for a backend that writes its own loops: what bodies do with small matrices stays."""
     _rewrite(graph)
     map_bodies(graph, _stabilize_step, where=_is_any)
 

@@ -26,7 +26,6 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import Dot
 
 from loopax.base.extensions import provided
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
 from loopax.ir.derivatives.of_graphs import over_rows
 from loopax.ir.ops.inner_graph_op import core_of
@@ -103,7 +102,7 @@ def _pulled(node: Apply, i: int, j: int, cotangent: Any) -> Any:
 def _part(node: Apply, i: int, j: int) -> tuple[Any, Any, str]:
     """The function that has the output ``i`` alone, by its variable ``j``."""
     op: Any = node.op
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     one = FunctionGraph(body.inputs, [body.outputs[i]], clone=False).freeze()
     return one, [op.wrt[j]], op.name
 

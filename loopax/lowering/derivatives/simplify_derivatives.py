@@ -25,7 +25,6 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.traversal import graph_inputs
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Derivative, Grad, Jacobian, Pullback, Pushforward
 from loopax.ir.derivatives.inner_gradients import connections, zeros_for
@@ -83,7 +82,7 @@ def _drop_unread(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
 
 
 def _drop_independent(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     pattern = connections(body.inputs, body.outputs)
     kept = [any(pattern[k]) for k in op.wrt]
     if all(kept):
@@ -132,7 +131,7 @@ def _keep(graph: FunctionGraph, node: Apply, op: Derivative, kept: list[bool], z
     made = new.make_node(*inputs).outputs
     rest = iter(made[m:])
     pairs = list(zip(node.outputs[:m], made[:m], strict=True))
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     blank = replaced(_zeros(op, body), dict(zip(body.inputs, node.inputs, strict=False)))
     for k, (v, zero) in enumerate(zip(node.outputs[m:], blank, strict=True)):
         if kept[k % n]:
@@ -143,10 +142,10 @@ def _keep(graph: FunctionGraph, node: Apply, op: Derivative, kept: list[bool], z
 
 
 def _drop_terms(graph: FunctionGraph, node: Apply, op: Derivative) -> None:
-    """Of a gradient: terms of the function that do not depend, and factors."""
+    """Drop the terms of a gradient's function that do not depend on its arguments, and pull out factors."""
     if not isinstance(op, Grad) or _is_read(graph, node.outputs[0]):
         return
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     factors: list[Any] = []
     value = body.outputs[0]
     while is_elementwise(value.owner, ps.Add, ps.Mul):

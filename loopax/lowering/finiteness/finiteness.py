@@ -31,7 +31,7 @@ class Finiteness:
 
     @classmethod
     def of(cls, program: Program, passes: Any, function: Callable[[Program], Any]) -> Finiteness:
-        """That of ``program``; ``function`` is the class of a backend, with its options."""
+        """The finiteness check of ``program``; ``function`` is the class of a backend, with its options."""
         with TRACING, config.change_flags(traceback__limit=0):
             new, locations = locating_program(program)
             run_passes(new.graph, passes)

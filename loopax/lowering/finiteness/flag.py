@@ -20,7 +20,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.records import FLAG_TYPE
 from loopax.ir.replace import replaced
@@ -122,14 +121,14 @@ def _of_branches(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
 
 
 def _of_call(graph: FunctionGraph, node: Apply, seen: set[Variable]) -> Any:
-    """Of a call with a pullback of its own, which has a fixed signature, the flag is one more call."""
+    """The flag of a call with its own pullback: since its signature is fixed, the flag is one more call."""
     op: Any = node.op
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     flags = _flags(body, _seen_in(node, body, seen))
     if not flags:
         return {}, []
     outs = [*(body.outputs if op.rule is None else ()), _either(flags)]
-    call = Call(FunctionGraph(body.inputs, outs, clone=True).freeze(), name=op.name)
+    call = Call.from_graph(FunctionGraph(body.inputs, outs, clone=True), name=op.name)
     new = call.make_node(*node.inputs).outputs
     return dict(zip(node.outputs, new, strict=False)) if op.rule is None else {}, new[-1:]
 

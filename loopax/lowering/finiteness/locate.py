@@ -17,7 +17,6 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
@@ -141,14 +140,14 @@ def _of_branches(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _S
 
 def _of_call(node: Apply, loops: tuple[str, ...], places: list[Place]) -> _Symbols | None:
     op: Any = node.op
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     found = _of_graph(body, loops, places)
     if not found:
         return None
     first = _first(found)
     n_axes = len(first.entry)
     outs = first.padded(n_axes, len(first.steps))
-    call = Call(FunctionGraph(body.inputs, outs, clone=True).freeze(), name=op.name)
+    call = Call.from_graph(FunctionGraph(body.inputs, outs, clone=True), name=op.name)
     new = call.make_node(*node.inputs).outputs
     return _Symbols(new[0], new[1], new[2 : 2 + n_axes], new[2 + n_axes :])
 

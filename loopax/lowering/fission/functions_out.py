@@ -61,7 +61,7 @@ def _if_worth_it(
 
 
 def _functions(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
-    """Of what follows from rows alone, the functions that come last before the rest of the body."""
+    """The functions of rows alone that come last before the rest of the body."""
     rest = [node for node in body.nodes if node not in body.rules]
     read = [*outputs, *(v for node in rest for v in node.inputs)]
 

@@ -101,7 +101,7 @@ def _has_no_rows(node: Apply, dims: Dims) -> bool:
 
 
 def _without_map(node: Apply, dims: Dims, known: KnownLengths) -> dict[Any, Any]:
-    """Of a loop without states: traces -> the same without a loop, where there is such."""
+    """The traces of a loop without states, computed without a loop where that is possible."""
     op: Any = node.op
     conditions = conditions_of(op, node, dims, known)
     if conditions is None:
@@ -191,7 +191,7 @@ def _with_rows_first(body: RowWiseBody, outputs: Sequence[Any]) -> list[Any]:
 
 
 def _terms_of_rows(body: RowWiseBody, node: Apply) -> list[Any]:
-    """Of a sum or product that follows from a state, the terms that do not; none where they are few."""
+    """The terms of a sum or product that do not depend on its states; none where they are few."""
     if node in body.rules or not is_elementwise(node, ps.Add, ps.Mul) or len(node.inputs) < 3:
         return []
     first = [v for v in node.inputs if v.type == node.outputs[0].type and v in body]
@@ -243,7 +243,7 @@ def outside_of(node: Apply, conditions: Conditions) -> dict[Any, Any]:
 def rows_outside(
     args: Any, sequences: Sequence[Any], consts: Sequence[Any], n: Any, conditions: Conditions
 ) -> dict[Any, Any]:
-    """The same for ``args``, the inputs of a body of which these are the sequences and constants."""
+    """The rows outside for ``args``, the inputs of a body with these sequences and constants."""
     outside = {args.i: pt.arange(n, dtype="int64")}
     for v, x in zip(args.rows, sequences, strict=True):
         if isinstance(v.type, DenseTensorType):

@@ -50,7 +50,7 @@ def _dot(op: Any, node: Apply, varies: Sequence[bool], known: bool) -> RowWise |
 
 
 def _rows_times(a: Any, b: Any) -> Any:
-    """Of rows ``a``, as matrices of one row: one product with ``b``."""
+    """The product of rows ``a``, as matrices of one row, with ``b``: one product."""
     return shuffled(Dot()(shuffled(a, [0, 2]), b), [0, "x", 1])
 
 
@@ -59,7 +59,7 @@ def _times_rows(a: Any, b: Any) -> Any:
 
 
 def _products(node: Any, a: Any, b: Any) -> Any:
-    """Of pairs of matrices, where one is a row or a column."""
+    """The products of pairs of matrices, where one is a row or a column."""
     (m, d), k = node.inputs[0].type.shape, node.inputs[1].type.shape[1]
     if d == 1:
         return a * b

@@ -34,7 +34,6 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.extra_ops import squeeze
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.facts.rows import row_of, stands_for_all_rows
 from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
@@ -70,7 +69,7 @@ def _carry_out(graph: FunctionGraph, plan: Plan) -> None:
 
 
 def _read_elsewhere(plan: Plan) -> dict[Cluster, list[RowKey]]:
-    """Of each cluster the rows of states that it makes and another one reads, as of a loop taken apart."""
+    """The rows of states that each cluster makes and another one reads, as when a loop is taken apart."""
     made = {(a.node, k): c for c in plan.clusters for a in c.atoms for k in a.states}
     found: dict[Cluster, dict[RowKey, None]] = {c: {} for c in plan.clusters}
     for reader in plan.clusters:
@@ -126,7 +125,7 @@ class _Fused:
     def _atom(self, atom: Atom, nexts: Any, made: dict[RowKey, Any]) -> None:
         node, op = atom.node, cast("Any", atom.node.op)
         if node not in self._bodies:
-            self._bodies[node] = thaw(op.fgraph)
+            self._bodies[node] = op.unfrozen()
         body = self._bodies[node]
         args, outs = op.split_body_inputs(body.inputs), op.split_body_outputs(body.outputs)
         given, found = op.split_inputs(node.inputs), op.split_outputs(node.outputs)

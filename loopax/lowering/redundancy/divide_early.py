@@ -47,7 +47,7 @@ def _divided_early(graph: FunctionGraph, node: Apply) -> Any:
 
 
 def _quotient(factors: Sequence[Any], divisor: Any) -> Any:
-    """That of the product of ``factors``, of as few elements as can be."""
+    """The quotient of the product of ``factors``, with the division on as few elements as possible."""
     for axis in reversed(range(divisor.type.ndim)):
         few = [v for v in factors if v.type.broadcastable[axis]]
         many = [v for v in factors if v not in few]

@@ -136,7 +136,7 @@ def _is_worth_it(v: Variable, values: dict[Variable, Any]) -> bool:
 
 
 def _bytes_behind(v: Variable, values: dict[Variable, Any]) -> int:
-    """Those of all constants and inputs that ``v`` follows from."""
+    """The bytes of all constants and inputs that ``v`` follows from."""
     return sum(
         getattr(u.data if isinstance(u, Constant) else values.get(u), "nbytes", 0)
         for u in ancestors([v])

@@ -21,7 +21,6 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import MergeOptimizer
 
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Scan
 from loopax.ir.replace import replaced
 from loopax.lowering.bodies import map_bodies
@@ -50,7 +49,7 @@ def _merge_some(graph: FunctionGraph) -> bool:
 
 
 def _groups(loops: list[Apply], key: Callable[[Any], Any]) -> list[list[Apply]]:
-    """Those of ``loops`` whose keys are equal, where there are several."""
+    """The groups of ``loops`` that have equal keys, where there are several."""
     groups: dict[Any, list[Apply]] = defaultdict(list)
     for node in loops:
         groups[key(node)].append(node)
@@ -59,7 +58,7 @@ def _groups(loops: list[Apply], key: Callable[[Any], Any]) -> list[list[Apply]]:
 
 def _steps(op: Scan) -> Any:
     """What twins have in common: everything but what they emit."""
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     outs = op.split_body_outputs(body.outputs)
     states = FunctionGraph(
         body.inputs, [*outs.states, *([outs.stop] if op.stops else [])], clone=False

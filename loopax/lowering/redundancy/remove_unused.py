@@ -95,7 +95,7 @@ def _smaller_cond(op: Cond, node: Apply, used: Sequence[bool]) -> dict[Variable,
     operands = [k for k, v in enumerate(body.inputs) if v in read]
     if (len(outs), len(operands)) == (n, len(body.inputs)):
         return {}
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     then, otherwise = _at(body.outputs[:n], outs), _at(body.outputs[n:], outs)
     new = Cond.from_branches(_at(body.inputs, operands), then, otherwise, op.name)
     bound = new.bind(node.inputs[0], _at(node.inputs[1:], operands))
@@ -129,7 +129,7 @@ def _is_its_graph(op: Any) -> bool:
 
 
 def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variable, Variable]:
-    """The same for all nodes of one op, of which each output that one of them needs stays."""
+    """Smaller calls for all nodes of one op; each output that one of them needs stays."""
     group = [node for node in group if node in graph.apply_nodes]
     op: Any = group[0].op
     body = op.fgraph
@@ -148,10 +148,10 @@ def _smaller_calls(graph: FunctionGraph, group: Sequence[Apply]) -> dict[Variabl
 
 
 def _smaller_call(op: Any, inputs: Sequence[int], outs: Sequence[int]) -> Any:
-    body = thaw(op.fgraph)
+    body = thaw(op.fgraph, getattr(op, "written", None))  # of an op of PyTensor's, too
     given, found = _at(body.inputs, inputs), _at(body.outputs, outs)
     if isinstance(op, Call):
-        return Call(FunctionGraph(given, found, clone=True).freeze(), name=op.name)
+        return Call.from_graph(FunctionGraph(given, found, clone=True), name=op.name)
     return OpFromGraph(given, found, name=op.name, **op.kwargs)
 
 

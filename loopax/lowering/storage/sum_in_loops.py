@@ -67,7 +67,7 @@ def _is_sum(node: Apply) -> bool:
 
 
 def _in_loop(graph: FunctionGraph, node: Apply, order: dict[Apply, int]) -> Any:
-    """The same sum, by a loop over the rows of a trace; None where there is no trace."""
+    """The sum by a loop over the rows of a trace; None where there is no trace."""
     leaves = _leaves(node.inputs[0])
     if leaves is None:
         return None

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.tensor.blockwise import Blockwise
 
-from loopax.ir.ops.inner_graph_op import nodes_within
+from loopax.ir.ops.inner_graph_op import core_of, nodes_within
 from loopax.ir.ops.watch import Breakpoint, Watch
 from loopax.lowering.bodies import replace_nodes
 
 
 def is_identity(op: Any) -> bool:
-    return isinstance(op.core_op if isinstance(op, Blockwise) else op, Watch | Breakpoint)
+    return isinstance(core_of(op), Watch | Breakpoint)
 
 
 def has_watches(graph: FunctionGraph) -> bool:
@@ -26,4 +26,13 @@ def has_watches(graph: FunctionGraph) -> bool:
 
 def drop_watches(graph: FunctionGraph) -> None:
     """Run the pass on ``graph``, in place, and on its bodies."""
-    replace_nodes(graph, is_identity, lambda node: node.inputs[0], "drop_watches")
+    replace_nodes(graph, is_identity, _value, "drop_watches")
+
+
+def _value(node: Apply) -> Variable:
+    """What is watched. It takes the name that its author gave to the result, or watches it under."""
+    (x, *_), (watched,) = node.inputs, node.outputs
+    if x.owner is not None and x.name is None:
+        op: Any = core_of(node.op)
+        x.name = watched.name or getattr(op, "name", None)
+    return x

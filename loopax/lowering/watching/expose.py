@@ -24,7 +24,6 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from loopax.base.errors import LoopTypeError, describe
-from loopax.base.upstream.pytensor import thaw
 from loopax.ir import Call, Cond, Scan
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.ops.watch import Breakpoint, Watch
@@ -272,22 +271,22 @@ def _moving_in(
 
 
 def _of_call(node: Apply, last: int | None, moving: set[Variable] | None) -> Any:
-    """Of a call with a pullback of its own, whose signature is fixed, what is watched is one more call."""
+    """The record of a call with its own pullback: since its signature is fixed, it is one more call."""
     op: Any = node.op
-    body = thaw(op.fgraph)
+    body = op.unfrozen()
     items = _of_graph(body, last, _moving_in(body, node.inputs, moving))
     if not items:
         return {}, []
     own = op.rule is not None
     n = 0 if own else len(body.outputs)
     outs = [*body.outputs[:n], *(x for item in items for x in item.flat())]
-    new = Call(FunctionGraph(body.inputs, outs, clone=True).freeze(), name=op.name)
+    new = Call.from_graph(FunctionGraph(body.inputs, outs, clone=True), name=op.name)
     bound = new.make_node(*node.inputs).outputs
     rest = iter(bound[n:])
     found = [item.with_flat([next(rest) for _ in item.flat()]) for item in items]
     if not own:
         return dict(zip(node.outputs, bound, strict=False)), found
-    plain = op.with_body(FunctionGraph(body.inputs, body.outputs, clone=True).freeze())
+    plain = op.with_graph(FunctionGraph(body.inputs, body.outputs, clone=True))
     return dict(zip(node.outputs, plain.make_node(*node.inputs).outputs, strict=True)), found
 
 

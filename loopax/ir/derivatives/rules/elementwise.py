@@ -77,7 +77,7 @@ def _pushforward(op: Any, inputs: Any, outputs: Any, tangents: Any) -> Any:
 
 
 def _slopes(op: Any, inputs: Sequence[Any], outputs: Sequence[Any]) -> _Slopes | None:
-    """Those of ours; None where the op's own are used, which are those of complex numbers and integers."""
+    """Our slopes; None where the op's own are used, which are those of complex numbers and integers."""
     is_complex = any(v.type.dtype.startswith("complex") for v in inputs)
     return None if is_complex or not _is_float(outputs[0]) else _SLOPES.get(type(op.scalar_op))
 

@@ -25,7 +25,7 @@ def _cholesky_solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 @pullback_of.register(Solve)
 def _solve(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-    """Of a tridiagonal matrix nothing but its diagonals is read, of a symmetric one a triangle."""
+    """The pullback of a solve, whose cotangent has only the entries that the solve reads."""
     pulled = list(own_pullback(op, inputs, outputs, cotangents))
     a = inputs[0]
     if not a.type.dtype.startswith("float"):
@@ -57,7 +57,7 @@ def _pseudoinverse(op: Any, inputs: Any, outputs: Any, cotangents: Any) -> Any:
 
 @fault_of.register(Solve)
 def _fault(op: Any, node: Any) -> Fault | None:
-    """Of a matrix that the program is given: one that it makes may be of its diagonals alone.
+    """The fault for a matrix that the program is given: one that it makes may have its diagonals alone.
 
     What is read of one triangle is right as the gradient of a symmetric matrix, and of a factor where the
     other triangle is 0.
