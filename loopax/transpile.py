@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -14,7 +15,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import frontend
 from loopax.base.extensions import required
 from loopax.builders import Builder, PytreeBuilder
-from loopax.calling import DEFAULT, backend_named
+from loopax.calling import DEFAULT, ProgramFunction, TracedFunction, backend_named
 from loopax.ir.program import Program
 from loopax.options import donated_inputs, refuse_options
 
@@ -106,7 +107,8 @@ def jaxify(
         such), followed by ``outputs``; a plain Python function of PyTensor variables, traced on its first
         call for each structure, dtype and rank, in a class a method, which is traced anew where what its
         instance holds has changed; a compiled ``pytensor.function``, read as its mode's rewrites left it; a
-        ``FunctionGraph``; a PyMC model, of which it gives the log-density, as `loopax.pymc.logp` does.
+        ``FunctionGraph``; a PyMC model, of which it gives the log-density, as `loopax.pymc.logp` does; what
+        `jaxify` has returned, which is built anew with the options of this call.
         Without it, and without ``outputs``, `jaxify` is a decorator: ``@jaxify(backend="numba")``.
     outputs
         With a list of inputs: one variable, or a list, tuple or dict of them, nested as you like. The
@@ -231,6 +233,8 @@ def jaxify(
         return import_module("loopax.pymc").logp(fn, backend=backend, **options)
     chosen = backend_named(backend)
     build = Builder(chosen, chosen.options(jit, on_missing, **choices), donated)
+    if isinstance(fn, TracedFunction | ProgramFunction) and outputs is updates is givens is None:
+        return _built_anew(fn, build, static_argnames, name)
     is_graph = isinstance(fn, Function | FunctionGraph)
     if callable(fn) and not is_graph and outputs is updates is givens is None:
         frontend.arguments_of(fn, donated)  # raises
@@ -259,6 +263,25 @@ def jaxify(
         frontend.arguments_of(declared, donated)
         return PytreeBuilder.function(build, declared)
     return build(frontend.donating(read(fn, outputs, updates, givens, name), donated))
+
+
+def _built_anew(fn: Any, build: Builder, static_argnames: Any, name: str | None) -> Any:
+    """What ``build`` makes of the program of ``fn``, which `jaxify` has returned."""
+    if isinstance(fn, TracedFunction):
+        frontend.arguments_of(fn, build.donate)  # raises
+        own: Any = fn.build
+        build = replace(
+            own,
+            backend=build.backend,
+            options=build.options,
+            donate=build.donate,
+            static=frontend.static_names(fn, static_argnames) or own.static,
+        )
+        return build.backend.traced(fn.__wrapped__, build, name or fn.__name__)
+    if fn.program.as_read is None:
+        fn.as_read()  # says why there is nothing to build anew
+    program = replace(fn.program.with_watches(), name=name or fn.__name__)
+    return build(frontend.donating(program, build.donate))
 
 
 def is_pymc_model(fn: Any) -> bool:
