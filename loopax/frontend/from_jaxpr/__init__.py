@@ -8,6 +8,7 @@ from loopax.frontend.from_jaxpr import (  # noqa: F401  (they register their rul
     elementwise,
     indexing,
     integers,
+    linalg,
     loops,
     ordering,
     random,

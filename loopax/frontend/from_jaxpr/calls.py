@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytensor.tensor as pt
+
 from loopax.frontend.from_jaxpr.reading import inner_graph, refuse, rule
 
 
@@ -22,6 +24,29 @@ def _call(eqn: Any, *inputs: Any) -> Any:
     if len(jaxpr.jaxpr.invars) != len(inputs):
         raise refuse(eqn, "with other arguments")
     return inner_graph(jaxpr, inputs)
+
+
+@rule("name")
+def _named(eqn: Any, x: Any) -> Any:
+    """A value that a policy of ``jax.checkpoint`` may keep, by its name."""
+    return x
+
+
+@rule("platform_index")
+def _platform_index(eqn: Any) -> Any:
+    """The number of the branch that is for CPUs; None is the branch for all other platforms."""
+    platforms = eqn.params["platforms"]
+    branches = [k for k, names in enumerate(platforms) if names is None or "cpu" in names]
+    if not branches:
+        raise refuse(eqn, "without a branch for CPUs")
+    return pt.constant(branches[0], dtype="int32")
+
+
+@rule("device_put")
+def _device_put(eqn: Any, *xs: Any) -> Any:
+    if any(device is not None for device in eqn.params["devices"]):
+        raise refuse(eqn, "to a device")
+    return list(xs)
 
 
 class _Closed:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import refuse, rule
+from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
+from loopax.ir.ops.records import INDEX_TYPE
 
 
 @rule("cumsum", "cumprod")
@@ -19,3 +22,38 @@ def _cumulative(eqn: Any, x: Any) -> Any:
         return run(x, axis=axis)
     flip = (*[slice(None)] * axis, slice(None, None, -1))
     return run(x[flip], axis=axis)[flip]
+
+
+_RUNNING = {"cummax": pt.maximum, "cummin": pt.minimum, "cumlogsumexp": pt.logaddexp}
+
+
+@rule(*_RUNNING)
+def _running(eqn: Any, x: Any) -> Any:
+    """A loop over the rows of ``x``, whose state is the extreme, or the sum, of those before."""
+    name, axis, dtype = eqn.primitive.name, eqn.params["axis"], x.type.dtype
+    if dtype.startswith("complex") or (name == "cumlogsumexp" and not dtype.startswith("float")):
+        raise refuse(eqn, f"of {dtype}")
+    order = [axis, *(k for k in range(x.type.ndim) if k != axis)]
+    rows = x.dimshuffle(order)
+    row = rows.type.clone(shape=rows.type.shape[1:])
+    below, state = row(), row()
+    after = _RUNNING[name](state, below)
+    loop = Scan.from_body(
+        BodyArgs(INDEX_TYPE(), [below], [state], []),
+        BodyOuts([after], [after]),
+        ScanOptions(reverse=eqn.params["reverse"]),
+    )
+    start = pt.full(row.shape, _neutral(name, dtype))
+    length = pt.constant(rows.type.shape[0], dtype="int64")
+    _, trace = loop.bind(ScanArgs(length, [rows], [start], []))
+    return trace.dimshuffle(list(np.argsort(order)))
+
+
+def _neutral(name: str, dtype: str) -> Any:
+    """The number that leaves the first row as it is."""
+    kind = np.dtype(dtype)
+    is_greatest = name == "cummin"
+    if kind.kind == "f":
+        return kind.type(np.inf if is_greatest else -np.inf)
+    limits = np.iinfo(kind)
+    return kind.type(limits.max if is_greatest else limits.min)

@@ -224,3 +224,20 @@ def _of_real(eqn: Any, x: Any) -> Any:
     if not x.type.dtype.startswith("float"):
         raise refuse(eqn, f"of {x.type.dtype}")
     return x
+
+
+_OF_GAMMA_AND_BETA = {
+    "igamma": pt.gammainc,
+    "igammac": pt.gammaincc,
+    "regularized_incomplete_beta": pt.betainc,
+}
+
+
+@rule(*_OF_GAMMA_AND_BETA)
+def _incomplete(eqn: Any, *xs: Any) -> Any:
+    return _OF_GAMMA_AND_BETA[eqn.primitive.name](*xs)
+
+
+@rule("complex")
+def _complex(eqn: Any, re: Any, im: Any) -> Any:
+    return pt.complex(re, im)

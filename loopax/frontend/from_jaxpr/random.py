@@ -58,7 +58,7 @@ def _gamma(eqn: Any, key: Any, alpha: Any) -> Any:
 
 @rule("bitcast_convert_type")
 def _bitcast(eqn: Any, x: Any) -> Any:
-    """Of integers; and of random bits behind the exponent of 1, which make a number from 1 to 2."""
+    """Reinterpret integers, or random bits behind the exponent of 1, which make a number from 1 to 2."""
     wanted = np.dtype(eqn.params["new_dtype"])
     given = np.dtype(x.type.dtype)
     if wanted.itemsize != given.itemsize:

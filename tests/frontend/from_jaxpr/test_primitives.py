@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 
 from tests.frontend.from_jaxpr.importing import assert_native_agrees, assert_same, in_the_ir
 
@@ -157,7 +158,61 @@ OF_ARRAYS = {
         jax.nn.relu(x),
         jax.nn.silu(x),
     ),
+    "running": lambda x: (
+        lax.cummax(x, 1),
+        lax.cummin(x, 2, reverse=True),
+        lax.cumlogsumexp(x, 1),
+        lax.cumlogsumexp(x, 0, reverse=True),
+        lax.cummax(jnp.log(x), 0),
+        lax.cummin((x * 9).astype("int8"), 1),
+        lax.cummax(x[:, :0], 1),
+    ),
+    "incomplete functions": lambda x: (
+        jax.scipy.special.gammainc(jnp.abs(x) + 0.1, jnp.abs(x[::-1])),
+        jax.scipy.special.gammaincc(jnp.abs(x) + 0.1, jnp.abs(x[::-1])),
+        jax.scipy.special.betainc(jnp.abs(x) + 0.1, jnp.abs(x[::-1]) + 0.1, jax.nn.sigmoid(x)),
+    ),
+    "identities": lambda x: (checkpoint_name(x, "x"), jax.device_put(x), jnp.diagonal(x)),
+    "parts": lambda x: lax.real(lax.complex(x, x[::-1]) * 1j - 1),
     "softmax": lambda x: (jax.nn.softmax(x, 1), jax.nn.log_softmax(x, 2), jax.nn.softplus(x)),
+}
+SQUARES = np.random.default_rng(6).normal(size=(3, 4, 4))
+NEAR_SINGULAR = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [4.0, -3.0, 8.0]])
+OF_MATRICES = {
+    "factors": lambda a: jnp.linalg.cholesky(a @ jnp.swapaxes(a, 1, 2) + jnp.eye(4, dtype=a.dtype)),
+    "no factor": lambda a: jnp.linalg.cholesky(a),
+    "of a triangle": lambda a: jax.scipy.linalg.cholesky(a[0] @ a[0].T, lower=False),
+    "solves": lambda a: (
+        jnp.linalg.solve(a[0], a[1]),
+        jnp.linalg.solve(a[0], a[1, 0]),
+        jnp.linalg.solve(a, a[::-1]),
+        jnp.linalg.inv(a),
+    ),
+    "triangles": lambda a: [
+        lax.linalg.triangular_solve(
+            a[0], b, left_side=left, lower=lower, transpose_a=transposed, unit_diagonal=unit
+        )
+        for b, left in ((a[1, :, :3], True), (a[1, :3], False))
+        for lower in (True, False)
+        for transposed in (True, False)
+        for unit in (True, False)
+    ],
+    "a batch of triangles": lambda a: (
+        jax.scipy.linalg.solve_triangular(a, a[::-1], lower=True),
+        jax.scipy.linalg.cho_solve((a[0] + 3 * jnp.eye(4, dtype=a.dtype), True), a[1, 0]),
+    ),
+    "lu": lambda a: (*lax.linalg.lu(a), *lax.linalg.lu(jnp.asarray(NEAR_SINGULAR, a.dtype))),
+    "determinants": lambda a: (jnp.linalg.det(a), *jnp.linalg.slogdet(a)),
+    "one row": lambda a: (
+        jnp.linalg.solve(a[:, :1, :1], a[:, :1]),
+        jnp.linalg.cholesky(a[:, :1, :1]),
+    ),
+    "derivatives": lambda a: (
+        jax.grad(lambda a: jnp.linalg.slogdet(a)[1].sum())(a),
+        jax.grad(lambda a: jnp.linalg.cholesky(a[0] @ a[0].T).sum())(a),
+        jax.jvp(jnp.linalg.inv, (a,), (a[::-1],))[1],
+        jax.grad(lambda a: jnp.linalg.solve(a[0], a[1]).sum())(a),
+    ),
 }
 PLACES = np.array([-5, -1, 0, 2, 7, 3])
 Y = np.random.default_rng(5).normal(size=(4, 3))
@@ -259,6 +314,7 @@ def _cases() -> dict[str, tuple[Any, tuple[Any, ...]]]:
     cases |= {name: (f, flags) for name, f in FLAGS.items()}
     for t in FLOATS:
         cases |= {f"{name} of {t}": (f, (X.astype(t),)) for name, f in OF_ARRAYS.items()}
+        cases |= {f"{name}, {t}": (f, (SQUARES.astype(t),)) for name, f in OF_MATRICES.items()}
         cases |= {f"read {name}, {t}": (f, (Y.astype(t), PLACES)) for name, f in READS.items()}
         cases |= {f"write {name}, {t}": (f, (Y.astype(t), PLACES)) for name, f in WRITES.items()}
     key = jax.random.key(3)
@@ -291,6 +347,7 @@ FAMILIES = {
     "flags": (FLAGS, pairs(np.array([False, True]))),
     **{f"arrays {k}": (_some(OF_ARRAYS, k), (X,)) for k in range(4)},
     **{f"short arrays {k}": (_some(OF_ARRAYS, k), (X.astype("float32"),)) for k in range(4)},
+    **{f"matrices {k}": (_some(OF_MATRICES, k), (SQUARES,)) for k in range(4)},
     "reads": (READS, (Y, PLACES)),
     "writes": (WRITES, (Y, PLACES)),
     "keys": (OF_KEYS, (jax.random.key(3),)),
