@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from examples.gallery.page import EXAMPLES
 
 BLUE, ORANGE = "#1f5f8b", "#d1495b"
-# How comparisons begin, and their marks. One with SciPy stays out: nobody runs the model in that way.
+# How comparisons begin, and their marks. One with SciPy stays out: nobody runs the model that way.
 SERIES = {"loopax, native": (BLUE, "o", "native code"), "loopax, JAX": (ORANGE, "D", "JAX")}
 
 
@@ -15,6 +15,7 @@ def draw(folder):
     """Write overview.svg of the records in ``folder``, where there are any."""
     records = {name: folder / f"{name}.json" for name in EXAMPLES}
     found = {n: json.loads(p.read_text("utf-8")) for n, p in records.items() if p.exists()}
+    found = {n: record for n, record in found.items() if any(map(is_drawn, record["ratios"]))}
     if not found:
         return
     figure = Figure(figsize=(7, 0.8 + 0.27 * len(found)), layout="constrained")
@@ -24,7 +25,7 @@ def draw(folder):
             (ratio, row)
             for row, record in enumerate(found.values())
             for compared, ratio in record["ratios"].items()
-            if compared.startswith(start) and "SciPy" not in compared
+            if compared.startswith(start) and is_drawn(compared)
         ]
         axes.plot(*zip(*places, strict=True), marker, color=color, label=label, markersize=6)
     axes.axvline(1.0, color="0.4", linewidth=0.8)
@@ -36,3 +37,8 @@ def draw(folder):
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0, 1.13), ncols=2)
     figure.savefig(folder / "overview.svg", metadata={"Date": None})
+
+
+def is_drawn(compared):
+    """Whether a comparison has a mark: it is one with PyMC's or PyTensor's own way."""
+    return compared.startswith(tuple(SERIES)) and "SciPy" not in compared

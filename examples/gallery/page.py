@@ -26,6 +26,7 @@ EXAMPLES = {
     "gaussian_process": "A loop in place of a large matrix",
     "mixture": "An unchanged PyMC model without a loop",
     "gibbs_sampler": "Updates of shared variables; a hundred chains by vmap",
+    "nan_hunt": "Three failures, and the step, line and cause of each",
     "particle_filter": "Draws and a search inside the loop",
 }
 
