@@ -39,7 +39,7 @@ class Builder:
 
     @property
     def passes(self) -> Any:
-        """Those of the backend, with the optimizer that is asked for."""
+        """The passes of the backend, with the optimizer that is asked for."""
         return passes_with(self.options.get("optimize", "none"), self.backend.passes)
 
     def __call__(self, program: Program) -> Any:

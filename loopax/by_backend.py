@@ -142,7 +142,7 @@ def made_once(f: Any, key: Any, make: Callable[[], Any]) -> Any:
 
 
 def at_lengths(f: Any, of_variables: Transform, key: Any) -> Callable[..., Any]:
-    """As `rebuilt`, for each call with the lengths of its arguments, where what is built hangs on them."""
+    """`rebuilt` for each call with the lengths of its arguments, where the result depends on them."""
 
     @wraps(of_variables(lambda *args: None), updated=())
     def sized(*args: Any, **kwargs: Any) -> Any:

@@ -122,7 +122,7 @@ def _as_written(function: Function) -> tuple[list[Any], Any]:
 
 
 def _of_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosis:
-    """Of ``loopax.vmap(f)`` the rows that are not finite, of ``loopax.grad(f)`` the gradient of ``f``."""
+    """Diagnose the rows of ``loopax.vmap(f)``, or the gradient that ``loopax.grad(f)`` is."""
     transformation, f, how = fn._made_of
     name = transformation.__name__
     if name in ("grad", "value_and_grad"):

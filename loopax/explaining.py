@@ -117,7 +117,7 @@ def _refuse_missing_arguments(fn: Any, args: tuple[Any, ...], kwargs: dict[str, 
 
 
 def _passes(fn: Any) -> Any:
-    """Those that a callable of `jaxify` went through."""
+    """The passes that a callable of `jaxify` went through."""
     options = fn.build.options if isinstance(fn, TracedFunction) else fn.options
     return Builder(fn.backend, options).passes
 

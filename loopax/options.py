@@ -42,7 +42,7 @@ class Model(Protocol):
 
 
 class BuildOptions(TypedDict, total=False):
-    """Those that `loopax.pymc.logp` takes, too. What they do says `jaxify`."""
+    """The options that `loopax.pymc.logp` takes, too. `jaxify` says what they do."""
 
     jit: bool
     on_missing: Literal["callback", "raise"]

@@ -97,7 +97,7 @@ def _check() -> None:
 
 
 class _StillStopped(Exception):
-    """Of a thread with an error pending: native code that XLA calls next stops as well."""
+    """The error pending in this thread: native code that XLA calls next stops as well."""
 
 
 def _later(error: BaseException) -> type:

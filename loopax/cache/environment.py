@@ -77,7 +77,7 @@ def flags_of_pytensor() -> list[str]:
 
 
 def flags_of_jax() -> list[str]:
-    """Those that change what a program is traced to."""
+    """JAX's flags that change what a program is traced to."""
     import jax  # here, so that the passes can be read and tested without it
 
     return [f"{name}={getattr(jax.config, name, None)}" for name in _OF_JAX]

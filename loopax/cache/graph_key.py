@@ -156,7 +156,7 @@ class Content:
         return variables, ops
 
     def _key_of(self, value: Any) -> str:
-        """Of an object, wherever it stands: it does not count whether two equal ones are one."""
+        """The key of an object, wherever it stands; whether two equal objects are one does not count."""
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
             content = Content(self)
@@ -171,7 +171,7 @@ class Content:
         return key
 
     def _key_of_type(self, value: Any) -> str:
-        """Of a type: tensors have theirs each, and few different ones."""
+        """The key of a type: each tensor type is keyed once, since a program has few different ones."""
         if type(value) is not TensorType:
             return self._key_of(value)
         if value not in self._types:

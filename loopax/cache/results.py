@@ -160,7 +160,7 @@ def _lines(source: KeyedGraph) -> Iterator[tuple[Any, tuple[int, int]]]:
 
 
 class _Pickler(pickle.Pickler):
-    """Of an op that the source has, its place there."""
+    """A pickler that writes an op of the source as its place there."""
 
     def __init__(self, file: Any, ops: Sequence[Any]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)

@@ -83,7 +83,7 @@ class SharedContext(Mapping[str, Any]):
         return (kinds[0] if kinds else kind).holding([*found.values()])
 
     def to(self, backend: str) -> SharedContext:
-        """The same values in the form of that backend; this one where it has it.
+        """The values in the form of that backend; this context where it has that form.
 
         A NumPy generator becomes the key that follows from its state, and a key a generator that is seeded
         with it: each draws numbers of its own.

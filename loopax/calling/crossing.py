@@ -22,7 +22,7 @@ class Crossing(Protocol):
         """
 
     def accept_copy(self, x: Any, expected: Any, what: str) -> Any:
-        """The same for a context to keep: nobody else can change it."""
+        """A copy of what `accept` returns, for a context to keep: nobody else can change it."""
 
     def snapshot(self, x: Any, variable: Variable, what: str) -> Any:
         """What a shared variable holds, for a context to keep."""

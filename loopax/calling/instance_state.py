@@ -168,7 +168,7 @@ class _Reader:
         return numbers
 
     def _entries(self, x: Any) -> Hashable:
-        """Of a container."""
+        """The entries of a container."""
         if isinstance(x, dict):
             return tuple((self.read(k), self.read(v)) for k, v in x.items())
         if isinstance(x, tuple | list | deque):
@@ -178,7 +178,7 @@ class _Reader:
         return None
 
     def _contents(self, x: Any, kind: type) -> Hashable:
-        """Of an object, what is no entry."""
+        """The parts of an object that are no entries."""
         if isinstance(x, MethodType):
             return self.read(x.__func__), self.read(x.__self__)
         if isinstance(x, partial):

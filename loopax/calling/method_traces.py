@@ -30,7 +30,7 @@ class TracesByState:
         return sum(map(len, self._kept.values()))
 
     def now(self, instance: Any, method: str) -> dict[Hashable, Any]:
-        """That for the state that the instance is in."""
+        """The traces for the state that the instance is in."""
         state = state_of(instance, method)
         with TRACING:
             if state not in self._kept:

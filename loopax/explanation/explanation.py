@@ -89,7 +89,7 @@ class Explanation:
 
     @property
     def counts_lowered(self) -> Counts:
-        """The same behind the last pass."""
+        """The counts after the last pass."""
         return self.stages[-1].counts if self.stages else self.counts_read
 
     def text(self, graph: FunctionGraph) -> str:

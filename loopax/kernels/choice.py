@@ -95,7 +95,7 @@ class Candidate:
         return has_keys and all(isinstance(t, RandomType | DenseTensorType) for t in types)
 
     def _with_native_loops(self, args: Sequence[Any]) -> list[Any] | None:
-        """The same of a program with keys: its form in JAX's operations, whose loops are native.
+        """A call of a program with keys: its form in JAX's operations, whose loops are native.
 
         So a draw is JAX's own, of the same random bits, whatever it runs as.
         """

@@ -23,17 +23,17 @@ def with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
 
 
 def with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """Of the inputs of `pushforward`: the outputs, and behind them what that gives."""
+    """The kernel of the inputs of `pushforward`: the outputs, and then the tangents."""
     return kernel.derivative("with_pushforward", wrt, lambda wrt: _with_pushforward(kernel, wrt))
 
 
 def pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """Of the inputs and tangents of those at ``wrt``: the tangents of the outputs that have some."""
+    """The kernel from the inputs and the tangents of those at ``wrt`` to the tangents of the outputs."""
     return kernel.derivative("pushforward", wrt, lambda wrt: _pushforward(kernel, wrt))
 
 
 def pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """Of the inputs and cotangents of the outputs that have some: those of the inputs at ``wrt``."""
+    """The kernel from the inputs and the cotangents of the outputs to those of the inputs at ``wrt``."""
     return kernel.derivative("pullback", wrt, lambda wrt: _pullback(kernel, wrt))
 
 

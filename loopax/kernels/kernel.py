@@ -129,12 +129,12 @@ class Kernel:
         return self.name
 
     def shapes(self, inputs: Shapes) -> tuple[Shape, ...]:
-        """Of the outputs, for inputs of these shapes."""
+        """The shapes of the outputs, for inputs of these shapes."""
         return tuple(map(tuple, self._shapes(inputs)))
 
     @property
     def dtypes(self) -> list[str]:
-        """Of the outputs."""
+        """The dtypes of the outputs."""
         return [v.type.dtype for v in self.outputs]
 
     @cached_property

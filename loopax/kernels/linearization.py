@@ -27,7 +27,7 @@ class Linearization(NamedTuple):
 
 
 def linearization(kernel: Kernel, wrt: tuple[int, ...]) -> Linearization | None:
-    """Those of ``kernel`` with respect to the inputs at ``wrt``; None where there is nothing worth keeping.
+    """The linearization of ``kernel`` by the inputs at ``wrt``; None where nothing is worth keeping.
 
     Raises
     ------

@@ -90,7 +90,7 @@ def _axes(batch: Batch, k: int, level: int | None = None) -> int:
 
 
 def row_shapes(args: Sequence[Any], batch: Batch) -> Shapes:
-    """Those of one element of the batch."""
+    """The shapes of one element of the batch."""
     return tuple(jnp.shape(x)[_axes(batch, k) :] for k, x in enumerate(args))
 
 

@@ -34,7 +34,7 @@ def axes_of(x: Any) -> Axes:
 
 
 def all_axes(tree: Any) -> Axes:
-    """Those of any leaf of ``tree``."""
+    """The mesh axes of all leaves of ``tree``."""
     return _NONE.union(*(axes_of(x) for x in jax.tree.leaves(tree)))
 
 

@@ -184,7 +184,7 @@ class LogDensity:
         )
 
     def _values(self, point: Mapping[str, Any]) -> list[Any]:
-        """Those of a point, or of draws, in the order of `names`."""
+        """The values of a point, or of draws, in the order of `names`."""
         named = self._named((point,), {})
         if missing := [n for n in self.names if n not in named]:
             raise MissingInputError(

@@ -1,9 +1,12 @@
-"""The examples in docstrings run, and give what they say."""
+"""The examples in docstrings run, and give what they say; each docstring stands alone."""
 
+import ast
 import doctest
 import importlib
 import pkgutil
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytensor
@@ -43,3 +46,18 @@ def test_example(test):
     with pytensor.config.change_flags(mode="FAST_COMPILE"), np.printoptions(precision=8):
         result = doctest.DocTestRunner(optionflags=FLAGS).run(test, clear_globs=False)
     assert result.failed == 0
+
+
+# Openings that lean on the name, or on the docstring before. What a value is begins with a noun.
+LEANING = re.compile(r"(The same|Of|Those|As|That)\b")
+
+
+def test_each_docstring_stands_alone():
+    leaning = []
+    for path in sorted(Path(loopax.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                docstring = ast.get_docstring(node) or ""
+                if LEANING.match(docstring):
+                    leaning.append(f"{path}:{getattr(node, 'lineno', 1)}: {docstring[:60]}")
+    assert not leaning, "\n".join(leaning)

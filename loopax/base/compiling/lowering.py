@@ -256,7 +256,7 @@ class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no typ
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class InnerLowering(EmittedLowering):
-    """The same for a function that native code alone calls."""
+    """Lowering of a function that native code alone calls."""
 
     def run_pass(self, state: Any) -> bool:
         state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)

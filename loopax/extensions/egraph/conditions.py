@@ -23,14 +23,14 @@ def say_conditions(program: Encoded) -> None:
 
 
 class _Conditions:
-    """Those of a program that have been said."""
+    """The conditions of a program that have been stated."""
 
     def __init__(self, program: Encoded) -> None:
         self._program = program
         self._masks: dict[int, tuple[np.ndarray, int, int]] = {}
 
     def add(self, condition: Constant, out: Variable, switch: int) -> None:
-        """Of a term, which is the variable ``out``."""
+        """Add the condition of a term, the variable ``out``."""
         number = self._program.number_of(condition)
         where = condition.data.astype(bool)
         if where.all() or not where.any():

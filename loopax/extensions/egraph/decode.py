@@ -164,7 +164,7 @@ class Decoder:
         return self._made[key].outputs[entry.output]
 
     def _float_dtypes(self, order: Sequence[int]) -> dict[int, str]:
-        """Of the classes whose float dtype is that of a variable, or of what is made of them."""
+        """The float dtypes of classes that have a variable's dtype, or that of their operands."""
         dtypes = {c: getattr(v.type, "dtype", None) for c, v in self.variables.items()}
         found: dict[int, Any] = {c: dtype for c, dtype in dtypes.items() if dtype in FLOATS}
         for c in reversed(order):  # users first

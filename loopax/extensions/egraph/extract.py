@@ -1,4 +1,4 @@
-"""Of each class of equal terms the cheapest, where a term that is used twice is paid once.
+"""The cheapest term of each class of equal terms, where a term that is used twice is paid for once.
 
 From the leaves upwards, each class takes the term whose own cost, with that of all that it needs, is
 least. What is needed is a set of classes, so that the union of two operands' sets counts what they

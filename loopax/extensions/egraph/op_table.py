@@ -74,7 +74,7 @@ class OpTable:
     def number(
         self, op: Any, types: Sequence[Any], rest: Sequence[Constant] = (), output: int = 0
     ) -> int:
-        """That of an entry, a new one where there is none."""
+        """The number of an entry, a new one where there is none."""
         key = op, tuple(types), tuple(c.signature() for c in rest), output
         if isinstance(op, DimShuffle) and op.new_order == (1, 0) and op.input_ndim == 2:
             key = op, (TensorType("float64", (None, None)),), (), 0

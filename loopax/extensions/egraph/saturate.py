@@ -35,7 +35,7 @@ class Node(NamedTuple):
 
 
 def in_order(node: Node) -> Node:
-    """Of ``x + y`` and ``y + x`` the one that stands for both."""
+    """The one of ``x + y`` and ``y + x`` that stands for both."""
     if node.head == "E2" and node.name in COMMUTE:
         return Node(node.head, node.name, tuple(sorted(node.operands)))
     return node

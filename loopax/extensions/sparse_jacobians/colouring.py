@@ -59,7 +59,7 @@ def by_columns(pattern: Any) -> Compression:
 
 
 def by_rows(pattern: Any) -> Compression:
-    """The same by products of groups of rows: element ``c, j`` is that of ``seeds[c] @ A``."""
+    """Compression by groups of rows: element ``c, j`` of the product is that of ``seeds[c] @ A``."""
     pattern = _sorted(pattern)
     colour = column_colours(_sorted(pattern.T))
     rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))

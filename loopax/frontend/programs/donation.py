@@ -66,7 +66,7 @@ def donating(program: Program, asked: Asked) -> Program:
 def donating_leaves(
     program: Program, asked: Asked, fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
 ) -> Program:
-    """The same where a call of ``fn`` has arguments with leaves, of each of which an input is made.
+    """`donating` where a call of ``fn`` has arguments with leaves, and each leaf is an input.
 
     ``args`` and ``kwargs`` have the numbers of the inputs in the places of the leaves.
     """
@@ -77,7 +77,7 @@ def donating_leaves(
 
 
 def arguments_of(fn: Callable[..., Any], asked: Asked) -> set[int | str]:
-    """Those of ``asked`` that are arguments of ``fn``, by number, or by name where they have none.
+    """The arguments of ``fn`` in ``asked``, by number, or by name where they have none.
 
     Raises
     ------
@@ -99,7 +99,7 @@ def arguments_of(fn: Callable[..., Any], asked: Asked) -> set[int | str]:
 
 
 def _names(fn: Callable[..., Any]) -> list[str]:
-    """Of the arguments that have a number."""
+    """The names of the arguments that have a number."""
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return [p.name for p in signature(fn).parameters.values() if p.kind in numbered]
 

@@ -50,7 +50,7 @@ class Symbols:
 
     @classmethod
     def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, what: str) -> Symbols:
-        """Those of a call; ``what`` names the derivative in an error.
+        """The symbols of a call; ``what`` names the derivative in an error.
 
         Raises
         ------

@@ -133,7 +133,7 @@ def _tangents(
 
 
 def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[Any, Any, Any], Any]:
-    """The same by a tree, and the rows of the traces, ``bound`` of them in the order of the steps.
+    """The loop by a tree, and the rows of its traces, ``bound`` of them in the order of the steps.
 
     Rows of steps that are not taken are zero.
     """
@@ -218,7 +218,7 @@ def _in_order(x: Any, steps: Steps, given: Given, total: int) -> Any:
 
 
 def _quiet(tree: Any) -> Any:
-    """The same, without a derivative."""
+    """The tree without derivatives."""
     return jax.tree.map(lambda x: jax.lax.stop_gradient(x) if is_float(x) else x, tree)
 
 

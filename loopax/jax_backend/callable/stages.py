@@ -24,15 +24,15 @@ class Stages(BackendFunction):
     backend_name = "jax"
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``jax.jit(self).trace``."""
+        """What ``jax.jit(self).trace`` returns."""
         return jax.jit(self).trace(*args, **kwargs)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``jax.jit(self).lower``."""
+        """What ``jax.jit(self).lower`` returns."""
         return jax.jit(self).lower(*args, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """As ``jax.eval_shape(self, ...)``."""
+        """What ``jax.eval_shape(self, ...)`` returns."""
         return jax.eval_shape(self, *args, **kwargs)
 
 

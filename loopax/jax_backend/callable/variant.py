@@ -61,7 +61,7 @@ class Variant:
 
     @cached_property
     def compiled(self) -> Any:
-        """Of the inputs that are not static: what the program returns, what it updates, and a flag.
+        """The compiled function of the inputs that are not static: results, updates, and a flag.
 
         That is the number of the check that fails, by checkify, or `NOTHING`, or `SUSPECT`; None without
         such checks, and where no index may be out of range.

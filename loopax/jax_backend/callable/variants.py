@@ -134,7 +134,7 @@ class Variants:
                 static = static | need.positions
 
     def _with_open_lengths(self, args: Sequence[Any], static: frozenset[int]) -> Any:
-        """The same as a call, with these inputs static and no others; None where that does not work.
+        """A call with these inputs static and no others; None where that does not work.
 
         What fails then fails once more with known lengths, and says why. In a trace of the caller's, the
         numbers that it gives are known, and so are lengths that hang on them.

@@ -139,7 +139,7 @@ def _of_equal_lengths(site: Site, data: Any, lengths: Any, axis: int) -> PaddedA
 
 
 def _signature(op: Blockwise, node: Apply) -> str:
-    """That of the arrays of one row, and of how long each output is where only the run tells.
+    """The signature for the arrays of one row, and for output lengths that only the run tells.
 
     An output's axes have names of their own: there may be room in it for more than an input is long.
     PyTensor says of LU that its matrices are square, and computes tall and wide ones. To be removed, for

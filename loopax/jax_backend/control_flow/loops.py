@@ -73,7 +73,7 @@ def _loop(site: Site, *values: Any) -> tuple[Any, ...]:
 
 
 def _expanded(site: Site, args: Any, kept: Any) -> tuple[Any, ...]:
-    """The same of the plainer loops that one with ``checkpoint`` or ``truncate_gradient`` is."""
+    """The results of the plainer loops that one with ``checkpoint`` or ``truncate_gradient`` is."""
     op: Scan = site.op
     inputs = [v.type() for v in site.node.inputs]
     if not is_traced(args.n_steps):

@@ -85,7 +85,7 @@ class Site:
         return run(self.context, graph, given, origins, self.frame, self.node)
 
     def frame_of(self, graph: Any, inputs: Sequence[Any], origins: Sequence[Any]) -> Frame:
-        """The same, as the frame that holds its values."""
+        """Run ``graph``, and return the frame that holds its values."""
         return run_frame(self.context, graph, inputs, origins, self.frame)
 
 
@@ -202,7 +202,7 @@ def _declared(x: Any, v: Variable) -> Any:
 
 
 def convert_arrays(site: Site, values: Sequence[Any]) -> list[Any]:
-    """The same where no value is a `PaddedArray`, or the rule takes traces as well."""
+    """Convert a node where no value is a `PaddedArray`, or the rule takes traces as well."""
     op_rule = find_rule(site.op) or find_leaf_rule()
     outs = op_rule(site, *values)
     if not isinstance(outs, tuple | list):
@@ -228,7 +228,7 @@ def refuse_trace(site: Site) -> NoReturn:
 
 
 def refuse_lengths(frame: Frame, traces: Sequence[Variable], who: str) -> NoReturn:
-    """The same of a reader ``who`` of some variables that are a `PaddedArray`."""
+    """Refuse a reader ``who`` of variables that are a `PaddedArray`."""
     refusal = (
         f"{who}must know while JAX traces how many rows there are, and "
         "there are as many as a loop takes steps before it stops, or a mask has places. What works with "

@@ -65,7 +65,7 @@ def as_length(x: Any) -> Any:
 
 
 def as_lengths(x: Any) -> tuple[Any, ...]:
-    """Those of a static vector."""
+    """The lengths in a static vector."""
     return tuple(map(as_length, np.asarray(x).reshape(-1))) if not is_symbolic(x) else tuple(x.flat)
 
 

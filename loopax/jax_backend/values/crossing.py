@@ -93,7 +93,7 @@ def accept(x: Any, expected: Any, what: str) -> Any:
 
 
 def accept_copy(x: Any, expected: Any, what: str) -> Any:
-    """As `accept`, a copy; leading axes before those of the type are allowed, for ``jax.vmap``."""
+    """A copy of what `accept` returns; axes before those of the type are allowed, for ``jax.vmap``."""
     if isinstance(expected, RandomType) and is_key(x):
         return x
     if isinstance(expected, DenseTensorType | ScalarType):

@@ -115,7 +115,7 @@ class PaddedArray:
         return f"PaddedArray({self.data!r}, length={self.length!r})"
 
     def with_data(self, data: Any) -> PaddedArray:
-        """As many rows, along the same axis, of other ``data``."""
+        """The rows of other ``data``, as many, along the same axis."""
         return PaddedArray(data, self.length, self.axis)
 
     def masked(self, value: Any) -> Any:
@@ -149,7 +149,7 @@ class PaddedArray:
         return PaddedArray(jnp.take(self.data, order, axis=self.axis), length, self.axis)
 
     def cotangent(self, of_data: Any) -> PaddedArray:
-        """That of the rows, from that of ``data``: what arrives behind the end is the last row's."""
+        """The cotangent of the rows, from that of ``data``; what is behind the end is the last row's."""
         order = jnp.minimum(jnp.arange(self.bound), jnp.maximum(self.length - 1, 0))
         by_row = jnp.moveaxis(of_data, self.axis, 0)
         rows = jnp.moveaxis(jnp.zeros_like(by_row).at[order].add(by_row), 0, self.axis)

@@ -76,7 +76,7 @@ class Buffer:
         return self._builder.load(pointer(self._builder, self._address, _DATA, I64))
 
     def length(self, axis: int) -> Any:
-        """Of ``axis``, an i64."""
+        """The length of ``axis``, an i64."""
         lengths = self._builder.load(pointer(self._builder, self._address, _DIMENSIONS, I64))
         return self._builder.load(pointer(self._builder, lengths, 8 * axis, I64))
 

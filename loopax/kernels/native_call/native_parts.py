@@ -80,7 +80,7 @@ class Plan:
         return _readers[0]
 
     def with_native_parts(self, jaxpr: Any) -> Any:
-        """The same closed jaxpr, with kernels in the place of its loops."""
+        """The closed jaxpr with kernels in the place of its loops."""
         if self.loops == "xla":
             return jaxpr
         with TRACING:
@@ -206,7 +206,7 @@ class _Parts:
         return [v for eqn in run for v in eqn.outvars if v in wanted]
 
     def _within(self, eqn: Any) -> Any:
-        """The same equation, with kernels in the jaxprs that are its parameters."""
+        """The equation with kernels in the jaxprs that are its parameters."""
         if not _has_loop(eqn) or eqn.primitive.name in _DERIVED:
             return eqn
         params = {name: self._inner(value) for name, value in eqn.params.items()}

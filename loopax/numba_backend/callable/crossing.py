@@ -74,7 +74,7 @@ def accept(x: Any, expected: Any, what: str) -> Any:
 
 
 def accept_copy(x: Any, expected: Any, what: str) -> Any:
-    """As `accept`, a copy."""
+    """A copy of what `accept` returns."""
     return deepcopy(accept(x, expected, what))
 
 

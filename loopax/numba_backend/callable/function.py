@@ -192,7 +192,7 @@ class NumbaFunction(ProgramFunction):
         return context.written(self.program, outs[n:]), self.program.build(outs[:n])
 
     def as_jax(self) -> Any:
-        """The same program for JAX, whose transformations take it, and native all the same on the CPU.
+        """The program for JAX, whose transformations take it; it stays native on the CPU.
 
         Elsewhere, and where JAX has no native form of it, it is JAX's operations; see `loopax.jaxify`.
 

@@ -95,7 +95,7 @@ class Window:
 
     @property
     def numbers(self) -> range:
-        """Those of its statements, and of the statements in these."""
+        """The numbers of its statements, and of the statements in these."""
         return range(self.items[0].number, self.items[-1].last + 1)
 
     @cached_property

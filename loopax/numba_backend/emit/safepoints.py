@@ -27,7 +27,7 @@ def add_safepoints(function: Function, namespace: Mapping[str, Any]) -> None:
 
 
 def _add(block: Block, namespace: Mapping[str, Any]) -> bool:
-    """The same for a block; whether there is a loop in it."""
+    """Add safepoints to a block; whether there is a loop in it."""
     has_loop = False
     for statement in block.statements:
         if isinstance(statement, Block):

@@ -196,7 +196,7 @@ class Storage(Axes):
         return Array(name, shape, variable.type.dtype, fresh)
 
     def argument(self, k: int, name: Expr, variable: Any, known: dict[int, int]) -> Array:
-        """The same for argument ``k``, of which the lengths of some axes are known."""
+        """Argument ``k`` as an array, of which the lengths of some axes are known."""
         shape = list(variable.type.shape)
         for axis, n in enumerate(shape):
             if n is None:

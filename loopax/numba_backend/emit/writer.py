@@ -121,7 +121,7 @@ class Writer:
         return name
 
     def number(self, value: Dim, hint: str = "k", may_raise: bool = False) -> Any:
-        """The same for arithmetic on indices, which is written once in a block, or before a loop.
+        """A name for arithmetic on indices, which is written once in a block, or before a loop.
 
         What ``may_raise`` stays where it is: a loop need not take a step. What is known is itself.
         """

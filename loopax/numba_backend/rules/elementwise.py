@@ -133,7 +133,7 @@ def _is_gathered(v: Value) -> bool:
 
 
 def _cycles(op: Any, dtype: str) -> float:
-    """Of one element: what LLVM vectorizes takes a quarter of the time."""
+    """The cycles for one element: what LLVM vectorizes takes a quarter of the time."""
     return cycles(op) / (4 if dtype in ("float32", "float64") and type(op) in VECTORIZED else 1)
 
 

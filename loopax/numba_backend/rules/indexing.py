@@ -134,7 +134,7 @@ def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
 
 
 def _is_spread(site: Site, y: Value, shape: Sequence[Dim]) -> list[bool]:
-    """Of each axis of ``y``, written to one as long as ``shape`` says, whether its type broadcasts it."""
+    """For each axis of ``y``, written to one of length ``shape``, whether its type broadcasts it."""
     axes = [*zip(site.node.inputs[1].type.broadcastable, y.shape, shape, strict=True)]
     for one, n, m in axes:
         if n != m and not one:

@@ -1,4 +1,4 @@
-"""The same elements in the same order, with other axes: ``Reshape``, ``JoinDims``, ``SplitDims``.
+"""Ops that give the elements in the same order other axes: ``Reshape``, ``JoinDims``, ``SplitDims``.
 
 Axes that stay are read as they are. For those that change, the position among all of them is what both
 sides have in common: where they were one axis before, nothing is copied and nothing divided. An array whose

@@ -66,7 +66,7 @@ def slice_backward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
 
 @njit_inner
 def slice_bounds(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
-    """The same for a step whose sign is only known now."""
+    """The bounds of a slice whose step has a sign that is only known now."""
     if step == 0:
         raise ValueError("slice step cannot be zero")
     if step > 0:

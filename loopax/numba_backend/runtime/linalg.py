@@ -233,7 +233,7 @@ def log_determinant(a: Any, pivots: Any) -> Any:
 
 @_compiled
 def mirror(a: Any, n: int, lower: bool) -> None:
-    """Of the first ``n`` columns of ``a``, one triangle is copied into the other."""
+    """Copy one triangle of the first ``n`` columns of ``a`` into the other."""
     for i in range(unknown(n)):
         for j in range(i):
             if lower:

@@ -46,13 +46,13 @@ def log_poisson(k: Any, mean: Any) -> Any:
 
 
 def log_binomial(k: Any, n: Any, p: Any, q: Any) -> Any:
-    """Of ``k`` successes in ``n`` trials, with ``q = 1 - p``."""
+    """The log-mass of ``k`` successes in ``n`` trials, with ``q = 1 - p``."""
     shared = excess(n) - excess(k) - excess(n - k)
     return shared - deviance(k, n * p) - deviance(n - k, n * q)
 
 
 def log_hypergeometric(k: Any, good: Any, bad: Any, sample: Any) -> Any:
-    """Of ``k`` good ones: two binomials of one ``p``, given their sum (Loader, section 5)."""
+    """The log-mass of ``k`` good ones: two binomials of one ``p``, given their sum (Loader, section 5)."""
     total = good + bad
     p = sample / total
     q = (total - sample) / total

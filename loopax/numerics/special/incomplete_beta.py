@@ -42,7 +42,7 @@ def density(a: Any, b: Any, x: Any) -> Any:
 
 
 def density_of(a: Any, b: Any, logit: Any) -> Any:
-    """That of the logit of a beta variable."""
+    """The density of the logit of a beta variable."""
     return jnp.exp(-a * jax.nn.softplus(-logit) - b * jax.nn.softplus(logit) - _betaln(a, b))
 
 
@@ -51,7 +51,7 @@ def _betaln(a: Any, b: Any) -> Any:
 
 
 def _by_fraction(a: Any, b: Any, x: Any) -> Any:
-    """The same by its continued fraction (DLMF 8.17.22), which can be differentiated in forward mode.
+    """The function by its continued fraction (DLMF 8.17.22), which forward mode can differentiate.
 
     By Lentz's method, on the side of the mean on which it converges; its tangents converge as fast, a few
     steps later.

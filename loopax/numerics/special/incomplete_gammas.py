@@ -122,7 +122,7 @@ def _series(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None) -
 
 
 def _summed(k: Any, x: Any, upper: bool) -> Any:
-    """The same as JAX's, in loops that forward mode differentiates as often as one likes.
+    """JAX's sums, in loops that forward mode differentiates as often as one likes.
 
     The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method right
     of it; some steps more than the value needs, since tangents converge as fast, a little later.

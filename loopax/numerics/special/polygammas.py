@@ -51,7 +51,7 @@ def polygamma(n: Any, x: Any) -> Any:
 
 
 def _small_order(n: Any) -> Any:
-    """Of the same kind: negative, or even, or odd."""
+    """A small order of the same kind: negative, even or odd."""
     n = jnp.asarray(n)
     n = n.astype(jnp.int32) if n.dtype.itemsize < 4 else n  # in a byte the largest order would wrap
     return jnp.where(n < 0, -1, jnp.minimum(n, _MAX_ORDER + n % 2)).astype(jnp.int32)

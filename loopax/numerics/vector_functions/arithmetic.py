@@ -153,6 +153,6 @@ def exact_sum(a: float, b: float) -> tuple[float, float]:
 
 @compiled_as_written
 def exact_sum_with_smaller(a: float, b: float) -> tuple[float, float]:
-    """The same where ``a`` is 0, or no less than ``b`` in size (Dekker)."""
+    """An exact sum where ``a`` is 0, or no less than ``b`` in size (Dekker)."""
     total = a + b
     return total, b - (total - a)

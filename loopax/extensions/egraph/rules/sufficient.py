@@ -96,7 +96,7 @@ _FEW = (
 
 
 def _pushes(made: str, relation: str, one: str) -> tuple[tuple[str, str], ...]:
-    """Of ``Lin`` and ``Quad``; ``one`` is what a vector of ones becomes."""
+    """The rules of ``Lin`` and ``Quad``; ``one`` is what a vector of ones becomes."""
 
     def form_of(term: str) -> str:
         return f"({made} p {term})"

@@ -50,7 +50,7 @@ class Statistics:
 
 
 def statistics(graph: FunctionGraph) -> Iterator[Statistics]:
-    """Those of a program, where they are few enough to pay."""
+    """The sufficient statistics of a program, where they are few enough to pay."""
     if not any(isinstance(node.op, (Sum, Dot, *SCATTERS)) for node in graph.apply_nodes):
         return
     search = Search(graph)

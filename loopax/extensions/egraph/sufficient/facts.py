@@ -13,7 +13,7 @@ from loopax.extensions.egraph.sufficient.polynomials import at_rows, is_layout
 
 
 def say_statistics(program: Encoded, graph: FunctionGraph) -> None:
-    """Those of a program, as facts of its terms."""
+    """State the sufficient statistics of a program as facts of its terms."""
     for p, found in enumerate(statistics(graph)):
         _add_facts(program, p, found)
         for node in graph.apply_nodes:

@@ -163,7 +163,7 @@ def _backward(begun: Any, p: Any, likelihoods: Any, changes: bool) -> Any:
 def _forward_at_once(
     begun: Any, p: Any, likelihoods: Any, changes: bool
 ) -> tuple[HmmForward, list[Any]]:
-    """The same, and the elements of all steps but the first."""
+    """The forward pass over all steps at once: its result, and the elements of all steps but the first."""
     filtered, term = begun
     of_steps = for_all_steps(_element, p, likelihoods, each=[changes, True])
     count = filtered.shape[0]

@@ -185,7 +185,7 @@ def _observation(y: Any) -> tuple[Any, Any]:
 
 
 def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
-    """The same from a predicted mean and covariance."""
+    """The update from a predicted mean and covariance."""
     seen, y = _observation(y)
     root = cholesky(h @ covariance @ h.T + r)
     whitened = solve_triangular(root, y - h @ mean, lower=True, b_ndim=1)

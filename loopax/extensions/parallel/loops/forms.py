@@ -144,7 +144,7 @@ def with_axes(x: Form, moved: Sequence[Axes | None]) -> Form | None:
 
 
 def true_where(eqn: Any, given: Sequence[Value]) -> str | None:
-    """Of what numbers a flag is true, if it says whether an extreme is infinite."""
+    """The numbers for which a flag is true, if it says whether an extreme is infinite."""
     name = eqn.primitive.name
     if not any(isinstance(x, Other) and x.is_extreme for x in given):
         return None
@@ -155,7 +155,7 @@ def true_where(eqn: Any, given: Sequence[Value]) -> str | None:
 
 
 def flipped(where: str | None) -> str | None:
-    """Of the opposite flag."""
+    """The meaning of the opposite flag."""
     return {INFINITE: FINITE, FINITE: INFINITE}.get(where or "")
 
 

@@ -31,7 +31,7 @@ _SUMS = frozenset(("reduce_sum", "cumsum", "dot_general"))
 
 
 def degree(eqn: Any, given: Sequence[Degree], constants: Sequence[float | None]) -> Degree:
-    """That of what an operation gives, from those of its operands, and which of them are a constant."""
+    """The degree of an operation's result, from the degrees of its operands and their constant values."""
     name = eqn.primitive.name
     if all(d == SAME for d in given):
         return SAME

@@ -32,12 +32,12 @@ class Place(NamedTuple):
 
 
 def own_place(v: Any) -> Place:
-    """That of a variable itself."""
+    """The place of a variable itself."""
     return Place(v, tuple(k if n != 1 else None for k, n in enumerate(v.aval.shape)))
 
 
 def moved_place(eqn: Any, place: Place) -> Place:
-    """That of what an operation of `MOVES` gives, from that of its operand."""
+    """The place of the result of an operation in `MOVES`, from the place of its operand."""
     axes = moved_axes(eqn, place.axes)
     return own_place(eqn.outvars[0]) if axes is None else Place(place.root, axes)
 

@@ -50,7 +50,7 @@ def places_behind(maps: Any, start: Any, reverse: bool) -> Any:
 
 
 def _composed(first: Any, second: Any) -> Any:
-    """Of maps ``(S, blocks)``."""
+    """The composition of maps ``(S, blocks)``."""
     size = second.shape[0]
     places = jnp.where(first < 0, first + size, first)
     inside = (places >= 0) & (places < size)

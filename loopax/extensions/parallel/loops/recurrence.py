@@ -47,7 +47,7 @@ def affine_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
 
 
 def linear_recurrence(a: Any, b: Any, start: Any, reverse: bool) -> Any:
-    """The same, without the rule: for tangents, in which it is linear, but for ``a``."""
+    """The recurrence without its own derivative rule: for tangents, in which it is linear."""
     if a.shape[0] == 1 < b.shape[0]:  # its powers stand for blocks
         one = a[0][..., None]
         return scan_in_blocks(_combined, _moved, b, start, reverse, lambda row: (one, row))

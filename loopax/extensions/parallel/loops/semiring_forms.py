@@ -198,7 +198,7 @@ class _Reading:
         return isinstance(x, Fixed) and x.value == ZEROS[self.semiring]
 
     def _use(self, y: Any, x: Form) -> None:
-        """Of what is fixed in a form: it has no logarithm where it is negative."""
+        """Note the use of a fixed operand in a form: it has no logarithm where it is negative."""
         self.is_unsure |= not (x.is_log or y.is_nonnegative or self.signed)
 
     def _turned(self, x: Form) -> Form | None:

@@ -54,7 +54,7 @@ class InSemiring:
     def of(
         cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any
     ) -> InSemiring | None:
-        """Of ``step(row, states) -> next states``; None where it is linear in none."""
+        """The recurrence of ``step(row, states) -> next states``; None where it is linear in no state."""
         equation, consts = Equation.of(step, row, at, start, False)
         given = [*jax.tree.leaves(row), start]
         closed = flattened(equation.jaxpr, consts, given)
@@ -183,7 +183,7 @@ class _Algebra:
 
 
 def _scaled_product(first: Any, second: Any) -> Any:
-    """Of matrices with a factor for each column: where a path began, its numbers are of one size."""
+    """The product of matrices with a factor for each column, so that its numbers are of one size."""
     (f, g), (f2, g2) = first, second
     leads = f != 0
     most = _finite(jnp.max(jnp.where(leads, g2[:, None], -jnp.inf), axis=0))

@@ -43,7 +43,7 @@ class Equation:
     def of(
         cls, step: Callable[..., list[Any]], row: Any, at: Coordinates, start: Any, reverse: bool
     ) -> tuple[Equation, list[Any]]:
-        """Of ``step(row, states) -> next states``, and its constants."""
+        """The trajectory of ``step(row, states) -> next states``, and its constants."""
         leaves, tree = jax.tree.flatten(row)
 
         def one(*given: Any) -> Any:

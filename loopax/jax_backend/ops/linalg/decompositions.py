@@ -28,7 +28,7 @@ def symmetric_eigen(site: Site, a: Any, *b: Any) -> Any:
 
 @rule(MatrixPinv)
 def pseudo_inverse(site: Site, a: Any) -> Any:
-    """Of a Hermitian matrix from its lower triangle, as NumPy."""
+    """The pseudo-inverse; a Hermitian matrix is read from its lower triangle, as NumPy does."""
     a = jnp.asarray(a)
     return convert_leaf(site, mirrored(a, True, hermitian=True) if site.op.hermitian else a)
 

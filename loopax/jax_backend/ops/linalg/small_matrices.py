@@ -69,7 +69,7 @@ def cholesky(site: Site, a: Any) -> Any:
 
 @rule(Solve)
 def solve(site: Site, a: Any, b: Any) -> Any:
-    """Of a symmetric or Hermitian matrix JAX would read both triangles."""
+    """The solution; JAX would read both triangles of a symmetric or Hermitian matrix."""
     a, kind = jnp.asarray(a), site.op.assume_a
     if kind in ("sym", "her"):
         a = mirrored(a, site.op.lower, hermitian=kind == "her")

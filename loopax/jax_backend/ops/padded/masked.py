@@ -81,7 +81,7 @@ def _where_equal(site: Site, x: Any, length: Any, traces: Sequence[PaddedArray])
 
 @trace_rule(CheckAndRaise)
 def check(site: Site, x: Any, *conditions: Any) -> Any:
-    """Of the rows that count."""
+    """Check the rows that count."""
     conditions = tuple(c.masked(True) if isinstance(c, PaddedArray) else c for c in conditions)
     if not isinstance(x, PaddedArray):
         return convert_arrays(site, [x, *conditions])

@@ -39,7 +39,7 @@ def sort(site: Site, x: PaddedArray, *axis: Any) -> Any:
 
 @trace_rule(SearchsortedOp)
 def searchsorted(site: Site, a: Any, v: Any, *sorter: Any) -> Any:
-    """Of each row of ``v``; nothing is behind the end of ``a``."""
+    """The places of each row of ``v``; nothing is behind the end of ``a``."""
     if any(isinstance(s, PaddedArray) for s in sorter) or (sorter and isinstance(a, PaddedArray)):
         refuse_trace(site)
     among = a.masked(_last(a.dtype)) if isinstance(a, PaddedArray) else a

@@ -115,7 +115,7 @@ def _place(site: Site, x: Any, given: Sequence[Any]) -> _Place:
 
 
 def _leading(x: Any, axis: int) -> PaddedArray:
-    """The same with its rows along the first axis."""
+    """The padded array with its rows along the first axis."""
     x = as_padded(x, axis)
     return PaddedArray(jnp.moveaxis(x.data, axis, 0), x.length) if axis else x
 

@@ -188,7 +188,7 @@ def dense_from_sparse(site: Site, x: OrderedBCOO) -> Any:
 
 @rule(SparseFromDense)
 def sparse_from_dense(site: Site, x: Any) -> OrderedBCOO:
-    """As many entries as ``x`` has elements: where it is 0 there is padding."""
+    """A sparse matrix with as many entries as ``x`` has elements: where it is 0 there is padding."""
     return from_dense(x, site.op.format)
 
 
@@ -268,7 +268,7 @@ def stack(site: Site, *blocks: OrderedBCOO) -> OrderedBCOO:
 
 @rule(SparseBlockDiagonal)
 def block_diagonal(site: Site, *blocks: Any) -> OrderedBCOO:
-    """Of a dense block all elements are stored, as SciPy has it."""
+    """The block-diagonal matrix; all elements of a dense block are stored, as in SciPy."""
     form = site.op.format
     matrices = [b if isinstance(b, OrderedBCOO) else all_of(b, form) for b in blocks]
     ends = np.cumsum([b.shape for b in matrices], axis=0)

@@ -41,7 +41,7 @@ def inverse(site: Site, a: Value) -> Any:
 
 @rule(MatrixPinv)
 def pseudo_inverse(site: Site, a: Value) -> Any:
-    """Of a Hermitian matrix from its lower triangle, as NumPy; PyTensor's conversion reads both (3.3.8)."""
+    """The pseudo-inverse; of a Hermitian matrix PyTensor 3.3.8 reads both triangles, and NumPy one."""
     emit = site.emit
     if not site.op.hermitian:
         return leaf(site, a)
@@ -68,7 +68,7 @@ def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any,
 def _eliminated(
     emit: Emitter, a: Value, n: Dim, b: Value, dtype: str, triangle: bool | None = None
 ) -> tuple[Any, Expr]:
-    """The same in memory; of a symmetric ``a`` only the lower ``triangle`` (or the upper) is read."""
+    """Elimination in memory; of a symmetric ``a`` only the lower ``triangle`` (or the upper) is read."""
     m = b.shape[1]
     w = _augmented(emit, a, n, m, dtype)
     b = b if emit.is_small([n, m]) else emit.indexable(b)
