@@ -28,6 +28,7 @@ from numba.core.lowering import Lower
 from numba.core.registry import cpu_target
 from numba.core.typed_passes import NativeLowering, NopythonTypeInference
 from numba.np.arrayobj import make_array, populate_array
+from numba.np.linalg import call_xxgemv, ensure_blas
 from numba.np.random.random_methods import random_interval
 
 __all__ = [
@@ -42,10 +43,12 @@ __all__ = [
     "NullCache",
     "NumbaError",
     "PassManager",
+    "call_xxgemv",
     "cgutils",
     "compiler",
     "compute_cfg_from_blocks",
     "cpu_target",
+    "ensure_blas",
     "get_host_cpu_features",
     "global_compiler_lock",
     "ir",

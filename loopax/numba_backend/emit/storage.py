@@ -218,4 +218,4 @@ class Storage(Axes):
 
 def new_array(shape: Sequence[Dim], dtype: str) -> Expr:
     """An array that nobody has written to."""
-    return call("np.empty", tuple_of(shape), dtype_name(dtype))
+    return call("empty", tuple_of(shape), dtype_name(dtype))

@@ -15,6 +15,7 @@ from loopax.numba_backend.runtime import (
     ciphers,
     division,
     linalg,
+    memory,
     ordering,
     products,
     safepoints,
@@ -240,6 +241,7 @@ FUNCTIONS = (
     {"math": math}
     | ciphers.FUNCTIONS
     | linalg.FUNCTIONS
+    | memory.FUNCTIONS
     | division.FUNCTIONS
     | ordering.FUNCTIONS
     | poly_gamma.FUNCTIONS

@@ -1,0 +1,82 @@
+"""New arrays, which nobody has written to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import lower_builtin, type_callable
+
+from loopax.base.upstream.numba import cgutils, ir, make_array, populate_array
+
+_LARGEST = np.iinfo(np.intp).max
+
+
+def empty(shape: Any, dtype: Any) -> Any:
+    """``np.empty(shape, dtype)``, written as instructions of the caller.
+
+    Numba compiles three Python functions for each number of axes and each dtype of an ``np.empty``: 0.1 to
+    0.2 s, a fifth of what the native code of a small model takes.
+    """
+    return np.empty(shape, dtype)
+
+
+@type_callable(empty)
+def _of_empty(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+    def result(shape, dtype):  # type: ignore[no-untyped-def]
+        lengths_are_int = isinstance(shape, types.BaseTuple) and all(
+            isinstance(n, types.Integer) for n in shape.types
+        )
+        known = isinstance(dtype, types.NumberClass) and lengths_are_int
+        return types.Array(dtype.dtype, len(shape.types), "C") if known else None
+
+    return result
+
+
+@lower_builtin(empty, types.BaseTuple, types.NumberClass)
+def _allocated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    kind, lengths = signature.return_type, cgutils.unpack_tuple(builder, args[0])
+    intp = context.get_value_type(types.intp)
+    shape = [
+        context.cast(builder, n, t, types.intp)
+        for n, t in zip(lengths, signature.args[0].types, strict=True)
+    ]
+    itemsize = ir.Constant(intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    strides = [itemsize]
+    for n in reversed(shape[1:]):
+        strides.insert(0, builder.mul(strides[0], n))
+    size = _size(context, builder, itemsize, shape)
+    align = ir.Constant(ir.IntType(32), context.get_preferred_array_alignment(kind.dtype))
+    meminfo = context.nrt.meminfo_alloc_aligned(builder, size, align)
+    array = make_array(kind)(context, builder)
+    populate_array(
+        array,
+        data=builder.bitcast(context.nrt.meminfo_data(builder, meminfo), array.data.type),
+        shape=shape,
+        strides=strides[: kind.ndim],
+        itemsize=itemsize,
+        meminfo=meminfo,
+    )
+    return array._getvalue()
+
+
+def _size(context: Any, builder: Any, itemsize: Any, shape: Any) -> Any:
+    """Bytes of an array. Lengths below zero, and too many bytes, are NumPy's errors."""
+    bit = ir.IntType(1)
+    negative, too_big, total = bit(0), bit(0), itemsize
+    for n in shape:
+        negative = builder.or_(negative, builder.icmp_signed("<", n, n.type(0)))
+        product = builder.smul_with_overflow(total, n)
+        total = builder.extract_value(product, 0)
+        too_big = builder.or_(too_big, builder.extract_value(product, 1))
+    for wrong, message in (
+        (negative, "negative dimensions are not allowed"),
+        (too_big, "array is too big: it has more bytes than there are addresses"),
+    ):
+        with cgutils.if_unlikely(builder, wrong):
+            context.call_conv.return_user_exc(builder, ValueError, (message,))
+    return total
+
+
+FUNCTIONS = {"empty": empty}
