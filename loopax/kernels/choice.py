@@ -60,6 +60,9 @@ class Candidate:
         One of `LOOPS`.
     optimize
         One of `loopax.lowering.OPTIMIZERS`.
+    is_direct
+        Whether it is for direct calls. Others may want a derivative alone: whether the program itself has
+        native code is then known when that is compiled.
     """
 
     inputs: Sequence[Variable]
@@ -71,6 +74,7 @@ class Candidate:
     static: Mapping[int, Any]
     loops: str
     optimize: str = "none"
+    is_direct: bool = True
 
     def __post_init__(self) -> None:
         self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
@@ -126,7 +130,7 @@ class Candidate:
         if self.loops == "native":
             # To see what a program costs it is traced, and that in vain where it has no native code: where
             # costs do not count, that is asked first.
-            return self._kernel.no_code
+            return self._no_code
         if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
             return "a loop is to take all its steps at once"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
@@ -144,7 +148,11 @@ class Candidate:
             worth = self._worth(shapes, 1)
         except NotPlain:
             return "an output is no plain array"
-        return self._kernel.no_code if worth else self._cost_said(shapes)
+        return self._no_code if worth else self._cost_said(shapes)
+
+    @property
+    def _no_code(self) -> str | None:
+        return self._kernel.no_code if self.is_direct else self._kernel.no_code_yet
 
     def _cost_said(self, shapes: Shapes) -> str:
         _, cost = self._trace(shapes)
@@ -164,9 +172,13 @@ class Candidate:
                 divided=self._divided,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
                 optimize=self.optimize,
+                refused=self._refused,
             ),
             transpiled=lambda graph: self._at_static(self.transpiled(graph)),
         )
+
+    def _refused(self, name: str, why: str) -> None:
+        self.remarks[f"JAX's operations, for {name}: {why}"] = None
 
     @cached_property
     def _in_jax(self) -> Callable[..., list[Any]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
@@ -18,6 +18,9 @@ from loopax.base.uninterrupted import import_uninterrupted
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.lowering.rewritten import fact_of_rewritten
+
+# Nodes of a program for each line that its code may have: that of its gradient is hardly ever longer then.
+_NODES_A_LINE = 0.4
 
 Shape = tuple[int, ...]
 Shapes = tuple[Shape, ...]
@@ -51,6 +54,8 @@ class Policy:
         number.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: for its passes, and those of each derivative.
+    refused
+        Told that a kernel runs as JAX's operations, by its name, and why.
     is_backward
         Whether it is that of a gradient or a pullback, or of a derivative of these, which read what the
         way forward has left.
@@ -62,6 +67,7 @@ class Policy:
     most_lines: float = math.inf
     longest: int | None = None
     optimize: str = "none"
+    refused: Callable[[str, str], None] = lambda name, why: None
     is_backward: bool = False
 
     @property
@@ -156,13 +162,32 @@ class Kernel:
     def is_checkable(self) -> bool:
         """Whether there is something in it that checkify is to see."""
         return self.policy.checks == "checkify" and any(
-            isinstance(node.op, CheckAndRaise) for node in nodes_within(self.inputs, self.outputs)
+            isinstance(node.op, CheckAndRaise) for node in self._nodes
         )
+
+    @cached_property
+    def _nodes(self) -> list[Apply]:
+        return list(nodes_within(self.inputs, self.outputs))
 
     @property
     def no_code(self) -> str | None:
         """Why there is no native code; None where there is."""
         return self.code if isinstance(self.code, str) else None
+
+    @cached_property
+    def no_code_yet(self) -> str | None:
+        """`no_code`, unless that takes the passes and it is all but sure that there is native code.
+
+        The native code of a program takes as long to write as XLA takes to compile a small one, in vain
+        where a derivative alone is run.
+        """
+        few = _NODES_A_LINE * self.policy.most_lines
+        if "code" not in self.__dict__ and len(self._nodes) <= few:
+            kernel_code = import_uninterrupted("loopax.kernels.ffi.kernel_code")  # and Numba
+            with TRACING:
+                if kernel_code.has_rules(self.inputs, self.outputs):
+                    return None
+        return self.no_code
 
     @cached_property
     def code(self) -> Any:

@@ -138,7 +138,10 @@ def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **par
     shapes = row_shapes(ctx.avals_in, batch)
     rows = math.prod(_batch_shape(ctx.avals_in, batch))
     exported = ctx.module_context.lowering_parameters.for_export
-    if exported or not kernel.policy.chooses_native(shapes, rows) or kernel.no_code:
+    if exported or not kernel.policy.chooses_native(shapes, rows):
+        return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
+    if kernel.no_code:
+        kernel.policy.refused(kernel.name, kernel.no_code)
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     try:
         divided = kernel.policy.divided(shapes, rows)

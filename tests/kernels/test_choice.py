@@ -20,7 +20,9 @@ from pytensor.raise_op import Assert
 
 import loopax
 from loopax import jaxify
+from loopax.base.errors import UnsupportedOpError
 from loopax.kernels import choice
+from loopax.kernels.ffi import kernel_code
 from tests.support.compare import primitives
 
 X = np.arange(1.0, 5.0)
@@ -292,3 +294,59 @@ def test_an_inverse_that_is_not_there_is_no_error(n):
     np.testing.assert_allclose(total, 1.5 * inverse.sum())
     nothing = f(np.zeros((n, n)), np.zeros((2, n, n)))
     assert not any(np.isfinite(x).any() for x in nothing)
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """How many graphs native code was written for."""
+    count = []
+    make = kernel_code.KernelCode.__init__
+
+    def counted(self, *args, **kwargs):
+        count.append(len(args[0]))
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(kernel_code.KernelCode, "__init__", counted)
+    return count
+
+
+def test_native_code_of_a_program_is_written_where_it_is_run(x, written):
+    """A gradient has code of its own, which computes the value as well."""
+    f = native([x], total_of_steps(x))
+    np.testing.assert_allclose(jax.jit(jax.value_and_grad(f))(X)[1], 2 * X)
+    assert len(written) == 1
+    assert f(X) == 30.0 and len(written) == 2  # a direct call of another context
+    assert jax.jit(f)(X) == 30.0 and len(written) == 3
+
+
+class Twice(Op):
+    """An op that PyTensor has no native function for, with a rule for JAX's operations."""
+
+    __props__ = ()
+
+    def make_node(self, y):
+        return Apply(self, [y], [y.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = 2 * inputs[0]
+
+    def pullback(self, inputs, outputs, cotangents):
+        return [2 * cotangents[0]]
+
+
+@pytest.mark.filterwarnings("ignore:Twice:UserWarning")  # it runs on the host
+def test_an_op_without_native_code_is_seen_before_it_is_compiled(x):
+    f = native([x], total_of_steps(Twice()(x)), on_missing="callback")
+    assert kernels(f, X) == 0
+    np.testing.assert_allclose(f(X), 120.0)
+
+
+def test_what_turns_out_to_have_no_code_is_jaxs_and_said(x, monkeypatch):
+    def refuse(self, *args, **kwargs):
+        raise UnsupportedOpError("there is no code today", [])
+
+    monkeypatch.setattr(kernel_code.KernelCode, "__init__", refuse)
+    f = native([x], total_of_steps(x))
+    np.testing.assert_allclose(jax.jit(jax.grad(f))(X), 2 * X)
+    assert "no code today" in str(loopax.explain(f))
+    np.testing.assert_allclose(f(X), 30.0)

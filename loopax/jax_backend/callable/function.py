@@ -381,7 +381,17 @@ class JaxFunction(Stages, ProgramFunction):
             # An eager `jax.grad` or `jvp` calls what it transforms with arrays that the caller still has.
             donated = frozenset() if is_open else self._donated
             looking = self._looking() if self.program.has_flag and not is_direct else None
-            return Variant(self.program, graph, static, context, *how, as_read, donated, looking)
+            return Variant(
+                self.program,
+                graph,
+                static,
+                context,
+                *how,
+                as_read,
+                donated,
+                looking,
+                is_direct,
+            )
 
         # Where lengths do not fit one another a direct call is told by a flag, and done once more: donated
         # arrays would be gone.

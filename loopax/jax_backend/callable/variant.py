@@ -40,8 +40,9 @@ class Variant:
 
     ``as_read`` has the inputs and outputs of the graph from before the passes, for native code, or is None;
     ``loops`` is one of `LOOPS`, ``optimize`` one of `OPTIMIZERS`; ``jit`` says whether it is compiled,
-    ``donated`` which inputs it may write its results to. ``looking`` is for what has a flag of values that
-    are not finite, and is not called directly: there it raises.
+    ``donated`` which inputs it may write its results to, ``is_direct`` whether it is for direct calls.
+    ``looking`` is for what has a flag of values that are not finite, and is not called directly: there it
+    raises.
     """
 
     program: Program
@@ -54,6 +55,7 @@ class Variant:
     as_read: tuple[list[Variable], list[Variable]] | None = None
     donated: frozenset[int] = frozenset()
     looking: Looking | None = None
+    is_direct: bool = True
 
     def __post_init__(self) -> None:
         self.has_run = False  # in a direct call
@@ -183,6 +185,7 @@ class Variant:
             self.static,
             self.loops,
             self.optimize,
+            self.is_direct,
         )
 
     @cached_property

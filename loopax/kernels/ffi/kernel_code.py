@@ -8,19 +8,25 @@ from typing import Any
 
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import UnsupportedOpError, describe
 from loopax.base.lock import TRACING
 from loopax.base.upstream.numba import NumbaError
+from loopax.ir.ops.inner_graph_op import InnerGraphOp, nodes_within
 from loopax.kernels.ffi.handler import handler
 from loopax.kernels.ffi.row import ArrayType, Mapped
 from loopax.lowering import NATIVE_PASSES, after_canonical, passes_with, run_passes
 from loopax.lowering.canonical.solve_for_inverses import solve_for_inverses
 from loopax.lowering.redundancy.drop_checks import drop_checks
 from loopax.numba_backend.cache.content import content_key
-from loopax.numba_backend.callable.program import native_variants
+from loopax.numba_backend.callable.program import is_known, native_variants
+from loopax.numba_backend.emit.leaf import has_own_rule
 from loopax.numba_backend.emit.program_length import LINES
+
+# A loop's body is looked at by itself; a check is left out, or written by PyTensor.
+_ALWAYS_WRITTEN = InnerGraphOp, CheckAndRaise
 
 # XLA keeps the address of a handler for as long as the process lives.
 _HANDLERS: dict[str, Any] = {}
@@ -114,6 +120,18 @@ class KernelCode:
                     said = f"Numba cannot compile a program for JAX: {error}"
                     raise UnsupportedOpError(said, [said]) from error
             return name, _HANDLERS[name].address
+
+
+def has_rules(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> bool:
+    """Whether a graph is one of arrays and of ops with rules, so that it has native code all but surely.
+
+    To be sure it has to be lowered and written.
+    """
+    return all(map(is_array, (*inputs, *outputs))) and all(
+        all(is_known(v.type) for v in node.outputs)
+        and (isinstance(node.op, _ALWAYS_WRITTEN) or has_own_rule(node))
+        for node in nodes_within(inputs, outputs)
+    )
 
 
 def is_array(v: Variable) -> bool:

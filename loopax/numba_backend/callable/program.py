@@ -173,18 +173,19 @@ def _listed(lines: Sequence[str]) -> str:
 def _unsupported(graph: Any, inner: bool = False) -> Any:
     """A line for each variable whose type has no values in native code."""
     if not inner:
-        yield from (f"{describe(v)}" for v in graph.inputs if not _known(v.type))
+        yield from (f"{describe(v)}" for v in graph.inputs if not is_known(v.type))
     for node in graph.toposort():
         for v in [*(v for v in node.inputs if isinstance(v, Constant)), *node.outputs]:
-            if not _known(v.type) and not (v in node.inputs and _is_text(v)):
+            if not is_known(v.type) and not (v in node.inputs and _is_text(v)):
                 yield f"{describe(v)}"
         if isinstance(node.op, InnerGraphOp):
             yield from _unsupported(node.op.fgraph, inner=True)
 
 
-def _known(declared: Any) -> bool:
+def is_known(declared: Any) -> bool:
+    """Whether native code has values of a type."""
     if isinstance(declared, TypedListType):
-        return _known(declared.ttype)
+        return is_known(declared.ttype)
     if isinstance(declared, DenseTensorType | ScalarType | SparseTensorType):
         return declared.dtype in _DTYPES
     return is_opaque(declared)

@@ -13,11 +13,12 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_funcify, numba_funcify_and_cache_key
 from pytensor.scalar.basic import Composite, ScalarOp, get_scalar_type
+from pytensor.tensor.elemwise import Elemwise
 
 from loopax.ir.derivatives.after_forward import unwrapped
 from loopax.numba_backend.cache.content import conversion_key
 from loopax.numba_backend.emit import opaque
-from loopax.numba_backend.emit.emitter import Site, rule
+from loopax.numba_backend.emit.emitter import Site, find_rule, rule
 from loopax.numba_backend.emit.expressions import call, joined
 from loopax.numba_backend.emit.object_mode import object_mode
 from loopax.numba_backend.emit.scalars import has_expression
@@ -55,6 +56,18 @@ def converts_scalar(op: Any, node: Apply) -> bool:
         return bool(spec)  # a function of NumPy, if any
     inputs = [get_scalar_type(v.type.dtype)() for v in node.inputs]
     return conversion(op, op.make_node(*inputs)) is not None
+
+
+def has_own_rule(node: Apply) -> bool:
+    """Whether a rule of ours writes ``node``, so that it is native code without PyTensor's registry.
+
+    A rule may still refuse it, for what it is given.
+    """
+    op: Any = node.op
+    scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
+    if isinstance(scalar_op, ScalarOp):
+        return converts_scalar(scalar_op, node)
+    return find_rule(op) is not leaf
 
 
 @rule(Op)
