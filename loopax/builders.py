@@ -16,6 +16,7 @@ from loopax.calling import Backend
 from loopax.importer.import_graph import import_graph
 from loopax.ir.program import Program
 from loopax.lowering import passes_with, run_passes
+from loopax.lowering.canonical.inline_calls import inline_calls
 from loopax.lowering.finiteness import add_flag
 from loopax.lowering.watching import drop_watches, has_watches
 
@@ -57,7 +58,9 @@ class Builder:
                     add_flag(program.graph)
                 program.has_flag = True
             # For `explain` and for derivatives. It takes about a percent of the time of lowering.
-            program.as_read = clone(program.graph.inputs, program.graph.outputs)
+            as_read = program.graph.clone()
+            inline_calls(as_read)
+            program.as_read = as_read.inputs, as_read.outputs
             run_passes(program.graph, passes)
             return self.backend.function(program, **self.options)
 
@@ -78,9 +81,15 @@ class Builder:
         args, kwargs = at.tree.build(list(range(len(at.leaves))))
         return frontend.donating_leaves(program, self.donate, fn, args, kwargs)
 
+    @property
+    def _keeps_calls(self) -> bool:
+        """Whether nobody looks for values inside of calls."""
+        looks = self.expose is not None or self.options.get("checks") == "nan"
+        return self.backend.keeps_calls and not looks
+
     def _import(self, program: Program) -> None:
         try:
-            import_graph(program.graph)
+            import_graph(program.graph, self._keeps_calls)
         except UnsupportedOpError as error:
             refusal = self.backend.refusal(error, program.graph, self.options["on_missing"])
             raise refusal from None

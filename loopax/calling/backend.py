@@ -92,6 +92,8 @@ class Backend:
         which is then built anew.
     donates
         Whether its functions take the memory of the inputs of a program that are ``donated``.
+    keeps_calls
+        Whether it takes instances of a graph with a loop in it as calls of one function.
     after_fork
         The name of the backend that goes on in a process forked from one in which this has compiled
         something; None where this one can.
@@ -111,6 +113,7 @@ class Backend:
     )
     transformations: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     donates: bool = False
+    keeps_calls: bool = False
     after_fork: str | None = None
     refusal: Callable[[UnsupportedOpError, FunctionGraph, str], UnsupportedOpError] = (
         lambda error, graph, on_missing: error

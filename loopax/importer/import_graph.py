@@ -2,6 +2,7 @@
 
     pytensor.scan's Scan             -> ir.Scan
     OpFromGraph                      -> its graph, inlined
+    instances of one with a loop     -> ir.Call, where calls are kept (`instances.py`)
     OpFromGraph with its own pullback -> ir.Call
     Blockwise of one of these        -> Blockwise of ir.Call
     Blockwise of an op whose inputs all rows share -> the op, once
@@ -23,7 +24,7 @@ from typing import Any
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import DeepCopyOp
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 from pytensor.scan.op import Scan as LegacyScan
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.extra_ops import CpuContiguous
@@ -33,6 +34,7 @@ from loopax.base.upstream.pytensor import IfElse, LazyIfElse, thaw
 from loopax.importer.accumulators import widen_accumulators
 from loopax.importer.choices import choice_from_rows
 from loopax.importer.fused import unfused
+from loopax.importer.instances import keep_instances
 from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.products import product_of
@@ -47,8 +49,11 @@ from loopax.ir.replace import replaced
 from loopax.ir.sizes import without_dims
 
 
-def import_graph(graph: FunctionGraph) -> None:
+def import_graph(graph: FunctionGraph, keeps_calls: bool = False) -> None:
     """Bring ``graph`` to the IR, in place.
+
+    With ``keeps_calls``, instances of a graph with a loop in it stay calls of it, which the pass
+    `inline_calls` opens.
 
     Raises
     ------
@@ -56,18 +61,24 @@ def import_graph(graph: FunctionGraph) -> None:
         With everything in it that has no counterpart in the IR, bodies included.
     """
     faults: list[str] = []
-    _Importer(faults).run(graph)
+    _Importer(faults, keeps_calls).run(graph)
     if faults:
         raise UnsupportedOpError("\n".join(faults), faults)
 
 
 class _Importer:
-    def __init__(self, faults: list[str]) -> None:
+    def __init__(self, faults: list[str], keeps_calls: bool) -> None:
         self.faults = faults
+        self.keeps_calls = keeps_calls
+        self._opened: dict[
+            Any, FrozenFunctionGraph
+        ] = {}  # what an op with a graph in it is in the IR
 
     def run(self, graph: FunctionGraph) -> FunctionGraph:
         lower_names(graph)
         unbatch_row_values(graph)
+        if self.keeps_calls:
+            keep_instances(graph, _is_opened, self.opened)
         for node in graph.toposort():
             if node not in graph.apply_nodes:
                 continue  # it only served a node that is gone
@@ -122,8 +133,14 @@ class _Importer:
         return {}
 
     def inlined(self, op: Any, inputs: Any) -> list[Variable]:
-        inner = self.run(thaw(op.fgraph))
+        inner = thaw(self.opened(op))
         return replaced(inner.outputs, dict(zip(inner.inputs, inputs, strict=True)))
+
+    def opened(self, op: Any) -> FrozenFunctionGraph:
+        """The graph of an op in the IR: that of several instances is imported once."""
+        if op not in self._opened:
+            self._opened[op] = self.run(thaw(op.fgraph)).freeze()
+        return self._opened[op]
 
     def call(self, op: OpFromGraph) -> Call:
         body = self.run(thaw(op.fgraph))
@@ -159,6 +176,10 @@ class _Importer:
 def _unbatched(op: Any) -> Any:
     """``op``, or the op on numbers that it applies to each element."""
     return op.core_op if isinstance(op, Blockwise) and not any(op.inputs_sig) else op
+
+
+def _is_opened(op: Any) -> bool:
+    return isinstance(op, OpFromGraph) and not _has_own_pullback(op)
 
 
 def _has_own_pullback(op: OpFromGraph) -> bool:

@@ -17,6 +17,7 @@ from loopax.ir import Call
 from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
 from loopax.ir.places import with_items
+from loopax.jax_backend.control_flow.shared_calls import shared_call
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert
 from loopax.jax_backend.staging.frame import Frame, Plan
@@ -33,7 +34,8 @@ def call_rule(site: Site, *values: Any) -> Any:
     op: Call = site.op
     rule = op.rule
     if rule is None:
-        return _run(site, values)
+        shared = shared_call(site, values)
+        return _run(site, values) if shared is None else shared
     traced = [k for k, x in enumerate(values) if is_traced(x)]
     args = Leaves([values[k] for k in traced])
     outs: list[Leaves] = []  # there when the value has been traced

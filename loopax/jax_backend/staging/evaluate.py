@@ -74,6 +74,10 @@ class Site:
         """Evaluate an inner graph; ``origins`` as in `Frame`."""
         return run(self.context, graph, inputs, origins, self.frame)
 
+    def run_apart(self, graph: Any, inputs: Sequence[Any]) -> list[Any]:
+        """The same of the inputs alone, whatever is known of them here."""
+        return run(self.context, graph, inputs, ["an argument of a function"] * len(inputs))
+
     def pull_back(self, graph: Any, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
         """Evaluate the graph of a pullback of the node, that of a `PullbackRule`."""
         # In forward mode a pullback runs before the node's outputs are in the frame.

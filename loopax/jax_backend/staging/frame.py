@@ -83,7 +83,8 @@ PARALLEL: tuple[Any, ...] = ("auto", True, False)
 class Context:
     """What a whole evaluation shares: options, and the plans of the graphs seen so far.
 
-    With ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
+    ``functions`` are those of calls that come more than once, by what they are of, traced once each. With
+    ``open_lengths`` a length that hangs on traced values makes a `PaddedArray`, where it has a bound;
     without, such values become static. ``parallel`` is one of `PARALLEL`. ``failures`` are those that a
     check may raise when the program runs, ``remarks`` what was chosen for its loops. ``checks`` is one of
     `CHECKS` but the first, or "flag": then the program returns what fails, ``flagged`` are the failures,
@@ -96,6 +97,7 @@ class Context:
     open_lengths: bool = False
     parallel: Any = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
+    functions: dict[Any, Any] = field(default_factory=dict)
     pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
     failures: set[Failure] = field(default_factory=set)
