@@ -7,8 +7,9 @@ JAX derives and batches such a function once for all calls of one kind, and drop
 read. XLA may put it in line.
 
 It is traced of its arguments alone, without what the program around a call knows of their values: the next
-call may be given others. Where that is not enough, for a shape that hangs on a value, say, or a length that
-only the run tells, each call is evaluated where it is.
+call may be given others. Where that is not enough each call is evaluated where it is: for a shape that
+hangs on a value, a length that only the run tells, and integers, since the program around knows between
+which bounds an index or a number of steps is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def shared_call(site: Site, values: Sequence[Any]) -> list[Any] | None:
         return None
     static = {k: x for k, x in enumerate(values) if _is_part(x)}
     given = [x for k, x in enumerate(values) if k not in static]
-    if not any(map(is_traced, given)):
+    if not any(map(is_traced, given)) or not all(np.issubdtype(x.dtype, np.inexact) for x in given):
         return None
     parts = tuple((k, x.dtype.str, x.shape, x.tobytes()) for k, x in static.items())
     kinds = tuple((np.shape(x), str(np.result_type(x))) for x in given)

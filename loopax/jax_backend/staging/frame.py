@@ -97,7 +97,8 @@ class Context:
     open_lengths: bool = False
     parallel: Any = False
     plans: WeakKeyDictionary[Any, Plan] = field(default_factory=WeakKeyDictionary)
-    functions: dict[Any, Any] = field(default_factory=dict)
+    # Not shared with a context that is made from this one: they are traced in it.
+    functions: dict[Any, Any] = field(default_factory=dict, init=False)
     pullbacks: dict[PullbackRule, FunctionGraph] = field(default_factory=dict)
     warned: set[str] = field(default_factory=set)
     failures: set[Failure] = field(default_factory=set)

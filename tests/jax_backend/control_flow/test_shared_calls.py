@@ -168,3 +168,35 @@ def test_watched_values_and_nan_checks_see_inside():
     np.testing.assert_allclose(checked(X, A), by_hand(X, A), rtol=1e-13)
     with pytest.raises(loopax.NonFiniteError):
         checked(X * np.nan, A)
+
+
+def test_a_bound_that_is_known_around_a_call_serves_reverse_mode_in_it():
+    """A number of steps that is traced, and the index of a loop around."""
+    r, n = pt.dscalar("r"), pt.lscalar("n")
+    s = pytensor.scan(lambda s, r: pt.sin(s) + r, None, r, [r], n_steps=n, return_updates=False)
+    op = OpFromGraph([r, n], [s[-1]], name="steps")
+
+    def step(k, total, y):
+        return total + op(y, k + 1) * op(2 * y, k + 1)
+
+    y = pt.dscalar("y")
+    total = pytensor.scan(step, pt.arange(4), pt.zeros(()), [y], return_updates=False)[-1]
+    f = in_jax(total, (y,))
+    expected = pytensor.function([y], [total, pytensor.grad(total, y)], mode="CVM")(0.3)
+    np.testing.assert_allclose(f(0.3), expected[0], rtol=1e-13)
+    np.testing.assert_allclose(jax.grad(f)(0.3), expected[1], rtol=1e-10)
+
+
+def test_each_context_has_functions_of_its_own():
+    """In a direct call a check is a flag, under a transformation of the caller's it is checkify's."""
+    r, k = pt.dvector("r"), pt.dscalar("k")
+    s = pytensor.scan(lambda y, s: s + y, r, pt.zeros(()), return_updates=False)
+    op = OpFromGraph([r, k], [s[pt.cast(k, "int64")]], name="chosen")
+    f = in_jax([op(x, a[0]), op(x + 1, a[1])])
+    at = np.array([1.0, 3.0, 0.0])
+    expected = [X[:2].sum(), (X + 1).sum()]
+    for run in (f, jax.jit(f), f, jax.jit(f)):
+        np.testing.assert_allclose(run(X, at), expected, rtol=1e-14)
+    with pytest.raises(IndexError):
+        f(X, at + 1)
+    assert np.isnan(jax.jit(f)(X, at + 1)[1])
