@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.linalg import cholesky, solve_triangular
 
-from loopax.extensions.parallel.associative_scan import AssociativeScan
-from loopax.extensions.parallel.filters.steps import (
-    as_floats,
-    for_all_steps,
-    one_by_one,
-    with_first,
+from loopax.extensions.parallel.filters.diffuse import Delta, delta_from, with_delta
+from loopax.extensions.parallel.filters.kalman_recursion import (
+    Filtered,
+    Information,
+    at_once,
+    one_after_another,
 )
+from loopax.extensions.parallel.filters.reading import read_state_space
+from loopax.extensions.parallel.filters.state_space import StateSpace
+from loopax.extensions.parallel.filters.steps import for_all_steps, with_first
 
 
 class KalmanFilter(NamedTuple):
-    """What `kalman_filter` returns, for ``T`` steps and ``d`` states: tensor variables."""
+    """What `kalman_filter` returns, for ``T`` steps, ``d`` states and ``p`` observations: tensor variables.
+
+    A diffuse covariance is what grows beyond all bounds with the variance of the start: the covariance of
+    a state is ``k * diffuse + finite`` for a start of variance ``k`` that goes to infinity. It is 0 once
+    the observations say where the state is, and always where no state starts diffuse.
+    """
 
     means: Variable  # (T, d) means of the states, given the observations up to each
     covariances: Variable  # (T, d, d)
     log_likelihood: Variable  # () log density of all observations
+    log_likelihoods: Variable  # (T,) of each, given those before it
+    predicted_means: Variable  # (T, d) means of the states, given the observations before each
+    predicted_covariances: Variable  # (T, d, d)
+    innovations: Variable  # (T, p) observations less what is predicted; nan where there is none
+    innovation_covariances: Variable  # (T, p, p)
+    diffuse_covariances: Variable  # (T, d, d), beside `covariances`
+    predicted_diffuse_covariances: Variable  # (T, d, d), beside `predicted_covariances`
 
 
 def kalman_filter(
@@ -32,9 +46,12 @@ def kalman_filter(
     transition_covariance: Any,
     observation: Any,
     observation_covariance: Any,
-    initial_mean: Any,
-    initial_covariance: Any,
+    initial_mean: Any = None,
+    initial_covariance: Any = None,
     *,
+    transition_offset: Any = None,
+    observation_offset: Any = None,
+    diffuse: bool | Sequence[bool] = False,
     parallel: bool = False,
 ) -> KalmanFilter:
     """The filtered states and the log-likelihood of a linear Gaussian state space model.
@@ -42,22 +59,35 @@ def kalman_filter(
     ::
 
         x[0] ~ N(initial_mean, initial_covariance)
-        x[t] = transition[t] x[t - 1] + N(0, transition_covariance[t])
-        y[t] = observation[t] x[t] + N(0, observation_covariance[t])
+        x[t] = transition[t] x[t - 1] + transition_offset[t] + N(0, transition_covariance[t])
+        y[t] = observation[t] x[t] + observation_offset[t] + N(0, observation_covariance[t])
 
     Parameters
     ----------
     observations
-        ``y``, of shape ``(T, p)``, ``T`` 1 or more. A step whose observations are all nan is one without:
-        its state is predicted only, and it counts nothing in the likelihood.
+        ``y``, of shape ``(T, p)``, ``T`` 1 or more. An entry that is nan is missing: it counts nothing, and
+        a step without any is predicted only.
     transition, transition_covariance
-        ``(d, d)``, or ``(T, d, d)`` where they change; then those of step 0 are not used.
+        ``(d, d)``, or ``(T, d, d)`` where they change; then those of step 0 are not used. The covariance
+        may be singular.
     observation
         ``(p, d)`` or ``(T, p, d)``.
     observation_covariance
-        ``(p, p)`` or ``(T, p, p)``, positive definite.
+        ``(p, p)`` or ``(T, p, p)``. It may be singular, or 0, where the covariance of the innovation,
+        ``observation C observation.T + observation_covariance``, is positive definite. With ``parallel``
+        that must be so with ``transition_covariance`` in the place of ``C``. Elsewhere the results are
+        nan from that step on, and so is the log-likelihood; `diagnose` names the step.
     initial_mean, initial_covariance
-        ``(d,)`` and ``(d, d)``: of the first state, before its observation.
+        ``(d,)`` and ``(d, d)``: of the first state, before its observation. With ``diffuse=True`` they
+        can be left out.
+    transition_offset, observation_offset
+        ``(d,)`` and ``(p,)``, or with a row for each step; zeros by default.
+    diffuse
+        Of which states nothing is known at the start: True for all, or a flag for each. What
+        ``initial_covariance`` says of these is not used. This is the exact diffuse start, the limit of
+        ever greater variances, and ``log_likelihood`` the diffuse one, that of statsmodels with
+        ``use_exact_diffuse=True``. For the approximate one write ``initial_covariance=1e6 * np.eye(d)``,
+        and sum ``log_likelihoods`` without the first ones.
     parallel
         Whether all steps are taken at once, as an associative scan, in about ``log T`` steps one after
         another and several times the work: for long series on an accelerator. Native code has it as a
@@ -66,18 +96,20 @@ def kalman_filter(
     Returns
     -------
     KalmanFilter
-        ``(means, covariances, log_likelihood)``.
+        What is not read of it is not computed.
 
     Raises
     ------
     LoopTypeError
-        An argument has another rank than those above.
+        An argument has another rank than those above, or a size that does not fit; a covariance has
+        a negative eigenvalue and is known before the program runs.
 
     Notes
     -----
     The parallel form is that of Särkkä and García-Fernández (2021), "Temporal parallelization of Bayesian
-    smoothers", IEEE Transactions on Automatic Control 66. The log-likelihood is computed from the
-    filtered states by the same lines in both forms, and has the same gradients.
+    smoothers", IEEE Transactions on Automatic Control 66, the diffuse start that of de Jong (1991), "The
+    diffuse Kalman filter", Annals of Statistics 19. The log-likelihood is computed from the filtered
+    states by the same lines in both forms, and has the same gradients.
 
     Examples
     --------
@@ -88,8 +120,12 @@ def kalman_filter(
     >>> found.means.eval().round(3), round(float(found.log_likelihood.eval()), 3)
     (array([[0.5],
            [1.4]]), -3.343)
+    >>> level = kalman_filter(np.array([[1.0], [2.0]]), one, one, one, one, diffuse=True)
+    >>> level.means.eval().round(3), round(float(level.log_likelihood.eval()), 3)
+    (array([[1.   ],
+           [1.667]]), -2.554)
     """
-    state_space = read_state_space(
+    space = read_state_space(
         "kalman_filter",
         observations,
         transition,
@@ -98,141 +134,60 @@ def kalman_filter(
         observation_covariance,
         initial_mean,
         initial_covariance,
+        transition_offset=transition_offset,
+        observation_offset=observation_offset,
+        diffuse=diffuse,
     )
-    return filtered(*state_space, parallel)
-
-
-def read_state_space(
-    what: str, observations: Any, f: Any, q: Any, h: Any, r: Any, mean: Any, covariance: Any
-) -> tuple[Any, Any, list[Any], list[bool]]:
-    """A model as `kalman_filter` takes it, for the function ``what``.
-
-    Returns
-    -------
-    The mean, covariance and log density behind the first observation; of the other steps the observations
-    and the matrices of transition and observation; and for each of these whether it changes.
-
-    Raises
-    ------
-    LoopTypeError
-        An argument has another rank.
-    """
-    y: Any = as_floats(observations, "observations", (2,), what)
-    f = as_floats(f, "transition", (2, 3), what)
-    q = _symmetric(as_floats(q, "transition_covariance", (2, 3), what))
-    h = as_floats(h, "observation", (2, 3), what)
-    r = _symmetric(as_floats(r, "observation_covariance", (2, 3), what))
-    mean = as_floats(mean, "initial_mean", (1,), what)
-    covariance = _symmetric(as_floats(covariance, "initial_covariance", (2,), what))
-    model = [f, q, h, r]
-    each = [v.type.ndim == 3 for v in model]
-    first = [v[0] if e else v for v, e in zip(model, each, strict=True)]
-    begun = _updated(mean, covariance, y[0], *first[2:])
-    return begun, y[1:], [v[1:] if e else v for v, e in zip(model, each, strict=True)], each
-
-
-def filtered(begun: Any, y: Any, model: Any, each: Any, parallel: bool) -> KalmanFilter:
-    """What `kalman_filter` gives, of what `read_state_space` does."""
-    return (_at_once if parallel else _one_by_one)(begun, y, model, each)
-
-
-def _symmetric(x: Any) -> Any:
-    """A covariance, so that a gradient by one is the same in both forms, and symmetric too."""
-    return (x + pt.swapaxes(x, -1, -2)) / 2
-
-
-def _one_by_one(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
-    def step(carry: Any, y: Any, *matrices: Any) -> Any:
-        mean, covariance, total = carry
-        mean, covariance, term = _step(mean, covariance, y, *matrices)
-        return (mean, covariance, total + term), (mean, covariance)
-
-    final, (means, covariances) = one_by_one(
-        step, begun, y, *model, each=[True, *each], name="Kalman filter"
-    )
-    mean, covariance, _ = begun
-    return KalmanFilter(with_first(mean, means), with_first(covariance, covariances), final[2])
-
-
-def _at_once(begun: Any, y: Any, model: Any, each: Any) -> KalmanFilter:
-    mean, covariance, term = begun
-    elements = for_all_steps(_element, y, *model, each=[True, *each])
-    zero = pt.zeros_like(covariance)
-    first = [zero, mean, covariance, pt.zeros_like(mean), zero]
-    elements = [with_first(x, rest) for x, rest in zip(first, elements, strict=True)]
-    op = AssociativeScan.of(_combined, elements, name="Kalman filter")
-    _, means, covariances, _, _ = op.make_node(*elements).outputs
-    terms = for_all_steps(
-        lambda *args: _step(*args)[2:],
-        means[:-1],  # type: ignore[index]
-        covariances[:-1],  # type: ignore[index]
-        y,
-        *model,
-        each=[True, True, True, *each],
-    )
-    return KalmanFilter(means, covariances, term + terms[0].sum())
-
-
-def _step(mean: Any, covariance: Any, y: Any, f: Any, q: Any, h: Any, r: Any) -> Any:
-    """The next mean and covariance, and the log density of the observation."""
-    return _updated(f @ mean, f @ covariance @ f.T + q, y, h, r)
-
-
-def _observation(y: Any) -> tuple[Any, Any]:
-    """Whether there is an observation, and the observation, or zeros."""
-    seen = ~pt.all(pt.isnan(y))
-    return seen, pt.switch(seen, y, pt.zeros_like(y))
-
-
-def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
-    """The update from a predicted mean and covariance."""
-    seen, y = _observation(y)
-    root = cholesky(h @ covariance @ h.T + r)
-    whitened = solve_triangular(root, y - h @ mean, lower=True, b_ndim=1)
-    gain = solve_triangular(root, h @ covariance, lower=True, b_ndim=2)
-    term = -0.5 * (
-        (whitened**2).sum()
-        + 2 * pt.log(pt.diagonal(root)).sum()
-        + y.shape[0].astype(mean.dtype) * np.asarray(np.log(2 * np.pi), mean.dtype)
-    )
-    return (
-        pt.switch(seen, mean + gain.T @ whitened, mean),
-        pt.switch(seen, covariance - gain.T @ gain, covariance),
-        pt.switch(seen, term, 0.0),
+    found = filtered(space, parallel)
+    columns = found.means, found.covariances
+    predictions = space.predicted(*columns)
+    if not space.is_diffuse:
+        zeros = pt.zeros_like(found.covariances)
+        behind, before = (*columns, zeros), (*predictions, zeros)
+        terms = found.terms
+    else:
+        deltas = _deltas(found)
+        now, then = Delta(*(x[1:] for x in deltas)), Delta(*(x[:-1] for x in deltas))
+        behind, before = (
+            _known(space, *rows, of) for rows, of in ((columns, now), (predictions, then))
+        )
+        terms = found.terms + now.log_density - then.log_density
+    innovations = space.for_all_steps(lambda mean, y, h, r: [y - h @ mean], before[0])[0]
+    spreads = space.for_all_steps(lambda c, y, h, r: [h @ c @ h.T + r], before[1])[0]
+    return KalmanFilter(
+        *behind[:2],
+        log_likelihood(found),
+        terms,
+        *before[:2],
+        innovations,
+        spreads,
+        behind[2],
+        before[2],
     )
 
 
-def _element(y: Any, f: Any, q: Any, h: Any, r: Any) -> list[Any]:
-    """What one step does: the state behind it is ``N(A x + b, C)`` given ``x``, the one before.
-
-    And the observation says of ``x`` what ``eta`` and ``J``, its information, do.
-    """
-    seen, y = _observation(y)
-    h = pt.switch(seen, h, pt.zeros_like(h))  # what is not seen says nothing
-    root = cholesky(h @ q @ h.T + r)
-    gain = solve_triangular(root, h @ q, lower=True, b_ndim=2)
-    ahead = solve_triangular(root, h @ f, lower=True, b_ndim=2)
-    whitened = solve_triangular(root, y, lower=True, b_ndim=1)
-    return [
-        f - gain.T @ ahead,
-        gain.T @ whitened,
-        q - gain.T @ gain,
-        ahead.T @ whitened,
-        ahead.T @ ahead,
-    ]
+def filtered(space: StateSpace, parallel: bool) -> Filtered:
+    """The recursion in the form that is asked for."""
+    return at_once(space) if parallel else one_after_another(space)
 
 
-def _combined(first: list[Any], second: list[Any]) -> list[Any]:
-    """Two stretches of steps as one, the second behind the first."""
-    a, b, c, eta, j = first
-    a2, b2, c2, eta2, j2 = second
-    one = pt.eye(a.shape[0], dtype=a.dtype)
-    inside = pt.linalg.inv(one + c @ j2)
-    forth, back = a2 @ inside, a.T @ inside.T
-    return [
-        forth @ a,
-        forth @ (b + c @ eta2) + b2,
-        forth @ c @ a2.T + c2,
-        back @ (eta2 - j2 @ b) + eta,
-        back @ j2 @ a + j,
-    ]
+def log_likelihood(found: Filtered) -> Any:
+    """The log density of all observations."""
+    return found.total if found.last is None else found.total + delta_from(*found.last).log_density
+
+
+def _deltas(found: Filtered) -> Any:
+    """What is known of ``delta`` before the first step, and behind each: a row more than steps."""
+    assert found.information is not None
+    rows = Information(*(with_first(pt.zeros_like(x[0]), x) for x in found.information))
+    return for_all_steps(delta_from, *rows, each=[True, True])
+
+
+def _known(space: StateSpace, means: Any, covariances: Any, deltas: Delta) -> Any:
+    """Means, covariances and diffuse covariances, from means with columns for ``delta``."""
+
+    def known(mean: Any, covariance: Any, *delta: Any) -> Any:
+        return with_delta(mean, covariance, Delta(*delta), space.scale)
+
+    rows = means, covariances, *deltas
+    return for_all_steps(known, *rows, each=[True] * len(rows))

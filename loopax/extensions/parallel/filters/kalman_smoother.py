@@ -1,24 +1,32 @@
 """`kalman_smoother`: states of a linear Gaussian model given all observations, in a loop or at once.
 
-Behind the last step the state is what the filter says. Before, given the state that follows, it is
+What the observations from a step on say of its state, beyond what those before do, is a vector ``r`` and a
+matrix ``N``, which follow from those of the next step (Bryson and Frazier, 1963; de Jong, 1989):
 
-    x[t] | x[t + 1] ~ N(gain x[t + 1] + offset, spread)
+    r[t] = H' v + G r[t + 1]           mean        a + P r[t]
+    N[t] = H' H + G N[t + 1] G'        covariance  P - P N[t] P
 
-which hangs on the filter's mean and covariance at ``t`` alone. So what a stretch of steps does is of the
-same form, and the loop backwards (Rauch, Tung and Striebel, 1965) may be an associative scan.
+with the predicted mean ``a`` and covariance ``P``, the whitened innovation ``v``, the matrix ``H`` of the
+observation by the same root, and ``G = (1 - P H' H)' F'``, where ``F`` is the transition to the next
+step. No covariance of states is inverted: it may be singular. What a stretch of steps does is of the same
+form, so that the loop backwards may be an associative scan.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.linalg import cholesky, solve_triangular
 
 from loopax.extensions.parallel.associative_scan import AssociativeScan
-from loopax.extensions.parallel.filters.kalman import filtered, read_state_space
-from loopax.extensions.parallel.filters.steps import for_all_steps, one_by_one, with_last
+from loopax.extensions.parallel.filters.diffuse import delta_from, with_delta
+from loopax.extensions.parallel.filters.kalman import filtered, log_likelihood
+from loopax.extensions.parallel.filters.kalman_recursion import observed
+from loopax.extensions.parallel.filters.reading import read_state_space
+from loopax.extensions.parallel.filters.state_space import StateSpace
+from loopax.extensions.parallel.filters.steps import for_all_steps, one_by_one
 
 
 class KalmanSmoother(NamedTuple):
@@ -27,6 +35,9 @@ class KalmanSmoother(NamedTuple):
     means: Variable  # (T, d) means of the states, given all observations
     covariances: Variable  # (T, d, d)
     log_likelihood: Variable  # () log density of all observations
+    diffuse_covariances: (
+        Variable  # (T, d, d), as those of a `KalmanFilter`: 0 where all is determined
+    )
 
 
 def kalman_smoother(
@@ -35,9 +46,12 @@ def kalman_smoother(
     transition_covariance: Any,
     observation: Any,
     observation_covariance: Any,
-    initial_mean: Any,
-    initial_covariance: Any,
+    initial_mean: Any = None,
+    initial_covariance: Any = None,
     *,
+    transition_offset: Any = None,
+    observation_offset: Any = None,
+    diffuse: bool | Sequence[bool] = False,
     parallel: bool = False,
 ) -> KalmanSmoother:
     """The smoothed states and the log-likelihood of a linear Gaussian state space model.
@@ -46,27 +60,27 @@ def kalman_smoother(
     ----------
     observations, transition, transition_covariance, observation, observation_covariance
         As for `kalman_filter`, of the same shapes.
-    initial_mean, initial_covariance
-        As for `kalman_filter`. The covariance of each state given the observations before it,
-        ``transition C transition.T + transition_covariance``, has to be positive definite.
+    initial_mean, initial_covariance, transition_offset, observation_offset, diffuse
+        As for `kalman_filter`.
     parallel
         Whether both directions are associative scans, as for `kalman_filter`.
 
     Returns
     -------
     KalmanSmoother
-        ``(means, covariances, log_likelihood)``.
+        What is not read of it is not computed.
 
     Raises
     ------
     LoopTypeError
-        An argument has another rank than those of `kalman_filter`.
+        As by `kalman_filter`.
 
     Notes
     -----
     The parallel form is that of Särkkä and García-Fernández (2021), "Temporal parallelization of Bayesian
-    smoothers", IEEE Transactions on Automatic Control 66. Covariances are sums of ``A C A.T``, which
-    stay symmetric, and positive up to rounding.
+    smoothers", IEEE Transactions on Automatic Control 66, with the backward pass of de Jong (1989),
+    "Smoothing and interpolation with the state-space model", JASA 84. It inverts no covariance of states,
+    and these may be singular.
 
     Examples
     --------
@@ -78,7 +92,7 @@ def kalman_smoother(
     (array([[0.8],
            [1.4]]), array([0.4, 0.6]))
     """
-    begun, y, model, each = read_state_space(
+    space = read_state_space(
         "kalman_smoother",
         observations,
         transition,
@@ -87,55 +101,70 @@ def kalman_smoother(
         observation_covariance,
         initial_mean,
         initial_covariance,
+        transition_offset=transition_offset,
+        observation_offset=observation_offset,
+        diffuse=diffuse,
     )
-    forward = filtered(begun, y, model, each, parallel)
-    form = _at_once if parallel else _one_by_one
-    found = form(forward.means, forward.covariances, model[:2], each[:2])
-    return KalmanSmoother(*found, forward.log_likelihood)
+    forward = filtered(space, parallel)
+    predictions = space.predicted(forward.means, forward.covariances)
+    backward = (_at_once if parallel else _one_by_one)(space, *predictions)
+    rows = *predictions, *backward
+    means, covariances = for_all_steps(_smoothed, *rows, each=[True] * 4)
+    density = log_likelihood(forward)
+    if forward.last is None:
+        return KalmanSmoother(means, covariances, density, pt.zeros_like(covariances))
+    delta = delta_from(*forward.last)
+
+    def known(mean: Any, covariance: Any) -> Any:
+        return with_delta(mean, covariance, delta, space.scale)
+
+    means, covariances, diffuse_ones = for_all_steps(known, means, covariances, each=[True, True])
+    return KalmanSmoother(means, covariances, density, diffuse_ones)
 
 
-def _one_by_one(means: Any, covariances: Any, transitions: Any, each: Any) -> tuple[Any, Any]:
-    def step(carry: Any, mean: Any, covariance: Any, f: Any, q: Any) -> Any:
-        new = _before(*_element(mean, covariance, f, q), *carry)
+def _smoothed(mean: Any, covariance: Any, r: Any, n: Any) -> tuple[Any, Any]:
+    return mean + covariance @ r, covariance - covariance @ n @ covariance
+
+
+def _one_by_one(space: StateSpace, means: Any, covariances: Any) -> Any:
+    def step(carry: Any, *row: Any) -> Any:
+        new = tuple(_before(*_element(*row), *carry))
         return new, new
 
-    last, before = (means[-1], covariances[-1]), (means[:-1], covariances[:-1])
-    _, smoothed = one_by_one(
-        step,
-        last,
-        *before,
-        *transitions,
-        each=[True, True, *each],
-        reverse=True,
-        name="Kalman smoother",
-    )
-    return tuple(with_last(x, end) for x, end in zip(smoothed, last, strict=True))
+    rows, each = _rows(space, means, covariances)
+    nothing = pt.zeros_like(means[0]), pt.zeros_like(covariances[0])  # behind the last observation
+    name = "Kalman smoother"
+    return one_by_one(step, nothing, *rows, each=each, reverse=True, name=name)[1]
 
 
-def _at_once(means: Any, covariances: Any, transitions: Any, each: Any) -> tuple[Any, Any]:
-    before = means[:-1], covariances[:-1]
-    elements = for_all_steps(_element, *before, *transitions, each=[True, True, *each])
-    last = means[-1], covariances[-1]
-    ends = pt.zeros_like(last[1]), *last
-    elements = [with_last(x, end) for x, end in zip(elements, ends, strict=True)]
+def _at_once(space: StateSpace, means: Any, covariances: Any) -> Any:
+    rows, each = _rows(space, means, covariances)
+    elements = for_all_steps(_element, *rows, each=each)
     op = AssociativeScan.of(_combined, elements, reverse=True, name="Kalman smoother")
-    _, smoothed, spreads = op.make_node(*elements).outputs
-    return smoothed, spreads
+    outs: Any = op.make_node(*elements).outputs
+    return outs[1:]
 
 
-def _element(mean: Any, covariance: Any, f: Any, q: Any) -> tuple[Any, Any, Any]:
-    """The state of a step given the one that follows: gain, offset and spread."""
-    root = cholesky(f @ covariance @ f.T + q)
-    whitened = solve_triangular(root, f @ covariance, lower=True, b_ndim=2)
-    gain = solve_triangular(root.T, whitened, lower=False, b_ndim=2).T
-    rest = covariance - gain @ (f @ covariance)  # twice, from both sides: symmetric, and positive
-    spread = rest - (rest @ f.T) @ gain.T + gain @ q @ gain.T
-    return gain, mean - gain @ (f @ mean), spread
+def _rows(space: StateSpace, means: Any, covariances: Any) -> tuple[list[Any], list[bool]]:
+    """The arguments of `_element`, and which of them have a row for each step."""
+    f, changes = space.model[0], space.changes[0]
+    if changes:  # to the next step; behind the last one there is nothing, whatever the transition
+        f = pt.concatenate([f[1:], f[-1:]])
+    rows = [means, covariances, space.observations, *space.model[3:], f]
+    return rows, [True, True, True, *space.changes[3:], changes]
 
 
-def _before(gain: Any, offset: Any, spread: Any, mean: Any, covariance: Any) -> tuple[Any, Any]:
-    """The mean and covariance of a state from those of the one that follows."""
-    return gain @ mean + offset, gain @ covariance @ gain.T + spread
+def _element(mean: Any, covariance: Any, y: Any, h: Any, r: Any, f: Any) -> list[Any]:
+    """What a step does to ``r`` and ``N``, where ``f`` is the transition behind it: G, H' v and H' H."""
+    seen = observed(mean, covariance, y, h, r)
+    says = seen.observation.T @ seen.observation
+    gain = f.T - says @ (covariance @ f.T)
+    return [gain, seen.observation.T @ seen.whitened, says]
+
+
+def _before(gain: Any, offset: Any, spread: Any, r: Any, n: Any) -> list[Any]:
+    """``r`` and ``N`` of a step from those of the one that follows."""
+    return [gain @ r + offset, gain @ n @ gain.T + spread]
 
 
 def _combined(late: list[Any], early: list[Any]) -> list[Any]:

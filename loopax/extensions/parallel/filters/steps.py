@@ -43,11 +43,6 @@ def with_first(first: Any, rest: Any) -> Any:
     return pt.concatenate([pt.expand_dims(first, 0), rest])
 
 
-def with_last(rest: Any, last: Any) -> Any:
-    """The rows of all steps, from those of the others and that of the last one."""
-    return pt.concatenate([rest, pt.expand_dims(last, 0)])
-
-
 def as_floats(x: Any, name: str, ndims: Sequence[int], what: str) -> Variable:
     """``x`` as a tensor of floats of one of those ranks.
 

@@ -1,0 +1,183 @@
+"""The recursion of a Kalman filter, in a loop or at once: states behind each step.
+
+Where means have columns, `StateSpace`, all but the first are the share of ``delta`` in them, and the
+columns of the whitened innovations say what the observations say of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.tensor.linalg import cholesky, solve_triangular
+
+from loopax.extensions.parallel.associative_scan import AssociativeScan
+from loopax.extensions.parallel.filters.state_space import StateSpace, in_columns, predicted
+from loopax.extensions.parallel.filters.steps import for_all_steps, one_by_one, with_first
+
+
+class Information(NamedTuple):
+    """What observations say of ``delta``: ``exp(eta' delta - delta' matrix delta / 2)``."""
+
+    matrix: Any
+    eta: Any
+
+
+class Filtered(NamedTuple):
+    """What the recursion gives for ``T`` steps; of ``delta`` where the start is diffuse."""
+
+    means: Any  # (T, d), or (T, d, 1 + q)
+    covariances: Any  # (T, d, d)
+    terms: Any  # (T,) log densities of the observations, for delta = 0
+    total: Any  # their sum
+    information: Information | None  # behind each step
+    last: Information | None  # behind the last step
+
+
+class Observed(NamedTuple):
+    """What an observation says of a state."""
+
+    root: Any  # (p, p) Cholesky factor of the covariance of the innovation
+    whitened: Any  # (p,), or (p, 1 + q): the innovation, by the inverse of the root
+    observation: Any  # (p, d): the matrix of the observation, by the same
+    log_density: Any
+
+
+def one_after_another(space: StateSpace) -> Filtered:
+    """The recursion as a loop."""
+    mean, covariance, term, *of_delta = _updated(
+        space.mean, space.covariance, space.observations[0], *space.first[3:]
+    )
+
+    def step(carry: Any, y: Any, *model: Any) -> Any:
+        mean, covariance, total, *before = carry
+        mean, covariance, term, *of_delta = _step(mean, covariance, y, *model)
+        of_delta = [x + z for x, z in zip(before, of_delta, strict=True)]
+        return (mean, covariance, total + term, *of_delta), (mean, covariance, term, *of_delta)
+
+    begin, each = (mean, covariance, term, *of_delta), [True, *space.changes]
+    final, rows = one_by_one(
+        step, begin, space.observations[1:], *space.later, each=each, name="Kalman filter"
+    )
+    means, covariances, terms, *information = map(with_first, begin, rows)
+    if not space.is_diffuse:
+        return Filtered(means, covariances, terms, final[2], None, None)
+    known = Information(*information), Information(*final[3:])
+    return Filtered(means, covariances, terms, final[2], *known)
+
+
+def at_once(space: StateSpace) -> Filtered:
+    """The recursion as an associative scan. Its first element is a step from ``delta``, or from nowhere."""
+    mean, covariance = space.mean, space.covariance
+    q: Any = mean.shape[1] - 1 if space.is_diffuse else 0
+    f: Any = pt.zeros_like(covariance)
+    if space.is_diffuse:
+        f, mean = pt.set_subtensor(f[:, :q], mean[:, 1:]), mean[:, 0]
+    y = space.observations
+    first = _element(y[0], f, mean, covariance, *space.first[3:])
+    later = for_all_steps(_element, y[1:], *space.later, each=[True, *space.changes])
+    elements = [with_first(x, rows) for x, rows in zip(first, later, strict=True)]
+    op = AssociativeScan.of(_combined, elements, name="Kalman filter")
+    outs: Any = op.make_node(*elements).outputs
+    shares, means, covariances, etas, matrices = outs
+    begun = _updated(mean, covariance, y[0], *space.first[3:])
+    terms = for_all_steps(
+        lambda *args: [_step(*args)[2]],
+        means[:-1],
+        covariances[:-1],
+        y[1:],
+        *space.later,
+        each=[True, True, True, *space.changes],
+    )
+    terms = with_first(begun[2], terms[0])
+    if not space.is_diffuse:
+        return Filtered(means, covariances, terms, terms.sum(), None, None)
+    means = pt.concatenate([means[:, :, None], shares[:, :, :q]], axis=2)
+    known = Information(matrices[:, :q, :q], etas[:, :q])
+    last = Information(known.matrix[-1], known.eta[-1])
+    return Filtered(means, covariances, terms, terms.sum(), known, last)
+
+
+def observed(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Observed:
+    """What an observation, or those of its entries that there are, says of a predicted state."""
+    seen, y, h, r = _seen(y, h, r)
+    root = _root(h @ covariance @ h.T + r)
+    innovation = in_columns(y, mean) - h @ mean
+    whitened = solve_triangular(root, innovation, lower=True, b_ndim=mean.type.ndim)
+    own = whitened if mean.type.ndim == 1 else whitened[:, 0]
+    log_density = -0.5 * (
+        (own**2).sum()
+        + 2 * pt.log(pt.diagonal(root)).sum()
+        + seen.sum().astype(mean.dtype) * np.asarray(np.log(2 * np.pi), mean.dtype)
+    )
+    matrix = solve_triangular(root, h, lower=True, b_ndim=2)
+    return Observed(root, whitened, matrix, log_density)
+
+
+def _seen(y: Any, h: Any, r: Any) -> Any:
+    """Which entries of an observation there are; the others are 0 of nothing with a noise of their own."""
+    seen = ~pt.isnan(y)
+    one = pt.eye(y.shape[0], dtype=r.dtype)
+    return (
+        seen,
+        pt.switch(seen, y, 0.0),
+        pt.switch(seen[:, None], h, 0.0),
+        pt.switch(seen[:, None] & seen[None, :], r, one),
+    )
+
+
+def _root(x: Any) -> Any:
+    """The Cholesky factor; nan where a pivot is 0 but for rounding, of which there would be any number."""
+    root = cholesky(x)
+    least = 8 * float(np.finfo(x.dtype).eps)
+    is_regular = pt.all(pt.diagonal(root) ** 2 > least * pt.diagonal(x))
+    return pt.switch(is_regular, root, np.asarray(np.nan, x.dtype))
+
+
+def _step(mean: Any, covariance: Any, y: Any, f: Any, c: Any, q: Any, h: Any, r: Any) -> Any:
+    """The next mean and covariance, the log density of the observation, and what it says of ``delta``."""
+    return _updated(*predicted(mean, covariance, f, c, q), y, h, r)
+
+
+def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
+    """The same from a predicted mean and covariance."""
+    seen = observed(mean, covariance, y, h, r)
+    gain, whitened = seen.observation @ covariance, seen.whitened
+    new = mean + gain.T @ whitened, covariance - gain.T @ gain, seen.log_density
+    if mean.type.ndim == 1:
+        return new
+    share = whitened[:, 1:]  # less the share of delta in what is predicted
+    return *new, share.T @ share, -share.T @ whitened[:, 0]
+
+
+def _element(y: Any, f: Any, c: Any, q: Any, h: Any, r: Any) -> list[Any]:
+    """What one step does: the state behind it is ``N(A x + b, C)`` given ``x``, the one before.
+
+    And the observation says of ``x`` what ``eta`` and ``J``, its information, do.
+    """
+    seen = observed(c, q, y, h, r)
+    gain, ahead = seen.observation @ q, seen.observation @ f
+    return [
+        f - gain.T @ ahead,
+        c + gain.T @ seen.whitened,
+        q - gain.T @ gain,
+        ahead.T @ seen.whitened,
+        ahead.T @ ahead,
+    ]
+
+
+def _combined(first: list[Any], second: list[Any]) -> list[Any]:
+    """Two stretches of steps as one, the second behind the first."""
+    a, b, c, eta, j = first
+    a2, b2, c2, eta2, j2 = second
+    one = pt.eye(a.shape[0], dtype=a.dtype)
+    inside = pt.linalg.inv(one + c @ j2)
+    forth, back = a2 @ inside, a.T @ inside.T
+    return [
+        forth @ a,
+        forth @ (b + c @ eta2) + b2,
+        forth @ c @ a2.T + c2,
+        back @ (eta2 - j2 @ b) + eta,
+        back @ j2 @ a + j,
+    ]
