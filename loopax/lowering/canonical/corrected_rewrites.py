@@ -6,11 +6,12 @@
     solve(tril(a), b)  ->  solve_triangular(tril(a), b)     not where the solve is of a symmetric matrix, of
                                                             which a is one triangle
     -expand_dims(x + y), 1 / expand_dims(x * y)     as they are, if no terms or factors cancel
+    what follows from constants  ->  a constant     not where it is large: see `bounded_folding`
 
 Reason: of the first two PyTensor leaves the graph as it was, which is right, and prints a traceback, which
 frightens whoever wrote ``-x``; in these dtypes no other rewrite waits for the form on the right. Of the
 third it takes the lower triangle whatever ``lower`` is, and L L^T of a complex matrix for L L^H; the fourth
-solves with one triangle of a matrix that is told to be symmetric. In the last line PyTensor's canonizer
+solves with one triangle of a matrix that is told to be symmetric. In the fifth line PyTensor's canonizer
 moves the new axis out, `local_dimshuffle_lift` moves it in again, and so on for ever. (PyTensor 3.0.7 and
 3.3.8 alike.) Ours stand in PyTensor's databases with a tag that only `stabilize` asks for.
 """
@@ -39,6 +40,8 @@ from pytensor.tensor.rewriting.math import (
     local_reciprocal_canon,
 )
 from pytensor.tensor.type import uint_dtypes
+
+from loopax.lowering.canonical.bounded_folding import fold_small_constants
 
 CORRECTED = "loopax_corrected"
 
@@ -113,7 +116,12 @@ REPLACED = {
         general_solve_to_structured,
         ("canonicalize", "stabilize"),
     ),
+    "topo_constant_folding": (
+        fold_small_constants,
+        ("canonicalize", "uncanonicalize", "stabilize", "specialize"),
+    ),
 }
+_LAST = {"topo_constant_folding"}  # in each round of a database
 
 
 def register_corrected_rewrites() -> None:
@@ -122,4 +130,5 @@ def register_corrected_rewrites() -> None:
         for database in databases:
             entries: Any = optdb[database]
             if (ours := f"loopax_{name}") not in entries:
-                entries.register(ours, rewrite, CORRECTED, use_db_name_as_tag=False)
+                last = {"final_rewriter": True} if name in _LAST else {}
+                entries.register(ours, rewrite, CORRECTED, use_db_name_as_tag=False, **last)

@@ -8,10 +8,10 @@ A result is kept where it has at most `FREE` bytes, or at most `FACTOR` times th
 follows from, which it replaces. Otherwise it stays in the program, and what it is made of is looked at
 in its place. So does what costs nothing to make: fills, ranges, and views of something else.
 
-Reason: PyTensor's rewrites, in `stabilize`, fold constants too, but no fill that something elementwise
-reads, and so nothing that follows from one: `tile` is made of them, and the basis of a spectral Gaussian
-process of `tile`. XLA folds no large constant. Constants below a few thousand elements JAX's static stage
-would compute at each trace.
+Reason: PyTensor's rewrites, in `stabilize`, fold constants too, up to `FREE` bytes (`bounded_folding`),
+but no fill that something elementwise reads, and so nothing that follows from one: `tile` is made of
+them, and the basis of a spectral Gaussian process of `tile`. XLA folds no large constant. Constants below
+a few thousand elements JAX's static stage would compute at each trace.
 
 In the literature: constant folding.
 """
@@ -39,6 +39,7 @@ from loopax.ir.effects import Effects, Speculation, effects, speculation
 from loopax.ir.evaluation.evaluate import apply
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.lowering.bodies import map_bodies
+from loopax.lowering.notes import note
 
 FREE = 16 * 2**20  # bytes of a result that is kept in any case
 FACTOR = 4
@@ -64,7 +65,7 @@ def known_values(graph: AbstractFunctionGraph, inputs: dict[Variable, Any]) -> d
         if not _is_constant(node, values) or not _may_run(node):
             continue
         given = [v.data if isinstance(v, Constant) else values[v] for v in node.inputs]
-        if _bytes(node, given) > _PASSING:
+        if bytes_made(node, given) > _PASSING:
             continue
         try:
             with np.errstate(all="ignore"):  # as in the program: a NaN is a value
@@ -92,7 +93,7 @@ def _may_run(node: Apply) -> bool:
     return not effects(node.op) & Effects.UNKNOWN and speculation(node) is not Speculation.FIXED
 
 
-def _bytes(node: Apply, given: list[Any]) -> float:
+def bytes_made(node: Apply, given: list[Any]) -> float:
     """How many the outputs of a node have, as far as its op and its inputs say it."""
     size = float(np.dtype(getattr(node.outputs[0].type, "dtype", "float64")).itemsize)
     if isinstance(node.op, Alloc):
@@ -116,6 +117,7 @@ def kept_values(graph: FunctionGraph, values: dict[Variable, Any]) -> Iterator[V
     In the order of the last first.
     """
     needed = {v for v in graph.outputs if v in values}
+    parts: set[Variable] = set()  # of what is too large: that says it all
     for node in reversed(list(graph.toposort())):
         mine = [v for v in node.outputs if v in values]
         if not mine:
@@ -125,6 +127,10 @@ def kept_values(graph: FunctionGraph, values: dict[Variable, Any]) -> Iterator[V
         if all(_is_worth_it(v, values) for v in read):
             yield from read
         else:
+            for v in read:
+                if v not in parts:
+                    _note_if_large(v, values[v])
+            parts.update(node.inputs)
             needed.update(v for v in node.inputs if v in values)
 
 
@@ -133,6 +139,15 @@ def _is_worth_it(v: Variable, values: dict[Variable, Any]) -> bool:
     if not isinstance(v.type, DenseTensorType) or isinstance(v.owner.op, _LITTLE):
         return False
     return value.nbytes <= FREE or value.nbytes <= FACTOR * _bytes_behind(v, values)
+
+
+def _note_if_large(v: Variable, value: Any) -> None:
+    if isinstance(v.type, DenseTensorType) and value.nbytes > FREE:
+        shape = " x ".join(map(str, value.shape))
+        note(
+            f"{v.owner.op} of constants alone, {shape}: {value.nbytes / 2**20:.0f} MB are computed in the "
+            f"program, and no constant of more than {FREE // 2**20} MB is kept of them"
+        )
 
 
 def _bytes_behind(v: Variable, values: dict[Variable, Any]) -> int:

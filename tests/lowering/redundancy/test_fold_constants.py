@@ -4,6 +4,7 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph.basic import Constant
 from pytensor.graph.fg import FunctionGraph
 from pytensor.printing import Print
 from pytensor.raise_op import Assert
@@ -92,3 +93,30 @@ def test_constants_in_the_body_of_a_loop():
     np.testing.assert_allclose(
         evaluate(graph, x)[0], pytensor.function([X], total, mode=FAST_COMPILE)(x), rtol=1e-13
     )
+
+
+LONG = np.sin(np.arange(3000.0))
+
+
+@pytest.mark.parametrize("backend", ["jax", "numba"])
+def test_a_large_product_of_small_constants_stays_a_product(backend):
+    """PyTensor's own folding, too, ends where ours does; `explain` says what is computed at each call."""
+    table = pt.sin(pt.outer(pt.constant(LONG), pt.constant(LONG)))  # 69 MB
+    f = jaxify([X], (table @ X).sum(), backend=backend)
+    graph = f.program.graph
+    constants = {v for node in graph.apply_nodes for v in node.inputs if isinstance(v, Constant)}
+    assert sum(np.asarray(v.data).nbytes for v in constants) < 2 * LONG.nbytes
+    assert str(explain(f)).count("69 MB are computed in the program") == 1
+    np.testing.assert_allclose(f(LONG), (np.sin(np.outer(LONG, LONG)) @ LONG).sum(), rtol=1e-8)
+
+
+def test_what_a_large_product_comes_to_is_a_constant():
+    f = jaxify([X], pt.outer(pt.constant(LONG), pt.constant(LONG)).sum() * X)
+    assert len(f.program.graph.apply_nodes) == 2  # a new axis, and the product
+    np.testing.assert_allclose(f(np.ones(1)), [LONG.sum() ** 2], rtol=1e-12)
+
+
+def test_a_small_product_of_constants_is_a_constant():
+    f = jaxify([X], pt.sin(pt.outer(pt.constant(LONG[:30]), pt.constant(LONG))) @ X)
+    assert len(f.program.graph.apply_nodes) == 1
+    assert "MB are computed" not in str(explain(f))
