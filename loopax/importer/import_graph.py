@@ -12,6 +12,7 @@
     calls of BLAS, xlogy             -> the products that they are
     Composite                        -> the elementwise ops that were fused
     Choose from a list               -> Choose from an array
+    PyMC's op of a spline of SciPy's -> its polynomials
 
 Inner graphs are imported before the graph they are in, so that one pass is enough. A graph without such ops
 stays as it is: to look takes a fiftieth of the time of lowering it.
@@ -38,6 +39,7 @@ from loopax.importer.instances import keep_instances
 from loopax.importer.legacy_scan.batched_reads import batched_reads
 from loopax.importer.legacy_scan.import_scan import import_scan
 from loopax.importer.products import product_of
+from loopax.importer.splines import spline_as_polynomials
 from loopax.importer.square import refuse_wide_and_tall
 from loopax.ir import Call
 from loopax.ir.batching.row_values import unbatch_row_values
@@ -111,6 +113,8 @@ class _Importer:
             return _zip(node, opened)
         if (chosen := choice_from_rows(node)) is not None:
             return {node.outputs[0]: chosen}
+        if (polynomials := spline_as_polynomials(node)) is not None:
+            return {node.outputs[0]: node.outputs[0].type.filter_variable(polynomials)}
         if isinstance(op, OpFromGraph):
             if _has_own_pullback(op):
                 return _zip(node, self.call(op).make_node(*node.inputs).outputs)
