@@ -45,7 +45,13 @@ from loopax.ir.ops.trace import stacked
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.generators import as_generator, as_key, is_key
-from loopax.jax_backend.values.lists import RaggedList, StackedList, as_list, from_rows
+from loopax.jax_backend.values.lists import (
+    RaggedList,
+    StackedList,
+    as_list,
+    from_rows,
+    sparse_batch,
+)
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.jax_backend.values.sparse import as_bcoo, bcoo_to_scipy
 from loopax.jax_backend.values.x64 import (
@@ -125,15 +131,17 @@ def snapshot(x: Any, variable: Variable, what: str) -> Any:
 def release(x: Any, v: Variable) -> Any:
     """The value ``x`` of the output ``v`` as a pytree of JAX arrays.
 
-    What has as many rows as a loop took steps is a `PaddedArray`. A list is a `StackedList`; where its rows
-    have unequal shapes, or are sparse, a Python list.
+    What has as many rows as a loop took steps is a `PaddedArray`. A list is a `StackedList`, of sparse
+    matrices too; where its rows have unequal shapes, or numbers of entries, a Python list.
     """
     if isinstance(x, PaddedArray):
         return x
     if isinstance(v.type, TypedListType):
         rows = as_list(x, v.type)
-        if isinstance(rows, RaggedList) or isinstance(v.type.ttype, SparseTensorType):
+        if isinstance(rows, RaggedList):
             return [release(row, v.type.ttype()) for row in rows]
+        if isinstance(v.type.ttype, SparseTensorType):
+            return sparse_batch(rows, v.type.ttype)
         return jax.tree.map(jnp.asarray, rows)
     if isinstance(v.type, RandomType):
         return as_key(x)
@@ -165,6 +173,12 @@ def _filtered(x: Any, expected: Any, what: str) -> Any:
 def _accept_list(x: Any, expected: Any, what: str) -> Any:
     """A list from its rows, in a Python list or along the leading axis of an array."""
     row_type = expected.ttype
+    batch = x.data if isinstance(x, StackedList) else x
+    if isinstance(row_type, SparseTensorType) and isinstance(batch, BCOO) and batch.n_batch == 1:
+        # All rows at once: one by one they would be as many programs.
+        shape = batch.shape[1:]
+        rows = jax.vmap(lambda *parts: accept(BCOO(parts, shape=shape), row_type, what))
+        return StackedList(rows(batch.data, batch.indices))
     if isinstance(x, StackedList):
         x = x.data if isinstance(row_type, DenseTensorType) else list(x)
     if isinstance(x, list | tuple | RaggedList):

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.sparse import BCOO
 from pytensor.tensor.random.type import RandomType
 from pytensor.typed_list.type import TypedListType
 
@@ -26,7 +27,8 @@ class StackedList(Sequence[Any]):
     """A list of rows of one shape: ``data`` has them along its leading axis.
 
     It is a sequence (``len``, indices, slices, iteration), ``np.asarray`` of it is the stacked array,
-    and as a pytree it has the leaves of ``data``.
+    and as a pytree it has the leaves of ``data``. Of sparse matrices ``data`` is a ``BCOO`` with a leading
+    batch axis, and a row a ``BCOO``.
 
     >>> rows = StackedList(np.array([[1.0, 2.0], [3.0, 4.0]]))
     >>> len(rows), rows[-1], np.asarray(rows).shape
@@ -48,7 +50,7 @@ class StackedList(Sequence[Any]):
 
     def __getitem__(self, k: Any) -> Any:
         if isinstance(k, slice):
-            return StackedList(jax.tree.map(lambda x: x[k], self.data))
+            return StackedList(_part(self.data, k))
         if isinstance(k, tuple):
             raise TypeError(
                 f"A list of {len(self)} rows has one index, not {k}. Under jax.vmap lists become a batch, "
@@ -57,16 +59,42 @@ class StackedList(Sequence[Any]):
             )
         if not -len(self) <= k < len(self):  # JAX would clamp it, and iteration would not end
             raise IndexError(f"Index {k} is out of range for a list of {len(self)} rows.")
-        return jax.tree.map(lambda x: x[k], self.data)
+        return _part(self.data, k)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[k] for k in range(len(self)))
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        return np.array(self.data, dtype=dtype) if copy else np.asarray(self.data, dtype=dtype)
+        data = self.data.todense() if _is_batch(self.data) else self.data
+        return np.array(data, dtype=dtype) if copy else np.asarray(data, dtype=dtype)
 
     def __repr__(self) -> str:
         return f"StackedList({self.data!r})"
+
+
+def _is_batch(data: Any) -> bool:
+    """Whether it is sparse matrices as JAX stacks them, whose shape has the leading axes."""
+    return isinstance(data, BCOO) and len(data.shape) > 2
+
+
+def _part(data: Any, k: Any) -> Any:
+    """Row ``k``, or the rows of a slice."""
+    if not _is_batch(data):
+        return jax.tree.map(lambda x: x[k], data)
+    entries, indices = data.data[k], data.indices[k]
+    rows = entries.shape[:1] if isinstance(k, slice) else ()
+    return BCOO((entries, indices), shape=(*rows, *data.shape[1:]))
+
+
+def sparse_batch(rows: StackedList, row_type: Any) -> StackedList:
+    """``rows``, sparse matrices as the program has them, as JAX stacks them."""
+    x = rows.data
+    if not isinstance(x, BCOO):  # a list without rows
+        n, dtype = [k or 0 for k in row_type.shape], row_type.dtype
+        entries = jnp.zeros((0, 0), dtype), jnp.zeros((0, 0, 2), np.int32)
+        return StackedList(BCOO(entries, shape=(0, *n)))
+    entries = jnp.asarray(x.data), jnp.asarray(x.indices)
+    return StackedList(BCOO(entries, shape=(len(rows), *x.shape)))
 
 
 @jax.tree_util.register_pytree_node_class
