@@ -98,25 +98,29 @@ def test_constants_in_the_body_of_a_loop():
 LONG = np.sin(np.arange(3000.0))
 
 
+def constants_of(graph):
+    return {v for node in graph.apply_nodes for v in node.inputs if isinstance(v, Constant)}
+
+
 @pytest.mark.parametrize("backend", ["jax", "numba"])
 def test_a_large_product_of_small_constants_stays_a_product(backend):
     """PyTensor's own folding, too, ends where ours does; `explain` says what is computed at each call."""
     table = pt.sin(pt.outer(pt.constant(LONG), pt.constant(LONG)))  # 69 MB
     f = jaxify([X], (table @ X).sum(), backend=backend)
     graph = f.program.graph
-    constants = {v for node in graph.apply_nodes for v in node.inputs if isinstance(v, Constant)}
-    assert sum(np.asarray(v.data).nbytes for v in constants) < 2 * LONG.nbytes
+    assert sum(np.asarray(v.data).nbytes for v in constants_of(graph)) < 3 * LONG.nbytes
     assert str(explain(f)).count("69 MB are computed in the program") == 1
     np.testing.assert_allclose(f(LONG), (np.sin(np.outer(LONG, LONG)) @ LONG).sum(), rtol=1e-8)
 
 
 def test_what_a_large_product_comes_to_is_a_constant():
     f = jaxify([X], pt.outer(pt.constant(LONG), pt.constant(LONG)).sum() * X)
-    assert len(f.program.graph.apply_nodes) == 2  # a new axis, and the product
+    assert max(v.data.size for v in constants_of(f.program.graph)) == 1
     np.testing.assert_allclose(f(np.ones(1)), [LONG.sum() ** 2], rtol=1e-12)
 
 
 def test_a_small_product_of_constants_is_a_constant():
     f = jaxify([X], pt.sin(pt.outer(pt.constant(LONG[:30]), pt.constant(LONG))) @ X)
-    assert len(f.program.graph.apply_nodes) == 1
+    (table,) = constants_of(f.program.graph)
+    assert table.data.shape == (30, 3000)
     assert "MB are computed" not in str(explain(f))
