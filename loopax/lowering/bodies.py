@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pytensor.graph.basic import Apply
-from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
+from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.graph.op import HasInnerGraph
 from pytensor.tensor.blockwise import Blockwise
 
@@ -28,15 +28,17 @@ def map_bodies(graph: FunctionGraph, change: Change, where: Where = has_bodies) 
     Bodies inside a body are left to ``change``. An op whose body comes back equal stays as it is.
     ``where`` says of a body, frozen as it is, whether there can be anything to do: to copy and freeze
     one costs more than most passes. As it stands, a pass that changes loops looks into bodies with loops.
-    Equal bodies, of instances of one loop say, are changed once.
+    Equal bodies, of instances of one loop say, are changed once if their names and lines are equal, too.
     """
-    done: dict[Any, InnerGraphOp] = {}
+    done: dict[FrozenFunctionGraph, list[tuple[Any, InnerGraphOp]]] = {}
 
     def changed(op: InnerGraphOp) -> InnerGraphOp:
-        key = op, id(op.written)  # those that differ in names are changed one by one
-        if key not in done:
-            done[key] = _with(op, change, where)
-        return done[key]
+        known = done.setdefault(op.fgraph, [])
+        for written, new in known:
+            if _have_equal_origins(written, op.written):
+                return _with_body_of(op, new)
+        known.append((op.written, _with(op, change, where)))
+        return known[-1][1]
 
     for node in graph.toposort():
         if _body_op(node.op) is None:
@@ -81,6 +83,26 @@ def replace_nodes(
         return has_bodies(body) or any(is_meant(node.op) for node in body.apply_nodes)
 
     change(graph)
+
+
+def _with_body_of(op: InnerGraphOp, new: InnerGraphOp) -> InnerGraphOp:
+    """``op`` around the body of ``new``; ``op`` itself where that is its own."""
+    if new.fgraph == op.fgraph:
+        return op
+    other = op.with_body(new.fgraph)
+    other.written = new.written
+    return other
+
+
+def _have_equal_origins(first: FunctionGraph | None, second: FunctionGraph | None) -> bool:
+    """Whether the variables of two equal graphs have the same names and source lines."""
+    if first is second or first is None or second is None:
+        return first is second
+    variables = ([v for node in g.toposort() for v in node.outputs] for g in (first, second))
+    return all(
+        v.name == w.name and getattr(v.tag, "trace", None) == getattr(w.tag, "trace", None)
+        for v, w in zip(*variables, strict=True)
+    )
 
 
 def _body_op(op: Any) -> Any:

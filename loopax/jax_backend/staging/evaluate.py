@@ -75,7 +75,7 @@ class Site:
         return run(self.context, graph, inputs, origins, self.frame)
 
     def run_apart(self, graph: Any, inputs: Sequence[Any]) -> list[Any]:
-        """The same of the inputs alone, whatever is known of them here."""
+        """Evaluate a graph from its inputs alone, whatever is known of them here."""
         return run(self.context, graph, inputs, ["an argument of a function"] * len(inputs))
 
     def pull_back(self, graph: Any, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:

@@ -141,7 +141,7 @@ def _step(mean: Any, covariance: Any, y: Any, f: Any, c: Any, q: Any, h: Any, r:
 
 
 def _updated(mean: Any, covariance: Any, y: Any, h: Any, r: Any) -> Any:
-    """The same from a predicted mean and covariance."""
+    """The update from a predicted mean and covariance."""
     seen = observed(mean, covariance, y, h, r)
     gain, whitened = seen.observation @ covariance, seen.whitened
     new = mean + gain.T @ whitened, covariance - gain.T @ gain, seen.log_density
