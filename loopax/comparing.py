@@ -34,41 +34,41 @@ from loopax.transforms import grad
 
 _PYTHON = "PyTensor's Python mode"
 _DIFFERENCES = "finite differences"
-# What rounding in another order may make of a long sum; differences of a function lose half of its digits.
+# Rounding in another order changes a long sum; finite differences lose half of the digits.
 _VALUES, _GRADIENTS, _BY_DIFFERENCES, _SINGLE = 1e-8, 1e-6, 1e-3, 1e-2
 _DIRECTIONS = 3
-_LONGEST = 20.0  # seconds, of the program in single precision
+_LONGEST = 20.0  # seconds for the program in single precision
 
 
 def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
     """Compare a program in all its forms, with its derivatives and in single precision, for one call.
 
-    That is what one runs before one trusts a program, and what belongs in a report of an error: values as
-    JAX's operations, as native code in JAX and by itself, against the ops' own Python code; gradients and
-    second derivatives of these against one another and against finite differences; float32 against float64.
+    Run it before you trust a program, and add it to a report of an error: it compares values as JAX's
+    operations, as native code in JAX and alone, with the ops' own Python code; gradients and second
+    derivatives in these forms with one another and with finite differences; float32 with float64.
 
     Parameters
     ----------
     fn
-        What `loopax.diagnose` takes, but for transformations and models: of a model the log-density,
-        ``loopax.pymc.logp(model)``.
+        Any function that `loopax.diagnose` takes, except transformations and models; for a model pass its
+        log-density, ``loopax.pymc.logp(model)``.
     args, kwargs
         The arguments of the call.
 
     Returns
     -------
-    A table with the largest relative difference of each pair, and the op, line and step at which a pair
-    parts first. ``ok`` says whether everything agrees.
+    A table with the largest relative difference of each pair, and the op, line and step of the first
+    difference. ``ok`` says whether everything agrees.
 
     Raises
     ------
     TypeError
-        ``fn`` is nothing of that kind.
+        ``fn`` is none of these.
 
     Notes
     -----
-    Derivatives are those of the sum of all float outputs. At a kink, a maximum of equal numbers say, forms
-    may give different ones, and finite differences none. Random numbers are not compared: JAX draws others.
+    Derivatives are taken of the sum of all float outputs. At a kink, a maximum of equal numbers say, forms
+    may differ, and finite differences do not exist. Random numbers are not compared: JAX draws others.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
 
 @dataclass(frozen=True)
 class _Form:
-    """A way to run a program."""
+    """A way to compile a program."""
 
     name: str
     build: Callable[[Program], Any]
@@ -92,13 +92,13 @@ class _Form:
 def _forms(on_missing: str) -> list[_Form]:
     jax, numba = backend_named("jax"), backend_named("numba")
 
-    def of(backend: Any, **options: Any) -> Builder:
+    def builder(backend: Any, **options: Any) -> Builder:
         return Builder(backend, backend.options(True, on_missing, **options))
 
     return [
-        _Form("JAX's operations", of(jax, loops="xla")),
-        _Form("native code in JAX", of(jax, loops="native")),
-        _Form("native code", of(numba)),
+        _Form("JAX's operations", builder(jax, loops="xla")),
+        _Form("native code in JAX", builder(jax, loops="native")),
+        _Form("native code", builder(numba)),
     ]
 
 
@@ -111,13 +111,13 @@ class _Comparison:
         self._totals: dict[str, Any] = {}
 
     def run(self) -> Comparison:
-        with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as told:
+        with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             self._values()
             if self.floats:
                 self._derivatives()
             self._single_precision()
-        notes = tuple(dict.fromkeys(str(w.message) for w in told))
+        notes = tuple(dict.fromkeys(str(w.message) for w in caught))
         return Comparison(self.call.name, tuple(self.rows), self.first, notes)
 
     # -- values ----------------------------------------------------------------------------------
@@ -135,28 +135,28 @@ class _Comparison:
         names = tuple(Input(v, v.name) for v in graph.inputs)
         return Program(graph, names, (), list, name=name)
 
-    def _run(self, form: _Form, outputs: Sequence[Any], what: str) -> list[Any] | Exception:
-        """What a form gives for some outputs, or the error that it raises."""
+    def _run(self, form: _Form, outputs: Sequence[Any], name: str) -> list[Any] | Exception:
+        """Outputs of a form, or the error that it raises."""
         try:
-            found = form.build(self._program(outputs, what))(*self.call.values)
-        except Exception as error:  # it is said in the table
+            results = form.build(self._program(outputs, name))(*self.call.values)
+        except Exception as error:  # reported in the table
             return error
-        return [np.asarray(x) if not hasattr(x, "indptr") else x for x in found]
+        return [np.asarray(x) if not hasattr(x, "indptr") else x for x in results]
 
     def _values(self) -> None:
         graph = self.call.graph
         try:
-            own = self.runner.run(self.frame)
+            reference = self.runner.run(self.frame)
         except Failed as failure:
             self._add("value", _PYTHON, "", None, _VALUES, f"raises {failure.cause}")
             return
-        at = [k for k, x in enumerate(own) if isinstance(x, np.ndarray | np.generic)]
+        at = [k for k, x in enumerate(reference) if isinstance(x, np.ndarray | np.generic)]
         for form in self.forms:
-            found = self._run(form, graph.outputs, "value")
-            if isinstance(found, Exception):
-                self._add("value", _PYTHON, form.name, None, _VALUES, f"raises {_said(found)}")
+            results = self._run(form, graph.outputs, "value")
+            if isinstance(results, Exception):
+                self._add("value", _PYTHON, form.name, None, _VALUES, f"raises {_message(results)}")
                 continue
-            apart = largest([own[k] for k in at], [found[k] for k in at])
+            apart = largest([reference[k] for k in at], [results[k] for k in at])
             tolerance = _VALUES if self._is_double else _BY_DIFFERENCES
             self._add("value", _PYTHON, form.name, apart, tolerance)
             if apart > tolerance and self.first is None:
@@ -168,7 +168,7 @@ class _Comparison:
 
     @cached_property
     def floats(self) -> list[int]:
-        """The arguments that derivatives are taken by."""
+        """Positions of the arguments by which derivatives are taken."""
         inputs = self.call.graph.inputs[: self.call.n_inputs]
         return [
             k for k, v in enumerate(inputs) if is_float(v) and isinstance(v.type, DenseTensorType)
@@ -182,7 +182,7 @@ class _Comparison:
         )
 
     def _total(self, form: _Form) -> Any:
-        """The sum of all float outputs, as a function in a form; made once."""
+        """The sum of all float outputs as a function in a form, compiled once."""
         if form.name in self._totals:
             return self._totals[form.name]
         outs: list[Any] = [v for v in self.call.graph.outputs if is_float(v)]
@@ -198,7 +198,7 @@ class _Comparison:
             return
         values = list(self.call.values)
         moving = [np.asarray(values[k], float) for k in self.floats]
-        found: dict[str, tuple[list[Any], list[Any]]] = {}
+        by_form: dict[str, tuple[list[Any], list[Any]]] = {}
         direction = directions(moving, seed=2)
         gradients: dict[str, Any] = {}
         for form in self.forms:
@@ -210,42 +210,42 @@ class _Comparison:
                 for k, d in zip(self.floats, direction, strict=True):
                     tangents[k] = d.astype(np.asarray(values[k]).dtype)
                 second = hvp(total, values, tangents)
-            except Exception as error:  # it is said in the table
-                self._add("gradient", form.name, "", None, _GRADIENTS, f"raises {_said(error)}")
+            except Exception as error:  # reported in the table
+                self._add("gradient", form.name, "", None, _GRADIENTS, f"raises {_message(error)}")
                 continue
             second = second if isinstance(second, tuple | list) else [second]
-            found[form.name] = slopes, [np.asarray(x) for x in second]
-        self._compared("gradient", {name: slopes for name, (slopes, _) in found.items()})
-        self._compared("second derivative", {name: second for name, (_, second) in found.items()})
-        if not found:
+            by_form[form.name] = slopes, [np.asarray(x) for x in second]
+        self._compared("gradient", {name: slopes for name, (slopes, _) in by_form.items()})
+        self._compared("second derivative", {name: second for name, (_, second) in by_form.items()})
+        if not by_form:
             return
         total = self._total(self.forms[2])
         if not self._is_double:
             self._add(
                 "gradient",
-                next(iter(found)),
+                next(iter(by_form)),
                 _DIFFERENCES,
                 None,
                 _BY_DIFFERENCES,
                 "float32 is too coarse",
             )
             return
-        with_floats = _of_some(lambda *args: [total(*args)], values, self.floats)
-        for name, (slopes, _) in found.items():
+        with_floats = _function_of(lambda *args: [total(*args)], values, self.floats)
+        for name, (slopes, _) in by_form.items():
             self._by_differences("gradient", name, slopes, with_floats, moving)
-        name, (_, second) = next(iter(found.items()))
-        of_slopes = _of_some(gradients[name], values, self.floats)
+        name, (_, second) = next(iter(by_form.items()))
+        of_slopes = _function_of(gradients[name], values, self.floats)
         apart = [_relative(second, x) for x in along(of_slopes, moving, direction)]
         self._add("second derivative", name, _DIFFERENCES, _least(apart), _BY_DIFFERENCES)
 
-    def _compared(self, what: str, found: Mapping[str, Sequence[Any]]) -> None:
-        (first, *rest) = found or [None]
+    def _compared(self, kind: str, by_form: Mapping[str, Sequence[Any]]) -> None:
+        (first, *others) = by_form or [None]
         tolerance = _GRADIENTS if self._is_double else _BY_DIFFERENCES
-        for name in rest:
-            self._add(what, first, name, largest(found[first], found[name]), tolerance)  # type: ignore[index, arg-type]
+        for name in others:
+            self._add(kind, first, name, largest(by_form[first], by_form[name]), tolerance)  # type: ignore[index, arg-type]
 
     def _by_differences(
-        self, what: str, name: str, slopes: Sequence[Any], f: Any, moving: Sequence[Any]
+        self, kind: str, name: str, slopes: Sequence[Any], f: Any, moving: Sequence[Any]
     ) -> None:
         worst = 0.0
         for seed in range(_DIRECTIONS):
@@ -260,7 +260,7 @@ class _Comparison:
                 size = max(abs(own), abs(float(expected)), 1e-3 * sum(terms))
                 apart.append(abs(own - float(expected)) / size if size else 0.0)
             worst = max(worst, _least(apart))
-        self._add(what, name, _DIFFERENCES, worst, _BY_DIFFERENCES)
+        self._add(kind, name, _DIFFERENCES, worst, _BY_DIFFERENCES)
         if worst > _BY_DIFFERENCES and self.first is None:
             self.first = wrong_pullback(
                 Pullbacks(self.forms[2].build), self.frame, self.call.names, _BY_DIFFERENCES
@@ -269,7 +269,7 @@ class _Comparison:
     # -- precision -------------------------------------------------------------------------------
 
     def _single_precision(self) -> None:
-        """The program in float32 against itself in float64."""
+        """Compare the program in float32 with the program in float64."""
         if not self._is_double:
             return
         form = self.forms[2]
@@ -283,13 +283,13 @@ class _Comparison:
                 else x
                 for x, v in zip(self.call.values, graph.inputs, strict=True)
             ]
-            with time_limit(_LONGEST):  # a loop may wait for digits that there are not
+            with time_limit(_LONGEST):  # a loop may wait for a tolerance below float32's precision
                 single = form.build(program)(*values)
             double = form.build(self._program(self.call.graph.outputs, "float64"))(
                 *self.call.values
             )
-        except Exception as error:  # an op that knows no float32
-            self._add("value", "float64", "float32", None, _SINGLE, f"raises {_said(error)}")
+        except Exception as error:  # an op without float32
+            self._add("value", "float64", "float32", None, _SINGLE, f"raises {_message(error)}")
             return
         at = [k for k, v in enumerate(graph.outputs) if is_float(v) and hasattr(v.type, "ndim")]
         apart = largest([double[k] for k in at], [single[k] for k in at])
@@ -298,44 +298,48 @@ class _Comparison:
 
     def _add(
         self,
-        what: str,
-        one: str,
-        other: str,
+        kind: str,
+        first: str,
+        second: str,
         apart: float | None,
         tolerance: float,
         remark: str = "",
     ) -> None:
         number = float("nan") if apart is None else apart
-        self.rows.append(Row(what, one, other, number, tolerance, remark))
+        self.rows.append(Row(kind, first, second, number, tolerance, remark))
 
 
-def _of_some(f: Callable[..., Any], values: Sequence[Any], at: Sequence[int]) -> Callable[..., Any]:
-    """``f`` as a function of the arguments at some positions, in the types that these have."""
+def _function_of(
+    f: Callable[..., Any], values: Sequence[Any], at: Sequence[int]
+) -> Callable[..., Any]:
+    """``f`` as a function of the arguments at positions ``at``, cast to their own types."""
 
-    def some(*moved: Any) -> Any:
-        given = list(values)
+    def partial(*moved: Any) -> Any:
+        arguments = list(values)
         for k, x in zip(at, moved, strict=True):
-            given[k] = np.asarray(x, np.asarray(values[k]).dtype)
-        found = f(*given)
-        return found if isinstance(found, tuple | list) else [found]
+            arguments[k] = np.asarray(x, np.asarray(values[k]).dtype)
+        result = f(*arguments)
+        return result if isinstance(result, tuple | list) else [result]
 
-    return some
+    return partial
 
 
 def _least(apart: Sequence[float]) -> float:
-    """The least of differences for several step sizes; 0 where none could be computed.
+    """The least of the differences for several step sizes; 0 where none could be computed.
 
-    Rounding and kinks spoil some step sizes, and make none of them agree with a wrong derivative.
+    Rounding and kinks spoil some step sizes, but never make a wrong derivative agree.
     """
     finite = [x for x in apart if np.isfinite(x)]
     return min(finite, default=0.0)
 
 
-def _relative(ones: Sequence[Any], others: Sequence[Any]) -> float:
-    """The largest difference of lists of arrays, relative to the largest number in any of them."""
-    flat = [np.concatenate([np.ravel(x) for x in some] or [np.zeros(0)]) for some in (ones, others)]
+def _relative(left: Sequence[Any], right: Sequence[Any]) -> float:
+    """The largest difference of two lists of arrays, relative to the largest number in either."""
+    flat = [
+        np.concatenate([np.ravel(x) for x in arrays] or [np.zeros(0)]) for arrays in (left, right)
+    ]
     return difference(*flat)
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:100]}"

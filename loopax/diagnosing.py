@@ -1,4 +1,4 @@
-"""`diagnose`: where the first number that is not finite arose, in which step, from which line."""
+"""`diagnose`: the origin of the first number that is not finite, with its step and line."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def diagnose(
     within: Mapping[str, tuple[float, float]] | None = None,
     **kwargs: Any,
 ) -> Diagnosis:
-    """Where the first number arose that is not finite, for one call of ``fn``.
+    """Find the origin of the first number that is not finite, in one call of ``fn``.
 
-    The program runs once with its values kept, in the form in which ``fn`` runs: long loops as compiled
-    code, and node by node the step in which something happens. The report names that step, the op, the
-    user's line, and what the op was given; then how it spread to the outputs. Nothing is reported of
-    values that are not finite and do not reach an output.
+    The program runs once with all values in memory, in the form in which ``fn`` runs: long loops as
+    compiled code, and the step in question node by node. The report names that step, the op, the user's
+    line and the operands of the op; then the path to the outputs. Values that are not finite and do not
+    reach an output are not reported.
 
     Parameters
     ----------
     fn
-        What `loopax.jaxify` takes or returns, a log-density of `loopax.pymc.logp`, a compiled function of
-        PyTensor, or `loopax.vmap` or `loopax.grad` of one that `jaxify` returned. A PyMC model goes to
-        `loopax.pymc.diagnose`.
+        Anything that `loopax.jaxify` takes or returns, a log-density of `loopax.pymc.logp`, a compiled
+        function of PyTensor, or `loopax.vmap` or `loopax.grad` of a function that `jaxify` returned. A PyMC
+        model goes to `loopax.pymc.diagnose`.
     args, kwargs
         The arguments of the call.
     grad
-        Whether to look, where all values are finite, at the gradient of the sum of all float outputs, by
+        Whether to examine, where all values are finite, the gradient of the sum of all float outputs by
         every float input.
     within
-        For names of variables the bounds that their values are to keep, ``{"h": (0, np.inf)}``: the first
-        value outside is a finding too. In loops a name is that of a variable of the step.
+        Bounds for the values of variables, by name, ``{"h": (0, np.inf)}``: the first value outside is a
+        finding too. In loops the names are those of variables of the step.
 
     Returns
     -------
@@ -57,7 +57,7 @@ def diagnose(
     Raises
     ------
     TypeError
-        ``fn`` is nothing of that kind.
+        ``fn`` is none of these.
     MissingInputError
         The arguments do not fit.
 
@@ -79,17 +79,17 @@ def diagnose(
         point = {**(args[0] if args else {}), **kwargs}
         return import_module("loopax.pymc").diagnose(fn.model, point or None)  # type: ignore[no-any-return]
     if isinstance(fn, Transformed):
-        return _of_transformed(fn, args, kwargs, grad=grad, within=within)
+        return _diagnose_transformed(fn, args, kwargs, grad=grad, within=within)
     return diagnose_graph(read_call(fn, args, kwargs), grad=grad, within=within or {})
 
 
 def read_call(fn: Any, args: Any, kwargs: Any) -> GraphRun:
-    """One call of ``fn``, whatever kind of function it is, as a graph with the values of its inputs.
+    """Convert one call of ``fn``, a function of any kind, to a graph with the values of its inputs.
 
     Raises
     ------
     TypeError
-        It is no function with a program.
+        ``fn`` is no function with a program.
     """
     fn = unwrapped(fn)
     if hasattr(fn, "of_point"):  # the log-density of a model
@@ -112,7 +112,7 @@ def _as_function(fn: Any) -> Any:
 
 
 def _as_written(function: Function) -> tuple[list[Any], Any]:
-    """The inputs and outputs that a compiled function was made of, with their names and lines."""
+    """Inputs and outputs from which a function was compiled, with their names and lines."""
     maker = function.maker
     inputs = [
         i.variable for i in maker.inputs if not (i.shared or i.implicit or i.value is not None)
@@ -121,21 +121,21 @@ def _as_written(function: Function) -> tuple[list[Any], Any]:
     return inputs, outputs[0] if maker.unpack_single and outputs else outputs
 
 
-def _of_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosis:
+def _diagnose_transformed(fn: Any, args: Any, kwargs: Any, **options: Any) -> Diagnosis:
     """Diagnose the rows of ``loopax.vmap(f)``, or the gradient that ``loopax.grad(f)`` is."""
-    transformation, f, how = fn._made_of
+    transformation, f, transform_options = fn._made_of
     name = transformation.__name__
     if name in ("grad", "value_and_grad"):
         return diagnose(f, *args, **{**options, "grad": True}, **kwargs)
     if name == "vmap":
         every = bool(options["grad"] or options["within"])
-        axes = how.get("in_axes", 0), how.get("out_axes", 0)
-        found = []
-        for row, one, named in rows_of(*axes, fn(*args, **kwargs), args, kwargs, every):
-            found.append(in_row(diagnose(f, *one, **options, **named), row))
-            if every and found[-1].findings:
+        axes = transform_options.get("in_axes", 0), transform_options.get("out_axes", 0)
+        diagnoses = []
+        for row, row_args, row_kwargs in rows_of(*axes, fn(*args, **kwargs), args, kwargs, every):
+            diagnoses.append(in_row(diagnose(f, *row_args, **options, **row_kwargs), row))
+            if every and diagnoses[-1].findings:
                 break
-        return Diagnosis.first_of(fn.__name__, found)
+        return Diagnosis.first_of(fn.__name__, diagnoses)
     raise TypeError(
         f"diagnose does not look into {name} of a function. Diagnose the function itself: "
         "loopax.diagnose(f, *args), with grad=True for its gradient."

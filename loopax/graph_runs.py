@@ -1,4 +1,4 @@
-"""One call of a function as a graph with the values of its inputs, whatever kind of function it is."""
+"""Conversion of one call of a function, of any kind, to a graph with the values of its inputs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from loopax.transforms import grad
 
 
 def call_of(fn: Any, args: Any, kwargs: Any) -> GraphRun:
-    """One call of ``fn``, a function with a program, as a graph with the values of its inputs."""
-    return _Call.of(fn, args, kwargs).run()
+    """Convert one call of ``fn``, a function with a program, to a graph with the values of its inputs."""
+    return _Call.bound(fn, args, kwargs).run()
 
 
 def unwrapped(fn: Any) -> Any:
-    """The function of loopax that ``fn`` runs."""
+    """The loopax function inside of the wrappers of ``fn``."""
     if isinstance(fn, StatefulFunction):
         return unwrapped(fn.__wrapped__)
     if isinstance(fn, InChunks):
@@ -59,7 +59,7 @@ class _Call:
     names: Sequence[str]
 
     @classmethod
-    def of(cls, fn: Any, args: Any, kwargs: Any) -> _Call:
+    def bound(cls, fn: Any, args: Any, kwargs: Any) -> _Call:
         if isinstance(fn, TracedFunction):
             function, leaves, _ = fn.specialized(args, kwargs)
             names = _parameter_names(
@@ -72,10 +72,10 @@ class _Call:
         )
 
     def run(self) -> GraphRun:
-        """The program as it was read, the values for it, and what a call of the function gives."""
+        """Call the function, and return the program before all passes with its values and results."""
         function, program = self.function, self.function.program
         if program.as_read is None:
-            function.as_read()  # says why there is none
+            function.as_read()  # raises, with the reason why there is none
         assert program.as_read is not None
         inputs, outputs = program.as_read
         shared = [
@@ -99,7 +99,7 @@ class _Call:
             line.startswith("native code") for line in function.remarks
         )
         options = dict(function.options)
-        if "checks" in options:  # what fails is looked for here
+        if "checks" in options:  # the diagnosis makes its own checks
             options["checks"] = function.backend.choices["checks"][0]
         if function.backend_name == "jax":
             options["loops"] = "native" if is_native else "xla"
@@ -121,7 +121,7 @@ class _Call:
 
 
 def _called(function: Any, values: Sequence[Any]) -> Any:
-    """What a call gives; of a function with updates what it returns."""
+    """Call a function, and drop the new context of one with updates."""
     copies = [np.array(x) if isinstance(x, np.ndarray) else x for x in values]
     with TRACING:
         if function.program.updates:
@@ -130,19 +130,19 @@ def _called(function: Any, values: Sequence[Any]) -> Any:
 
 
 def _gradient(function: ProgramFunction, values: Sequence[Any]) -> list[Any]:
-    """The gradient of the sum of the float outputs, by each float input, as users take it."""
+    """The gradient of the sum of the float outputs by each float input, in the user's form."""
     at = [k for k, i in enumerate(function.program.inputs) if is_float(i.variable)]
     by_backend = function.backend.transformations.get("grad")
     if by_backend is not None:
         total = function_at(lambda *args: _total(function(*args)), values, at)
-        found = by_backend(total, argnums=tuple(range(len(at))))(*(values[k] for k in at))
+        gradients = by_backend(total, argnums=tuple(range(len(at))))(*(values[k] for k in at))
     else:
-        found = grad(rebuilt(function, _summed), argnums=tuple(at))(*values)
-    return [np.asarray(g) for g in found]
+        gradients = grad(rebuilt(function, _summed), argnums=tuple(at))(*values)
+    return [np.asarray(g) for g in gradients]
 
 
 def _total(result: Any) -> Any:
-    """The sum of all floats in a result."""
+    """The sum of all float entries of a result."""
     leaves, _ = flatten(result)
     return sum(x.sum() for x in leaves if np.dtype(x.dtype).kind in "fc")
 
@@ -156,22 +156,22 @@ def _summed(f: Any) -> Any:
 
 
 def _parameter_names(fn: Any, names: Sequence[str]) -> list[str]:
-    """``arg0['a']`` by the name that the function's parameter has."""
+    """Replace ``arg0`` in ``arg0['a']`` by the name of the function's parameter."""
     try:
         parameters = list(signature(fn).parameters)
     except (TypeError, ValueError):
         return list(names)
-    found = []
+    labels = []
     for name in names:
         digits = len(name.removeprefix("arg")) - len(name.removeprefix("arg").lstrip("0123456789"))
-        number, rest = name[3 : 3 + digits], name[3 + digits :]
-        known = name.startswith("arg") and number and int(number) < len(parameters)
-        found.append(f"{parameters[int(number)]}{rest}" if known else name)
-    return found
+        number, path = name[3 : 3 + digits], name[3 + digits :]
+        is_parameter = name.startswith("arg") and number and int(number) < len(parameters)
+        labels.append(f"{parameters[int(number)]}{path}" if is_parameter else name)
+    return labels
 
 
 def _as_value(x: Any, v: Any) -> Any:
-    """An argument as a value of NumPy, of the variable's type."""
+    """Convert an argument to a NumPy value of the variable's type."""
     if isinstance(v.type, RandomGeneratorType):
         return (
             x

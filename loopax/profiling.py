@@ -1,4 +1,4 @@
-"""`profile`: how long each loop and each kind of op of a program really takes."""
+"""`profile`: the measured time of each loop and each kind of op of a program."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from loopax.ir.ops.inner_graph_op import InnerGraphOp, core_of
 from loopax.ir.program import Input, Program
 from loopax.lowering import passes_with, run_passes
 
-_CALLS, _SECONDS = 200, 0.3  # of each part, whichever comes first
+_CALLS, _SECONDS = 200, 0.3  # for each part, whichever comes first
 _KINDS = {
     Structure.ELEMENTWISE: "elementwise",
     Structure.MOVES: "indexing and reshaping",
@@ -40,13 +40,13 @@ _KINDS = {
 def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
     """Measure how long each loop, and each kind of op, of a program takes in each form, for one call.
 
-    Each part runs as a program of its own, with the values that it has in the call: as JAX's operations and
-    as native code. The table has the expected shares of `loopax.explain` beside what was measured.
+    Each part runs as a program of its own, on its values in the call: as JAX's operations and as native
+    code. The table has the expected shares of `loopax.explain` beside the measured times.
 
     Parameters
     ----------
     fn
-        What `loopax.diagnose` takes, but for transformations.
+        Any function that `loopax.diagnose` takes, except transformations.
     args, kwargs
         The arguments of the call.
 
@@ -85,7 +85,7 @@ def profile(fn: Any, /, *args: Any, **kwargs: Any) -> Profile:
         total = sum(expected.values()) or 1.0
         parts = []
         for title, line, nodes in _parts(frame):
-            program, values = _alone(frame, nodes)
+            program, values = _program_of(frame, nodes)
             if program is None:
                 continue
             seconds = {
@@ -106,7 +106,7 @@ def _builder(backend: str, **options: Any) -> Builder:
 
 
 def _parts(frame: Frame) -> list[tuple[str, str, list[Apply]]]:
-    """Each loop, branch and call alone; all other ops by what they are."""
+    """Partition the nodes: each loop, branch and call alone, all other ops by structure."""
     parts: list[tuple[str, str, list[Apply]]] = []
     kinds: dict[str, list[Apply]] = {}
     for node in frame.order:
@@ -125,23 +125,23 @@ def _parts(frame: Frame) -> list[tuple[str, str, list[Apply]]]:
     return parts
 
 
-def _alone(frame: Frame, nodes: Sequence[Apply]) -> tuple[FunctionGraph | None, list[Any]]:
-    """Some nodes as a program of what they read, with the values of this run."""
+def _program_of(frame: Frame, nodes: Sequence[Apply]) -> tuple[FunctionGraph | None, list[Any]]:
+    """A program of ``nodes`` on their operands, and the values of these operands in the run."""
     inside = {v for node in nodes for v in node.outputs}
-    given = dict.fromkeys(
+    operands = dict.fromkeys(
         v for node in nodes for v in node.inputs if v not in inside and not isinstance(v, Constant)
     )
     outputs = [v for node in nodes for v in node.outputs if isinstance(v.type, DenseTensorType)]
-    if not given or not outputs:
+    if not operands or not outputs:
         return None, []
-    new: dict[Any, Any] = {v: v.type() for v in given}
+    new: dict[Any, Any] = {v: v.type() for v in operands}
     for node in nodes:
-        made = Apply(
+        copied = Apply(
             node.op, [new.get(v, v) for v in node.inputs], [v.type() for v in node.outputs]
         )
-        new.update(zip(node.outputs, made.outputs, strict=True))
-    graph = FunctionGraph([new[v] for v in given], [new[v] for v in outputs], clone=False)
-    return graph, [frame.value(v) for v in given]
+        new.update(zip(node.outputs, copied.outputs, strict=True))
+    graph = FunctionGraph([new[v] for v in operands], [new[v] for v in outputs], clone=False)
+    return graph, [frame.value(v) for v in operands]
 
 
 def _seconds(
@@ -152,19 +152,19 @@ def _seconds(
     names = tuple(Input(v, f"x{k}") for k, v in enumerate(copy.inputs))
     try:
         f = build(Program(copy, names, (), list))
-        _finish(f(*values))
-    except Exception:  # a type or an op that it does not know
+        _block_until_ready(f(*values))
+    except Exception:  # a type or an op that the form lacks
         return None
     times: list[float] = []
     end = time.perf_counter() + _SECONDS
     while len(times) < _CALLS and (not times or time.perf_counter() < end):
         begin = time.perf_counter()
-        _finish(f(*values))
+        _block_until_ready(f(*values))
         times.append(time.perf_counter() - begin)
     return float(np.median(times))
 
 
-def _finish(outputs: Any) -> None:
+def _block_until_ready(outputs: Any) -> None:
     """Wait for what JAX computes."""
     for x in outputs:
         if hasattr(x, "block_until_ready"):

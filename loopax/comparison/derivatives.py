@@ -1,4 +1,4 @@
-"""Gradients and second derivatives of a function of arrays, and what finite differences say of them."""
+"""Checks of gradients and second derivatives of a function of arrays by finite differences."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.evaluation.evaluate import apply
 
 Arrays = Sequence[Any]
-_NODES = 400  # whose pullbacks are tried one by one
+_NODES = 400  # the most pullbacks that are compared one by one
 
 
 _STEPS = (3e-3, 1e-4, 3e-6)  # relative to the size of each entry
 
 
 def directions(values: Arrays, seed: int = 0) -> list[Any]:
-    """A random direction for each array: each entry up or down by about its own size."""
+    """A random direction for each array, in which each entry moves by about its own size."""
     rng = np.random.default_rng(seed)
-    found = []
+    steps = []
     for x in values:
         x = np.asarray(x)
         size = np.abs(x)
         largest = float(size.max(initial=0.0)) or 1.0
         scale = np.maximum(size, 1e-3 * largest)
         signs = rng.choice([-1.0, 1.0], size=x.shape) * rng.uniform(0.5, 1.0, size=x.shape)
-        found.append((signs * scale).astype(x.dtype))
-    return found
+        steps.append((signs * scale).astype(x.dtype))
+    return steps
 
 
 def along(f: Callable[..., Any], values: Arrays, direction: Arrays) -> list[list[Any]]:
@@ -56,10 +56,10 @@ def along(f: Callable[..., Any], values: Arrays, direction: Arrays) -> list[list
     ]
 
 
-def inner(ones: Arrays, others: Arrays) -> float:
+def inner(left: Arrays, right: Arrays) -> float:
     """The inner product of two lists of arrays."""
     return float(
-        sum(np.sum(np.asarray(a) * np.asarray(b)) for a, b in zip(ones, others, strict=True))
+        sum(np.sum(np.asarray(a) * np.asarray(b)) for a, b in zip(left, right, strict=True))
     )
 
 
@@ -68,9 +68,9 @@ def wrong_pullback(
 ) -> Finding | None:
     """The first node, in the program and in the first and last steps of its loops, with a wrong pullback.
 
-    Each is compared with differences of what the op computes, at the values of the run.
+    Each pullback is compared with finite differences of the op, at the values of the run.
     """
-    left = _NODES
+    budget = _NODES
     stack = [frame]
     while stack:
         current = stack.pop()
@@ -80,15 +80,15 @@ def wrong_pullback(
                 stack += [run.frame(run.n_done - 1), run.frame(0)]
             elif isinstance(run, Frame):
                 stack.append(run)
-            elif left > 0:
-                left -= 1
-                finding = _of_node(pullbacks, current, node, names, tolerance)
+            elif budget > 0:
+                budget -= 1
+                finding = _wrong_pullback_of_node(pullbacks, current, node, names, tolerance)
                 if finding is not None:
                     return finding
     return None
 
 
-def _of_node(
+def _wrong_pullback_of_node(
     pullbacks: Pullbacks,
     frame: Frame,
     node: Apply,
@@ -101,12 +101,12 @@ def _of_node(
     if not at or not outs or not all(np.all(np.isfinite(values[k])) for k in at):
         return None
 
-    def f(*some: Any) -> list[Any]:
-        given = list(values)
-        for k, x in zip(at, some, strict=True):
-            given[k] = np.asarray(x, node.inputs[k].type.dtype)
-        found = apply(node, given)
-        return [np.asarray(found[k]) for k in outs]
+    def f(*changed: Any) -> list[Any]:
+        inputs = list(values)
+        for k, x in zip(at, changed, strict=True):
+            inputs[k] = np.asarray(x, node.inputs[k].type.dtype)
+        results = apply(node, inputs)
+        return [np.asarray(results[k]) for k in outs]
 
     moving = [np.asarray(values[k]) for k in at]
     direction = directions(moving)
@@ -117,13 +117,13 @@ def _of_node(
     try:
         expected = [inner(weights, x) for x in along(f, moving, direction)]
         pulled = pullbacks.of_node(node, values, cotangents)
-    except Exception:  # an op without a derivative, or that takes no other values
+    except Exception:  # an op without a derivative, or one that refuses changed values
         return None
-    slopes = [
+    gradients = [
         np.zeros_like(x) if pulled[k] is None else pulled[k]
         for k, x in zip(at, moving, strict=True)
     ]
-    own = inner(slopes, direction)
+    own = inner(gradients, direction)
     known = [x for x in expected if np.isfinite(x)]
     if not known:
         return None

@@ -1,4 +1,4 @@
-"""How far two results are apart."""
+"""Relative differences of two results."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import numpy as np
 from loopax.diagnosis.numbers import Entry, first_true
 
 
-def difference(one: Any, other: Any) -> float:
+def difference(left: Any, right: Any) -> float:
     """The largest difference of two arrays, relative to the largest finite number in them.
 
     Infinite where their shapes differ, or one is nan or infinite and the other is not.
     """
-    if np.shape(one) != np.shape(other):
+    if np.shape(left) != np.shape(right):
         return float("inf")
-    apart = _apart(one, other)
+    apart = _apart(left, right)
     if not apart.size:
         return 0.0
-    return float(apart.max() / _scale(one, other))
+    return float(apart.max() / _scale(left, right))
 
 
-def largest(ones: Sequence[Any], others: Sequence[Any]) -> float:
-    """The largest of the differences of results, pair by pair."""
-    return max((difference(a, b) for a, b in zip(ones, others, strict=True)), default=0.0)
+def largest(left: Sequence[Any], right: Sequence[Any]) -> float:
+    """The largest difference of two lists of results, compared pair by pair."""
+    return max((difference(a, b) for a, b in zip(left, right, strict=True)), default=0.0)
 
 
-def first_apart(one: Any, other: Any, tolerance: float) -> Entry | None:
+def first_apart(left: Any, right: Any, tolerance: float) -> Entry | None:
     """The first entry in which two arrays of one shape differ by more than ``tolerance``."""
-    return first_true(_apart(one, other) > tolerance * _scale(one, other))
+    return first_true(_apart(left, right) > tolerance * _scale(left, right))
 
 
-def _apart(one: Any, other: Any) -> Any:
-    a, b = (np.asarray(x) for x in (one, other))
+def _apart(left: Any, right: Any) -> Any:
+    a, b = (np.asarray(x) for x in (left, right))
     kind = np.complex128 if "c" in (a.dtype.kind, b.dtype.kind) else np.float64
     a, b = a.astype(kind), b.astype(kind)
     with np.errstate(all="ignore"):
@@ -43,9 +43,9 @@ def _apart(one: Any, other: Any) -> Any:
     return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
 
 
-def _scale(one: Any, other: Any) -> float:
+def _scale(left: Any, right: Any) -> float:
     numbers = [
-        np.abs(np.asarray(x, complex if np.iscomplexobj(x) else float)) for x in (one, other)
+        np.abs(np.asarray(x, complex if np.iscomplexobj(x) else float)) for x in (left, right)
     ]
     finite = [float(x[np.isfinite(x)].max(initial=0.0)) for x in numbers]
     return max(*finite, np.finfo(float).tiny)

@@ -1,4 +1,4 @@
-"""The first node at which compiled code computes something else than the ops' own Python code."""
+"""Search for the first node at which compiled code differs from the ops' own Python code."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def first_difference(
     tolerance: float,
     names: Mapping[Variable, str],
 ) -> Finding | None:
-    """The node of ``frame``, which has run, whose value differs in the form that ``build`` makes.
+    """The first node of ``frame``, which has run, whose value differs in the form that ``build`` compiles.
 
-    None where there is none: with every value as a result the two agree.
+    None where no node differs: with every value as an output the two forms agree.
     """
     at = _first_node(frame, build, tolerance)
     if at is None:
@@ -62,7 +62,7 @@ def first_difference(
 
 
 def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Variable, Any] | None:
-    """The first node that differs, with its output and what that is as compiled."""
+    """The first node that differs, its output, and the compiled value of that output."""
     graph = frame.graph
     watched = [
         v
@@ -75,8 +75,8 @@ def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Va
     inputs = [v.type(name=v.name) for v in graph.inputs]
     copy = _copied(graph, inputs, watched)
     names = tuple(Input(v, f"x{k}") for k, v in enumerate(inputs))
-    found = build(Program(copy, names, (), list))(*frame.inputs)
-    for v, other in zip(watched, found, strict=True):
+    results = build(Program(copy, names, (), list))(*frame.inputs)
+    for v, other in zip(watched, results, strict=True):
         if difference(frame.value(v), np.asarray(other)) > tolerance:
             return v.owner, v, np.asarray(other)  # type: ignore[return-value]
     return None
@@ -84,9 +84,9 @@ def _first_node(frame: Frame, build: Build, tolerance: float) -> tuple[Apply, Va
 
 def _copied(graph: Any, inputs: Any, outputs: Any) -> FunctionGraph:
     memo: dict[Any, Any] = dict(zip(graph.inputs, inputs, strict=True))
-    wanted = set(ancestors(outputs, blockers=graph.inputs))
+    needed = set(ancestors(outputs, blockers=graph.inputs))
     for node in graph.toposort():
-        if not wanted.isdisjoint(node.outputs):
+        if not needed.isdisjoint(node.outputs):
             new = Apply(
                 node.op,
                 [v if isinstance(v, Constant) else memo[v] for v in node.inputs],
@@ -97,7 +97,7 @@ def _copied(graph: Any, inputs: Any, outputs: Any) -> FunctionGraph:
 
 
 def _in_loop(runner: Runner, loop: LoopRun, build: Build, tolerance: float) -> Frame | None:
-    """The first step of a loop after which a state, or in which a trace, differs."""
+    """Run the first step of a loop in which a state or a trace differs."""
     segments = Segments(loop.scan, build)
     if not segments.can_be_compiled or not loop.n_done:
         return None
@@ -108,8 +108,8 @@ def _in_loop(runner: Runner, loop: LoopRun, build: Build, tolerance: float) -> F
         entry = first_apart(own, after, tolerance) if own.shape == after.shape else (0,)
         steps += [] if entry is None else [entry[0]]
     turned = -1 if loop.scan.options.reverse else 1
-    made = loop.node.outputs[loop.scan.n_states :]
-    for v, ys in zip(made, segment.ys, strict=False):
+    trace_outputs = loop.node.outputs[loop.scan.n_states :]
+    for v, ys in zip(trace_outputs, segment.ys, strict=False):
         own = np.asarray(loop.around.value(v))[::turned]
         entry = first_apart(own, ys, tolerance) if own.shape == ys.shape else (0,)
         steps += [] if entry is None else [entry[0]]

@@ -1,4 +1,4 @@
-"""A program of double precision as the same program of single precision."""
+"""Conversion of a program of double precision to single precision."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDE = {"float64": "float32", "complex128": "complex64"}
 
 
 def narrowed(graph: Any) -> FunctionGraph:
-    """``graph`` with float32 in the place of float64 everywhere, constants and steps of loops included."""
+    """Copy ``graph`` with float32 in the place of float64, in constants and steps of loops too."""
     new: dict[Variable, Any] = {v: _type(v)(name=v.name) for v in graph.inputs}
     for node in graph.toposort():
         inputs = [new.get(v) if v in new else _constant(v) for v in node.inputs]
@@ -41,11 +41,13 @@ def _constant(v: Any) -> Any:
 
 
 def _fitted(v: Any, old: Any) -> Any:
-    """``v`` of the type that is to stand for that of ``old``."""
-    wanted = _type(old)
-    if wanted is old.type and getattr(v.type, "dtype", None) == getattr(old.type, "dtype", None):
+    """Cast ``v`` to the narrow type that replaces the type of ``old``."""
+    narrow_type = _type(old)
+    if narrow_type is old.type and getattr(v.type, "dtype", None) == getattr(
+        old.type, "dtype", None
+    ):
         return v
-    return v if v.type.dtype == wanted.dtype else v.astype(wanted.dtype)
+    return v if v.type.dtype == narrow_type.dtype else v.astype(narrow_type.dtype)
 
 
 def _applied(node: Apply, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -54,8 +56,8 @@ def _applied(node: Apply, inputs: Sequence[Any]) -> Sequence[Any]:
         new: Any = op.with_graph(narrowed(op.written or op.fgraph))
         return list(new.make_node(*inputs).outputs)
     if isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast):
-        wanted = _WIDE.get(node.outputs[0].type.dtype, node.outputs[0].type.dtype)
-        return [inputs[0].astype(wanted)]
+        dtype = _WIDE.get(node.outputs[0].type.dtype, node.outputs[0].type.dtype)
+        return [inputs[0].astype(dtype)]
     if isinstance(op, ARange | Eye) and op.dtype in _WIDE:
         props = {name: getattr(op, name) for name in op.__props__}
         maker: Any = type(op)(**{**props, "dtype": _WIDE[op.dtype]})

@@ -1,4 +1,4 @@
-"""``Comparison``: what agrees, how far, and what disagrees first."""
+"""``Comparison``: a table of relative differences, and the first op that differs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loopax.diagnosis import Finding
 
 @dataclass(frozen=True)
 class Row:
-    """Two ways to compute one thing.
+    """A comparison of two ways to compute one thing.
 
     Parameters
     ----------
@@ -20,12 +20,12 @@ class Row:
     one, other
         The two ways.
     difference
-        The largest difference, relative to the largest number there; infinite where one is not finite and
-        the other is; nan where it was not computed.
+        The largest difference, relative to the largest number; infinite where one way alone gives a
+        number that is not finite; nan where it was not computed.
     tolerance
-        What it may be.
+        The largest difference that counts as agreement.
     remark
-        Why it was not computed, or where the largest difference is.
+        The reason why it was not computed, or the place of the largest difference.
     """
 
     what: str
@@ -43,10 +43,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `loopax.compare` found: ``print`` it, or let a notebook show it.
+    """The result of `loopax.compare`: ``print`` it, or let a notebook show it.
 
-    ``rows`` has each comparison, ``first`` the op at which the ways part first, if it is known; ``notes``
-    are the warnings that came while the forms were made.
+    ``rows`` has each comparison, ``first`` the first op that differs, if it is known; ``notes`` are the
+    warnings during compilation.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
-        """Whether all that was compared agrees."""
+        """Whether all comparisons agree."""
         return all(row.ok for row in self.rows)
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Comparison:
         return str(self)
 
     def _lines(self) -> Sequence[str]:
-        said = "everything agrees" if self.ok else "there are disagreements"
+        verdict = "everything agrees" if self.ok else "there are disagreements"
         table = [("what", "", "", "difference", "allowed", "")]
         for r in self.rows:
             is_known = r.difference == r.difference
@@ -75,14 +75,14 @@ class Comparison:
             end = "; ".join(filter(None, [mark, r.remark]))
             table.append((r.what, r.one, r.other, number, f"{r.tolerance:.0e}", end))
         widths = [max(len(line[k]) for line in table) for k in range(5)]
-        lines = [f"{self.name}: {said}", ""]
+        lines = [f"{self.name}: {verdict}", ""]
         lines += [
             "  ".join([*(x.ljust(w) for x, w in zip(line, widths, strict=False)), line[5]]).rstrip()
             for line in table
         ]
         if self.first is not None:
-            head, *rest = self.first.lines()
-            lines += ["", f"First: {head}", *rest]
+            head, *tail = self.first.lines()
+            lines += ["", f"First: {head}", *tail]
         if self.notes:
             lines += ["", *(f"Note: {note}" for note in self.notes)]
         return lines

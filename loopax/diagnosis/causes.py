@@ -23,16 +23,16 @@ from loopax.diagnosis.places import Place
 from loopax.diagnosis.runner import Runner
 from loopax.ir import Call
 
-_ROWS = 4  # of a batch of graphs that are looked into
-_JUMPS = 1000  # from state to state, of the steps of one loop
+_ROWS = 4  # searched rows of a batch of graphs
+_JUMPS = 1000  # searched steps of one loop
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A number that was not finite though all that it was computed from was.
+    """A number that is not finite, computed from finite numbers alone.
 
-    ``key`` orders causes by when they were computed, an input by when it was read. ``relevant`` are the
-    frames around the place, innermost first, with the flags of what followed in each.
+    ``key`` orders causes by time of computation, an input by its first read. ``relevant`` holds the frames
+    around the place, innermost first, with the flags of the values that followed in each.
     """
 
     place: Place
@@ -40,21 +40,23 @@ class Cause:
     relevant: tuple[tuple[Frame, Flags], ...]
 
 
-def causes(runner: Runner, frame: Frame, wanted: Flags, *, through: bool = True) -> list[Cause]:
-    """The causes of ``wanted`` entries of variables of the program ``frame``, the first one first.
+def causes(
+    runner: Runner, frame: Frame, bad_outputs: Flags, *, through: bool = True
+) -> list[Cause]:
+    """Causes of the flagged entries of variables of the program ``frame``, in the order of computation.
 
-    Without ``through`` a nan that came of infinities is a cause of its own.
+    Without ``through`` a nan computed from infinities is a cause of its own.
     """
-    found, inputs, flags = _Search(runner, through).in_frame(frame, wanted)
+    sources, inputs, flags = _Search(runner, through).in_frame(frame, bad_outputs)
     for v, (entries, key) in inputs.items():
         place = Place(
             frame, v, first_true(entries) if entries.shape == np.shape(frame.value(v)) else None
         )
-        found.append(Cause(place, key, ((frame, flags),)))
-    return sorted(found, key=lambda cause: cause.key)
+        sources.append(Cause(place, key, ((frame, flags),)))
+    return sorted(sources, key=lambda cause: cause.key)
 
 
-# Of an input of a frame, the entries that were read, and when the first of them was.
+# By input of a frame: the entries that were read, and the key of the first read.
 Inputs = dict[Variable, tuple[Any, tuple[Any, ...]]]
 
 
@@ -62,27 +64,27 @@ class _Search:
     def __init__(self, runner: Runner, through: bool) -> None:
         self.runner, self.through = runner, through
 
-    def in_frame(self, frame: Frame, wanted: Flags) -> tuple[list[Cause], Inputs, Flags]:
-        """Causes inside of a frame, its inputs that are not finite, and what is relevant in between."""
+    def in_frame(self, frame: Frame, bad_outputs: Flags) -> tuple[list[Cause], Inputs, Flags]:
+        """Causes inside of a frame, its inputs that are not finite, and the flags of relevant variables."""
         relevant: dict[Variable, Any] = {}
         keys: dict[Variable, tuple[Any, ...]] = {}
         end = (len(frame.order),)
-        for v, flags in wanted.items():
+        for v, flags in bad_outputs.items():
             if not frame.is_constant(v):
                 _merge(relevant, keys, v, flags, (*frame.order_key(None)[:-1], *end))
-        found: list[Cause] = []
+        sources: list[Cause] = []
         for node in reversed(frame.order):
             outs = {v: relevant[v] for v in node.outputs if v in relevant and v not in frame.roots}
             if not outs:
                 continue
             inner, operands = self._behind(frame, node, outs)
-            found += inner
+            sources += inner
             for v, (flags, key) in operands.items():
-                if not frame.is_constant(v):  # nobody computed it: what reads it comes first
+                if not frame.is_constant(v):  # a constant is never a cause: its reader is
                     _merge(relevant, keys, v, flags, key)
-        found = [Cause(c.place, c.key, (*c.relevant, (frame, relevant))) for c in found]
+        sources = [Cause(c.place, c.key, (*c.relevant, (frame, relevant))) for c in sources]
         inputs = {v: (relevant[v], keys[v]) for v in frame.graph.inputs if v in relevant}
-        return found, inputs, relevant
+        return sources, inputs, relevant
 
     def _behind(self, frame: Frame, node: Apply, outs: Flags) -> tuple[list[Cause], Inputs]:
         """Causes at a node or inside of it, and its operands that are not finite."""
@@ -90,32 +92,34 @@ class _Search:
         if isinstance(run, LoopRun):
             return self._in_loop(run, outs)
         if isinstance(run, Frame):
-            wanted = {run.graph.outputs[node.outputs.index(v)]: flags for v, flags in outs.items()}
-            found, inputs, _ = self.in_frame(run, _bad(run, wanted))
+            bad_outputs = {
+                run.graph.outputs[node.outputs.index(v)]: flags for v, flags in outs.items()
+            }
+            sources, inputs, _ = self.in_frame(run, _bad(run, bad_outputs))
             first = len(node.inputs) - len(run.graph.inputs)  # behind the condition
             operands: Inputs = {}
             for k, v in enumerate(run.graph.inputs):
                 if v in inputs:
                     _join(operands, node.inputs[first + k], *inputs[v])
-            return found, operands
+            return sources, operands
         if isinstance(op, Blockwise) and isinstance(op.core_op, Call):
             return self._in_rows(frame, node, outs)
         key = frame.order_key(node)
-        made: Inputs = {}
+        bad_operands: Inputs = {}
         parts, arose = contributions(frame, node, outs, self.through)
         for k, flags in parts.items():
-            _join(made, node.inputs[k], flags, key)
+            _join(bad_operands, node.inputs[k], flags, key)
         if arose and (logarithms := behind_log_of_zero(frame, node, arose)):
             for v, flags in logarithms.items():
-                _join(made, v, flags, key)
+                _join(bad_operands, v, flags, key)
             arose = {}
-        return [Cause(_place(frame, v, flags), key, ()) for v, flags in arose.items()], made
+        return [Cause(_place(frame, v, flags), key, ()) for v, flags in arose.items()], bad_operands
 
     def _in_rows(self, frame: Frame, node: Apply, outs: Flags) -> tuple[list[Cause], Inputs]:
-        """Causes in a batch of graphs, in the first of its rows, and its operands that are not finite."""
+        """Causes in the first bad rows of a batch of graphs, and its operands that are not finite."""
         op: Any = node.op
         n = op.batch_ndim(node)
-        found: list[Cause] = []
+        sources: list[Cause] = []
         operands: Inputs = {}
         for v, flags in outs.items():
             where = np.argwhere(flags.reshape(*flags.shape[:n], -1).any(axis=-1))
@@ -126,69 +130,71 @@ class _Search:
                 inner, inputs, _ = self.in_frame(
                     row, _bad(row, {row.graph.outputs[node.outputs.index(v)]: flags[at]})
                 )
-                found += inner
+                sources += inner
                 for k, x in enumerate(row.graph.inputs):
                     if x in inputs:
                         whole = np.zeros(np.shape(frame.value(node.inputs[k])), bool)
                         batch = tuple(j % m for j, m in zip(at, whole.shape[:n], strict=True))
                         whole[batch] = inputs[x][0]
                         _join(operands, node.inputs[k], whole, inputs[x][1])
-        return found, operands
+        return sources, operands
 
     # -- loops -----------------------------------------------------------------------------------
 
     def _in_loop(self, loop: LoopRun, outs: Flags) -> tuple[list[Cause], Inputs]:
-        """Causes in the steps of a loop: in the first step in which something that is wanted went wrong."""
+        """Causes in the first step of a loop with a bad requested entry, and the loop's bad operands."""
         scan, node = loop.scan, loop.node
-        given = scan.split_inputs(node.inputs)
+        loop_inputs = scan.split_inputs(node.inputs)
         operands: Inputs = {}
-        steps: dict[int, dict[Variable, Any]] = {}  # what is wanted of a step
+        steps: dict[int, dict[Variable, Any]] = {}  # requested entries by step
         for v, flags in outs.items():
             k = node.outputs.index(v)
             if k < scan.n_states:
                 if loop.n_done == 0:
-                    _join(operands, given.states[k], flags, loop.around.order_key(node))
+                    _join(operands, loop_inputs.states[k], flags, loop.around.order_key(node))
                 else:
-                    self._want_state(loop, steps, k, loop.n_done - 1, flags)
+                    self._request_state(loop, steps, k, loop.n_done - 1, flags)
             elif k < scan.n_states + scan.n_ys and flags.ndim:
                 is_nan = np.isnan(loop.around.value(v))
-                for some in (flags & is_nan, flags & ~is_nan):
-                    rows = np.flatnonzero(some.reshape(len(some), -1).any(axis=1))
+                for selected in (flags & is_nan, flags & ~is_nan):
+                    rows = np.flatnonzero(selected.reshape(len(selected), -1).any(axis=1))
                     if len(rows):
                         step, row = min((loop.step_of_row(int(r)), int(r)) for r in rows)
-                        _want(steps.setdefault(step, {}), loop.body.outputs[k], some[row])
-        found: list[Cause] = []
+                        _request(steps.setdefault(step, {}), loop.body.outputs[k], selected[row])
+        sources: list[Cause] = []
         for _ in range(_JUMPS):
             if not steps:
                 break
-            # The last step first: what it leads to comes before it.
+            # The last step first: it requests states of earlier steps alone.
             step = max(steps)
             frame = loop.frame(step)
             inner, inputs, _ = self.in_frame(frame, _bad(frame, steps.pop(step)))
-            found += inner
+            sources += inner
             args = scan.split_body_inputs(list(loop.body.inputs))
-            for v, x, init in zip(args.states, range(scan.n_states), given.states, strict=True):
+            for v, x, init in zip(
+                args.states, range(scan.n_states), loop_inputs.states, strict=True
+            ):
                 if v not in inputs:
                     continue
                 if step == 0:
                     _join(operands, init, *inputs[v])
                 else:
-                    self._want_state(loop, steps, x, step - 1, inputs[v][0])
-            for v, outer in zip(args.rows, given.sequences, strict=True):
+                    self._request_state(loop, steps, x, step - 1, inputs[v][0])
+            for v, outer in zip(args.rows, loop_inputs.sequences, strict=True):
                 if v in inputs:
                     value = loop.around.value(outer)
                     whole = np.zeros(np.shape(value), bool)
                     whole[loop.row_of(step)] = inputs[v][0]
                     _join(operands, outer, whole, inputs[v][1])
-            for v, outer in zip(args.consts, given.consts, strict=True):
+            for v, outer in zip(args.consts, loop_inputs.consts, strict=True):
                 if v in inputs:
                     _join(operands, outer, *inputs[v])
-        return found, operands
+        return sources, operands
 
-    def _want_state(
+    def _request_state(
         self, loop: LoopRun, steps: dict[int, dict[Variable, Any]], j: int, step: int, flags: Any
     ) -> None:
-        """Ask for state ``j`` after the first of the steps up to ``step`` since which it has been wrong."""
+        """Request state ``j`` of the first step since which it has been bad, up to ``step``."""
         after = np.asarray(loop.states_before(step + 1)[j])
         if np.shape(flags) != after.shape:
             flags = bad_flags(after)
@@ -196,21 +202,21 @@ class _Search:
             return
         is_nan = np.isnan(after)
         # A state may have infinite entries all along: a nan is followed to where it became nan.
-        for some, bad in ((flags & is_nan, np.isnan), (flags & ~is_nan, np.isinf)):
-            if not some.any():
+        for selected, bad in ((flags & is_nan, np.isnan), (flags & ~is_nan, np.isinf)):
+            if not selected.any():
                 continue
 
-            def test(states: Any, some: Any = some, bad: Any = bad) -> Any:
-                found = bad(states)
-                return found[:, some].any(axis=1) if some.ndim else found
+            def test(states: Any, selected: Any = selected, bad: Any = bad) -> Any:
+                bad_entries = bad(states)
+                return bad_entries[:, selected].any(axis=1) if selected.ndim else bad_entries
 
             first = loop.first_bad_step(j, step, test)
             now = bad(np.asarray(loop.states_before(first + 1)[j]))
-            _want(steps.setdefault(first, {}), loop.body.outputs[j], now & some)
+            _request(steps.setdefault(first, {}), loop.body.outputs[j], now & selected)
 
 
 def way_on(cause: Cause) -> list[Place]:
-    """The places from a cause to an output of the program, one in each node."""
+    """Places from a cause to an output of the program, one in each node."""
     way, current = [cause.place], cause.place.variable
     for k, (frame, relevant) in enumerate(cause.relevant):
         clients: dict[Variable, list[Apply]] = {}
@@ -234,19 +240,19 @@ def _next(readers: Sequence[Apply], relevant: Flags) -> Variable | None:
     return next((v for node in readers for v in node.outputs if v in relevant), None)
 
 
-def _bad(frame: Frame, wanted: Flags) -> dict[Variable, Any]:
-    """The wanted entries that are not finite in this frame."""
-    found = {}
-    for v, flags in wanted.items():
+def _bad(frame: Frame, requested: Flags) -> dict[Variable, Any]:
+    """The requested entries that are not finite in this frame."""
+    bad_flags_by_variable = {}
+    for v, flags in requested.items():
         bad = bad_flags(frame.value(v))
         if bad is not None:
-            some = bad & flags if np.shape(flags) == bad.shape else bad
-            found[v] = some if some.any() else bad
-    return found
+            both = bad & flags if np.shape(flags) == bad.shape else bad
+            bad_flags_by_variable[v] = both if both.any() else bad
+    return bad_flags_by_variable
 
 
-def _want(wanted: dict[Variable, Any], v: Variable, flags: Any) -> None:
-    wanted[v] = wanted[v] | flags if v in wanted else np.asarray(flags)
+def _request(requested: dict[Variable, Any], v: Variable, flags: Any) -> None:
+    requested[v] = requested[v] | flags if v in requested else np.asarray(flags)
 
 
 def _merge(relevant: Any, keys: Any, v: Variable, flags: Any, key: tuple[Any, ...]) -> None:

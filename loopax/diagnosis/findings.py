@@ -27,14 +27,14 @@ from loopax.ir import Scan
 
 Names = Mapping[Variable, str]
 _LONGEST = 40  # characters of a name that is an expression
-_SPREAD = 6  # lines of what followed
+_SPREAD = 6  # lines on the path to the output
 _OPERANDS = 6
 
 
 def finding_of(cause: Cause, names: Names, output: str, became: Cause | None = None) -> Finding:
-    """The finding that a cause is; ``names`` are those of the program's inputs.
+    """Describe a cause; ``names`` are the names of the program's inputs.
 
-    ``became`` is where an infinity became nan.
+    ``became`` is the place at which an infinity became nan.
     """
     place = cause.place
     spread = _spread(way_on(cause)[1:], names, output)
@@ -42,10 +42,10 @@ def finding_of(cause: Cause, names: Names, output: str, became: Cause | None = N
         spread = [f"it became nan {_placed(became.place, names)}", *spread]
     node = place.node
     if node is None:
-        what = _input_in_words(place, names)
+        text = _input_in_words(place, names)
         return Finding(
-            kind=place.kind, op="input", expression=what, entry=place.entry,
-            why=f"the program was given it: {what} = {value_in_words(place.value, place.entry)}.",
+            kind=place.kind, op="input", expression=text, entry=place.entry,
+            why=f"the program was given it: {text} = {value_in_words(place.value, place.entry)}.",
             spread=tuple(spread),
         )  # fmt: skip
     error = place.frame.errors.get(node)
@@ -59,11 +59,11 @@ def finding_of(cause: Cause, names: Names, output: str, became: Cause | None = N
 
 
 def finding_of_failure(failure: Failed, names: Names) -> Finding:
-    """The finding that an error of a node is."""
-    said = f"{type(failure.cause).__name__}: {_first_line(failure.cause)}"
+    """Describe an error that a node raised."""
+    message = f"{type(failure.cause).__name__}: {_first_line(failure.cause)}"
     node = failure.node
     return at_node(
-        failure.frame, node, names, kind="error", trap=Trap(said), variable=node.outputs[0]
+        failure.frame, node, names, kind="error", trap=Trap(message), variable=node.outputs[0]
     )
 
 
@@ -79,7 +79,7 @@ def at_node(
     spread: tuple[str, ...] = (),
     in_gradient: bool = False,
 ) -> Finding:
-    """What happened at a node of a frame, with what it was given there."""
+    """Describe a failure at a node of a frame, with the operands of the node."""
     origin = Origin(node.outputs[0])
     place = Place(frame, variable, entry)
     zero = "" if in_gradient else _origin_of_zero(place, node, names)
@@ -105,11 +105,17 @@ def at_node(
     )
 
 
-_POLES = {"Log": 0, "Log2": 0, "Log10": 0, "True_div": 1, "Reciprocal": 0}  # by op: which operand
+_POLES = {
+    "Log": 0,
+    "Log2": 0,
+    "Log10": 0,
+    "True_div": 1,
+    "Reciprocal": 0,
+}  # position of the operand
 
 
 def _origin_of_zero(place: Place, node: Apply, names: Names) -> str:
-    """Where the 0 arose of which ``node`` takes a logarithm, or by which it divides; or an empty string."""
+    """The origin of the 0 that ``node`` takes the logarithm of or divides by; or an empty string."""
     k = _POLES.get(op_name(node.op))
     if k is None or place.entry is None:
         return ""
@@ -125,42 +131,42 @@ def _origin_of_zero(place: Place, node: Apply, names: Names) -> str:
 
 
 def names_in(frame: Frame, names: Names) -> Names:
-    """Names for the inputs of ``frame``: what they are outside, or what a step makes of them."""
+    """Names for the inputs of ``frame``: their outer expressions, or labels of loop states."""
     if frame.node is None or frame.parent is None:
         return names
     node, around = frame.node, names_in(frame.parent, names)
     inputs, op = frame.graph.inputs, node.op
-    found = {}
+    inner_names = {}
     if not isinstance(op, Scan):
         outer = node.inputs[len(node.inputs) - len(inputs) :]
         return {
-            v: said for v, x in zip(inputs, outer, strict=True) if (said := _short_name(x, around))
+            v: name for v, x in zip(inputs, outer, strict=True) if (name := _short_name(x, around))
         }
     args, outs = op.split_body_inputs(inputs), op.split_body_outputs(frame.graph.outputs)
-    given = op.split_inputs(node.inputs)
+    loop_inputs = op.split_inputs(node.inputs)
     loop = frame.parent.inside[node]
-    found[args.i] = "i"
-    for v, x in zip(args.rows, given.sequences, strict=True):
-        if said := _short_name(x, around):
-            found[v] = f"{said}[{loop.row_of(frame.number)}]"
+    inner_names[args.i] = "i"
+    for v, x in zip(args.rows, loop_inputs.sequences, strict=True):
+        if name := _short_name(x, around):
+            inner_names[v] = f"{name}[{loop.row_of(frame.number)}]"
     labels = op.options.origin.labels or ("",) * op.n_states
     for v, new, label in zip(args.states, outs.states, labels, strict=False):
         if label:
-            found[v] = label
+            inner_names[v] = label
         elif new.name:
-            found[v] = f"{new.name} before"
-    for v, x in zip(args.consts, given.consts, strict=True):
-        if said := _short_name(x, around):
-            found[v] = said
-    return found
+            inner_names[v] = f"{new.name} before"
+    for v, x in zip(args.consts, loop_inputs.consts, strict=True):
+        if name := _short_name(x, around):
+            inner_names[v] = name
+    return inner_names
 
 
 def _short_name(v: Any, names: Names) -> str:
     """``v`` as an expression, or its own name where that is long or says little."""
-    said = expression(v, names, 2)
-    if "…" in said or len(said) > _LONGEST or "an input" in said:
+    text = expression(v, names, 2)
+    if "…" in text or len(text) > _LONGEST or "an input" in text:
         return str(v.name or "")
-    return f"({said})" if " " in said and v not in names else said
+    return f"({text})" if " " in text and v not in names else text
 
 
 def where(frame: Frame) -> str:
@@ -174,16 +180,16 @@ def where(frame: Frame) -> str:
 
 
 def _loops(frame: Frame) -> str:
-    """The loops around a frame, innermost first."""
-    said = []
+    """Titles of the loops around a frame, innermost first."""
+    loops = []
     for f in reversed(frame.path):
         if f.node is None or not isinstance(f.node.op, Scan):
             continue
         options = f.node.op.options
         place = str(Origin(f.node.outputs[0])) or str(Origin.parsed(options.origin.line))
-        what = f"the loop {options.name!r}" if options.name else "the loop"
-        said.append(f"{what} of {place}" if place else what)
-    return ", in ".join(said)
+        title = f"the loop {options.name!r}" if options.name else "the loop"
+        loops.append(f"{title} of {place}" if place else title)
+    return ", in ".join(loops)
 
 
 def _named(v: Variable, names: Names, entry: Entry | None, kind: str) -> str:
@@ -198,12 +204,12 @@ def _named(v: Variable, names: Names, entry: Entry | None, kind: str) -> str:
 
 
 def _operands(place: Place, node: Apply, names: Names, code: str) -> list[Operand]:
-    """What a node was given; of a condition also what it compares."""
+    """Operands of a node, and behind each condition the operands of its comparisons."""
     operands = []
     frame = place.frame
     for k, v in enumerate(node.inputs[:_OPERANDS]):
         if _is_written(frame, v):
-            continue  # it stands in the expression
+            continue  # the expression shows its value
         operands.append(_operand(place, node, k, v, names, code))
         if getattr(v.type, "dtype", "") == "bool":
             is_check = isinstance(node.op, CheckAndRaise)
@@ -227,7 +233,7 @@ def _is_written(frame: Frame, v: Any) -> bool:
 def _comparisons(
     frame: Frame, v: Any, entry: Entry | None, depth: int = 6
 ) -> Iterator[tuple[Any, Entry | None]]:
-    """The comparisons that a condition is made of; of one that is false the first that is false."""
+    """The comparisons in a condition; for a false condition, its false comparisons alone."""
     node = None if v in frame.roots else v.owner
     if node is None or depth == 0 or v not in frame.values:
         return
@@ -241,7 +247,7 @@ def _comparisons(
         return
     for u in flags:
         if np.all(frame.value(u)) and not np.all(frame.value(v)):
-            continue  # it is another one
+            continue  # another comparison made the condition false
         same = entry if np.ndim(frame.value(u)) == len(entry or ()) else None
         yield from _comparisons(frame, u, same, depth - 1)
 
@@ -251,12 +257,12 @@ def _operand(place: Place, node: Apply, k: int, v: Variable, names: Names, code:
     entry = entries_read(place, node, k)
     at = entry_in_words(entry)
     origin = Origin(v)
-    said = str(origin) if v.owner is not None and origin.code != code else ""
+    line = str(origin) if v.owner is not None and origin.code != code else ""
     if v.owner is None and not names.get(v):
-        said = ""
+        line = ""
     text = expression(v, names, 2)
     text = f"({text}){at}" if at and " " in text else f"{text}{at}"
-    return Operand(text, at_entry(value, entry), value_in_words(value, entry), entry, said)
+    return Operand(text, at_entry(value, entry), value_in_words(value, entry), entry, line)
 
 
 def _trap(cause: Place, node: Apply) -> Trap:
@@ -277,16 +283,16 @@ def _placed(place: Place, names: Names) -> str:
     node = place.node
     origin = Origin(place.variable)
     at = [f"at {where(place.frame)}" if where(place.frame) else "", origin.place]
-    what = (
+    text = (
         "in an input"
         if node is None
         else f"in {op_name(node.op)}, {expression(place.variable, names_in(place.frame, names), 2)}"
     )
-    return ", ".join([what, *filter(None, at)])
+    return ", ".join([text, *filter(None, at)])
 
 
 def _spread(way: Sequence[Place], names: Names, output: str) -> list[str]:
-    """What followed, where the line or the frame changes, and the output at the end."""
+    """Lines on the path from a cause, one at each change of line or frame, and the output at the end."""
     lines: list[str] = []
     last: Any = None
     for place in way:
@@ -298,9 +304,9 @@ def _spread(way: Sequence[Place], names: Names, output: str) -> list[str]:
             continue
         last = at
         text = _spread_name(place, names)
-        said = f"{text}{entry_in_words(place.entry)} is {place.kind or 'not finite'}"
-        told = [where(place.frame), origin.place]
-        lines.append(", ".join([said, *filter(None, told)]))
+        statement = f"{text}{entry_in_words(place.entry)} is {place.kind or 'not finite'}"
+        location = [where(place.frame), origin.place]
+        lines.append(", ".join([statement, *filter(None, location)]))
     if len(lines) > _SPREAD:
         lines = [*lines[: _SPREAD - 1], f"… {len(lines) - _SPREAD + 1} more …"]
     return [*lines, output]

@@ -1,4 +1,4 @@
-"""``Frame``: one run of a graph, with the value of every variable in it."""
+"""``Frame``: one run of a graph, with the value of each of its variables."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Frame:
     Parameters
     ----------
     graph
-        What ran; its ``inputs``, ``outputs`` and ``toposort()`` are read.
+        Any object with ``inputs``, ``outputs`` and ``toposort()``.
     inputs
         The values of its inputs.
     parent, node
-        The frame around it, and the node of that which ran it; None for the program.
+        The outer frame, and the node in it that runs this graph; None for the program.
     label
-        What is said of it: ``step 3``, ``row 6``; empty for a branch and for the program.
+        A label for reports: ``step 3``, ``row 6``; empty for a branch and for the program.
     number
-        The step, of a loop.
+        The step of the loop.
     row
-        The row, of a batch.
+        The row of the batch.
     """
 
     graph: Any
@@ -40,7 +40,7 @@ class Frame:
     number: int = 0
     row: tuple[int, ...] = ()
     values: dict[Variable, Any] = field(default_factory=dict)
-    # What a node raised that went on all the same, and what ran in a node that has graphs inside.
+    # Errors of nodes whose outputs compiled code has computed, and runs inside of nodes with graphs.
     errors: dict[Apply, Exception] = field(default_factory=dict)
     inside: dict[Any, Any] = field(default_factory=dict)
 
@@ -61,23 +61,23 @@ class Frame:
         return {v: k for k, v in enumerate(self.graph.inputs)}
 
     @cached_property
-    def _of_constants(self) -> set[Variable]:
-        """What follows from constants alone."""
-        found: set[Variable] = set()
+    def _constants(self) -> set[Variable]:
+        """Variables that are computed from constants alone."""
+        constants: set[Variable] = set()
         for node in self.order:
-            if node.inputs and all(isinstance(v, Constant) or v in found for v in node.inputs):
-                found.update(node.outputs)
-        return found
+            if node.inputs and all(isinstance(v, Constant) or v in constants for v in node.inputs):
+                constants.update(node.outputs)
+        return constants
 
     def is_constant(self, v: Variable) -> bool:
-        """Whether ``v`` is written in the program: a constant, or what follows from constants alone."""
-        if isinstance(v, Constant) or v in self._of_constants:
+        """Whether ``v`` is written in the program: a constant, or computed from constants alone."""
+        if isinstance(v, Constant) or v in self._constants:
             return True
         outer = self.outer(v) if v in self.roots else None
         return outer is not None and self.parent is not None and self.parent.is_constant(outer)
 
     def outer(self, v: Variable) -> Variable | None:
-        """The variable around the frame that an input is, or is a row of; None of what steps have made."""
+        """The outer variable that an input holds, or a row of which it holds; None for loop states."""
         op: Any = None if self.node is None else self.node.op
         if op is None or self.node is None:
             return None
@@ -93,12 +93,12 @@ class Frame:
 
     @property
     def path(self) -> tuple[Frame, ...]:
-        """The frames around it and itself, outermost first, without the program's."""
+        """The outer frames and this one, outermost first, without the program's frame."""
         around = () if self.parent is None else self.parent.path
         return around if self.node is None else (*around, self)
 
     def order_key(self, node: Apply | None) -> tuple[Any, ...]:
-        """A key by which what ran earlier comes earlier; of an input, before all nodes."""
+        """A sort key for the order of computation; the key of None stands before all nodes."""
         own = -1 if node is None else self.positions[node]
         if self.parent is None or self.node is None:
             return (own,)
@@ -106,7 +106,7 @@ class Frame:
 
 
 class Failed(Exception):
-    """A node raised, and nothing can stand for its outputs."""
+    """A node raised, and no other form computes its outputs."""
 
     def __init__(self, frame: Frame, node: Apply, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -114,4 +114,4 @@ class Failed(Exception):
 
 
 class TooLong(Exception):
-    """More nodes have run than may run one by one."""
+    """The nodes that ran one by one exceed the budget."""

@@ -1,4 +1,4 @@
-"""Where a gradient stops being finite, of a program whose value is."""
+"""Search for the node at which a gradient stops being finite while the value is finite."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def diagnose_gradient(
     names: Mapping[Variable, str],
     gradient: Mapping[Variable, Any],
 ) -> Diagnosis:
-    """What is wrong with ``gradient``, by input, of the sum of the float outputs of ``frame``."""
+    """Diagnose ``gradient``, by input, of the sum of the float outputs of ``frame``."""
     bad = {
         v: flags
         for v, g in gradient.items()
@@ -46,10 +46,10 @@ def diagnose_gradient(
     }
     if not bad:
         return Diagnosis(name, _FINITE)
-    said = ", ".join(
+    entries = ", ".join(
         f"{names.get(v, v.name)}{entry_in_words(first_true(flags))}" for v, flags in bad.items()
     )
-    summary = f"the value is finite; the derivative by {said} is not."
+    summary = f"the value is finite; the derivative by {entries} is not."
     seeds = [np.ones_like(frame.value(v)) if is_float(v) else None for v in frame.graph.outputs]
     moving = [v in gradient for v in frame.graph.inputs]
     for guards in (True, False):
@@ -97,28 +97,28 @@ def _finding(stop: NotFinite, names: Mapping[Variable, str], spread: tuple[str, 
 
 
 def _is_untaken(frame: Frame, v: Variable, entry: Any) -> bool:
-    """Whether a switch that follows has not chosen what ``v`` leads to."""
+    """Whether a later switch discards the value computed from ``v``."""
     clients: dict[Variable, list[tuple[Apply, int]]] = {}
     for node in frame.order:
         for k, x in enumerate(node.inputs):
             clients.setdefault(x, []).append((node, k))
-    seen: set[Apply] = set()
+    visited: set[Apply] = set()
     stack: Sequence[Variable] = [v]
     while stack:
         *stack, x = stack
         for node, k in clients.get(x, []):
-            if node in seen:
+            if node in visited:
                 continue
-            seen.add(node)
+            visited.add(node)
             op: Any = node.op
             if isinstance(op, Elemwise) and isinstance(op.scalar_op, Switch) and k > 0:
                 condition = np.asarray(frame.value(node.inputs[0]))
-                taken = (
+                choice = (
                     condition[entry]
                     if entry is not None and len(entry) == condition.ndim
                     else condition
                 )
-                if not np.all(np.equal(taken, k == 1)):
+                if not np.all(np.equal(choice, k == 1)):
                     return True
             stack = [*stack, *node.outputs]
     return False

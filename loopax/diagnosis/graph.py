@@ -30,7 +30,7 @@ from loopax.diagnosis.runner import Runner
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.program import Program
 
-_OUTPUTS, _FINDINGS = 5, 5  # that are told
+_OUTPUTS, _FINDINGS = 5, 5  # the most in a report
 _LOGARITHMS = {"Log", "Log2", "Log10", "Log1p", "Log1mexp", "Xlogy"}
 
 
@@ -41,25 +41,25 @@ class GraphRun:
     Parameters
     ----------
     name
-        Of the program.
+        The name of the program.
     graph
-        As it was read: of the inputs, and then the shared variables.
+        The graph before all passes; its inputs are those of the program, then the shared variables.
     values
-        Those of the inputs of ``graph``, of NumPy.
+        NumPy values of the inputs of ``graph``.
     n_inputs
-        How many of them are arguments.
+        The number of inputs that are arguments.
     names
-        What a user calls the inputs.
+        The user's names of the inputs.
     build
-        Makes of a `Program` a function in the form in which the call ran.
+        Compiles a `Program` in the form in which the call ran.
     flushes
         Whether that form takes subnormal numbers for 0.
     gradient
-        Gives the gradient of the sum of the float outputs by each of `floats`, as the user computes it.
+        Computes the gradient of the sum of the float outputs by each of `floats`, in the user's form.
     results
-        What the call gave, a leaf for each output; None where it raised ``error``.
+        The results of the call, a leaf for each output; None where it raised ``error``.
     remarks
-        What its backend has said of the calls so far.
+        Remarks of the backend on the calls so far.
     """
 
     name: str
@@ -76,7 +76,7 @@ class GraphRun:
 
     @property
     def floats(self) -> list[Variable]:
-        """The inputs that a gradient is taken by."""
+        """The float inputs, by which gradients are taken."""
         return [v for v in self.graph.inputs[: self.n_inputs] if is_float(v)]
 
     @cached_property
@@ -87,7 +87,7 @@ class GraphRun:
 def diagnose_graph(
     call: GraphRun, *, grad: bool = False, within: Mapping[str, tuple[float, float]] | None = None
 ) -> Diagnosis:
-    """What is wrong in one call of a program."""
+    """Diagnose one call of a program."""
     frame = Frame(call.graph, call.values)
     bad = _bad_outputs(call)
     if not bad and call.error is None and not grad and not within:
@@ -102,7 +102,7 @@ def diagnose_graph(
         if call.error is not None:
             return _unexplained(call)
         if bad:
-            return _of_values(call, frame, bad)
+            return _diagnose_values(call, frame, bad)
         if within:
             outside = first_outside(call.runner, frame, within, call.names)
             if outside is not None:
@@ -114,17 +114,17 @@ def diagnose_graph(
 
 
 def _bad_outputs(call: GraphRun) -> dict[int, Any]:
-    """By output, where it is not finite."""
-    found = {}
+    """Flags of the bad entries, by position of the output."""
+    bad_by_output = {}
     for k, x in enumerate(call.results or ()):
         flags = bad_entries(x)
         if flags is not None and flags.any():
-            found[k] = flags
-    return found
+            bad_by_output[k] = flags
+    return bad_by_output
 
 
-def _of_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosis:
-    wanted: dict[Variable, Any] = {}
+def _diagnose_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosis:
+    bad_outputs: dict[Variable, Any] = {}
     outputs: dict[Variable, str] = {}
     notes: list[str] = []
     for k in bad:
@@ -137,14 +137,14 @@ def _of_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosi
                 "shows which forms agree."
             )
             continue
-        wanted[variable] = flags
+        bad_outputs[variable] = flags
         outputs.setdefault(variable, _output(call, k, first_true(flags) if flags.ndim else None))
     findings: dict[Any, Finding] = {}
-    for cause, became in _first_causes(call, frame, wanted):
+    for cause, became in _first_causes(call, frame, bad_outputs):
         reached = way_on(cause)[-1].variable
         output = outputs[reached] if reached in outputs else next(iter(outputs.values()))
         finding = finding_of(cause, call.names, output, became)
-        findings.setdefault(cause.place.variable, finding)  # of several steps the first
+        findings.setdefault(cause.place.variable, finding)  # the first of several steps
         if len(findings) == _FINDINGS:
             break
     if not findings and not notes:
@@ -153,19 +153,19 @@ def _of_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Diagnosi
 
 
 def _first_causes(
-    call: GraphRun, frame: Frame, wanted: Mapping[Variable, Any]
+    call: GraphRun, frame: Frame, bad_outputs: Mapping[Variable, Any]
 ) -> Iterator[tuple[Cause, Cause | None]]:
-    """Causes, the first one first, each with where it became nan, if it was an infinity before.
+    """Causes in order of computation, each with the place at which an infinity became nan, if there is one.
 
-    Of infinities that became nan the infinity is the cause, unless it is one that programs compute with:
-    the logarithm of 0, or an infinity that they are given.
+    The cause of such a nan is the infinity, unless programs compute with it on purpose: the logarithm of 0,
+    or an infinity among the inputs.
     """
-    found = causes(call.runner, frame, wanted, through=False)
-    behind = causes(call.runner, frame, wanted, through=True)
-    infinite = [c for c in behind if c.place.kind != "nan" and not _is_meant(c)]
-    turned = [c for c in found if c.place.kind == "nan" and _has_infinite_operand(c)]
-    # What programs compute with comes last.
-    for cause in sorted(found, key=lambda c: (c.place.kind != "nan" and _is_meant(c), c.key)):
+    direct = causes(call.runner, frame, bad_outputs, through=False)
+    followed = causes(call.runner, frame, bad_outputs, through=True)
+    infinite = [c for c in followed if c.place.kind != "nan" and not _is_meant(c)]
+    turned = [c for c in direct if c.place.kind == "nan" and _has_infinite_operand(c)]
+    # Infinities that programs compute with come last.
+    for cause in sorted(direct, key=lambda c: (c.place.kind != "nan" and _is_meant(c), c.key)):
         earlier = next((c for c in infinite if c.key < cause.key), None)
         if cause in turned and earlier is not None:
             yield earlier, cause
@@ -176,19 +176,21 @@ def _first_causes(
 
 
 def _is_meant(cause: Cause) -> bool:
-    """Whether an infinity is one that programs compute with.
+    """Whether a program computes with an infinity on purpose.
 
-    It is written in the program, or given to it, as the logarithm of a probability of 0; or the logarithm
-    of some entries of an array, of which others are finite.
+    Such an infinity is a constant or an input, as the logarithm of a probability of 0; or some entries of
+    the logarithm of an array whose other entries are finite.
     """
     place = cause.place
     node = place.node
     if node is None:
         return place.kind == "-inf"
     frame = place.frame
-    given = any(frame.is_constant(v) and bad_flags(frame.value(v)) is not None for v in node.inputs)
+    is_written = any(
+        frame.is_constant(v) and bad_flags(frame.value(v)) is not None for v in node.inputs
+    )
     is_part = np.size(place.value) > 1 and bool(np.isfinite(place.value).any())
-    return given or (is_part and op_name(node.op) in _LOGARITHMS and place.kind == "-inf")
+    return is_written or (is_part and op_name(node.op) in _LOGARITHMS and place.kind == "-inf")
 
 
 def _has_infinite_operand(cause: Cause) -> bool:
@@ -199,28 +201,28 @@ def _has_infinite_operand(cause: Cause) -> bool:
 
 def _output(call: GraphRun, k: int, entry: Entry | None = None) -> str:
     name = call.graph.outputs[k].name
-    what = "the output" if len(call.graph.outputs) == 1 else f"output {k}"
-    return f"{what}{f' {name}' if name else ''}{entry_in_words(entry)}"
+    title = "the output" if len(call.graph.outputs) == 1 else f"output {k}"
+    return f"{title}{f' {name}' if name else ''}{entry_in_words(entry)}"
 
 
 def _summary(call: GraphRun, bad: Mapping[int, Any]) -> str:
     if call.error is not None:
         return f"the call raises {type(call.error).__name__}."
-    said, results = [], call.results or ()
+    sentences, results = [], call.results or ()
     for k, flags in bad.items():
         if np.size(flags) == 1:
-            said.append(
+            sentences.append(
                 f"{_output(call, k)} is {value_in_words(np.asarray(results[k]).ravel()[0])}"
             )
         else:
-            said.append(
+            sentences.append(
                 f"{int(flags.sum())} of {flags.size} entries of {_output(call, k)} are not finite"
             )
-    return "; ".join(said[:_OUTPUTS]) + "."
+    return "; ".join(sentences[:_OUTPUTS]) + "."
 
 
 def _unexplained(call: GraphRun) -> Diagnosis:
-    """An error that the program, evaluated op by op, does not raise."""
+    """Report an error that the program, evaluated op by op, does not raise."""
     error = call.error
     finding = Finding(
         kind="error",

@@ -1,4 +1,4 @@
-"""``LoopRun``: one run of a loop, of which any step can be looked at."""
+"""``LoopRun``: one run of a loop, any step of which can be run again."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.ops.records import UNBOUNDED, ScanOuts
 from loopax.ir.shapes import empty_traces
 
-_BYTES = 2**26  # of states, kept at a time
-_OPEN = 2**14  # steps that a loop without a bound takes at a time
-_KEPT = 8  # frames of steps
+_BYTES = 2**26  # states in memory at a time
+_OPEN = 2**14  # steps in a segment of a loop without a bound
+_FRAMES = 8  # frames of steps in memory
 
 
 class _Block(NamedTuple):
-    """Consecutive steps: the states before the first, and, where they are kept, after each of them."""
+    """Consecutive steps: the states before the first, and after each step where memory holds them."""
 
     start: int
     length: int
@@ -31,7 +31,7 @@ class _Block(NamedTuple):
 
 
 class LoopRun:
-    """A run of the loop ``node`` of ``frame``, with these inputs.
+    """A run of the loop ``node`` of ``frame`` on ``inputs``.
 
     Steps are numbered in the order in which they are taken.
     """
@@ -52,15 +52,15 @@ class LoopRun:
         except ValueError as error:
             raise Failed(self.around, self.node, error) from error
         runner = self.runner
-        if runner.left is not None:  # in a step of a loop that runs one by one
+        if runner.remaining is not None:  # in a step of a loop that runs one by one
             return self._one_by_one()
-        runner.left = runner.budget
+        runner.remaining = runner.budget
         try:
             return self._one_by_one()
         except TooLong:
             pass
         finally:
-            runner.left = None
+            runner.remaining = None
         segments = runner.segments(self.scan)
         if not segments.can_be_compiled:
             return self._one_by_one()
@@ -107,8 +107,8 @@ class LoopRun:
                 self._find_failure(segments, states, count, error)
                 raise
             is_only = n <= length
-            kept = segment.states if is_only else None
-            self._blocks.append(_Block(self.n_done, segment.n_done, states, kept))
+            states_by_step = segment.states if is_only else None
+            self._blocks.append(_Block(self.n_done, segment.n_done, states, states_by_step))
             parts.append(segment.ys)
             states, stopped = list(segment.finals), segment.stopped
             self.n_done += segment.n_done
@@ -122,14 +122,14 @@ class LoopRun:
     def _find_failure(
         self, segments: Any, states: Sequence[Any], count: int, error: Exception
     ) -> None:
-        """Run the step that raises, of the ``count`` from here on, node by node, which raises `Failed`."""
+        """Bisect ``count`` steps for the one that raises; run it node by node, which raises `Failed`."""
         good, bad = 0, count
         before = list(states)
         while bad - good > 1:
             middle = (good + bad) // 2
             try:
                 segment = segments.run(self.args, self.n_done + good, middle - good, before)
-            except Exception:  # the same as the whole
+            except Exception:  # the error of the whole segment
                 bad = middle
             else:
                 good, before = middle, list(segment.finals)
@@ -144,11 +144,11 @@ class LoopRun:
     # -- its steps -------------------------------------------------------------------------------
 
     def row_of(self, k: int) -> int:
-        """The row of the sequences that step ``k`` reads, which is the ``i`` of its body."""
+        """The row of the sequences that step ``k`` reads: the ``i`` of the body."""
         return int(self.args.n_steps) - 1 - k if self.scan.options.reverse else k
 
     def step_of_row(self, row: int) -> int:
-        """The step that made a row of the traces."""
+        """The step that computed a row of the traces."""
         return self.n_done - 1 - row if self.scan.options.reverse else row
 
     def states_before(self, k: int) -> Sequence[Any]:
@@ -159,9 +159,9 @@ class LoopRun:
         return [np.asarray(s) if isinstance(s, np.generic) else s for s in states]
 
     def first_bad_step(self, j: int, k: int, test: Callable[[Any], Any]) -> int:
-        """The first step of those up to ``k`` after all of which state ``j`` passes ``test``.
+        """The first step from which on, up to ``k``, state ``j`` passes ``test``.
 
-        ``test`` takes states, stacked, and gives a flag for each; it holds after step ``k``.
+        ``test`` maps stacked states to a flag for each; it holds after step ``k``.
         """
         first = k
         while first > 0:
@@ -174,9 +174,9 @@ class LoopRun:
         return first
 
     def frame(self, k: int) -> Frame:
-        """The frame of step ``k``, run node by node."""
+        """Run step ``k`` node by node, once."""
         if k not in self._frames:
-            while len(self._frames) >= _KEPT:
+            while len(self._frames) >= _FRAMES:
                 self._frames.pop(next(iter(self._frames)))
             frame = self._entered(k, self.states_before(k))
             self.runner.run(frame)
@@ -191,13 +191,13 @@ class LoopRun:
         return Frame(self.body, inputs, self.around, self.node, f"step {k}", k)
 
     def _block_at(self, k: int) -> tuple[_Block, Sequence[Sequence[Any]]]:
-        """The block that has step ``k``, with the states after each of its steps."""
+        """The block that contains step ``k``, and the states after each of its steps."""
         at = next(j for j, b in enumerate(self._blocks) if b.start <= k < b.start + b.length)
         block = self._blocks[at]
         if block.after is None:
             segments = self.runner.segments(self.scan)
             after = segments.run(self.args, block.start, block.length, block.before).states
-            for j, other in enumerate(self._blocks):  # one at a time
+            for j, other in enumerate(self._blocks):  # memory holds the states of one block
                 if other.after is not None:
                     self._blocks[j] = other._replace(after=None)
             block = self._blocks[at] = block._replace(after=after)

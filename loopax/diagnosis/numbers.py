@@ -1,4 +1,4 @@
-"""Which entries of a value are not finite, and a value in words."""
+"""Entries of a value that are not finite, and values as text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 Entry = tuple[int, ...]
-_SHOWN = 4  # entries of a larger value
+_SHOWN = 4  # printed entries of a larger value
 
 
 def is_inexact(value: Any) -> bool:
@@ -16,9 +16,9 @@ def is_inexact(value: Any) -> bool:
 
 
 def bad_entries(value: Any) -> Any:
-    """Where ``value`` is nan or infinite, as an array of flags; None where it can be neither.
+    """Flags of the entries that are nan or infinite; None for a type that can hold neither.
 
-    Of a sparse matrix they are those of its stored entries.
+    A sparse matrix has flags for its stored entries.
     """
     if hasattr(value, "data") and not isinstance(value, np.ndarray | np.generic):
         value = value.data if isinstance(value.data, np.ndarray) else value
@@ -41,7 +41,7 @@ def first_true(flags: Any) -> Entry | None:
 
 
 def kind_of(number: Any) -> str:
-    """``nan``, ``inf``, ``-inf``, or an empty string."""
+    """Name a number that is not finite: ``nan``, ``inf``, ``-inf``; an empty string for others."""
     if np.isnan(number):
         return "nan"
     if np.isinf(number):
@@ -58,12 +58,12 @@ def at_entry(value: Any, entry: Entry | None) -> Any:
 
 
 def entry_in_words(entry: Entry | None) -> str:
-    """``[3]``, ``[1, 2]``; empty for a number."""
+    """Format an index: ``[3]``, ``[1, 2]``; empty for a scalar."""
     return f"[{', '.join(map(str, entry))}]" if entry else ""
 
 
 def number_in_words(x: Any) -> str:
-    """A number with six digits, a flag or an integer as it is."""
+    """Format a number with six digits, a flag or an integer in full."""
     x = np.asarray(x)[()]
     if x.dtype.kind not in "fc":
         return str(x)
@@ -71,7 +71,7 @@ def number_in_words(x: Any) -> str:
 
 
 def value_in_words(value: Any, entry: Entry | None = None) -> str:
-    """A value: a number, the number at ``entry``, or a few entries of an array with its shape."""
+    """Format a number, the number at ``entry``, or a few entries of an array with its shape."""
     if not isinstance(value, np.ndarray | np.generic | int | float | complex):
         return f"a {type(value).__name__}"
     array = np.asarray(value)
@@ -87,7 +87,7 @@ def value_in_words(value: Any, entry: Entry | None = None) -> str:
 
 
 def without_subnormals(value: Any) -> Any:
-    """``value`` as XLA has it on a CPU, which takes numbers below the smallest normal one for 0."""
+    """Flush subnormal numbers to 0, as XLA does on a CPU."""
     if not is_inexact(value):
         return value
     array = np.asarray(value)

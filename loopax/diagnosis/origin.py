@@ -1,4 +1,4 @@
-"""What a variable is called in a report: its name, its expression, and the line that made it."""
+"""A variable in a report: its name, its expression, and the user's line that made it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 
 from loopax.base.errors import source_line
 
-_DEPTH = 3  # levels of operations that an expression spells out
+_DEPTH = 3  # levels of operations in an expression
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "true_div": "/", "int_div": "//", "pow": "**"}
 _INFIX |= {"gt": ">", "lt": "<", "ge": ">=", "le": "<=", "eq": "==", "neq": "!="}
 _FUNCTIONS = {"neg": "-", "sqr": "sqr", "switch": "where"}
-# Steps of an inner loop, and what PyTensor writes for a cast, say nothing to a reader.
+# Ops that PyTensor inserts, which say nothing to a reader.
 _SILENT = ("Cast", "TensorFromScalar", "ScalarFromTensor", "DimShuffle", "SpecifyShape", "Checked")
 
 
 class Origin:
-    """A place in a user's source: ``file.py:12`` and its text, each empty where it is not known."""
+    """A line of a user's source: ``file.py:12`` and its text, each empty where unknown."""
 
     def __init__(self, variable: Variable) -> None:
-        self._read(source_line(variable))
+        self._set_line(source_line(variable))
 
     @classmethod
     def parsed(cls, line: str) -> Origin:
-        """The place that `source_line` describes."""
+        """Parse the text of `source_line`."""
         origin = cls.__new__(cls)
-        origin._read(line)
+        origin._set_line(line)
         return origin
 
-    def _read(self, line: str) -> None:
+    def _set_line(self, line: str) -> None:
         where, _, self.code = line.partition(": ")
         place, _, _ = where.partition(", in ")
         self.place = _short(place)
@@ -55,7 +55,7 @@ def _short(place: str) -> str:
 
 
 def op_name(op: Any) -> str:
-    """The op as people call it: ``Log``, ``Cholesky``, ``Sum``."""
+    """The common name of an op: ``Log``, ``Cholesky``, ``Sum``."""
     if isinstance(op, Blockwise):
         return op_name(op.core_op)
     if isinstance(op, Elemwise):
@@ -108,7 +108,7 @@ _STRENGTH = {"add": 1, "sub": 1, "mul": 2, "true_div": 2, "int_div": 2, "pow": 3
 
 
 def _binds_less(operand: Any, around: str) -> bool:
-    """Whether ``operand`` is written in parentheses inside of an infix operation."""
+    """Whether ``operand`` needs parentheses inside of the infix operation ``around``."""
     node = operand.owner
     while node is not None and isinstance(node.op, DimShuffle):
         node = node.inputs[0].owner

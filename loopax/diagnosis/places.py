@@ -1,4 +1,4 @@
-"""``Place``: one number of a run; and which numbers of its operands a number follows from."""
+"""``Place``: one number of a run, and the entries of operands from which it was computed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loopax.diagnosis.numbers import (
 
 
 class Place(NamedTuple):
-    """A number: an entry of the value that a variable has in a frame. ``entry`` is None where unknown."""
+    """An entry of the value of a variable in a frame. ``entry`` is None where unknown."""
 
     frame: Frame
     variable: Variable
@@ -28,7 +28,7 @@ class Place(NamedTuple):
 
     @property
     def node(self) -> Apply | None:
-        """What computed it in its frame; None of an input or a constant."""
+        """The node that computed the value; None for an input or a constant."""
         return None if self.variable in self.frame.roots else self.variable.owner
 
     @property
@@ -41,7 +41,7 @@ class Place(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """``nan``, ``inf`` or ``-inf``; of a value whose entry is not known ``nan`` if it has one."""
+        """``nan``, ``inf`` or ``-inf``; without an entry, ``nan`` if the value contains one."""
         number = self.number
         if np.ndim(number) == 0 and is_inexact(number):
             return kind_of(number)
@@ -52,16 +52,16 @@ class Place(NamedTuple):
 
 
 def entries_read(place: Place, node: Apply, k: int) -> Entry | None:
-    """The one entry of operand ``k`` that the number follows from; None where there are several."""
+    """The only entry of operand ``k`` that the number depends on; None where there are several."""
     value = place.frame.value(node.inputs[k])
     if not np.shape(value) or place.entry is None:
-        return None  # a node that failed has no value, and no entry of it
+        return None  # a node that failed has no value
     shape = np.shape(place.value)
     if len(place.entry) != len(shape):
         return None
-    wanted = np.zeros(shape, bool)
-    wanted[place.entry] = True
-    flags = entries_behind(place.frame, node, place.variable, k, wanted)
+    entries = np.zeros(shape, bool)
+    entries[place.entry] = True
+    flags = entries_behind(place.frame, node, place.variable, k, entries)
     if np.shape(flags) != np.shape(value) or np.count_nonzero(flags) != 1:
         return None
     return first_true(flags)

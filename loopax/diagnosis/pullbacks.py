@@ -19,7 +19,7 @@ from loopax.ir.program import Input, Program
 
 
 def pullback_graph(op: Any, types: Sequence[Any], used: Sequence[bool]) -> tuple[Any, list[int]]:
-    """``[*inputs, *cotangents of the used outputs] -> [*cotangents]``, and the inputs that these are of.
+    """``[*inputs, *cotangents of used outputs] -> [*cotangents]``, and the positions of their inputs.
 
     Raises
     ------
@@ -31,15 +31,15 @@ def pullback_graph(op: Any, types: Sequence[Any], used: Sequence[bool]) -> tuple
     cotangents = [v.type() if u else None for v, u in zip(node.outputs, used, strict=True)]
     pulled = pull_back(inputs, node.outputs, cotangents)
     at = [k for k, g in enumerate(pulled) if g is not None and not is_null(g)]
-    given = [g for g in cotangents if g is not None]
-    graph = FunctionGraph([*inputs, *given], [pulled[k] for k in at], clone=False)
+    arriving = [g for g in cotangents if g is not None]
+    graph = FunctionGraph([*inputs, *arriving], [pulled[k] for k in at], clone=False)
     run_after_forward(graph, [node])
     import_graph(graph)
     return graph, at
 
 
 class Pullbacks:
-    """Pullbacks of nodes, each made once for an op, its types, and the outputs that have a cotangent."""
+    """Pullbacks of nodes, cached by op, types, and the outputs that have a cotangent."""
 
     def __init__(self, build: Callable[[Program], Any]) -> None:
         self.build = build
@@ -47,20 +47,20 @@ class Pullbacks:
         self._compiled: dict[Any, Any] = {}
 
     def of_node(self, node: Apply, values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
-        """The cotangents of the inputs of ``node``, None where none arrives, op by op."""
+        """Cotangents of the inputs of ``node``, evaluated op by op; None where none arrives."""
         types = [v.type for v in node.inputs]
         graph, at = self._graph(node.op, types, cotangents)
-        given = [g for g in cotangents if g is not None]
-        found: list[Any] = [None] * len(types)
+        arriving = [g for g in cotangents if g is not None]
+        pulled: list[Any] = [None] * len(types)
         if at:
-            for k, g in zip(at, evaluate(graph, *values, *given), strict=True):
-                found[k] = np.asarray(g)
-        return found
+            for k, g in zip(at, evaluate(graph, *values, *arriving), strict=True):
+                pulled[k] = np.asarray(g)
+        return pulled
 
     def of_segment(
         self, segments: Segments, inputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
-        """`of_node` for a run of steps, compiled."""
+        """Cotangents of the inputs of a run of steps, by a compiled function."""
         loop = segments.loop
         key = loop, tuple(g is not None for g in cotangents)
         if key not in self._compiled:
@@ -69,11 +69,11 @@ class Pullbacks:
             name = f"pullback of {loop}"
             self._compiled[key] = self.build(Program(graph, names, (), list, name=name)), at
         function, at = self._compiled[key]
-        found: list[Any] = [None] * len(inputs)
+        pulled: list[Any] = [None] * len(inputs)
         outs = function(*inputs, *(g for g in cotangents if g is not None))
         for k, g in zip(at, outs, strict=True):
-            found[k] = np.asarray(g)
-        return found
+            pulled[k] = np.asarray(g)
+        return pulled
 
     def _graph(self, op: Any, types: Sequence[Any], cotangents: Sequence[Any]) -> Any:
         key = op, tuple(types), tuple(g is not None for g in cotangents)

@@ -19,13 +19,13 @@ from loopax.diagnosis.traps import Trap
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 
 Bounds = Mapping[str, tuple[float, float]]
-_STEPS = 512  # of a long loop that are looked at together
+_STEPS = 512  # steps of a long loop that one compiled call checks
 
 
 def first_outside(
     runner: Runner, frame: Frame, within: Bounds, names: Mapping[Variable, str]
 ) -> Finding | None:
-    """The finding of the first value outside of its bounds, in the order of computation.
+    """Report the first value outside of its bounds, in the order of computation.
 
     Raises
     ------
@@ -63,10 +63,10 @@ def _outside(
             and name in within
             and (at := _first(frame.value(v), within[name])) is not None
         ):
-            what = f"input {name}{entry_in_words(at)}"
+            text = f"input {name}{entry_in_words(at)}"
             number = number_in_words(at_entry(frame.value(v), at))
-            why = f"{what} = {number} is outside of {_in_words(within[name])}."
-            yield Finding(kind="range", op="input", expression=what, entry=at, why=why)
+            why = f"{text} = {number} is outside of {_in_words(within[name])}."
+            yield Finding(kind="range", op="input", expression=text, entry=at, why=why)
     for node in frame.order:
         run = frame.inside.get(node)
         if isinstance(run, LoopRun):
@@ -110,7 +110,7 @@ def _any_outside(segments: Segments, loop: LoopRun, start: int, count: int, with
 
 
 def _first(value: Any, bounds: tuple[float, float]) -> tuple[int, ...] | None:
-    """The first entry outside of the bounds, or that is nan."""
+    """The first entry that is nan or outside of the bounds."""
     low, high = bounds
     value = np.asarray(value)
     return first_true(~((value >= low) & (value <= high)))

@@ -1,4 +1,4 @@
-"""``Diagnosis``: what was found, as data, as text and as a page for notebooks."""
+"""``Diagnosis``: findings as data, as text and as a page for notebooks."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MOST = 20_000  # characters of a report
 
 @dataclass(frozen=True)
 class Operand:
-    """A value that an op was given.
+    """An operand of an op.
 
-    ``value`` is the number at ``entry``, or the whole value where one number is not what counts; ``origin``
-    is the user's line that computed it, ``file.py:12: code``, or an empty string.
+    ``value`` is the number at ``entry``, or the whole value where the op reads more than one number;
+    ``origin`` is the user's line that computed it, ``file.py:12: code``, or an empty string.
     """
 
     expression: str
@@ -30,35 +30,35 @@ class Operand:
 
 @dataclass(frozen=True)
 class Finding:
-    """Where a number arose that is not finite, or out of its range, or what raised.
+    """The origin of a number that is not finite or out of its range, or of an error.
 
     Parameters
     ----------
     kind
         ``"nan"``, ``"inf"``, ``"-inf"``, ``"error"``, ``"range"``, or ``"differs"`` of `loopax.compare`.
     op
-        The op that computed it; ``"input"`` where a value was so when the program got it.
+        The op that computed it; ``"input"`` where the program received the value.
     expression
-        What it computes, with the user's names.
+        The expression that it computes, with the user's names.
     line, code
-        Where the user wrote that: ``"file.py:12"`` and the text of that line. Both are empty for what no
-        line is known of, as in the steps of `pytensor.scan`.
+        The user's line: ``"file.py:12"`` and its text. Both are empty where the line is unknown, as in
+        the steps of `pytensor.scan`.
     steps
         The steps in which it happened, outermost first, counted from 0; a row of a batch of graphs too.
     where
-        The same in words: ``"outer step 3, step 17"``.
+        The steps in words: ``"outer step 3, step 17"``.
     entry
-        Which entry of an array it is.
+        The index of the number in its array.
     operands
-        What the op was given.
+        The operands of the op.
     why, instead
-        In words: why it is not finite, and what to write in its place.
+        The reason in words, and a form to write in its place.
     in_gradient
-        Whether it is a derivative that is not finite, while the value is.
+        Whether a derivative is not finite while the value is.
     spread
-        What followed from it, up to the outputs, a line each.
+        The path to the outputs, a line for each value.
     zero
-        Of a logarithm of 0 or a division by 0: where the 0 arose, as a probability that underflows does.
+        The origin of the 0 in a logarithm of 0 or a division by 0: a probability that underflowed, say.
     """
 
     kind: str
@@ -80,18 +80,18 @@ class Finding:
     def lines(self) -> list[str]:
         """The finding as text."""
         place = [x for x in (f"at {self.where}" if self.where else "", self.line) if x]
-        found = {
+        head = {
             "error": f"{self.op} raises",
             "range": f"{self.expression} leaves its range",
             "differs": f"{self.op} differs",
         }.get(self.kind, f"{self.op} gives {self.kind}")
         if self.op == "input":
             is_so = "leaves its range" if self.kind == "range" else f"is {self.kind}"
-            found = f"the {self.expression} {is_so}"
+            head = f"the {self.expression} {is_so}"
         if self.in_gradient:
             is_so = "is wrong" if self.kind == "differs" else f"is {self.kind}"
-            found = f"the derivative of {self.op} {is_so}"
-        lines = [", ".join([found, *place])]
+            head = f"the derivative of {self.op} {is_so}"
+        lines = [", ".join([head, *place])]
         if self.op != "input":
             lines.append(f"    {self.expression}")
         if self.code:
@@ -115,10 +115,9 @@ class Finding:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """What `loopax.diagnose` found.
+    """The result of `loopax.diagnose`.
 
-    ``str`` is a report; a notebook shows it as a page. ``findings`` has the causes in the order in which
-    they were computed.
+    ``str`` is a report; a notebook shows a page. ``findings`` has the causes in the order of computation.
     """
 
     name: str
@@ -127,17 +126,17 @@ class Diagnosis:
     notes: tuple[str, ...] = field(default=())
 
     @classmethod
-    def first_of(cls, name: str, some: Sequence[Diagnosis]) -> Diagnosis:
-        """Several diagnoses as one."""
-        findings = tuple(f for d in some for f in d.findings)
-        notes = tuple(dict.fromkeys(note for d in some for note in d.notes))
-        said = next((d.summary for d in some if d.findings), None)
-        summary = said or (some[0].summary if some else "every value is finite.")
+    def first_of(cls, name: str, diagnoses: Sequence[Diagnosis]) -> Diagnosis:
+        """Merge several diagnoses into one."""
+        findings = tuple(f for d in diagnoses for f in d.findings)
+        notes = tuple(dict.fromkeys(note for d in diagnoses for note in d.notes))
+        bad_summary = next((d.summary for d in diagnoses if d.findings), None)
+        summary = bad_summary or (diagnoses[0].summary if diagnoses else "every value is finite.")
         return cls(name, summary, findings, notes)
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to find."""
+        """Whether there are no findings."""
         return not self.findings
 
     @property
@@ -157,8 +156,8 @@ class Diagnosis:
     def _lines(self) -> Sequence[str]:
         lines = [f"{self.name}: {self.summary}"]
         for k, finding in enumerate(self.findings):
-            head, *rest = finding.lines()
-            lines += ["", f"{'First' if k == 0 else 'Then'}: {head}", *rest]
+            head, *tail = finding.lines()
+            lines += ["", f"{'First' if k == 0 else 'Then'}: {head}", *tail]
         if self.notes:
             lines += ["", *(f"Note: {note}" for note in self.notes)]
         return lines
@@ -166,8 +165,8 @@ class Diagnosis:
     def _repr_html_(self) -> str:
         parts = [f"<p><b>{escape(self.name)}</b>: {escape(self.summary)}</p>"]
         for finding in self.findings:
-            head, *rest = finding.lines()
-            body = escape("\n".join(rest))
+            head, *tail = finding.lines()
+            body = escape("\n".join(tail))
             parts.append(
                 f"<details open><summary><b>{escape(head)}</b></summary><pre>{body}</pre></details>"
             )

@@ -1,4 +1,4 @@
-"""Reverse mode over the values of a run, to see where a cotangent stops being finite."""
+"""Reverse mode over the values of a run, up to the node at which a cotangent stops being finite."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from loopax.diagnosis.runner import Runner
 from loopax.facts import Structure, facts_of
 from loopax.ir.derivatives.inner_gradients import is_float
 
-# Nodes of a loop whose pullbacks run one by one, some 200 us each; of a longer loop so many steps at a time
-# are compiled, and those among which something happens run one by one.
+# Pullbacks of this many nodes of a loop run one by one, some 200 us each. A longer loop goes back by
+# compiled segments of _STEPS steps; a segment whose result is not finite runs again, one by one.
 _NODES = 2_000
 _STEPS = 512
 
 
 class NotFinite(Exception):
-    """A finite cotangent came in at ``node``, and one that is not went out to its operand ``k``."""
+    """The pullback of ``node`` maps finite cotangents to one for operand ``k`` that is not finite."""
 
     def __init__(
         self, frame: Frame, node: Apply, k: int, pulled: Any, cotangents: Sequence[Any]
@@ -36,10 +36,10 @@ class NotFinite(Exception):
 
 
 class Reverse:
-    """Pulls cotangents back through frames.
+    """Pull cotangents back through frames.
 
-    With ``guards`` a cotangent that is 0 stays 0 behind an elementwise op, as it does where a program is
-    compiled behind a branch that was not taken.
+    With ``guards`` a cotangent of 0 stays 0 behind an elementwise op, as it does in a compiled program
+    behind a branch that was not taken.
     """
 
     def __init__(self, runner: Runner, guards: bool) -> None:
@@ -47,14 +47,14 @@ class Reverse:
         self.pullbacks = Pullbacks(runner.build)
 
     def pull(self, frame: Frame, cotangents: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
-        """The cotangents of the inputs of ``frame``, None where none arrives, for those of its outputs.
+        """Pull the ``cotangents`` of the outputs of ``frame`` back to its inputs; None where none arrives.
 
-        ``moving`` says which inputs somebody differentiates by.
+        ``moving`` flags the inputs by which the program is differentiated.
 
         Raises
         ------
         NotFinite
-            At the first node where a cotangent stops being finite.
+            A cotangent stops being finite: raised at the first such node.
         """
         sums: dict[Variable, Any] = {}
         for v, g in zip(frame.graph.outputs, cotangents, strict=True):
@@ -65,12 +65,12 @@ class Reverse:
                 moved.update(v for v in node.outputs if is_float(v))
         for node in reversed(frame.order):
             arrived = [None if v in frame.roots else sums.pop(v, None) for v in node.outputs]
-            wanted = [v in moved and is_float(v) for v in node.inputs]
-            if not any(wanted) or all(g is None for g in arrived):
+            needed = [v in moved and is_float(v) for v in node.inputs]
+            if not any(needed) or all(g is None for g in arrived):
                 continue
-            pulled = self._through(frame, node, arrived, wanted)
+            pulled = self._through(frame, node, arrived, needed)
             for k, (v, g) in enumerate(zip(node.inputs, pulled, strict=True)):
-                if g is None or not wanted[k]:
+                if g is None or not needed[k]:
                     continue
                 if is_bad(g) and not any(map(is_bad, arrived)):
                     raise NotFinite(frame, node, k, g, arrived)
@@ -78,29 +78,29 @@ class Reverse:
         return [sums.get(v) for v in frame.graph.inputs]
 
     def _through(
-        self, frame: Frame, node: Apply, arrived: Sequence[Any], wanted: Sequence[bool]
+        self, frame: Frame, node: Apply, arrived: Sequence[Any], needed: Sequence[bool]
     ) -> list[Any]:
         run = frame.inside.get(node)
         if isinstance(run, LoopRun):
-            return self._through_loop(run, arrived, wanted)
+            return self._through_loop(run, arrived, needed)
         if isinstance(run, Frame) and getattr(node.op, "rule", None) is None:
             lead = len(node.inputs) - len(run.graph.inputs)  # the condition
-            return [None] * lead + self.pull(run, arrived, wanted[lead:])
+            return [None] * lead + self.pull(run, arrived, needed[lead:])
         values = [frame.value(v) for v in node.inputs]
         try:
             pulled = self.pullbacks.of_node(node, values, arrived)
-        except NotImplementedError:  # the user's own call has said so
+        except NotImplementedError:  # the user's own call reports it
             return [None] * len(values)
         if self.guards:
             pulled = [_guarded(node, g, arrived) for g in pulled]
         return pulled
 
     def _through_loop(
-        self, loop: LoopRun, arrived: Sequence[Any], wanted: Sequence[bool]
+        self, loop: LoopRun, arrived: Sequence[Any], needed: Sequence[bool]
     ) -> list[Any]:
         scan = loop.scan
         outs = scan.split_outputs(arrived)
-        back = _Back(self, loop, wanted, list(outs.finals), list(outs.traces))
+        back = _Back(self, loop, needed, list(outs.finals), list(outs.traces))
         segments = self.runner.segments(scan)
         n, cost = loop.n_done, len(list(loop.body.toposort())) * loop.n_done
         if cost <= _NODES or not segments.can_be_compiled or scan.options.truncate_gradient >= 0:
@@ -112,27 +112,27 @@ class Reverse:
 
 
 class _Back:
-    """The cotangents of a loop on the way back through its steps."""
+    """Cotangents of one loop during the pass back through its steps."""
 
     def __init__(
         self,
         reverse: Reverse,
         loop: LoopRun,
-        wanted: Sequence[bool],
+        needed: Sequence[bool],
         states: list[Any],
         traces: list[Any],
     ) -> None:
         self.reverse, self.loop = reverse, loop
-        wanted_args = loop.scan.split_inputs(wanted)
+        needed_args = loop.scan.split_inputs(needed)
         args = loop.scan.args
         floats = [is_float(v) for v in args.states]
-        # A state moves if any does: what one step makes of a constant the next one reads.
-        anything = any(wanted)
+        # A state moves if any input does: each step reads the states of the step before.
+        anything = any(needed)
         self.moving = [
             False,
-            *wanted_args.sequences,
+            *needed_args.sequences,
             *(f and anything for f in floats),
-            *wanted_args.consts,
+            *needed_args.consts,
         ]
         self.states = [
             np.zeros_like(x) if g is None and f else g
@@ -143,7 +143,7 @@ class _Back:
         self.consts: list[Any] = [None] * len(loop.args.consts)
 
     def _trace_rows(self, start: int, count: int) -> list[Any]:
-        """The cotangents of the rows that these steps made, in the order of the steps."""
+        """Cotangents of the trace rows of ``count`` steps, in the order of the steps."""
         turned = -1 if self.loop.scan.options.reverse else 1
         return [None if g is None else g[::turned][start : start + count] for g in self.traces]
 
@@ -161,7 +161,7 @@ class _Back:
             self._take(self.loop.row_of(k), pulled.rows, pulled.states, pulled.consts)
 
     def segment(self, segments: Any, start: int, count: int) -> None:
-        """Go back through ``count`` steps at once, or one by one where the result is not finite."""
+        """Go back through ``count`` steps by compiled code, or one by one where that is not finite."""
         loop, scan = self.loop, self.loop.scan
         inputs = segments.inputs(loop.args, start, count, loop.states_before(start))
         rows = [
@@ -171,14 +171,14 @@ class _Back:
         cotangents = [*self.states, *rows, *[None] * scan.n_states, *end]
         pulled = self.reverse.pullbacks.of_segment(segments, inputs, cotangents)
         args = segments.loop.split_inputs(pulled)
-        found = [
+        moving_cotangents = [
             g
             for g, m in zip(
                 [*args.sequences, *args.states, *args.consts[:-1]], self.moving[1:], strict=True
             )
             if m
         ]
-        if any(is_bad(g) for g in found if g is not None):
+        if any(is_bad(g) for g in moving_cotangents if g is not None):
             self.steps(start, start + count)
             return
         self._take(slice(start, start + count), args.sequences, args.states, args.consts[:-1])
@@ -206,7 +206,7 @@ def _add(sums: dict[Variable, Any], v: Variable, g: Any) -> None:
 
 
 def _guarded(node: Apply, g: Any, arrived: Sequence[Any]) -> Any:
-    """``g`` with 0 where the cotangent that it comes from is 0."""
+    """``g`` with 0 where the cotangent of the output is 0."""
     if g is None or facts_of(node.op).structure is not Structure.ELEMENTWISE:
         return g
     if (

@@ -1,4 +1,4 @@
-"""Batches, row by row: which rows of a result are not finite, and the arguments of these rows."""
+"""Batches, row by row: the rows of a result that are not finite, and the arguments of these rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopax.diagnosis.numbers import bad_entries
 from loopax.diagnosis.report import Diagnosis
 from loopax.frontend.loops.trees import flatten, match_prefix
 
-_MOST, _EVERY = 4, 64  # rows that are looked into
+_MOST, _EVERY = 4, 64  # searched rows
 
 
 def rows_of(
@@ -27,21 +27,21 @@ def rows_of(
             continue
         of_rows = np.moveaxis(bad, axis, 0).reshape(bad.shape[axis], -1).any(axis=1)
         flags = of_rows if flags is None else flags | of_rows
-    given, tree = flatten((args, kwargs))
+    arguments, tree = flatten((args, kwargs))
     axes = match_prefix(_axes(in_axes), args, "in_axes")
-    axes += [0] * (len(given) - len(axes))
+    axes += [0] * (len(arguments) - len(axes))
     if flags is not None and every and not flags.any():
         rows = np.arange(min(len(flags), _EVERY))
     else:
         rows = np.zeros(0, int) if flags is None else np.flatnonzero(flags)[:_MOST]
     for row in rows:
-        one, named = tree.build(
+        row_args, row_kwargs = tree.build(
             [
                 x if axis is None else np.take(np.asarray(x), row, axis)
-                for x, axis in zip(given, axes, strict=True)
+                for x, axis in zip(arguments, axes, strict=True)
             ]
         )
-        yield int(row), one, named
+        yield int(row), row_args, row_kwargs
 
 
 def _axes(axes: Any) -> Any:
@@ -49,7 +49,7 @@ def _axes(axes: Any) -> Any:
 
 
 def in_row(diagnosis: Diagnosis, row: int) -> Diagnosis:
-    """The diagnosis of one row of a batch, which says so."""
+    """Add the number of the row to the diagnosis of one row of a batch."""
     findings = tuple(
         replace(
             f,

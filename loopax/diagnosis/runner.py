@@ -1,4 +1,4 @@
-"""``Runner``: runs graphs node by node, with their values kept, and long loops as compiled code."""
+"""``Runner``: runs graphs node by node with all values in memory, and long loops as compiled code."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from loopax.ir.evaluation.evaluate import apply, own
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.program import Input, Program
 
-# Nodes of a loop that run one by one, some 20 us each; of a longer one the steps are compiled, and only
-# the one in which something happens runs node by node.
+# This many nodes of a loop run one by one, some 20 us each. The steps of a longer loop are compiled, and
+# a step in question alone runs node by node.
 _NODES = 20_000
 
 
 class Runner:
-    """Runs graphs and keeps what they compute.
+    """Run graphs, with the values of all variables in memory.
 
     Parameters
     ----------
     build
-        Makes of a `Program` the function that a user would run.
+        Compiles a `Program` to the function that a user would run.
     flushes
-        Whether that takes subnormal numbers for 0, as XLA does on a CPU.
+        Whether that function takes subnormal numbers for 0, as XLA does on a CPU.
     raises
-        Whether what an op raises ends the run, also where compiled code has a nan in its place.
+        Whether an error of an op ends the run even where compiled code gives nan in its place.
     """
 
     budget = _NODES
@@ -43,12 +43,12 @@ class Runner:
         self, build: Callable[[Program], Any], flushes: bool, *, raises: bool = False
     ) -> None:
         self.build, self.flushes, self.raises = build, flushes, raises
-        self.left: int | None = None  # of the nodes of a loop that may still run one by one
+        self.remaining: int | None = None  # nodes of a loop that may still run one by one
         self._segments: dict[Any, Segments] = {}
         self._nodes: dict[Any, Any] = {}
 
     def run(self, frame: Frame) -> list[Any]:
-        """The outputs of ``frame``, whose values are all known then.
+        """Compute all values of ``frame``, and return its outputs.
 
         Raises
         ------
@@ -56,9 +56,9 @@ class Runner:
             A node raised, in ``frame`` or inside of it.
         """
         for node in frame.order:
-            if self.left is not None:
-                self.left -= 1
-                if self.left < 0:
+            if self.remaining is not None:
+                self.remaining -= 1
+                if self.remaining < 0:
                     raise TooLong
             inputs = [frame.value(v) for v in node.inputs]
             outputs = self._outputs(frame, node, inputs)
@@ -79,7 +79,7 @@ class Runner:
             return self._within(frame, node, op.written or op.fgraph, inputs)
         try:
             return apply(node, inputs)
-        except Exception as error:  # an op of somebody else's may raise anything
+        except Exception as error:  # a third-party op may raise anything
             outputs = None if self.raises else self._compiled_outputs(node, inputs)
             if outputs is None:
                 raise Failed(frame, node, error) from error
@@ -91,7 +91,7 @@ class Runner:
         return [own(x) for x in self.run(inner)]
 
     def row(self, frame: Frame, node: Apply, at: tuple[int, ...]) -> Frame | None:
-        """The frame of one row of a batch of graphs, ``node``; None where it is no such batch."""
+        """The frame of one row of a batch of graphs, ``node``; None for any other node."""
         op: Any = node.op
         if not isinstance(op, Blockwise) or not isinstance(op.core_op, InnerGraphOp):
             return None
@@ -110,18 +110,18 @@ class Runner:
         return frame.inside[node, at]
 
     def segments(self, scan: Scan) -> Segments:
-        """The steps of ``scan`` as compiled functions."""
+        """Compiled runs of steps of ``scan``, made once."""
         if scan not in self._segments:
             self._segments[scan] = Segments(scan, self.build)
         return self._segments[scan]
 
     def _compiled_outputs(self, node: Apply, inputs: Sequence[Any]) -> list[Any] | None:
-        """What the user's own form of ``node`` computes: for a matrix that PyTensor refuses, nan."""
+        """Outputs of ``node`` in the user's own form: nan for a matrix that PyTensor refuses."""
         variables = [v.type() for v in node.inputs]
         graph = FunctionGraph(variables, node.op.make_node(*variables).outputs, clone=False)
         names = [Input(v, f"x{k}") for k, v in enumerate(variables)]
         try:
             outputs = self.build(Program(graph, tuple(names), (), list))(*inputs)
-        except Exception:  # whatever it raises, there is no value
+        except Exception:  # the compiled form raises as well
             return None
         return [np.asarray(x) for x in outputs]

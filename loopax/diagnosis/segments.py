@@ -19,7 +19,7 @@ from loopax.ir.replace import replaced
 
 
 class Segment(NamedTuple):
-    """What a run of steps computed: final states, and by step the traces, states and watched values."""
+    """Results of a run of steps: final states, and by step the traces, states and watched values."""
 
     finals: Sequence[Any]
     ys: Sequence[Any]
@@ -32,9 +32,8 @@ class Segment(NamedTuple):
 class Segments:
     """The loop ``scan`` from any step on, as a function that ``build`` compiles.
 
-    Steps come in the order in which they are taken: of a loop that goes backward through its sequences
-    these are turned around, and ``i`` counts down. ``watched`` are variables of the body, as written, whose
-    values in each step are kept too.
+    Steps come in the order of execution: the sequences of a backward loop are reversed, and ``i`` counts
+    down. ``watched`` are variables of the body, as written, whose values each step returns too.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class Segments:
 
     @property
     def can_be_compiled(self) -> bool:
-        """Whether all that crosses its border is an array."""
+        """Whether all inputs and outputs of the body are arrays."""
         scan = self.scan
         variables = [*scan.fgraph.inputs, *scan.fgraph.outputs]
         return all(isinstance(v.type, DenseTensorType) for v in variables)
@@ -79,7 +78,7 @@ class Segments:
         return self.build(Program(graph, names, (), list, name=str(self.scan)))
 
     def inputs(self, args: ScanArgs, start: int, count: int, states: Sequence[Any]) -> list[Any]:
-        """The inputs of `loop` for ``count`` steps from step ``start`` on, from these states."""
+        """The inputs of `loop` for ``count`` steps from step ``start`` on, from ``states``."""
         n = int(args.n_steps)
         turned = -1 if self.scan.options.reverse else 1
         rows = [np.ascontiguousarray(x[::turned][start : start + count]) for x in args.sequences]
@@ -87,9 +86,9 @@ class Segments:
         return [np.int64(count), *rows, *states, *args.consts, first]
 
     def run(self, args: ScanArgs, start: int, count: int, states: Sequence[Any]) -> Segment:
-        """``count`` steps from step ``start`` on, of a loop with these ``args``, from these states."""
-        found = [np.asarray(x) for x in self._function(*self.inputs(args, start, count, states))]
-        outs: ScanOuts = self.loop.split_outputs(found)
+        """Run ``count`` steps from step ``start`` on, of a loop with ``args``, from ``states``."""
+        results = [np.asarray(x) for x in self._function(*self.inputs(args, start, count, states))]
+        outs: ScanOuts = self.loop.split_outputs(results)
         y, s = self.scan.n_ys, self.scan.n_ys + self.scan.n_states
         n_done = count if outs.n_done is None else int(outs.n_done)
         traces = [x[:n_done] for x in outs.traces]

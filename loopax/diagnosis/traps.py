@@ -1,4 +1,4 @@
-"""Well-known ways to a number that is not finite, by the op that takes them, and what to write instead."""
+"""Well-known origins of numbers that are not finite, by op, and forms to write instead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loopax.diagnosis.numbers import number_in_words
 
 
 class Trap(NamedTuple):
-    """Why an op gave what it gave, and what to write instead."""
+    """The reason for a result that is not finite, and a form to write instead."""
 
     why: str
     instead: str = ""
@@ -31,7 +31,7 @@ _LOGS = (
 
 
 def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
-    """Why the op ``name`` of these numbers, or arrays, is ``result``, which is not finite."""
+    """Explain why the op ``name`` of ``numbers``, or of arrays, gives ``result``, which is not finite."""
     rule = _VALUES.get(name)
     try:
         trap = rule(result, *numbers) if rule is not None else None
@@ -47,10 +47,9 @@ def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
 
 
 def of_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken: bool) -> Trap:
-    """Why the derivative of the op ``name`` at these numbers is not finite.
+    """Explain why the derivative of the op ``name`` at ``numbers`` is not finite.
 
-    ``cotangent`` is the number that came in; ``untaken`` says that it is 0 since a switch did not choose
-    this value.
+    ``cotangent`` is that of the output; ``untaken`` says that it is 0 because a switch discards the value.
     """
     x = numbers[0] if numbers else np.nan
     pole = _POLES.get(name)

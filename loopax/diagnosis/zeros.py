@@ -1,7 +1,7 @@
-"""From a number that is 0 back to the first one that was: where a probability underflowed.
+"""Trace a 0 back to its origin: the op in which a probability underflowed.
 
-What is a sum, a product or a part of zeros has its zero from them. A product of numbers that are not 0, or
-``exp(-800)``, is where it arose.
+A sum, a product or a part of zeros inherits its 0. A product of numbers that are not 0, or ``exp(-800)``,
+is the origin of one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from loopax.diagnosis.places import Place
 from loopax.facts import Structure, facts_of
 
 _PRODUCTS = frozenset({"Mul", "Dot", "BatchedDot", "Matmul", "True_div"})
-_NODES = 500  # that the way back may take
+_NODES = 500  # the most that a trace follows
 
-# A variable of a frame, and which of its entries are meant; all of those are 0.
+# A variable of a frame, and flags of entries that are all 0.
 _Zeros = tuple[Frame, Variable, Any]
 
 
 def first_zero(place: Place) -> Place:
-    """The place where the number at ``place``, which is 0, first was."""
+    """The origin of the 0 at ``place``."""
     flags = np.zeros(np.shape(place.value), bool)
     if place.entry is None or len(place.entry) != flags.ndim:
         return place
@@ -43,7 +43,7 @@ def first_zero(place: Place) -> Place:
 
 
 def _before(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
-    """What the zeros of ``v`` come from; None where they arose here, or nobody computed them."""
+    """The zeros from which those of ``v`` come; None where they arose here, or were not computed."""
     if v in frame.roots:
         return _outside(frame, v, flags)
     node = v.owner
@@ -86,7 +86,7 @@ def _in_loop(run: LoopRun, node: Apply, v: Variable, flags: Any) -> _Zeros | Non
 
 
 def _state(run: LoopRun, k: int, step: int, flags: Any) -> _Zeros | None:
-    """State ``k`` after the first step, up to ``step``, since which these entries have been 0."""
+    """State ``k`` of the first step since which the flagged entries have been 0, up to ``step``."""
     if step < 0:
         return _checked(run.around, run.scan.split_inputs(run.node.inputs).states[k], flags)
 
@@ -99,7 +99,7 @@ def _state(run: LoopRun, k: int, step: int, flags: Any) -> _Zeros | None:
 
 
 def _outside(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
-    """The zeros of an input of a frame, in the frame or the step that it comes from."""
+    """The zeros of an input of a frame, in the outer frame or the step that computed it."""
     if frame.parent is None or frame.node is None:
         return None
     run, place = frame.parent.inside.get(frame.node), frame.roots[v]
@@ -121,7 +121,7 @@ def _outside(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
 
 
 def _checked(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
-    """``v`` and the flags if these entries are 0 in this frame, and are not constants of the program."""
+    """``v`` and the flags where the entries are 0 in this frame; None otherwise, and for constants."""
     if frame.is_constant(v) or v not in frame.values:
         return None
     value = np.asarray(frame.value(v))
