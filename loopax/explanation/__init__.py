@@ -1,4 +1,4 @@
-"""What the passes did to a program, as text and as a page."""
+"""Reports on the passes over a program, as text and as a page."""
 
 from loopax.explanation.explanation import Explanation
 from loopax.explanation.native_loops import NativeLoops

@@ -1,7 +1,7 @@
-"""The body of a loop, a branch or a call as an arc diagram, which needs no layout.
+"""Arc diagrams of the bodies of loops, branches and calls, which need no layout.
 
-A box is an input, an op or an output; they stand below one another in the order of computation. An arc goes
-down from a box to each that reads it. Constants are written into the ops that read them.
+A box is an input, an op or an output; boxes stand in one column in the order of computation. An arc leads
+down from a box to each reader. Constants are written into the ops that read them.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from loopax.ir import Cond, Scan
 from loopax.ir.pformat import constant_as_text, op_as_text
 from loopax.lowering.record import with_body
 
-MOST_BOXES = 400  # more are drawn by nobody who wants to read them
+MOST_BOXES = 400  # a larger drawing is unreadable
 
-_ROW, _HEIGHT = 30.0, 22.0  # from box to box, and of a box
+_ROW, _HEIGHT = 30.0, 22.0  # distance of boxes, height of a box
 _LETTER, _LONGEST = (
     6.7,
     60,
-)  # the width of a letter, of the size that the page sets; letters of a box
+)  # the width of a letter at the page's font size; letters in a box
 _WIDEST_ARC = 120.0
 
 
 class Body(NamedTuple):
-    """A body in a program. ``number`` is its place: 2.1 is the first one in the second one."""
+    """A body in a program. ``number`` is its path: 2.1 is the first body inside of the second."""
 
     number: str
     op: Any
     inside: tuple[Body, ...]
 
     def flat(self) -> Iterator[Body]:
-        """This one and all in it."""
+        """Yield this body and all bodies inside of it."""
         yield self
         for body in self.inside:
             yield from body.flat()
 
 
 def bodies(graph: AbstractFunctionGraph, prefix: str = "") -> tuple[Body, ...]:
-    """The bodies of a graph's ops, each with those in it."""
+    """The bodies of a graph's ops, each with its nested bodies."""
     ops = [op for node in _nodes(graph) if (op := with_body(node.op)) is not None]
     return tuple(
         Body(f"{prefix}{k}", op, bodies(op.fgraph, f"{prefix}{k}.")) for k, op in enumerate(ops, 1)
@@ -50,12 +50,12 @@ def bodies(graph: AbstractFunctionGraph, prefix: str = "") -> tuple[Body, ...]:
 
 
 def _nodes(graph: AbstractFunctionGraph) -> list[Apply]:
-    """In order, each once: a frozen graph that was made of two equal nodes lists the one twice."""
+    """Nodes in order, without duplicates: a frozen graph of two equal nodes lists one of them twice."""
     return list(dict.fromkeys(graph.toposort()))
 
 
 def caption(op: Any) -> str:
-    """What an op with a body is, in a line."""
+    """Describe an op with a body in one line."""
     if isinstance(op, Scan):
         parts = {"sequence": op.n_seqs, "state": op.n_states, "constant": op.n_consts}
         parts["trace"] = op.n_ys
@@ -63,7 +63,7 @@ def caption(op: Any) -> str:
         n_outs = op.n_outs if isinstance(op, Cond) else len(op.fgraph.outputs)
         parts = {"input": len(op.fgraph.inputs), "output": n_outs}
     parts["op"] = len(op.fgraph.apply_nodes)
-    listed = ", ".join(f"{n} {what}{'s' * (n != 1)}" for what, n in parts.items())
+    listed = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in parts.items())
     return f"{op}: {listed}"
 
 
@@ -74,27 +74,27 @@ def drawing(op: Any) -> str | None:
         return None
     ys = [_ROW * (k + 0.5) for k in range(len(boxes))]
     arcs = [(ys[a], ys[b], title) for b, box in enumerate(boxes) for a, title in box.operands]
-    left = max([0.0, *(min((b - a) / 2, _WIDEST_ARC) for a, b, _ in arcs)]) + 2
+    edge = max([0.0, *(min((b - a) / 2, _WIDEST_ARC) for a, b, _ in arcs)]) + 2
     widths = [_LETTER * len(_short(box.label)) + 16 for box in boxes]
-    width, height = left + max(widths, default=0.0) + 2, _ROW * len(boxes)
+    width, height = edge + max(widths, default=0.0) + 2, _ROW * len(boxes)
     size = f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     parts = [f'<svg class="body" role="img" {size}><title>{escape(caption(op))}</title>']
     for a, b, title in arcs:
         arc = f"A{min((b - a) / 2, _WIDEST_ARC):.0f} {(b - a) / 2:.0f} 0 0 0"
         parts.append(
-            f'<path d="M{left:.0f} {a:.0f}{arc} {left:.0f} {b:.0f}"><title>{escape(title)}</title></path>'
+            f'<path d="M{edge:.0f} {a:.0f}{arc} {edge:.0f} {b:.0f}"><title>{escape(title)}</title></path>'
         )
     for box, y, wide in zip(boxes, ys, widths, strict=True):
         parts.append(
-            f'<g class="{box.kind}"><title>{escape(box.title)}</title><rect x="{left:.0f}" '
+            f'<g class="{box.kind}"><title>{escape(box.title)}</title><rect x="{edge:.0f}" '
             f'y="{y - _HEIGHT / 2:.0f}" width="{wide:.0f}" height="{_HEIGHT:.0f}" rx="4"/>'
-            f'<text x="{left + 8:.0f}" y="{y + 4:.0f}">{escape(_short(box.label))}</text></g>'
+            f'<text x="{edge + 8:.0f}" y="{y + 4:.0f}">{escape(_short(box.label))}</text></g>'
         )
     return "".join([*parts, "</svg>"])
 
 
 class _Box(NamedTuple):
-    """A box; ``operands`` are the places of those that it reads, with the types of what it reads."""
+    """A box; ``operands`` are the positions of the boxes that it reads, with the types of values."""
 
     kind: str  # in, op, loop, out
     label: str
@@ -105,7 +105,7 @@ class _Box(NamedTuple):
 def _boxes(op: Any) -> list[_Box]:
     body = op.fgraph
     inputs, outputs = _names(op)
-    read = {v for node in _nodes(body) for v in node.inputs} | set(body.outputs)
+    read_variables = {v for node in _nodes(body) for v in node.inputs} | set(body.outputs)
     boxes: list[_Box] = []
     place: dict[Variable, int] = {}
 
@@ -115,7 +115,7 @@ def _boxes(op: Any) -> list[_Box]:
         return len(boxes) - 1
 
     for v, name in zip(body.inputs, inputs, strict=True):
-        if v in read or name != "i":  # every step has an index, and few read it
+        if v in read_variables or name != "i":  # every step has an index, and few read it
             place[v] = add("in", name, f"{name}: {v.type}")
     n_bodies = 0
     for node in _nodes(body):
@@ -133,7 +133,7 @@ def _boxes(op: Any) -> list[_Box]:
 
 
 def _names(op: Any) -> tuple[list[str], list[str]]:
-    """What the inputs and the outputs of an op's body are called, as `pformat` calls inputs."""
+    """Names for the inputs and outputs of an op's body, in the style of `pformat`."""
     n, m = len(op.fgraph.inputs), len(op.fgraph.outputs)
     if isinstance(op, Scan):
         inputs = ["i", *_numbered("x", op.n_seqs), *_numbered("s", op.n_states)]
@@ -150,7 +150,7 @@ def _numbered(letter: str, n: int) -> list[str]:
 
 
 def _label(node: Apply) -> str:
-    """The op, with its operands where some are constants: ``mul(2.0, ·)``."""
+    """Name an op, with its operands where some are constants: ``mul(2.0, ·)``."""
     name = op_as_text(node.op)
     if not any(isinstance(v, Constant) for v in node.inputs):
         return name

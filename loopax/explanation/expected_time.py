@@ -1,13 +1,13 @@
-"""Where the time of a program is expected to go, as a share of the whole: from its graph alone.
+"""Estimate of the share of each node in the time of a program, from its graph alone.
 
-    time of a node  =  entries of what it makes  x  nanoseconds for each
+    time of a node  =  entries of its largest output  x  nanoseconds for each
     time of a loop  =  steps  x  time of its body
 
-The nanoseconds are those that `loopax.facts` has, as measured. A length that is known in no run is
-taken for `UNKNOWN_LENGTH`; in a body, lengths are those of what the loop is given.
+The nanoseconds are measurements from `loopax.facts`. A length that is unknown counts as `UNKNOWN_LENGTH`;
+in a body, lengths are those of the operands of the loop.
 
-Known shortcomings: what XLA or Numba fuse, and what is read from memory, is not known here, so shares are
-right to a factor of two or so. Of a loop that stops the steps are the most that it may take.
+Known shortcomings: the estimate ignores fusion by XLA or Numba and the cost of memory, so shares are right
+to a factor of two or so. A loop that may stop counts with its largest number of steps.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from loopax.lowering.record import with_body
 
 _READS = (DimShuffle, Reshape, Subtensor, Shape, Shape_i)  # arithmetic on positions
 _PRODUCTS = (Dot, BatchedDot)
-_PRODUCT = 0.2  # of each multiplication of a product
+_PRODUCT = 0.2  # ns for a multiplication in a product
 _LINALG = "linalg"
-_CUBE = 0.5  # of each of n^3 of a factorization, inverse or solve
-_CALL = 300.0  # of each call of LAPACK
+_CUBE = 0.5  # ns for each of the n^3 operations of a factorization, inverse or solve
+_CALL = 300.0  # ns for a call of LAPACK
 
 LengthOf = Callable[[Any], float]  # of a dimension variable
 
 
 def expected_times(graph: AbstractFunctionGraph) -> dict[Apply, float]:
-    """Nanoseconds that each node of ``graph`` takes, roughly."""
+    """Estimate the nanoseconds of each node of ``graph``."""
     return _times(graph, lambda variable: float(UNKNOWN_LENGTH))
 
 
@@ -51,7 +51,7 @@ def _times(graph: AbstractFunctionGraph, length_of: LengthOf) -> dict[Apply, flo
     dims = Dims()
 
     def number(expr: DimExpr) -> float:
-        """The value of ``expr``, 1 at least: what is empty is no reason to look elsewhere."""
+        """The value of ``expr``, at least 1, so that an empty loop keeps a share."""
         terms = (k * value(variable) for variable, k in expr.terms)
         return max(1.0, expr.offset + sum(terms))
 
@@ -67,14 +67,14 @@ def _times(graph: AbstractFunctionGraph, length_of: LengthOf) -> dict[Apply, flo
     def time(node: Apply) -> float:
         body = with_body(node.op)
         if body is None:
-            return _own(node, shape)
+            return _time_of_op(node, shape)
         inner = body.fgraph
         if isinstance(body, Scan):
-            asked = node.inputs[0]  # a vector of them, where it is a batch of loops
-            steps = UNKNOWN_LENGTH if asked.type.ndim else number(dims.value(asked))
+            n_steps = node.inputs[0]  # a vector in a batch of loops
+            steps = UNKNOWN_LENGTH if n_steps.type.ndim else number(dims.value(n_steps))
             return steps * _total(inner, _in_step(body, node, shape))
-        given = zip(inner.inputs, map(shape, node.inputs[-len(inner.inputs) :]), strict=False)
-        return _total(inner, _from(dict(given))) / (
+        shapes = zip(inner.inputs, map(shape, node.inputs[-len(inner.inputs) :]), strict=False)
+        return _total(inner, _from(dict(shapes))) / (
             2 if isinstance(body, Cond) else 1
         )  # one branch
 
@@ -86,28 +86,28 @@ def _total(graph: AbstractFunctionGraph, length_of: LengthOf) -> float:
 
 
 def _in_step(op: Scan, node: Apply, shape: Callable[[Any], list[float]]) -> LengthOf:
-    """The lengths of what a step is given: rows of the sequences, all of the rest."""
+    """The lengths of the inputs of a step: rows of sequences, and whole states and constants."""
     outer = op.split_inputs(node.inputs)
     rows = [shape(x)[1:] for x in outer.sequences]
     whole = [shape(x) for x in (*outer.states, *outer.consts)]
     return _from(dict(zip(op.fgraph.inputs[1:], [*rows, *whole], strict=True)))
 
 
-def _from(given: dict[Variable, list[float]]) -> LengthOf:
+def _from(shapes: dict[Variable, list[float]]) -> LengthOf:
     def length_of(variable: Any) -> float:
-        if isinstance(variable, Length) and len(given.get(variable.of, ())) > variable.axis:
-            return given[variable.of][variable.axis]
+        if isinstance(variable, Length) and len(shapes.get(variable.of, ())) > variable.axis:
+            return shapes[variable.of][variable.axis]
         return float(UNKNOWN_LENGTH)
 
     return length_of
 
 
-def _own(node: Apply, shape: Callable[[Any], list[float]]) -> float:
+def _time_of_op(node: Apply, shape: Callable[[Any], list[float]]) -> float:
     """Nanoseconds of an op without a body."""
     op: Any = node.op
     core = core_of(op)
-    made = [math.prod(shape(v)) for v in node.outputs]
-    entries = max(made, default=1.0)
+    sizes = [math.prod(shape(v)) for v in node.outputs]
+    entries = max(sizes, default=1.0)
     if isinstance(op, _READS):
         return 0.0
     if (function := scalar_op_of(op)) is not None:

@@ -23,37 +23,37 @@ from loopax.lowering.record import counts as counts_of
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """What the passes did to a program; made by `loopax.explain`.
+    """A report on the passes over a program, made by `loopax.explain`.
 
-    ``str`` gives the program as text, before the first pass and after each that changed something,
-    `to_html` a page with the loops drawn. A notebook shows that page. Of a program of more than 150 ops
+    ``str`` gives the program as text, before the first pass and after each pass that changed it; `to_html`
+    writes a page with drawings of the loops, which a notebook shows. For a program of more than 150 ops
     ``str`` is the `summary` with a line for each pass, and `full` is the text of all stages; the page opens
-    with the summary and folds the rest.
+    with the summary and folds everything else.
 
     Parameters
     ----------
     name
-        The program's.
+        The name of the program.
     read
         The program in the IR, before the first pass.
     stages
-        ``(name, before, after, counts)`` for each pass that changed something, in order: two graphs, and
-        how many loops and other ops there are in the second.
+        ``(name, before, after, counts)`` for each pass that changed the program, in order: two graphs, and
+        the numbers of loops and other ops in the second.
     part
-        The program in two parts, where one of them follows from shared variables alone and is computed once
-        for each value of theirs: ``part.early`` is that, ``part.rest`` what is computed at each call.
+        The program in two parts, where one depends on shared variables alone: ``part.early`` runs once for
+        each value of these, ``part.rest`` at each call.
     notes
-        What a pass has to say besides: which rules ``optimize="egraph"`` used, a line each.
+        Notes of the passes: the rules that ``optimize="egraph"`` used, a line each.
     remarks
-        What the backend has to say of the calls so far: what ran natively inside of JAX, and why.
+        Remarks of the backend on the calls so far: what ran natively inside of JAX, and why.
 
     Examples
     --------
     >>> import pytensor.tensor as pt
     >>> from loopax import explain
     >>> x = pt.dscalar("x")
-    >>> found = explain([x], x + 0 * pt.exp(x))
-    >>> [stage.name for stage in found.stages], found.counts_read, found.counts_lowered
+    >>> report = explain([x], x + 0 * pt.exp(x))
+    >>> [stage.name for stage in report.stages], report.counts_read, report.counts_lowered
     (['stabilize'], Counts(loops=0, outside=3, inside=0), Counts(loops=0, outside=0, inside=0))
     """
 
@@ -68,23 +68,23 @@ class Explanation:
     def of(
         cls, graph: FunctionGraph, name: str = "program", passes: Sequence[Any] | None = None
     ) -> Explanation:
-        """Run the passes on ``graph``, a program in the IR, in place, and keep what they did.
+        """Run the passes on ``graph``, a program in the IR, in place, and record their changes.
 
-        They are those of `lower` where none are given.
+        The default passes are those of `lower`.
         """
-        read = thaw(graph)
+        as_read = thaw(graph)
         with collected() as notes:
-            found = tuple(stages(graph, passes))
-        return cls(name, read, found, notes=tuple(notes))
+            changes = tuple(stages(graph, passes))
+        return cls(name, as_read, changes, notes=tuple(notes))
 
     @property
     def lowered(self) -> FunctionGraph:
-        """The program behind the last pass: what a backend gets."""
+        """The program after the last pass, which a backend receives."""
         return self.stages[-1].after if self.stages else self.read
 
     @property
     def counts_read(self) -> Counts:
-        """How many loops, and other ops outside and inside of them, before the first pass."""
+        """The numbers of loops, and of other ops outside and inside of them, before the first pass."""
         return counts_of(self.read)
 
     @property
@@ -93,7 +93,7 @@ class Explanation:
         return self.stages[-1].counts if self.stages else self.counts_read
 
     def text(self, graph: FunctionGraph) -> str:
-        """One of the graphs as text."""
+        """Format one of the graphs as text."""
         return pformat(graph, self.name)
 
     @property
@@ -103,21 +103,21 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """The program behind the last pass in a screen: its loops, its ops, where its time is expected to
-        go, as shares that are right to a factor of two or so, and what was chosen in the calls so far.
+        """The program after the last pass in one screen: its loops, its ops, estimated shares of its time,
+        right to a factor of two or so, and the choices made in the calls so far.
         """
         return summary(self.lowered, self.remarks)
 
     @property
     def full(self) -> str:
-        """The text of all stages, however long it is."""
+        """The text of all stages, at any length."""
         return "\n\n".join(self._parts())
 
     def __str__(self) -> str:
         return "\n\n".join(self._folded()) if self.is_large else self.full
 
     def _folded(self) -> Iterator[str]:
-        """The summary, and a line for what else there is."""
+        """Yield the summary, and a line for each section left out."""
         counts = _line(self.counts_lowered, self.counts_read)
         yield f"== {self.name}: {counts} ==\n{self.summary}"
         rows = [("as read", self.counts_read), *((s.name, s.counts) for s in self.stages)]
@@ -128,10 +128,10 @@ class Explanation:
             yield "\n".join(["== said by passes ==", *self.notes])
         if self.part is not None:
             names = ", ".join(v.name or "a shared variable" for v in self.part.early.inputs)
-            early, rest = counts_of(self.part.early), counts_of(self.part.rest)
+            early, residual = counts_of(self.part.early), counts_of(self.part.rest)
             yield (
                 f"== in two parts ==\nonce for each value of {names}: {_line(early, early)}\n"
-                f"at each call: {_line(rest, rest)}"
+                f"at each call: {_line(residual, residual)}"
             )
         yield (
             "== folded ==\nThe program as text, as the passes left it: e.text(e.lowered), where e is what "
@@ -160,28 +160,28 @@ class Explanation:
         return f"<Explanation of {self.name}, changed by {names}>"
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
-        """Write the page to ``path``: one file that needs no other and no network."""
+        """Write the page to ``path``: one file without references to others or to the network."""
         Path(path).write_text(
             page.page(self.name, self._sections(), self._opening()), encoding="utf-8"
         )
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the page, without what makes it a document."""
+        """The page for a notebook: the body without the document around it."""
         return page.body(self.name, self._sections(), self._opening())
 
     def _opening(self) -> str | None:
         return self.summary if self.is_large else None
 
     def _sections(self) -> list[page.Section]:
-        read = page.Section("as read", self.read, self.counts_read)
-        return [read, *(page.Section(s.name, s.after, s.counts) for s in self.stages)]
+        as_read = page.Section("as read", self.read, self.counts_read)
+        return [as_read, *(page.Section(s.name, s.after, s.counts) for s in self.stages)]
 
 
 def _line(now: Counts, last: Counts) -> str:
-    """``2 loops (-1), 5 other ops outside of loops, 3 (+1) inside``, with the changes."""
+    """Format counts with changes: ``2 loops (-1), 5 other ops outside of loops, 3 (+1) inside``."""
     change = [f" ({n - m:+d})" if n != m else "" for n, m in zip(now, last, strict=True)]
     loops, outside = [
-        f"{n} {what if n == 1 else what + 's'}{by}"
-        for n, what, by in zip(now, ("loop", "other op"), change[:2], strict=False)
+        f"{n} {noun if n == 1 else noun + 's'}{by}"
+        for n, noun, by in zip(now, ("loop", "other op"), change[:2], strict=False)
     ]
     return f"{loops}, {outside} outside of loops, {now.inside}{change[2]} inside"

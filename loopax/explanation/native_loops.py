@@ -1,4 +1,4 @@
-"""``NativeLoops``: what the loops of a JAX function run as."""
+"""``NativeLoops``: the forms in which the loops of a JAX function run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class NativeLoops:
-    """What `loopax.explain` says of a function that `loopax.native` has made.
+    """The report of `loopax.explain` on a function that `loopax.native` has made.
 
     Parameters
     ----------
     name
-        The function's.
+        The name of the function.
     loops
         A line for each loop of each program that JAX has compiled so far, its derivatives and batches too:
         ``native``, or ``JAX's`` and why, with the primitive that has no native form.

@@ -1,4 +1,4 @@
-"""An explanation as one HTML page: counts with bars, the loops drawn, the program's text at each stage."""
+"""An explanation as one HTML page: bars of counts, drawings of the loops, and the text of each stage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _FOLD = "<details><summary>The loops, lowered</summary>"
 
 
 class Section(NamedTuple):
-    """The program at one stage: as it was read, or after a pass that changed something."""
+    """The program at one stage: as read, or after a pass that changed it."""
 
     title: str
     graph: FunctionGraph
@@ -44,12 +44,12 @@ class Section(NamedTuple):
 
 
 def page(name: str, sections: Sequence[Section], summary: str | None = None) -> str:
-    """The whole document, about the program ``name``; what there is beside a ``summary`` is folded."""
+    """Write the document for the program ``name``; after a ``summary`` all else is folded."""
     return document(f"{name}: passes", _PAGE, body(name, sections, summary))
 
 
 def body(name: str, sections: Sequence[Section], summary: str | None = None) -> str:
-    """What is in the document, with the style that it needs."""
+    """Write the content of the document, with its style."""
     return "\n".join(
         [
             f'<div class="{_PAGE}"><style>{_STYLE}</style>',
@@ -69,7 +69,7 @@ def body(name: str, sections: Sequence[Section], summary: str | None = None) -> 
 
 
 def _table(sections: Sequence[Section]) -> Iterator[str]:
-    """A row for each stage: its counts, and a bar of them."""
+    """Write a row for each stage, with its counts and a bar of them."""
     most = max(1, *(c.outside + c.inside for _, _, c in sections))
     yield (
         "<table><thead><tr><th>stage</th><th>loops</th>"
@@ -78,8 +78,8 @@ def _table(sections: Sequence[Section]) -> Iterator[str]:
     )
     for title, _, c in sections:
         bars = "".join(
-            f'<span class="{what}" style="width:{100 * n / most:.1f}%"></span>'
-            for what, n in (("outside", c.outside), ("inside", c.inside))
+            f'<span class="{css_class}" style="width:{100 * n / most:.1f}%"></span>'
+            for css_class, n in (("outside", c.outside), ("inside", c.inside))
         )
         yield (
             f"<tr><th>{escape(title)}</th><td>{c.loops}</td><td>{c.outside}</td>"
@@ -91,24 +91,24 @@ def _table(sections: Sequence[Section]) -> Iterator[str]:
 
 
 def _stages(name: str, sections: Sequence[Section]) -> Iterator[str]:
-    """The text of each stage, and drawings of those bodies that the stage before did not have."""
+    """Write the text of each stage, with drawings of the bodies that are new in it."""
     known: set[Any] = set()
     for title, graph, _ in sections:
         yield f"<details><summary>{escape(title)}</summary>"
         yield f"<pre>{escape(pformat(graph, name))}</pre>"
-        found = bodies(graph)
-        yield from _figures(found, known)
+        top_bodies = bodies(graph)
+        yield from _figures(top_bodies, known)
         yield "</details>"
-        known = {one.op for top in found for one in top.flat()}
+        known = {inner.op for top in top_bodies for inner in top.flat()}
 
 
-def _figures(found: Iterable[Body], known: Collection[Any] = ()) -> Iterator[str]:
-    """A figure for each body that is not known, those inside it in it."""
-    for one in found:
-        if one.op in known:
+def _figures(items: Iterable[Body], known: Collection[Any] = ()) -> Iterator[str]:
+    """Write a figure for each body that is not in ``known``, with nested figures inside."""
+    for item in items:
+        if item.op in known:
             continue  # and so are those inside it
-        drawn = drawing(one.op) or "<p>Too many ops to draw.</p>"
-        yield f'<figure data-number="{one.number}">'
-        yield f"<figcaption>{one.number} {escape(caption(one.op))}</figcaption>{drawn}"
-        yield from _figures(one.inside, known)
+        drawn = drawing(item.op) or "<p>Too many ops to draw.</p>"
+        yield f'<figure data-number="{item.number}">'
+        yield f"<figcaption>{item.number} {escape(caption(item.op))}</figcaption>{drawn}"
+        yield from _figures(item.inside, known)
         yield "</figure>"

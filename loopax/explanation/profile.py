@@ -1,4 +1,4 @@
-"""``Profile``: how long the parts of a program take, beside what was expected, as text, page and trace."""
+"""``Profile``: measured and expected times of the parts of a program, as text, page and trace."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Part:
-    """A loop, or all ops of a kind, of a program.
+    """A loop of a program, or all its ops of one kind.
 
     Parameters
     ----------
     title
         ``"Scan{loop}: 500 steps"``, or the kind of the ops: ``"12 elementwise ops"``.
     line
-        Where the user wrote a loop, ``"file.py:12"``; empty where it is not known.
+        The user's line of a loop, ``"file.py:12"``; empty where it is unknown.
     seconds
-        By form, how long the part takes alone, as a program of its own.
+        The time of the part alone, as a program of its own, by form.
     expected
-        The share of the whole that the estimate of `loopax.explain` gives it.
+        The share of the whole that `loopax.explain` estimates.
     """
 
     title: str
@@ -34,11 +34,11 @@ class Part:
 
 @dataclass(frozen=True)
 class Profile:
-    """What `loopax.profile` measured.
+    """The result of `loopax.profile`.
 
-    ``seconds`` has the time of a whole call by form, ``parts`` those of its parts. What a form fuses across
-    parts it does not compute in them alone, so that the parts may take more together than the whole; what a
-    call costs by itself, some microseconds in JAX, is in each of them.
+    ``seconds`` has the time of a whole call by form, ``parts`` the times of its parts. A form fuses ops
+    across parts, so that the parts may take more together than the whole; the overhead of a call, some
+    microseconds in JAX, counts in each part.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A large program in a screen: its loops, its ops, where its time is expected, what was chosen."""
+"""A large program in one screen: its loops, its ops, estimated times, and choices of the backend."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from loopax.ir.ops.inner_graph_op import core_of
 from loopax.ir.sizes import Clipped, DimExpr, Dims, Length, counts_steps
 from loopax.lowering.record import Counts, with_body
 
-MOST_OPS = 150  # of the largest stage: the text of more fills several screens, at each stage
+MOST_OPS = 150  # ops of the largest stage: the text of more fills several screens, at each stage
 
 _MOST_LOOPS = 12
 _MOST_OPS_NAMED = 8
@@ -28,26 +28,26 @@ _MOST_SHARES, _LEAST_SHARE = 6, 0.02
 
 
 def is_large(stages: Sequence[Counts]) -> bool:
-    """Whether a program is to be summarised first, by its counts at each stage."""
+    """Whether the report on a program opens with a summary, by its counts at each stage."""
     return max(c.loops + c.outside + c.inside for c in stages) > MOST_OPS
 
 
 def summary(lowered: FunctionGraph, chosen: Sequence[str]) -> str:
-    """What is behind the last pass, in lines; ``chosen`` is what the backend said of the calls so far."""
+    """Summarise the program after the last pass; ``chosen`` are the backend's remarks so far."""
     times = expected_times(lowered)
     loops = [node for node in times if with_body(node.op) is not None]
     lines = ["loops, branches and calls:"]
-    lines += [f"  {line}" for line in _of_loops(loops)]
-    lines += ["other ops:", f"  {_of_ops(lowered)}"]
+    lines += [f"  {line}" for line in _loop_lines(loops)]
+    lines += ["other ops:", f"  {_op_counts(lowered)}"]
     lines += ["where time is expected (lengths that are not known count as 100):"]
-    lines += [f"  {line}" for line in _of_times(times, loops)]
+    lines += [f"  {line}" for line in _time_shares(times, loops)]
     lines += ["what was chosen:"]
     lines += [f"  {line}" for line in chosen or ["nothing so far: no call, or no choice"]]
     return "\n".join(lines)
 
 
-def _of_loops(loops: Sequence[Apply]) -> Iterator[str]:
-    """A line for each body of the program, those inside of loops behind their loop."""
+def _loop_lines(loops: Sequence[Apply]) -> Iterator[str]:
+    """Yield a line for each body of the program, nested bodies behind their loop."""
     dims = Dims()
     for k, node in enumerate(loops[:_MOST_LOOPS], 1):
         at = PurePath(source_line(node.outputs[0]).partition(", in ")[0]).name
@@ -68,21 +68,21 @@ def _inner(graph: AbstractFunctionGraph, prefix: str) -> Iterator[tuple[str, App
 
 
 def _loop_in_words(node: Apply, dims: Dims) -> str:
-    """A loop with its steps: ``Scan{step}: 2000 steps, 1 sequence, ...``."""
+    """Describe a loop with its steps: ``Scan{step}: 2000 steps, 1 sequence, ...``."""
     op: Any = with_body(node.op)
-    title, _, rest = caption(op).partition(": ")
+    title, _, details = caption(op).partition(": ")
     if isinstance(node.op, Blockwise):
         title = f"a batch of {title}"
     if not isinstance(op, Scan):
-        return f"{title}: {rest}"
-    asked: Any = node.inputs[0]
-    number = None if asked.type.ndim else _number(dims.value(asked))
+        return f"{title}: {details}"
+    n_steps: Any = node.inputs[0]
+    number = None if n_steps.type.ndim else _number(dims.value(n_steps))
     steps = "steps known when it runs" if number is None else f"{number} steps"
-    return f"{title}: {'at most ' if op.stops and number else ''}{steps}, {rest}"
+    return f"{title}: {'at most ' if op.stops and number else ''}{steps}, {details}"
 
 
 def _number(expr: DimExpr) -> str | None:
-    """A number in words: ``2000``, ``n - 1``, ``length of y``. None where no name says what it is."""
+    """Format a number: ``2000``, ``n - 1``, ``length of y``. None where a variable has no name."""
     terms = [(k, _variable(v)) for v, k in expr.terms]
     if any(name is None for _, name in terms):
         return None
@@ -103,18 +103,18 @@ def _variable(v: Any) -> str | None:
     return None if counts_steps(v) else getattr(v, "name", None)
 
 
-def _of_ops(graph: FunctionGraph) -> str:
+def _op_counts(graph: FunctionGraph) -> str:
     counts = Counter(_name(node) for node in graph.apply_nodes if with_body(node.op) is None)
     if not counts:
         return "none"
     listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    rest = sum(n for _, n in listed[_MOST_OPS_NAMED:])
+    n_more = sum(n for _, n in listed[_MOST_OPS_NAMED:])
     named = ", ".join(f"{n} {name}" for name, n in listed[:_MOST_OPS_NAMED])
-    return f"{named}, {rest} more" if rest else named
+    return f"{named}, {n_more} more" if n_more else named
 
 
 def _name(node: Apply) -> str:
-    """What an op is called, without its options."""
+    """The name of an op, without its options."""
     op = core_of(node.op)
     if isinstance(op, Elemwise):
         scalar = op.scalar_op
@@ -122,13 +122,13 @@ def _name(node: Apply) -> str:
     return type(op).__name__
 
 
-def _of_times(times: dict[Apply, float], loops: Sequence[Apply]) -> Iterator[str]:
-    """The shares of loops, and of other ops by their names, the largest first."""
+def _time_shares(times: dict[Apply, float], loops: Sequence[Apply]) -> Iterator[str]:
+    """Yield the shares of loops, and of other ops by name, the largest first."""
     total = sum(times.values()) or 1.0
     shares: dict[str, float] = {}
     for node, time in times.items():
         number = loops.index(node) + 1 if node in loops else None
-        what = _name(node) if number is None else f"{number} {with_body(node.op)}"
-        shares[what] = shares.get(what, 0.0) + time / total
+        title = _name(node) if number is None else f"{number} {with_body(node.op)}"
+        shares[title] = shares.get(title, 0.0) + time / total
     largest = sorted(shares.items(), key=lambda item: (-item[1], item[0]))[:_MOST_SHARES]
-    yield from (f"{share:4.0%} {what}" for what, share in largest if share >= _LEAST_SHARE)
+    yield from (f"{share:4.0%} {title}" for title, share in largest if share >= _LEAST_SHARE)

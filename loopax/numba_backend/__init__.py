@@ -1,4 +1,4 @@
-"""IR -> Numba: the ops of the IR in PyTensor's own Numba mode, and programs as one native function.
+"""IR -> Numba: ops of the IR in PyTensor's own Numba mode, and programs as one native function.
 
 Importing this package does not import Numba, which takes half a second.
 """

@@ -1,10 +1,10 @@
-"""PyMC's models: log-densities in JAX and in native code, and samplers that call these. The extra ``pymc``.
+"""PyMC models: log-densities in JAX and in native code, and samplers that call them. The extra ``pymc``.
 
 logp(model)            the log-density as a function of a point; `loopax.jaxify` of a model is the same
-sample(model)          pm.sample, with what it compiles compiled by loopax
+sample(model)          pm.sample, with its functions compiled by loopax
 nutpie_model(model)    a model for nutpie.sample, as two C functions
-diagnose(model)        which terms are not finite at a point, and why
-installed()            the same for calls of PyMC's samplers that you write yourself
+diagnose(model)        the terms that are not finite at a point, and why
+installed()            a context for your own calls of PyMC's samplers
 """
 
 _NEEDS = "loopax.pymc needs PyMC 6, and that Python 3.12 or later: pip install 'loopax[pymc]'."

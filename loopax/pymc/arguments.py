@@ -1,4 +1,4 @@
-"""Arguments of ``pm.sample`` that have a second name here, or that only one sampler takes."""
+"""Arguments of ``pm.sample`` with a second name here, or for one sampler alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Sampler = Literal["pymc", "nutpie", "numpyro", "blackjax"]
 
 
 class SampleOptions(TypedDict, total=False):
-    """Arguments of ``pm.sample``, which has the rest of what there is to say of them."""
+    """Arguments of ``pm.sample``, which documents them."""
 
     random_seed: Any
     progressbar: Any
@@ -34,7 +34,7 @@ class SampleOptions(TypedDict, total=False):
     mp_ctx: Any
     blas_cores: int | Literal["auto"] | None
     compile_kwargs: Mapping[str, Any] | None
-    # Of NUTS, and of each step by its name.
+    # Options of NUTS, and of each other step by its name.
     target_accept: float
     max_treedepth: int
     early_max_treedepth: int
@@ -49,7 +49,7 @@ class SampleOptions(TypedDict, total=False):
 
 
 def one_name(ours: str, value: Any, default: Any, theirs: str, options: dict[str, Any]) -> Any:
-    """The value of an argument with two names, of which ``theirs`` leaves ``options``."""
+    """The value of an argument with two names; removes ``theirs`` from ``options``."""
     if theirs not in options:
         return value
     if value is not default:
@@ -61,7 +61,7 @@ def one_name(ours: str, value: Any, default: Any, theirs: str, options: dict[str
 
 
 def asks_for_pymc(options: dict[str, Any]) -> bool:
-    """Whether an argument is one that PyMC's own sampler alone takes; ``pm.sample`` asks the same."""
+    """Whether PyMC's own sampler alone takes one of the arguments; ``pm.sample`` tests the same ones."""
     starts = options.get("initvals")
     return (
         any(options.get(name) is not None for name in ("step", "trace", "callback"))

@@ -1,7 +1,7 @@
-"""BlackJAX's NUTS as PyMC's sampler of JAX calls it.
+"""The loop by which PyMC's JAX sampler runs BlackJAX's NUTS.
 
-PyMC 6.4 has such a loop, written for BlackJAX before 1.7, where progress bars are called in another way: it
-fails with 1.7. Remove this file when the oldest PyMC that is supported has one that runs.
+PyMC 6.4 has such a loop, written for the progress bars of BlackJAX before 1.7: it fails with 1.7. Remove
+this file when the oldest supported PyMC has a loop that runs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ def inference_loop(
     target_accept: float,
     *,
     algorithm: str = "nuts",
-    progress_bar: bool = False,  # there is none
+    progress_bar: bool = False,  # BlackJAX has none
     **options: Any,
 ) -> tuple[Any, dict[str, Any]]:
-    """Draws of one chain, and the sampler's statistics, by the names that PyMC has for them."""
+    """Draw one chain; returns the draws and the sampler's statistics under PyMC's names."""
     blackjax = import_module("blackjax")
     if algorithm not in ("nuts", "hmc"):
         raise ValueError(f"algorithm must be 'nuts' or 'hmc', got {algorithm!r}")
@@ -33,7 +33,7 @@ def inference_loop(
         kind,
         logp_fn,
         target_acceptance_rate=target_accept,
-        # All that adaptation sees would be kept, for each of its steps.
+        # The default stores the whole state of each step of the adaptation.
         adaptation_info_fn=import_module("blackjax.adaptation.base").get_filter_adapt_info_fn(),
         **options,
     )

@@ -1,7 +1,7 @@
-"""The C functions that nutpie calls, written so that Numba compiles them fast.
+"""C functions for nutpie, in a form that Numba compiles fast.
 
-nutpie assigns whole arrays, for which Numba compiles what an assignment of unequal shapes says. Here
-elements are copied by a loop; what is checked and returned is the same (nutpie 0.16).
+nutpie assigns whole arrays, for which Numba compiles the errors of unequal shapes too. Here a loop copies
+the elements; checks and return codes are nutpie's (0.16).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loopax.numba_backend.callable.array_function import called_natively
 
 
 def logp_function(compiling: ModuleType, theirs: Any) -> Any:
-    """``nutpie.compile_pymc._make_c_logp_func``, of which ``theirs`` is nutpie's own."""
+    """Replacement of ``nutpie.compile_pymc._make_c_logp_func``; ``theirs`` is the original."""
 
     def make(n: int, logp: Any, user_data: Any, keys: Any, shared: Any) -> tuple[Any, Any]:
         _, signature = theirs(n, logp, user_data, keys, shared)
@@ -26,14 +26,14 @@ def logp_function(compiling: ModuleType, theirs: Any) -> Any:
             if dim != n:
                 return -1
             try:
-                found, slopes = extract(carray(x, (n,)), data)
+                density, slopes = extract(carray(x, (n,)), data)
             except Exception:
                 return 1
             are_finite = True
             for k in range(n):
                 gradient[k] = slopes[k]
                 are_finite &= isfinite(slopes[k])
-            value[0] = found[()]
+            value[0] = density[()]
             if not are_finite:
                 return 3
             return 0 if isfinite(value[0]) else 4
@@ -44,7 +44,7 @@ def logp_function(compiling: ModuleType, theirs: Any) -> Any:
 
 
 def expand_function(compiling: ModuleType, theirs: Any) -> Any:
-    """``nutpie.compile_pymc._make_c_expand_func``, of which ``theirs`` is nutpie's own."""
+    """Replacement of ``nutpie.compile_pymc._make_c_expand_func``; ``theirs`` is the original."""
 
     def make(
         n: int, n_expanded: int, expand: Any, user_data: Any, keys: Any, shared: Any

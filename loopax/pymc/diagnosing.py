@@ -1,4 +1,4 @@
-"""`diagnose`: which terms of a model's log-density are not finite at a point, and why."""
+"""`diagnose`: terms of a model's log-density that are not finite at a point, and why."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from loopax.graph_runs import call_of
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.pymc.log_density import built, checked_by_value, logp, model_given_or_in_context
 
-_POINTS = 3  # divergences of a trace that are looked into
-# Between gradients whose sizes differ by more, no step size is right for both.
+_POINTS = 3  # diagnosed divergences of a trace
+# No step size fits two gradients whose sizes differ by more than this factor.
 _SCALES = 1e6
 
 
 @dataclass(frozen=True)
 class ModelDiagnosis(Diagnosis):
-    """What `diagnose` found about a model at one point.
+    """The result of `diagnose` for a model at one point.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class ModelDiagnosis(Diagnosis):
     gradient
         The largest entry, in absolute value, of the gradient by each variable of the sampler.
     point
-        Where that is, on the unconstrained space.
+        The point, on the unconstrained space.
     """
 
     terms: Mapping[str, float] | None = None
@@ -59,21 +59,21 @@ class ModelDiagnosis(Diagnosis):
 
 
 def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
-    """Which terms of a model's log-density are not finite at a point, and where that arose.
+    """Find the terms of a model's log-density that are not finite at a point, and their origins.
 
     Parameters
     ----------
     model
-        A PyMC model; in a ``with`` block of one, that.
+        A PyMC model; the default is the model of the enclosing ``with`` block.
     point
         Values by the names of the model's value variables, on the unconstrained space; None for
-        ``model.initial_point()``. Or what a sampler returned: then the points of its first divergences.
+        ``model.initial_point()``. Or the result of a sampler, for the points of its first divergences.
 
     Returns
     -------
-    A report as of `loopax.diagnose`: the terms that are not finite, each followed to the op, the line and
-    the operands where that arose; where all are finite, the variables whose slope is not, is 0, or is of
-    another scale than the others.
+    A report like that of `loopax.diagnose`: the terms that are not finite, each traced to an op, a line and
+    operands; where all are finite, the variables whose slope is not finite, is 0, or has another scale than
+    the others.
 
     Examples
     --------
@@ -87,47 +87,47 @@ def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
     """
     model = model_given_or_in_context(model, "diagnose")
     if point is not None and not isinstance(point, Mapping) or hasattr(point, "sample_stats"):
-        return _of_divergences(model, point)
+        return _diagnose_divergences(model, point)
     point = dict(model.initial_point() if point is None else point)
     name = model.name or "the model"
     named = {v.name: v for v in (*model.basic_RVs, *model.potentials)}
     values = _terms(model, point)
     bad = [n for n, x in values.items() if not np.isfinite(x)]
     if bad:
-        findings = [f for n in bad for f in _of_term(model, named[n], point)]
+        findings = [f for n in bad for f in _term_findings(model, named[n], point)]
         summary = f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite."
         return ModelDiagnosis(name, summary, tuple(findings), terms=values, point=point)
-    return _of_gradient(model, name, values, point)
+    return _diagnose_gradient(model, name, values, point)
 
 
 def _terms(model: Any, point: Mapping[str, Any]) -> dict[str, float]:
-    """The log-density of each variable and potential, as a sampler sees it."""
+    """The log-density of each variable and potential, with checks replaced by minus infinity."""
     with pytensor.config.change_flags(traceback__limit=0):
         terms = [t.sum() for t in model.logp(sum=False)]
     names = [v.name for v in (*model.basic_RVs, *model.potentials)]
     f = built(model.value_vars, checked_by_value(model, terms), "terms", "jax", {})
-    found = f(**point)
-    return {n: float(x) for n, x in zip(names, found, strict=True)}
+    densities = f(**point)
+    return {n: float(x) for n, x in zip(names, densities, strict=True)}
 
 
-def _of_term(model: Any, variable: Any, point: Mapping[str, Any]) -> list[Finding]:
-    """The causes of one term: in the parameters, which have their users' lines, or else in the density."""
-    what, origin = f"'{variable.name}'", Origin(variable)
+def _term_findings(model: Any, variable: Any, point: Mapping[str, Any]) -> list[Finding]:
+    """Causes in one term: in the parameters, which have the user's lines, or else in the density."""
+    title, origin = f"'{variable.name}'", Origin(variable)
     if (f := _parameters(model, variable)) is not None:
-        if found := diagnose_graph(call_of(f, (), point)).findings:
-            return [_in_term(f, f"the parameters of {what}", origin) for f in found]
-    # What PyMC writes here has the line of this call: it is told apart by having none.
+        if findings := diagnose_graph(call_of(f, (), point)).findings:
+            return [_labelled(f, f"the parameters of {title}", origin) for f in findings]
+    # Without a traceback, ops that PyMC adds here have no line, in the place of the line of this call.
     with pytensor.config.change_flags(traceback__limit=0):
         term = model.logp(vars=[variable], sum=False)[0]
     if not model.check_bounds:
         (term,) = checked_by_value(model, [term])
-    f = built(model.value_vars, [term], f"log-density of {what}", "jax", {})
-    found = diagnose_graph(call_of(f, (), point)).findings
-    return [_in_term(f, f"the log-density of {what}", origin) for f in found]
+    f = built(model.value_vars, [term], f"log-density of {title}", "jax", {})
+    findings = diagnose_graph(call_of(f, (), point)).findings
+    return [_labelled(f, f"the log-density of {title}", origin) for f in findings]
 
 
 def _parameters(model: Any, variable: Any) -> Any:
-    """The float parameters of a variable as a function of a point; None where it has none."""
+    """Compile the float parameters of a variable as a function of a point; None without parameters."""
     parameters = [variable] if variable in model.potentials else variable.owner.inputs
     parameters = [v for v in parameters if is_float(v) and not isinstance(v, Constant)]
     if not parameters:
@@ -136,17 +136,17 @@ def _parameters(model: Any, variable: Any) -> Any:
     return built(model.value_vars, outputs, f"parameters of '{variable.name}'", "jax", {})
 
 
-def _in_term(finding: Finding, what: str, origin: Origin) -> Finding:
-    """A finding with the line of the variable whose term it is in, where it has none of its own."""
-    what += f" ({origin})" if origin.place else ""
+def _labelled(finding: Finding, part: str, origin: Origin) -> Finding:
+    """Add the part of the model to a finding, and the line of the variable where it has no own line."""
+    part += f" ({origin})" if origin.place else ""
     at = (
         {} if finding.line or finding.op == "input" else {"line": origin.place, "code": origin.code}
     )
-    loop = ", in ".join(filter(None, [finding.loop, what]))
+    loop = ", in ".join(filter(None, [finding.loop, part]))
     return replace(finding, loop=loop, **at)
 
 
-def _of_gradient(
+def _diagnose_gradient(
     model: Any, name: str, values: Mapping[str, float], point: Mapping[str, Any]
 ) -> ModelDiagnosis:
     density = logp(model)
@@ -160,9 +160,9 @@ def _of_gradient(
             if report is not None and report.findings:
                 bad = ", ".join(n for n, x in sizes.items() if not np.isfinite(x))
                 summary = f"the value is finite; the slope by {bad} is not."
-                what = f"the parameters of '{variable.name}'"
-                found = tuple(_in_term(x, what, Origin(variable)) for x in report.findings)
-                return ModelDiagnosis(name, summary, found, **common)
+                part = f"the parameters of '{variable.name}'"
+                findings = tuple(_labelled(x, part, Origin(variable)) for x in report.findings)
+                return ModelDiagnosis(name, summary, findings, **common)
         with pytensor.config.change_flags(traceback__limit=0):
             total = model.logp()
         f = built(model.value_vars, checked_by_value(model, [total]), name, "jax", {})
@@ -187,22 +187,22 @@ def _of_gradient(
 # -- traces ------------------------------------------------------------------------------------------
 
 
-def _of_divergences(model: Any, trace: Any) -> ModelDiagnosis:
-    """The diagnosis of the first divergences of a trace."""
+def _diagnose_divergences(model: Any, trace: Any) -> ModelDiagnosis:
+    """Diagnose the first divergences of a trace."""
     diverging = np.asarray(trace.sample_stats["diverging"])
     points = dataset_to_point_list(trace.posterior, sample_dims=("chain", "draw"))[0]
     where = np.flatnonzero(diverging.ravel())
     name = model.name or "the model"
     if not len(where):
         return ModelDiagnosis(name, "the trace has no divergences.")
-    found = [diagnose(model, _unconstrained(model, points[int(k)])) for k in where[:_POINTS]]
-    first = next((d for d in found if d.findings or d.notes), found[0])
+    diagnoses = [diagnose(model, _unconstrained(model, points[int(k)])) for k in where[:_POINTS]]
+    first = next((d for d in diagnoses if d.findings or d.notes), diagnoses[0])
     notes = (f"{len(where)} draws diverged; this is the draw {int(where[0])} of all.", *first.notes)
     return replace(first, notes=notes)
 
 
 def _unconstrained(model: Any, draw: Mapping[str, Any]) -> dict[str, Any]:
-    """The point of the sampler that a draw is, where `trace.posterior` has all free variables."""
+    """Map a draw, which has all free variables, to the sampler's unconstrained space."""
     placeholders = {rv: rv.type(name=rv.name) for rv in model.free_RVs}
     values = {}
     for rv in model.free_RVs:

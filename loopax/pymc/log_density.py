@@ -28,8 +28,8 @@ _OPTIONS = tuple(BuildOptions.__annotations__)
 class LogDensity:
     """The log-density of a model on its unconstrained space, made by `logp`.
 
-    Called with a point, a dict by the names of the model's value variables, or with these as keywords. In
-    JAX its calls are traced as those of what `loopax.jaxify` returns. Data are read at every call.
+    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX traces
+    its calls like those of a function from `loopax.jaxify`. Data are read at every call.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class LogDensity:
     backend
         ``"jax"`` or ``"numba"``.
     names
-        Those of the value variables, in the order in which `flatten` joins them.
+        The names of the value variables, in the order in which `flatten` joins them.
     """
 
     def __init__(
@@ -55,23 +55,23 @@ class LogDensity:
         return self._value(**self._named(point, values))
 
     def value_and_gradient(self, *point: Any, **values: Any) -> tuple[Any, dict[str, Any]]:
-        """The log-density and its gradient, a dict by the names of the variables that are floats."""
+        """The log-density and its gradient, a dict by the names of the float variables."""
         value, slopes = self._both(**self._named(point, values))
         return value, slopes
 
     def gradient(self, *point: Any, **values: Any) -> dict[str, Any]:
-        """The gradient, a dict by the names of the variables that are floats."""
+        """The gradient, a dict by the names of the float variables."""
         return self.value_and_gradient(*point, **values)[1]
 
     def initial_point(self, seed: Any = None) -> dict[str, np.ndarray]:
-        """The point from which PyMC starts."""
+        """The point at which PyMC starts."""
         return self.model.initial_point(seed)
 
     @cached_property
     def of_point(self) -> Any:
-        """The log-density as a function of one dict: what loopax's transformations make something of.
+        """The log-density as a function of one dict, for loopax's transformations.
 
-        It is what `loopax.jaxify` returns. (JAX's transformations take the log-density as it is.)
+        It has the type that `loopax.jaxify` returns. (JAX's transformations take the log-density itself.)
         """
         inputs = {v.name: v for v in self._variables}
         name = self._value.__name__
@@ -80,9 +80,9 @@ class LogDensity:
 
     @cached_property
     def ravel(self) -> Any:
-        """The log-density as a function of one vector, what `flatten` makes of a point.
+        """The log-density as a function of one vector, the result of `flatten`.
 
-        It is what `loopax.jaxify` returns: ``loopax.grad`` and JAX's transformations take it.
+        It has the type that `loopax.jaxify` returns: ``loopax.grad`` and JAX's transformations take it.
         """
         shapes = self._shapes
         size = sum(int(np.prod(s)) for s in shapes)
@@ -93,12 +93,12 @@ class LogDensity:
         return self._built([vector], value, self._value.__name__)
 
     def flatten(self, point: Mapping[str, Any]) -> np.ndarray:
-        """The values of a point, one after the other, in one vector."""
+        """Concatenate the values of a point to one vector."""
         values = self._values(point)
         return np.concatenate([np.ravel(x) for x in values]).astype(pytensor.config.floatX)
 
     def unflatten(self, vector: Any) -> dict[str, Any]:
-        """The point that `flatten` made ``vector`` of. Values of variables that are no floats are cast."""
+        """Invert `flatten`. Values of variables that are no floats are cast."""
         size = sum(int(np.prod(s)) for s in self._shapes)
         if np.shape(vector) != (size,):
             raise LoopTypeError(
@@ -109,12 +109,12 @@ class LogDensity:
         return {v.name: x.reshape(s).astype(v.type.dtype) for v, x, s in parts}
 
     def constrain(self, draws: Mapping[str, Any]) -> dict[str, Any]:
-        """The variables of the model, those transformed back and deterministics too, at a point.
+        """Compute the variables of the model, in their own spaces, and its deterministics at a point.
 
         Parameters
         ----------
         draws
-            A point; or points, along any number of leading axes that all values have, such as chains and
+            A point; or several, along any number of leading axes common to all values, such as chains and
             draws.
 
         Returns
@@ -156,7 +156,9 @@ class LogDensity:
     @cached_property
     def _both(self) -> Any:
         floats = [v for v in self._variables if v.type.dtype.startswith("float")]
-        value = rewrite_pregrad(clone_replace([self._graph])[0])  # it rewrites what it is given
+        value = rewrite_pregrad(
+            clone_replace([self._graph])[0]
+        )  # it rewrites its argument in place
         slopes = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
         named = {v.name: g for v, g in zip(floats, slopes, strict=True)}
         return self._jaxified((value, named), f"gradient of {self._value.__name__}")
@@ -184,7 +186,7 @@ class LogDensity:
         )
 
     def _values(self, point: Mapping[str, Any]) -> list[Any]:
-        """The values of a point, or of draws, in the order of `names`."""
+        """Order the values of a point, or of draws, by `names`."""
         named = self._named((point,), {})
         if missing := [n for n in self.names if n not in named]:
             raise MissingInputError(
@@ -211,7 +213,7 @@ def logp(
     jacobian: bool = True,
     **options: Unpack[BuildOptions],
 ) -> LogDensity:
-    """The log-density of a PyMC model, as a function of JAX or of native code.
+    """Convert a PyMC model to its log-density, as a function of JAX or of native code.
 
     A parameter out of its domain gives minus infinity, as in PyMC, unless the model has
     ``check_bounds=False``.
@@ -219,11 +221,11 @@ def logp(
     Parameters
     ----------
     model
-        The model; in a ``with`` block of one, that.
+        The model; the default is the model of the enclosing ``with`` block.
     backend
         As for `loopax.jaxify`.
     jacobian
-        Whether the transformations of the variables count.
+        Whether to add the log-Jacobians of the variables' transformations.
     options
         ``jit``, ``on_missing``, ``checks``, ``loops``, ``parallel`` and ``optimize``, as for
         `loopax.jaxify`.
@@ -231,7 +233,7 @@ def logp(
     Raises
     ------
     TypeError
-        There is no model, or no such option.
+        There is no model, or an option is unknown.
 
     Examples
     --------
@@ -260,12 +262,12 @@ def logp(
 
 
 def model_given_or_in_context(model: Any, caller: str) -> Any:
-    """``model``, or that of the ``with`` block around the call of ``loopax.pymc.<caller>``.
+    """``model``, or the model of the ``with`` block around the call of ``loopax.pymc.<caller>``.
 
     Raises
     ------
     TypeError
-        There is none.
+        There is no model.
     """
     if model is None:
         try:
@@ -284,7 +286,7 @@ def model_given_or_in_context(model: Any, caller: str) -> Any:
 
 
 def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
-    """With minus infinity in the place of PyMC's checks of parameters, or without: as PyMC compiles it."""
+    """Replace PyMC's checks of parameters by minus infinity, or remove them, as PyMC's compilation does."""
     check = (
         "local_check_parameter_to_ninf_switch"
         if model.check_bounds
@@ -299,8 +301,8 @@ def built(inputs: Any, outputs: Any, name: str, backend: str, options: Mapping[s
 
 def _builder(backend: str, options: Mapping[str, Any]) -> Builder:
     chosen = backend_named(backend)
-    asked = {"jit": True, "on_missing": "callback", **options}
-    return Builder(chosen, chosen.options(**asked))
+    requested = {"jit": True, "on_missing": "callback", **options}
+    return Builder(chosen, chosen.options(**requested))
 
 
 def _as_array(x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Samplers of PyMC's models, that call what loopax compiles."""
+"""Samplers of PyMC models on functions that loopax compiles."""
 
 from __future__ import annotations
 
@@ -43,22 +43,22 @@ def sample(
     log_likelihood: bool = False,
     **options: Unpack[SampleOptions],
 ) -> Any:
-    """Draws from the posterior of a PyMC model, by ``pm.sample``, with what it compiles compiled by loopax.
+    """Draw from the posterior of a PyMC model by ``pm.sample``, with its functions compiled by loopax.
 
-    Every argument of ``pm.sample`` is accepted under its own name and with its own meaning, the number of
-    draws in the first place too: put ``loopax.pymc.`` where ``pm.`` was.
+    Every argument of ``pm.sample`` keeps its name and meaning, the number of draws in the first place too:
+    replace ``pm.`` by ``loopax.pymc.``.
 
     Parameters
     ----------
     model
-        The model; in a ``with`` block of one, that.
+        The model; the default is the model of the enclosing ``with`` block.
     sampler
         ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the only
-        one that has steps other than NUTS, for discrete variables say. None is nutpie where it is installed
-        and can do what is asked for, else PyMC's own. Another name for ``nuts_sampler``.
+        sampler with steps other than NUTS, for discrete variables say. None is nutpie where it is installed
+        and supports the call, else PyMC's own. Another name for ``nuts_sampler``.
     backend
         ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as an
-        operation of JAX. ``"jax"``: the default of these two, and possible for PyMC's own.
+        operation of JAX. ``"jax"``: the default of numpyro and blackjax, and possible for PyMC's own.
     draws, tune, chains
         The numbers of draws, of tuning steps and of chains, as in ``pm.sample``.
     seed
@@ -69,23 +69,23 @@ def sample(
         Whether to add the log-likelihood of each observation.
     options
         More arguments of ``pm.sample``. Chains of numpyro and blackjax run side by side in one program,
-        unless ``nuts={"chain_method": ...}`` says something else.
+        unless ``nuts={"chain_method": ...}`` says otherwise.
 
     Returns
     -------
-    What ``pm.sample`` returns: a tree of data sets, with coordinates, deterministics and the statistics of
-    the sampler.
+    The result of ``pm.sample``: a tree of data sets, with coordinates, deterministics and the statistics
+    of the sampler.
 
     Raises
     ------
     ImportError
         The sampler is not installed.
     ValueError
-        There is no such sampler, or it does not take the backend, or the model takes other steps than its.
+        The sampler is unknown, does not take the backend, or lacks a step that the model needs.
     TypeError
-        There is no model, or an argument is there under both of its names.
+        There is no model, or an argument is given under both of its names.
     pymc.exceptions.SamplingError
-        The log-density is not finite where sampling starts; the message lists the terms of the model.
+        The log-density is not finite at the start of sampling; the message lists the terms of the model.
 
     Examples
     --------
@@ -105,15 +105,15 @@ def sample(
     sampler = one_name("sampler", sampler, None, "nuts_sampler", options)
     seed = one_name("seed", seed, None, "random_seed", options)
     progress = one_name("progress", progress, True, "progressbar", options)
-    others = _steps_beside_nuts(model)
+    other_steps = _steps_beside_nuts(model)
     if sampler is None:
-        alone = not others and not asks_for_pymc(options)
+        alone = not other_steps and not asks_for_pymc(options)
         sampler = "nutpie" if alone and find_spec("nutpie") else "pymc"
     _refuse_sampler(sampler)
-    if sampler != "pymc" and others:
+    if sampler != "pymc" and other_steps:
         raise ValueError(
             f"sampler={sampler!r} draws by NUTS alone, and PyMC has another step for "
-            f"{', '.join(others)}. PyMC's own sampler has both: loopax.pymc.sample(model, "
+            f"{', '.join(other_steps)}. PyMC's own sampler has both: loopax.pymc.sample(model, "
             "sampler='pymc'). Discrete variables can be summed out as well: pymc_extras.marginalize."
         )
     chosen = backend or ("jax" if sampler in _OF_JAX else "numba")
@@ -141,17 +141,17 @@ def sample(
 
 
 def nutpie_model(model: Any = None, **options: Any) -> Any:
-    """A model for ``nutpie.sample``: log-density, gradient and what is stored of a draw as C functions.
+    """Compile a model for ``nutpie.sample``: log-density, gradient and stored variables as C functions.
 
-    They are compiled as with ``backend="numba"``. ``.with_data(x=...)`` of the result has other data, and
-    is not compiled again. A parameter out of its domain makes a step that is rejected; sampling goes on.
+    They are compiled as with ``backend="numba"``. ``.with_data(x=...)`` of the result replaces the data
+    without another compilation. A parameter out of its domain makes a rejected step; sampling goes on.
 
     Parameters
     ----------
     model
-        The model; in a ``with`` block of one, that.
+        The model; the default is the model of the enclosing ``with`` block.
     options
-        More of ``nutpie.compile_pymc_model``.
+        More arguments of ``nutpie.compile_pymc_model``.
 
     Raises
     ------
@@ -169,11 +169,11 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
 
 @contextmanager
 def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator[None]:
-    """In the block PyMC's samplers of JAX, and nutpie's compilation for Numba, take loopax's conversion.
+    """Use loopax's conversions in PyMC's JAX samplers and in nutpie, in a ``with`` block.
 
-    Where ``pymc.sampling.jax`` and ``nutpie.compile_pymc_model`` would have taken PyTensor's: in
-    ``pm.sample(nuts_sampler=...)``, ``sample_numpyro_nuts`` and the like, written by you. It changes
-    functions of these modules, for all threads, and puts them back at the end.
+    In the block ``pymc.sampling.jax`` and ``nutpie.compile_pymc_model`` use them in place of PyTensor's: in
+    your own calls of ``pm.sample(nuts_sampler=...)``, ``sample_numpyro_nuts`` and the like. It patches
+    functions of these modules, for all threads, and restores them at the end.
 
     Parameters
     ----------
@@ -190,7 +190,7 @@ def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator
     >>> f([1.0]) == model.compile_logp()({"x": 1.0})
     Array(True, dtype=bool)
     """
-    backend_named("jax").options(True, "callback", loops=loops)  # refuses other words
+    backend_named("jax").options(True, "callback", loops=loops)  # refuses unknown values
     patches = jax_sampler_patches(
         logp=partial(_jaxified_logp, loops),
         graph=partial(_jaxified_graph, loops),
@@ -208,19 +208,19 @@ def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator
 
 
 def _jaxified_logp(loops: str | None, model: Any, negative_logp: bool = True) -> Any:
-    """``pymc.sampling.jax.get_jaxified_logp``, where False is what gives the negative."""
+    """Replacement of ``pymc.sampling.jax.get_jaxified_logp``, whose False means the negative."""
     value = model.logp() if negative_logp else -model.logp()
     f = _jaxified_graph(loops, model.value_vars, checked_by_value(model, [value]))
     return lambda x: f(*x)[0]
 
 
 def _jaxified_graph(loops: str | None, inputs: Any = None, outputs: Any = None) -> Any:
-    """``pymc.sampling.jax.get_jaxified_graph``."""
+    """Replacement of ``pymc.sampling.jax.get_jaxified_graph``."""
     return built(list(inputs or ()), list(outputs or ()), "model", "jax", {"loops": loops})
 
 
 def _native_functions(theirs: Any, model: Any, *, mode: str, **options: Any) -> Any:
-    """``nutpie.compile_pymc._make_functions``, whose Numba mode becomes ours."""
+    """Replacement of ``nutpie.compile_pymc._make_functions``, with our mode in place of Numba's."""
     return theirs(model, mode=_mode("numba") if mode == "NUMBA" else mode, **options)
 
 
@@ -232,17 +232,17 @@ def _mode(backend: str) -> str:
 
 
 def _steps_beside_nuts(model: Any) -> list[str]:
-    """The variables to which PyMC gives another step than NUTS, each with its name.
+    """Variables to which PyMC assigns another step than NUTS, each with the name of the step.
 
-    By what its steps say of a variable, as ``pm.sample`` asks them, but without a gradient for each.
+    The choice is that of ``pm.sample``, by the steps' competence, but without a gradient for each variable.
     """
-    found = []
+    steps = []
     for value in model.value_vars:
         variable, differentiable = model.values_to_rvs[value], value.dtype not in discrete_types
         step = max(STEP_METHODS, key=lambda step: step._competence(variable, differentiable))
         if not issubclass(step, pm.NUTS):
-            found.append(f"{variable.name!r} ({step.__name__})")
-    return found
+            steps.append(f"{variable.name!r} ({step.__name__})")
+    return steps
 
 
 def _refuse_sampler(sampler: str) -> None:

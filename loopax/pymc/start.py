@@ -1,4 +1,4 @@
-"""A start of sampling that is not finite, told in PyMC's words whatever the sampler."""
+"""PyMC's error for a start that is not finite, for every sampler."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pymc.initial_point import make_initial_point_fn
 
 @contextmanager
 def start_checked(model: Any, starts: Any) -> Iterator[None]:
-    """PyMC's error where nutpie has no start: nutpie's own is a backtrace that names no variable.
+    """Raise PyMC's error where nutpie has no start: nutpie's is a backtrace that names no variable.
 
-    See https://github.com/pymc-devs/nutpie/issues/44; this can go when nutpie names the variable.
+    See https://github.com/pymc-devs/nutpie/issues/44; remove this when nutpie names the variable.
     """
     try:
         yield

@@ -17,7 +17,7 @@ from loopax.lowering import lower_to_loops
 from loopax.numba_backend import NUMBA
 from loopax.numba_backend.callable.program import emitted
 from loopax.numba_backend.emit.emitter import Emitter
-from loopax.numba_backend.emit.variants import Sizes, Variants
+from loopax.numba_backend.emit.size_specializations import Sizes, SizeSpecializations
 from loopax.numba_backend.runtime.checks import StateChangesShape
 from tests.support.compare import imported
 from tests.support.evaluating_backend import EvaluatedFunction
@@ -31,7 +31,7 @@ def lowered(inputs: list[Any], outputs: list[Any]) -> FunctionGraph:
     return graph
 
 
-def as_python(graph: FunctionGraph) -> Variants:
+def as_python(graph: FunctionGraph) -> SizeSpecializations:
     """The functions of a lowered graph for some lengths. Numba would compile one at its first call."""
 
     def write(sizes: Sizes, keeps_shapes: bool) -> Emitter:
@@ -40,7 +40,7 @@ def as_python(graph: FunctionGraph) -> Variants:
         emit.namespace["as_scalar"] = lambda x: np.asarray(x)[()]
         return emit
 
-    return Variants(write)
+    return SizeSpecializations(write)
 
 
 def _from_python(f: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A cache as Numba asks it: for a function's types, what the compiler made of them."""
+"""A cache of compiled code with the interface of Numba's own, by function and types."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from loopax.base.upstream.numba import FunctionIdentity, NullCache, compiler, se
 from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
 
-# What was compiled or loaded in this process, by key and types: functions with equal content share it. It
-# is kept for good, since LLVM does so too (Numba takes no module out of the engine that runs it, half a
-# megabyte for each and more), and the next equal function would have one of its own.
+# Code compiled or loaded in this process, by key and types; functions with equal content share it. It is
+# never dropped, since LLVM keeps it in any case (Numba removes no module, of half a megabyte and more, from
+# its engine), and the next equal function would add another module.
 _IN_PROCESS: dict[str, Any] = {}
 
 
 class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
     """Native code in this process and on disk, for one function by its `content_key`.
 
-    It takes the place of the cache in a dispatcher or a C function of Numba's, of which none has a public
-    way to it: Numba's own keeps code by the file that a function is in, and ours are in none.
+    It replaces the cache in a Numba dispatcher or C function, for which Numba has no public interface:
+    Numba's own cache stores code by the file of a function, and generated functions have none.
     """
 
     def __init__(self, key: str) -> None:
         self._key = key
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """What was compiled for ``signature``, or None."""
+        """The code compiled for ``signature``, or None."""
         key = self._entry(signature)
         if key in _IN_PROCESS:
-            return _IN_PROCESS[key]._replace(metadata={})  # each dispatcher notes its own times
+            return _IN_PROCESS[key]._replace(metadata={})  # each dispatcher records its own times
         data = folder.read(key)
         if data is None:
             return None
         target_context.refresh()
         try:
             loaded = compiler.CompileResult._rebuild(target_context, *pickle.loads(data))
-        except Exception:  # whatever is wrong with it, it is compiled anew
+        except Exception:  # a damaged entry is compiled anew
             folder.remove(key)
             return None
         return _IN_PROCESS.setdefault(key, loaded)
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
-        """Keep what was compiled, unless there are addresses of this process in it."""
+        """Store compiled code, unless it contains addresses of this process."""
         if not compiled.lifted and not compiled.library.has_dynamic_globals:
             key = self._entry(signature)
             folder.write(key, serialize.dumps(compiled._reduce()))
-            # Without the types of all that is in it, which Numba prints when it is asked to.
+            # Without the type annotations, which serve Numba's debug output alone.
             _IN_PROCESS[key] = compiled._replace(type_annotation=None)
 
     def _entry(self, signature: Any) -> str:
@@ -58,9 +58,9 @@ class CodeCache(NullCache):  # type: ignore[misc]  # Numba has no types
 
 
 def keep_on_disk(dispatcher: Any, *parts: Any) -> None:
-    """Give a function that Numba is to compile a cache on disk, where its content is known.
+    """Attach a cache on disk to a function that Numba is to compile, where its content is known.
 
-    ``parts`` are what the code depends on besides; see `content_key`.
+    ``parts`` are further dependencies of the code; see `content_key`.
     """
     key = content_key(dispatcher.py_func, *parts)
     if key is not None and is_possible():

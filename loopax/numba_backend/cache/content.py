@@ -1,4 +1,4 @@
-"""Keys of native functions: what two functions with equal code have in common, in all processes."""
+"""Keys of native functions, equal for functions with equal code in all processes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ from pytensor.link.numba.dispatch.basic import (
 from loopax.cache.environment import NotKnown, environment, native_environment
 from loopax.cache.graph_key import Content
 
-_UNWRITTEN = {"__name__", "__builtins__", "__source__", "__file__"}  # globals that say nothing
+_UNWRITTEN = {
+    "__name__",
+    "__builtins__",
+    "__source__",
+    "__file__",
+}  # globals that the code does not depend on
 _REGISTRIES = (numba_funcify, numba_funcify_and_cache_key, numba_funcify_default_op_cache_key)
 _CONVERSIONS_OF = ("pytensor", "loopax")
 
 
 def content_key(function: Any, *parts: Any) -> str | None:
-    """A hash of all that the native code of ``function`` depends on, or None where that is not known.
+    """Hash all dependencies of the native code of ``function``; None where one is unknown.
 
     Parameters
     ----------
     function
         A Python function with its ``__source__``, made by `Emitter.function`.
     parts
-        What else the code depends on; see `Content.write`.
+        Further dependencies of the code; see `Content.write`.
     """
     content = Content()
     try:
@@ -42,13 +47,13 @@ def content_key(function: Any, *parts: Any) -> str | None:
 
 
 def conversion_key(node: Apply, key: str | None) -> str | None:
-    """The key of what PyTensor's registry converts the op of ``node`` to; None where it is not known.
+    """The key of PyTensor's conversion of the op of ``node``; None where a dependency is unknown.
 
     Parameters
     ----------
     key
-        PyTensor's: the *name* of the class and its properties. Where a class or a conversion is a user's,
-        PyTensor leaves it to him to say that he has edited it.
+        PyTensor's key: the *name* of the class and its properties. PyTensor expects users to change it when
+        they edit a class or a conversion of their own.
     """
     if key is None:
         return None
@@ -56,7 +61,9 @@ def conversion_key(node: Apply, key: str | None) -> str | None:
     try:
         content.write((key, node.op, *(v.type for v in (*node.inputs, *node.outputs))))
         content.write([v.data for v in node.inputs if isinstance(v, Constant)])
-        for cls in sorted(content.op_classes, key=str):  # of the op, and of those that it holds
+        for cls in sorted(
+            content.op_classes, key=str
+        ):  # the classes of the op and of ops inside of it
             for registry in _REGISTRIES:
                 conversion = registry.dispatch(cls)
                 if _package_of(conversion) not in _CONVERSIONS_OF:
@@ -68,7 +75,7 @@ def conversion_key(node: Apply, key: str | None) -> str | None:
 
 
 def _package_of(conversion: Any) -> str | None:
-    """Whose code it is, whatever name `functools.wraps` has given it."""
+    """The package that defines a function, whatever name `functools.wraps` has given it."""
     if not isinstance(conversion, FunctionType):
         return None
     return str(conversion.__globals__.get("__name__")).partition(".")[0]
@@ -80,10 +87,10 @@ def _contents(function: Any) -> Iterator[Any]:
     for name, value in sorted(function.__globals__.items()):
         if name not in _UNWRITTEN:
             yield name
-            yield keys[name] if name in keys else _of_global(value)
+            yield keys[name] if name in keys else _global_content(value)
 
 
-def _of_global(value: Any) -> Any:
+def _global_content(value: Any) -> Any:
     function = getattr(value, "py_func", None)
     if hasattr(function, "__keys__"):
         return list(_contents(function))

@@ -1,4 +1,4 @@
-"""A native program as a function that other native code calls: of arrays only, 0-d ones too."""
+"""Native programs as functions of arrays alone, 0-d ones too, for other native code to call."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ from loopax.numba_backend.emit.values import Opaque
 def array_function(
     graph: FunctionGraph, name: str, always_tuple: bool = True
 ) -> tuple[Callable[..., Any], Emitter]:
-    """A Python function for Numba to compile, that calls the native program of ``graph``, and its emitter.
+    """A Python function for Numba to compile, which calls the native program of ``graph``; and its emitter.
 
-    PyTensor's Numba mode holds numbers in arrays too, and has arrays of any layout: the function takes the
-    numbers out, copies what is not in C order, and puts the results into arrays.
+    PyTensor's Numba mode holds scalars in arrays, and has arrays of any layout: the function unpacks the
+    scalars, copies arrays that are not in C order, and packs the results into arrays.
 
     Parameters
     ----------
     graph
         Lowered to loops.
     name
-        Of the function.
+        The name of the function.
     always_tuple
-        Whether one result is a tuple of one.
+        Whether a single result is a tuple too.
     """
     emit = emitted(graph, {}, keeps_shapes=False, lists=lambda emit, name, v: Opaque(name))
     names = [f"x{k}" for k in range(len(graph.inputs))]
     results = [f"y{k}" for k in range(len(graph.outputs))]
     source = Source(name, names)
-    given = [_from_array(x, v.type) for x, v in zip(names, graph.inputs, strict=True)]
+    arguments = [_from_array(x, v.type) for x, v in zip(names, graph.inputs, strict=True)]
     to = f"{', '.join(results)}, = " if results else ""
-    source.line(f"{to}program({', '.join(given)})")
-    made = [_to_array(y, v.type) for y, v in zip(results, graph.outputs, strict=True)]
-    single = len(made) == 1 and not always_tuple
-    source.line(f"return {made[0] if single else tuple_of(made)}")
+    source.line(f"{to}program({', '.join(arguments)})")
+    arrays = [_to_array(y, v.type) for y, v in zip(results, graph.outputs, strict=True)]
+    single = len(arrays) == 1 and not always_tuple
+    source.line(f"return {arrays[0] if single else tuple_of(arrays)}")
     program = compiled(emit.source.function(emit.namespace, emit.keys), inner=True)
     return source.function({"np": np, "program": program}), emit
 
 
 def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
-    """`array_function` of ``graph``, with the loops it has, compiled when it is called first."""
+    """Compile the `array_function` of ``graph`` at its first call."""
     graph = graph.clone()
     scan_to_loop(graph)
     identifier = name if name.isidentifier() and not iskeyword(name) else "program"
-    # With all of Numba's wrappers: a function that takes functions may be given it.
+    # With all of Numba's wrappers, so that it can be an argument of another function.
     native = njit(array_function(graph, identifier)[0], error_model="numpy", nogil=True)
     function = waited_for(native)
     keep_on_disk(function)
@@ -66,9 +66,9 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
 
 
 def called_natively(function: Any) -> Any:
-    """A `compiled_array_function` for native code alone: a third of what there is to compile is left out.
+    """Strip a `compiled_array_function` for native callers alone, which saves a third of the compilation.
 
-    Other functions of Numba's are returned as they are.
+    Other Numba functions are returned unchanged.
     """
     if not hasattr(function.py_func, "__source__"):
         return function

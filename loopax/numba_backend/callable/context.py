@@ -1,4 +1,4 @@
-"""``NumbaContext``: the values of a program's shared variables, as NumPy has them."""
+"""``NumbaContext``: the values of a program's shared variables as NumPy arrays and generators."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from loopax.base.errors import LoopTypeError
 from loopax.calling.context import SharedContext
 from loopax.calling.context_file import refuse_data, refuse_names
 from loopax.ir.program import Program
-from loopax.numba_backend.callable import crossing
+from loopax.numba_backend.callable import conversion
 
 
 class NumbaContext(SharedContext):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
-    ``f.init_context()`` makes one from what the variables hold, ``loopax.SharedContext.of`` one for
-    several functions. Values are NumPy arrays, NumPy generators, SciPy matrices and lists, and what is
-    read from a context is a copy: to draw from ``ctx["rng"]`` leaves ``ctx`` as it is.
+    ``f.init_context()`` makes one from the values of the variables, ``loopax.SharedContext.of`` one for
+    several functions. Values are NumPy arrays, NumPy generators, SciPy matrices and lists. Reading a value
+    copies it: a draw from ``ctx["rng"]`` leaves ``ctx`` unchanged.
 
     >>> import numpy as np, pytensor
     >>> from loopax import jaxify
@@ -38,7 +38,7 @@ class NumbaContext(SharedContext):
     """
 
     __slots__ = ()
-    crossing = crossing
+    crossing = conversion
 
     def __getitem__(self, key: Any) -> Any:
         return deepcopy(super().__getitem__(key))
@@ -46,19 +46,19 @@ class NumbaContext(SharedContext):
     def replicate(self, n: int) -> list[NumbaContext]:
         """``n`` contexts, each with generators of its own: for chains, or for threads.
 
-        Equal contexts give equal ones.
+        Equal contexts give equal replicas.
         """
         return [
             NumbaContext(self._layout, [_replicated(x, k) for x in self._values]) for k in range(n)
         ]
 
     def read(self, program: Program) -> list[Any]:
-        """The values of a program's shared variables, in its order; `entry` looks at their types.
+        """The values of a program's shared variables, in its order; `entry` checks their types.
 
         Raises
         ------
         StatefulFunctionError
-            One is missing, or it is not clear which one is meant.
+            A value is missing, or its name is ambiguous.
         """
         return [self._values[k] for k in self._places(program)]
 
@@ -69,20 +69,20 @@ class NumbaContext(SharedContext):
         for name, s, x in zip(self._layout.names, self._layout.shared, self._values, strict=True):
             yield from _encoded(x, s.variable.type, name)
 
-    def _with_arrays(self, found: dict[str, np.ndarray]) -> NumbaContext:
-        held = [s.variable.type for s in self._layout.shared]
-        named = list(zip(self._layout.names, held, strict=True))
-        refuse_names(found, [n for name, t in named for n in _entries(t, name, found)])
-        return NumbaContext(self._layout, [_decoded(t, name, found) for name, t in named])
+    def _with_arrays(self, arrays: dict[str, np.ndarray]) -> NumbaContext:
+        types = [s.variable.type for s in self._layout.shared]
+        named = list(zip(self._layout.names, types, strict=True))
+        refuse_names(arrays, [n for name, t in named for n in _entries(t, name, arrays)])
+        return NumbaContext(self._layout, [_decoded(t, name, arrays) for name, t in named])
 
 
 def _replicated(x: Any, k: int) -> Any:
-    """``x`` for member ``k``. What is no generator is the same for all."""
+    """``x`` for replica ``k``: a generator of its own, any other value unchanged."""
     if isinstance(x, list):
         return [_replicated(row, k) for row in x]
     if not isinstance(x, np.random.Generator):
         return x
-    # Not Generator.spawn: it counts up in the parent, which must not change.
+    # Generator.spawn would count up in the parent, which must not change.
     words = np.frombuffer(hashlib.blake2b(_state(x), digest_size=32).digest(), dtype=np.uint32)
     seed = np.random.SeedSequence(words.tolist(), spawn_key=(k,))
     return np.random.Generator(type(x.bit_generator)(seed))
@@ -92,50 +92,52 @@ def _state(x: np.random.Generator) -> bytes:
     return json.dumps(x.bit_generator.state, sort_keys=True, default=np.ndarray.tolist).encode()
 
 
-# -- as arrays, for a file -------------------------------------------------------------------------
+# -- arrays for a file -----------------------------------------------------------------------------
 
-_PARTS = ("data", "indices", "indptr", "shape")  # of a sparse matrix
+_PARTS = ("data", "indices", "indptr", "shape")  # arrays of a sparse matrix
 
 
-def _encoded(x: Any, held: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    if isinstance(held, TypedListType):
+def _encoded(x: Any, declared: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(declared, TypedListType):
         yield f"{name}.length", np.asarray(len(x))
         for k, row in enumerate(x):
-            yield from _encoded(row, held.ttype, f"{name}[{k}]")
-    elif isinstance(held, RandomType):
+            yield from _encoded(row, declared.ttype, f"{name}[{k}]")
+    elif isinstance(declared, RandomType):
         yield name, np.frombuffer(_state(x), dtype=np.uint8)
-    elif isinstance(held, SparseTensorType):
+    elif isinstance(declared, SparseTensorType):
         yield from ((f"{name}.{part}", np.asarray(getattr(x, part))) for part in _PARTS)
     else:
         yield name, x
 
 
-def _entries(held: Any, name: str, found: dict[str, np.ndarray]) -> Iterator[str]:
-    """The names of the arrays that `_encoded` gave, where a list has the length that the file says."""
-    if isinstance(held, TypedListType):
+def _entries(declared: Any, name: str, arrays: dict[str, np.ndarray]) -> Iterator[str]:
+    """Names of the arrays that `_encoded` writes; lists have the lengths in the file."""
+    if isinstance(declared, TypedListType):
         yield f"{name}.length"
-        for k in range(int(found.get(f"{name}.length", 0))):
-            yield from _entries(held.ttype, f"{name}[{k}]", found)
-    elif isinstance(held, SparseTensorType):
+        for k in range(int(arrays.get(f"{name}.length", 0))):
+            yield from _entries(declared.ttype, f"{name}[{k}]", arrays)
+    elif isinstance(declared, SparseTensorType):
         yield from (f"{name}.{part}" for part in _PARTS)
     else:
         yield name
 
 
-def _decoded(held: Any, name: str, found: dict[str, np.ndarray]) -> Any:
-    if isinstance(held, TypedListType):
-        count = int(found[f"{name}.length"])
-        return [_decoded(held.ttype, f"{name}[{k}]", found) for k in range(count)]
-    if isinstance(held, RandomType):
-        return _generator(found[name], name)
-    if isinstance(held, SparseTensorType):
-        data, indices, indptr, shape = (found[f"{name}.{part}"] for part in _PARTS)
-        refuse_data(f"{name}.data", np.dtype(held.dtype), 1, data)
-        made = scipy.sparse.csc_matrix if held.format == "csc" else scipy.sparse.csr_matrix
-        matrix = made((data, indices, indptr), shape=tuple(shape.tolist()))
-        return crossing.accept(matrix, held, f"The value of {name!r} in the file")
-    refuse_data(name, np.dtype(held.dtype), getattr(held, "ndim", 0), found[name])
-    return crossing.accept(found[name], held, f"The value of {name!r} in the file")
+def _decoded(declared: Any, name: str, arrays: dict[str, np.ndarray]) -> Any:
+    if isinstance(declared, TypedListType):
+        count = int(arrays[f"{name}.length"])
+        return [_decoded(declared.ttype, f"{name}[{k}]", arrays) for k in range(count)]
+    if isinstance(declared, RandomType):
+        return _generator(arrays[name], name)
+    if isinstance(declared, SparseTensorType):
+        data, indices, indptr, shape = (arrays[f"{name}.{part}"] for part in _PARTS)
+        refuse_data(f"{name}.data", np.dtype(declared.dtype), 1, data)
+        matrix_class = (
+            scipy.sparse.csc_matrix if declared.format == "csc" else scipy.sparse.csr_matrix
+        )
+        matrix = matrix_class((data, indices, indptr), shape=tuple(shape.tolist()))
+        return conversion.accept(matrix, declared, f"The value of {name!r} in the file")
+    refuse_data(name, np.dtype(declared.dtype), getattr(declared, "ndim", 0), arrays[name])
+    return conversion.accept(arrays[name], declared, f"The value of {name!r} in the file")
 
 
 def _generator(data: np.ndarray, name: str) -> np.random.Generator:

@@ -1,13 +1,11 @@
-"""The Python side of a native program: what is done to arguments and results at each call.
+"""The Python side of a native program: conversion of arguments and results at each call.
 
-A call costs a fraction of a microsecond when nothing has to be converted, so that the checks are
-written out for the types of one program, as the program itself is. Numba is given one kind of
-argument for each input: an array of the declared dtype, rank and static shape, in C order, that may be
-written to, or for a 0-d input a number. So there is one compilation, whatever a caller gives, and the
-program may rely on the order. Everything else is converted as PyTensor converts it, or refused. Whether an
-array of undeclared shape is of that kind, Numba's call finds out by itself (`base/compiling`),
-until one was not: that takes Numba 13 us for each, read-only arrays of JAX or pandas for instance, and a
-look at its flags 0.05.
+A call without conversions costs a fraction of a microsecond, because the checks are generated for the types
+of one program. Numba receives one kind of argument for each input: a writable array of the declared dtype,
+rank and static shape, in C order, or a number for a 0-d input. So there is one compilation for all callers,
+and the program may rely on the order. Every other value is converted as PyTensor converts it, or refused.
+Numba's own call checks an array of undeclared shape (`base/compiling`), until one fails: a failure costs
+13 us, for read-only arrays of JAX or pandas for instance, and a test of the flags 0.05.
 """
 
 from __future__ import annotations
@@ -20,10 +18,10 @@ from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.compiling.exact_types import OtherTypes, compile_for
-from loopax.numba_backend.callable.crossing import accept
+from loopax.numba_backend.callable.conversion import accept
 from loopax.numba_backend.callable.opaque_arguments import argument
+from loopax.numba_backend.emit.size_specializations import SizeSpecializations
 from loopax.numba_backend.emit.source import Source, tuple_of
-from loopax.numba_backend.emit.variants import Variants
 from loopax.numba_backend.runtime.checks import StateChangesShape
 
 _NUMBERS = {"b": bool, "i": int, "u": int, "f": float, "c": complex}
@@ -31,13 +29,13 @@ _missing = object()
 
 
 def entry(
-    variants: Variants,
+    variants: SizeSpecializations,
     inputs: Sequence[Any],
     outputs: Sequence[Any],
-    whats: Sequence[str],
+    labels: Sequence[str],
     *,
     cells: Sequence[list[Any]] = (),
-    kept: Callable[[], Any] | None = None,
+    early_values: Callable[[], Any] | None = None,
     count: int = 0,
     whole: Callable[..., Any] | None = None,
     in_order: Callable[..., Any] | None = None,
@@ -45,37 +43,36 @@ def entry(
     explained: Callable[[Exception, Sequence[Any]], Exception] = lambda error, values: error,
     flagged: Callable[[Sequence[Any]], Exception] | None = None,
 ) -> Callable[..., Any]:
-    """A native program as a function of Python's values.
+    """Wrap a native program as a function of Python values.
 
     Parameters
     ----------
     variants
-        The functions that take a value for each input, and return a tuple of all outputs.
+        Native functions that take a value for each input, and return a tuple of all outputs.
     inputs, outputs
-        Their types.
-    whats
-        For each input what it is, in the words of an error.
+        Types of the inputs and outputs.
+    labels
+        Names of the inputs in errors.
     cells
-        For inputs that a caller does not give: lists whose only element is the value, read at each call.
-    kept, count, whole
-        For the last ``count`` inputs: what gives their values, or None where ``whole`` is to be called
-        in the place of this function.
+        Lists whose only element is the value of an input that callers do not pass, read at each call.
+    early_values, count, whole
+        ``early_values()`` gives the last ``count`` inputs, or None where ``whole`` replaces this function.
     in_order
-        Of what was given by position, and by name: the values of the other inputs, in order.
+        Orders the positional and named arguments of a call.
     build
-        Of all outputs, what is to be returned.
+        Builds the result of a call from all outputs.
     explained
-        Of an error of the native function and what it was called with, the error to raise.
+        Maps an error of the native function, and its arguments, to the error to raise.
     flagged
-        Where the last output is a flag, which is not returned: of what was given by a caller, the error to
-        raise where it is up.
+        For programs whose last output is a flag: maps the arguments of a call to the error to raise where
+        the flag is up.
     """
     names = [f"x{k}" for k in range(len(inputs))]
-    given = names[: len(inputs) - len(cells) - count]
-    source = Source("call", _parameters(given, in_order))
+    arguments = names[: len(inputs) - len(cells) - count]
+    source = Source("call", _parameters(arguments, in_order))
     source.line("global careful" if variants.axes else "global careful, function")
     namespace: dict[str, Any] = {
-        "found": variants.found,
+        "functions": variants.by_lengths,
         "find": variants.find,
         "changing": variants.changing,
         "StateChangesShape": StateChangesShape,
@@ -87,7 +84,7 @@ def entry(
         "careful": False,
         "build": build,
         "explained": explained,
-        "kept": kept,
+        "early_values": early_values,
         "whole": whole,
         "flagged": flagged,
     }
@@ -95,36 +92,36 @@ def entry(
         namespace["in_order"] = lambda args, named: in_order(
             tuple(x for x in args if x is not _missing), named
         )
-        last = f"{given[-1]} is missing or " if given else ""
-        to = f"{', '.join(given)}, = " if given else ""
+        last = f"{arguments[-1]} is missing or " if arguments else ""
+        to = f"{', '.join(arguments)}, = " if arguments else ""
         with source.block(f"if {last}more or named:"):
-            source.line(f"{to}in_order(({''.join(f'{x}, ' for x in given)}*more,), named)")
-    if kept is not None:
-        source.line("known = kept()")
-        with source.block("if known is None:"):
-            source.line(f"return whole({', '.join(given)})")
-        source.line(f"{', '.join(names[len(names) - count :])}, = known")
-    for x, cell in zip(names[len(given) : len(names) - count], cells, strict=True):
+            source.line(f"{to}in_order(({''.join(f'{x}, ' for x in arguments)}*more,), named)")
+    if early_values is not None:
+        source.line("early = early_values()")
+        with source.block("if early is None:"):
+            source.line(f"return whole({', '.join(arguments)})")
+        source.line(f"{', '.join(names[len(names) - count :])}, = early")
+    for x, cell in zip(names[len(arguments) : len(names) - count], cells, strict=True):
         namespace[f"cell_{x}"] = cell
         source.line(f"{x} = cell_{x}[0]")
     measured = {k for k, _ in variants.axes}
-    late: list[str] = []  # arrays that are only converted where Numba's function refuses them
-    for k, (x, declared, what) in enumerate(zip(names, inputs, whats, strict=True)):
-        namespace[f"convert_{x}"] = _converter(declared, what)
+    late: list[str] = []  # arrays that are converted only after Numba has refused them
+    for k, (x, declared, label) in enumerate(zip(names, inputs, labels, strict=True)):
+        namespace[f"convert_{x}"] = _converter(declared, label)
         if _ndim(declared) and k not in measured and not any(_static(declared)):
             late.append(x)
-            # Numba takes a masked one for an array.
+            # Numba takes a masked array for an array.
             with source.block(f"if type({x}) is not ndarray or careful and not {x}.flags.carray:"):
                 source.line(f"{x} = convert_{x}({x})")
         else:
             _write_check(source, namespace, x, declared)
-    found = [f"y{k}" for k in range(len(outputs))]
-    to = f"{', '.join(found)}, = " if found else ""
+    output_names = [f"y{k}" for k in range(len(outputs))]
+    to = f"{', '.join(output_names)}, = " if output_names else ""
     if variants.axes:
         lengths = tuple_of([f"x{k}.shape[{axis}]" for k, axis in variants.axes])
         source.line(f"lengths = {lengths}")
-        source.line("function = found.get(lengths) or find(lengths)")
-    else:  # there is one function for all lengths, until a state has changed its shape
+        source.line("function = functions.get(lengths) or find(lengths)")
+    else:  # one function serves all lengths, until a state changes its shape
         namespace.update(lengths=(), function=variants.find(()))
     values = f"({''.join(f'{x}, ' for x in names)})"
     source.line("converted = compiled = False")
@@ -154,19 +151,19 @@ def entry(
         source.line(f"compile_for(function, {values})")
         source.line("compiled = True")
     if flagged is not None:
-        flag = found.pop()
+        flag = output_names.pop()
         with source.block(f"if {flag}:"):
-            source.line(f"raise flagged({tuple_of(given)})")
-    results = [_result(namespace, y, t) for y, t in zip(found, outputs, strict=False)]
+            source.line(f"raise flagged({tuple_of(arguments)})")
+    results = [_result(namespace, y, t) for y, t in zip(output_names, outputs, strict=False)]
     source.line(f"return {_structure(build, results)}")
     exec(compile(str(source), "<call of a native program>", "exec"), namespace)
     return namespace["call"]
 
 
-def _parameters(given: Sequence[str], in_order: Any) -> list[str]:
+def _parameters(arguments: Sequence[str], in_order: Any) -> list[str]:
     if in_order is None:
-        return list(given)
-    positional = [f"{x}=missing" for x in given]
+        return list(arguments)
+    positional = [f"{x}=missing" for x in arguments]
     return [*positional, *(["/"] if positional else []), "*more", "**named"]
 
 
@@ -174,7 +171,7 @@ def _parameters(given: Sequence[str], in_order: Any) -> list[str]:
 
 
 def _write_check(source: Source, namespace: dict[str, Any], x: str, declared: Any) -> None:
-    """Lines by which ``x`` is what Numba is given."""
+    """Write the check of the argument ``x``, and its conversion where the check fails."""
     if not _on_numbers(declared):
         source.line(f"{x} = convert_{x}({x})")
         return
@@ -185,7 +182,7 @@ def _write_check(source: Source, namespace: dict[str, Any], x: str, declared: An
         )
         for axis, n in enumerate(_static(declared)):
             wrong += "" if n is None else f" or {x}.shape[{axis}] != {n}"
-        # In C order, aligned and writable: one attribute, which takes half the time of three.
+        # `carray` is C order, aligned and writable in one attribute, at half the time of three.
         with source.block(f"if {wrong} or not {x}.flags.carray:"):
             source.line(f"{x} = convert_{x}({x})")
         return
@@ -194,32 +191,30 @@ def _write_check(source: Source, namespace: dict[str, Any], x: str, declared: An
     namespace[f"numbers_{x}"] = (number, kind)
     is_0d = f"type({x}) is ndarray and {x}.dtype is dtype_{x} and not {x}.ndim"
     convert = f"{x}.item() if {is_0d} else convert_{x}({x})"
-    if (
-        dtype == "uint64"
-    ):  # as NumPy's: for Numba a Python number is one with a sign, and would wrap
+    if dtype == "uint64":  # a NumPy number: Numba types a Python number as signed, which would wrap
         condition, convert = f"if type({x}) is not kind_{x}:", f"convert_{x}({x})"
-    elif dtype == "int64":  # and a large one is one without a sign
+    elif dtype == "int64":  # Numba types a large Python number as unsigned
         limits = np.iinfo(dtype)
         fits = f"type({x}) is int and {limits.min} <= {x} <= {limits.max}"
         condition = f"if not ({fits} or type({x}) is kind_{x}):"
     elif dtype in ("bool", "float64", "complex128"):
         condition = f"if type({x}) not in numbers_{x}:"
-    else:  # a Python number need not fit, and Numba would compile again for one of NumPy's
+    else:  # a Python number may not fit, and Numba would compile again for a NumPy number
         source.line(f"{x} = {number.__name__}({x}) if type({x}) is kind_{x} else {convert}")
         return
     with source.block(condition):
         source.line(f"{x} = {convert}")
 
 
-def _converter(declared: Any, what: str) -> Callable[[Any], Any]:
+def _converter(declared: Any, label: str) -> Callable[[Any], Any]:
     if not _on_numbers(declared):
-        return lambda x: argument(declared, accept(x, declared, what))
+        return lambda x: argument(declared, accept(x, declared, label))
     dtype, shape = np.dtype(declared.dtype), _static(declared)
 
     def convert(x: Any) -> Any:
         is_exact = type(x) is np.ndarray and x.dtype == dtype and x.ndim == len(shape)
         if not is_exact or any(n not in (None, m) for n, m in zip(shape, x.shape, strict=True)):
-            x = accept(x, declared, what)
+            x = accept(x, declared, label)
         if not _ndim(declared):
             return x[()] if declared.dtype == "uint64" else x.item()
         if type(x) is np.ndarray and x.flags.carray and x.dtype.isnative:
@@ -238,7 +233,7 @@ def _ndim(declared: Any) -> int:
 
 
 def _static(declared: Any) -> Sequence[int | None]:
-    """The lengths that ``declared`` says, and for the others None."""
+    """The static lengths of ``declared``, None for unknown ones."""
     return getattr(declared, "shape", ())
 
 
@@ -246,27 +241,27 @@ def _static(declared: Any) -> Sequence[int | None]:
 
 
 def _result(namespace: dict[str, Any], y: str, declared: Any) -> str:
-    """What is returned for ``y``: an array where it is a tensor, a 0-d one too."""
+    """The returned expression of ``y``: an array for a tensor, 0-d ones included."""
     if not _on_numbers(declared) or _ndim(declared):
         return y
     dtype = namespace[f"dtype_{y}"] = np.dtype(declared.dtype)
-    # NumPy finds the dtype of a Python number faster than it reads one that is given.
+    # NumPy infers the dtype of a Python number faster than it reads an explicit one.
     same = np.array(_NUMBERS[dtype.kind](0)).dtype == dtype and dtype.kind != "u"
     return f"asarray({y})" if same else f"asarray({y}, dtype_{y})"
 
 
 def _structure(build: Callable[[Any], Any], results: Sequence[str]) -> str:
-    """``build([*results])`` as an expression, written out where it is made of lists, tuples and dicts."""
+    """``build([*results])`` as an expression, written out for lists, tuples and dicts."""
     marks = [object() for _ in results]
     named = {id(mark): text for mark, text in zip(marks, results, strict=True)}
     call = f"build([{', '.join(results)}])"
     try:
-        return _written(build(marks), named) or call
-    except Exception:  # a class of the user's that can only hold arrays
+        return _tree_text(build(marks), named) or call
+    except Exception:  # a user's class that accepts arrays alone
         return call
 
 
-def _written(tree: Any, named: dict[int, str]) -> str | None:
+def _tree_text(tree: Any, named: dict[int, str]) -> str | None:
     if id(tree) in named:
         return named[id(tree)]
     if tree is None:
@@ -274,7 +269,7 @@ def _written(tree: Any, named: dict[int, str]) -> str | None:
     if type(tree) not in (list, tuple, dict):
         return None
     values = list(tree.values()) if type(tree) is dict else list(tree)
-    parts = [_written(value, named) for value in values]
+    parts = [_tree_text(value, named) for value in values]
     if None in parts:
         return None
     if type(tree) is tuple:

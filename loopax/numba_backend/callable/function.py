@@ -19,39 +19,39 @@ from loopax.ir.program import EarlyPart, Program
 from loopax.lowering import NATIVE_PASSES, OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
 from loopax.lowering.finiteness import Finiteness
-from loopax.numba_backend.callable.crossing import TARGET
+from loopax.numba_backend.callable.conversion import TARGET
 
-# What becomes of an ``Assert``: it raises. With "nan" so does what is not finite.
+# An ``Assert`` raises. With "nan" values that are not finite raise too.
 CHECKS = ("raise", "nan")
 
 
 class NumbaFunction(ProgramFunction):
     """A function of NumPy arrays that runs as one native function, made by `loopax.jaxify`.
 
-    It takes the program's inputs by position or by name and returns what the program returns, in its
-    structure, in new arrays; a tensor without axes is a 0-d array. It changes nothing that it is given:
-    of a generator, the next state is in the result, if the program returns it. Shared variables are
-    read at every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
+    It takes the program's inputs by position or by name and returns the program's outputs, in their
+    structure, in new arrays; a tensor without axes is a 0-d array. It changes none of its arguments: the
+    next state of a generator is in the result, if the program returns it. Shared variables are read at
+    every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
 
-    The program is written when the function is made, so that errors come there, and compiled at the
-    first call. A pickled one is compiled again.
+    The source is written at construction, which raises all errors of conversion, and compiled at the first
+    call. An unpickled function is compiled again.
 
     Parameters
     ----------
     program
-        In the IR, lowered to loops.
+        A program in the IR, lowered to loops.
     on_missing
-        ``"callback"`` or ``"raise"``: what becomes of ops without a conversion to Numba.
+        ``"callback"`` runs ops without a conversion to Numba as Python, ``"raise"`` refuses them.
     checks
         One of `CHECKS`: ``"nan"`` raises where a state, a row of a trace or an output is not finite; the
         program has a flag for that.
     optimize
-        One of `loopax.lowering.OPTIMIZERS`: what its passes were, and those of its derivatives are.
+        One of `loopax.lowering.OPTIMIZERS`: the optimizer of the program, and of its derivatives.
 
     Raises
     ------
     UnsupportedOpError
-        The program has ops or types that cannot be written; all of them are listed.
+        The program has ops or types without a native form; all of them are listed.
 
     Examples
     --------
@@ -63,8 +63,8 @@ class NumbaFunction(ProgramFunction):
     {'size': array(2), 'total': array(3.)}
     """
 
-    # An attribute of each function, where the class would have a method: Python finds it without one
-    # call more, and the checks of `entry` may take no longer than that.
+    # An attribute of each function in place of a method of the class, which would cost one more call,
+    # as long as all checks of `entry`.
     __slots__ = ("__call__",)
 
     backend_name = "numba"
@@ -89,17 +89,17 @@ class NumbaFunction(ProgramFunction):
     def _prepare(self) -> None:
         program = import_uninterrupted("loopax.numba_backend.callable.program")  # and Numba
         arguments = self._arguments = Arguments(self.program, TARGET)
-        self._of_all: Any = None
+        self._entry_of_all: Any = None
         self._compiled: Any = None
         with TRACING:
             part = self._part = early_part(self.program)
             graph = self.program.graph if part is None else part.rest
             self._native = program.compile_program(graph, on_missing=self.on_missing)
         if part is None:
-            self._of_all = self._native.entry([*arguments.whats, *arguments.shared_whats])
+            self._entry_of_all = self._native.entry([*arguments.whats, *arguments.shared_whats])
         else:
             self._early = KeptValues(part.early, _in_order)
-            self._rest = self._native.entry(self._whats())
+            self._residual = self._native.entry(self._labels())
         self.__call__ = self._refuse if self.program.updates else self._direct()
         self._describe(arguments)
 
@@ -113,20 +113,20 @@ class NumbaFunction(ProgramFunction):
 
     @property
     def source(self) -> str:
-        """The program as text: Python, as Numba compiles it.
+        """The program as text: the Python source that Numba compiles.
 
-        It is written anew for small lengths that its loops use, at the first call with them; then this is
-        what was written last.
+        It is written anew at the first call with other small lengths that its loops use; this is the latest
+        text.
         """
         return self._native.source
 
     @property
     def compiled(self) -> Any:
-        """The native function itself, made by Numba, for native code of yours to call.
+        """The native function itself, a Numba dispatcher, for your own native code to call.
 
-        It takes an array for each input and then for each shared variable, 0-d ones as arrays too, and
-        does not look whether they fit. It returns a tuple: all arrays that the program returns, without
-        their structure, in the order of ``jax.tree.leaves``, and then the next values of what it updates.
+        It takes an array for each input and then for each shared variable, 0-d ones as arrays too, without
+        checks. It returns a tuple: all returned arrays of the program, without their structure, in the
+        order of ``jax.tree.leaves``, and then the next values of updated variables.
 
         Examples
         --------
@@ -149,7 +149,7 @@ class NumbaFunction(ProgramFunction):
         with TRACING:
             if self._compiled is None:
                 graph = self.program.graph
-                if self.program.has_flag:  # who calls it would have to know what the flag is
+                if self.program.has_flag:  # a caller would not know the flag
                     graph = FunctionGraph(graph.inputs, graph.outputs[:-1], clone=True)
                 self._compiled = compiled_array_function(graph, self.__name__)
         return self._compiled
@@ -180,11 +180,11 @@ class NumbaFunction(ProgramFunction):
         if kwargs or len(args) != len(self.program.inputs):
             args = self._arguments.in_order(args, kwargs)
         values = context.read(self.program)
-        kept = self._kept(values)
-        if kept is None:
+        early = self._early_values(values)
+        if early is None:
             outs = self._whole(*args, *values)
         else:
-            outs = self._rest(*args, *(values[k] for k in self._part.left), *kept)
+            outs = self._residual(*args, *(values[k] for k in self._part.left), *early)
         if self.program.has_flag:
             if outs.pop():
                 raise self._finiteness.error(lambda f: f.apply(context, *args)[1])
@@ -192,9 +192,9 @@ class NumbaFunction(ProgramFunction):
         return context.written(self.program, outs[n:]), self.program.build(outs[:n])
 
     def as_jax(self) -> Any:
-        """The program for JAX, whose transformations take it; it stays native on the CPU.
+        """Convert the program to JAX, whose transformations take it; it stays native on the CPU.
 
-        Elsewhere, and where JAX has no native form of it, it is JAX's operations; see `loopax.jaxify`.
+        On other devices, and where no native form exists, it runs as JAX's operations; see `loopax.jaxify`.
 
         Returns
         -------
@@ -218,25 +218,25 @@ class NumbaFunction(ProgramFunction):
         program = self.program.before_passes()
         with TRACING:
             run_passes(program.graph, passes_with(self.optimize, backend.passes))
-            asked = {"checks": self.checks, "loops": "native", "optimize": self.optimize}
-            options = backend.options(True, self.on_missing, **asked)
+            requested = {"checks": self.checks, "loops": "native", "optimize": self.optimize}
+            options = backend.options(True, self.on_missing, **requested)
             return backend.function(program, **options)
 
-    def _whats(self) -> list[str]:
-        """What the inputs are of what is left when the part that follows from shared variables is known."""
-        part, whats = self._part, self._arguments.shared_whats
-        named = [*self._arguments.whats, *(whats[k] for k in part.left)]
+    def _labels(self) -> list[str]:
+        """Labels of the inputs of the residual program, which excludes the early part."""
+        part, shared_labels = self._part, self._arguments.shared_whats
+        named = [*self._arguments.whats, *(shared_labels[k] for k in part.left)]
         return [*named, *["What follows from shared variables"] * len(part.early.outputs)]
 
     def _direct(self) -> Any:
-        """A call, of the arguments alone."""
+        """The function of the arguments alone, which reads shared variables at each call."""
         program, part = self.program, self._part
         options = {"in_order": self._arguments.in_order, "build": program.build}
         if program.has_flag:
             options["flagged"] = self._not_finite
         if part is None:
-            whats = [*self._arguments.whats, *self._arguments.shared_whats]
-            return self._native.entry(whats, cells=[s.storage for s in program.shared], **options)
+            labels = [*self._arguments.whats, *self._arguments.shared_whats]
+            return self._native.entry(labels, cells=[s.storage for s in program.shared], **options)
 
         def whole(*args: Any) -> Any:
             outs = self._whole(*args, *(s.value for s in program.shared))
@@ -245,41 +245,41 @@ class NumbaFunction(ProgramFunction):
             return program.build(outs)
 
         return self._native.entry(
-            self._whats(),
+            self._labels(),
             cells=[program.shared[k].storage for k in part.left],
-            kept=lambda: self._kept([s.value for s in program.shared]),
+            early_values=lambda: self._early_values([s.value for s in program.shared]),
             count=len(part.early.outputs),
             whole=whole,
             **options,
         )
 
-    def _kept(self, shared: Sequence[Any]) -> Any:
-        """What follows from these values of the shared variables; None where it is to be computed anew."""
+    def _early_values(self, shared: Sequence[Any]) -> Any:
+        """Cached results of the early part for ``shared``; None where the whole program has to run."""
         if self._part is None:
             return None
         arrays = [shared[k] for k in self._part.reads]
         return self._early(arrays) if all(isinstance(x, np.ndarray) for x in arrays) else None
 
     def _whole(self, *values: Any) -> Any:
-        """The program of all inputs; written when it is needed first."""
+        """Run the program of all inputs, which is written at the first use."""
         from loopax.numba_backend.callable.program import compile_program
 
         with TRACING:
-            if self._of_all is None:
+            if self._entry_of_all is None:
                 program = compile_program(self.program.graph, on_missing=self.on_missing)
-                whats = [*self._arguments.whats, *self._arguments.shared_whats]
-                self._of_all = program.entry(whats)
-        return self._of_all(*values)
+                labels = [*self._arguments.whats, *self._arguments.shared_whats]
+                self._entry_of_all = program.entry(labels)
+        return self._entry_of_all(*values)
 
     def _not_finite(self, args: Sequence[Any]) -> Exception:
-        """What is raised where the flag of a call is up."""
-        if self.error_in_rows is not None and (found := self.error_in_rows(args, {})) is not None:
-            return found
+        """The error of a call whose flag is up."""
+        if self.error_in_rows is not None and (error := self.error_in_rows(args, {})) is not None:
+            return error
         return self._finiteness.error(lambda f: f(*args))
 
     @cached_property
     def _finiteness(self) -> Finiteness:
-        """What says, after a call whose flag is up, where that came from."""
+        """The search for the first value that is not finite, after a call whose flag is up."""
         options = {"on_missing": self.on_missing, "optimize": self.optimize}
         return Finiteness.of(self.program, NATIVE_PASSES, partial(NumbaFunction, **options))
 
@@ -295,5 +295,5 @@ class NumbaFunction(ProgramFunction):
 
 
 def _in_order(values: Sequence[Any]) -> list[Any]:
-    """Arrays as `entry` passes them on without a copy."""
+    """Copy arrays to C order, which `entry` passes on without a copy."""
     return [np.array(x, order="C") for x in values]

@@ -1,8 +1,8 @@
 """Lists, generators and sparse matrices as arguments of a native program, and as its results.
 
-Numba can neither take an empty list nor a list of lists, and keeps what it knows of a list that it has
-taken. So a list comes as a `Leaves`: a new list of what is innermost, and how many of them, and of the
-lists of them, belong together. The program puts these together again.
+Numba takes neither an empty list nor a list of lists, and keeps a reflection of each list that it takes. So
+a list is passed as a `Leaves`: a new flat list of the innermost values, and the lengths of the lists at
+each level, from which the program rebuilds the lists.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from loopax.numba_backend.emit.opaque import native, numba_type
 
 
 def argument(declared: Any, x: Any) -> Any:
-    """``x``, of a type that is no tensor, as the program takes it. (`crossing.accept` has checked it.)"""
+    """Convert ``x``, whose type is no tensor, for the program. (`conversion.accept` has checked it.)"""
     if not isinstance(declared, TypedListType):
         return native(declared, x)
     counts, items, element = [], x, declared.ttype
     while isinstance(element, TypedListType):
         counts.append(np.array([len(item) for item in items], dtype=np.int64))
-        items, element = [one for item in items for one in item], element.ttype
-    leaves = Leaves([_leaf(element, one) for one in items], numba_type(element))
+        items, element = [entry for item in items for entry in item], element.ttype
+    leaves = Leaves([_leaf(element, entry) for entry in items], numba_type(element))
     return (leaves, *counts)
 
 
@@ -40,14 +40,14 @@ def _leaf(element: Any, x: Any) -> Any:
 
 
 def nested(name: Expr, declared: Any) -> Expr:
-    """The list that the argument ``name`` stands for; with `FUNCTIONS` in its globals."""
+    """The list that the argument ``name`` encodes, as an expression of `FUNCTIONS`."""
     depth, item = 0, declared.ttype
     while isinstance(item, TypedListType):
         depth, item = depth + 1, item.ttype
-    found = call("list_of", name[0])
+    rebuilt = call("list_of", name[0])
     for k in reversed(range(depth)):
-        found = call("grouped", found, name[k + 1])
-    return found
+        rebuilt = call("grouped", rebuilt, name[k + 1])
+    return rebuilt
 
 
 @numba_njit
@@ -60,7 +60,7 @@ def grouped(items, counts):  # type: ignore[no-untyped-def]
 
 
 class Leaves:
-    """A list of values of one Numba type, that may be empty."""
+    """A list of values of one Numba type, possibly empty."""
 
     def __init__(self, items: list[Any], element: Any) -> None:
         self.items, self.element = items, element

@@ -28,9 +28,9 @@ from loopax.numba_backend.emit.outlining import outline
 from loopax.numba_backend.emit.program_length import LINES, largest_to_try
 from loopax.numba_backend.emit.repeats import share_repeats
 from loopax.numba_backend.emit.safepoints import add_safepoints
+from loopax.numba_backend.emit.size_specializations import Sizes, SizeSpecializations
 from loopax.numba_backend.emit.statements import Function, Return
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, small
-from loopax.numba_backend.emit.variants import Sizes, Variants
 
 _DTYPES = {"bool", "float32", "float64"} | {
     f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)
@@ -42,38 +42,40 @@ ListArgument = Callable[[Emitter, Expr, Any], Opaque]
 
 
 class NativeProgram:
-    """A compiled graph: called with one value for each input, it returns a list of arrays.
+    """A native function of one value for each input, which returns a list of arrays.
 
-    It is compiled on the first call.
+    It is compiled at the first call.
     """
 
-    def __init__(self, graph: FunctionGraph, variants: Variants) -> None:
+    def __init__(self, graph: FunctionGraph, variants: SizeSpecializations) -> None:
         self.inputs = [v.type for v in graph.inputs]
         self.outputs = [v.type for v in graph.outputs]
         self.variants = variants
-        self.by_python = self.variants.by_python  # ops that nothing native is known for
+        self.by_python = self.variants.by_python  # ops without a native form
         self._graph = graph
         self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
-    def entry(self, whats: Sequence[str], **options: Any) -> Any:
-        """The program as a function of Python's values; ``whats`` says what they are. See `entry`."""
+    def entry(self, labels: Sequence[str], **options: Any) -> Any:
+        """Wrap the program as a function of Python values, named by ``labels`` in errors; see `entry`."""
         return entry(
-            self.variants, self.inputs, self.outputs, whats, explained=self._explained, **options
+            self.variants, self.inputs, self.outputs, labels, explained=self._explained, **options
         )
 
     def _explained(self, error: Exception, values: Sequence[Any]) -> Exception:
-        """An error of a few words in native code, with the op that fails and what it is given."""
+        """Add the op that fails, and its operands, to a short error of native code."""
         plain = all(isinstance(t, DenseTensorType | ScalarType) for t in self.inputs)
-        said_already = getattr(error, "__notes__", None)  # by an op that runs as Python
-        if type(error) not in (ValueError, IndexError) or not plain or said_already:
+        is_explained = getattr(error, "__notes__", None)  # by an op that runs as Python
+        if type(error) not in (ValueError, IndexError) or not plain or is_explained:
             return error
-        given = [t.filter(x, allow_downcast=True) for t, x in zip(self.inputs, values, strict=True)]
-        said = first_failure(self._graph, given)
-        return error if said is None else type(error)(f"{error}: {said}.")
+        inputs = [
+            t.filter(x, allow_downcast=True) for t, x in zip(self.inputs, values, strict=True)
+        ]
+        reason = first_failure(self._graph, inputs)
+        return error if reason is None else type(error)(f"{error}: {reason}.")
 
     @property
     def source(self) -> str:
-        """The program as text, as it was written last: see `Variants`."""
+        """The latest text of the program: see `SizeSpecializations`."""
         return self.variants.source
 
     def __call__(self, *values: Any) -> list[Any]:
@@ -83,21 +85,21 @@ class NativeProgram:
 
 
 def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
-    """``graph``, imported and lowered, as one native function. It is left as it is.
+    """Compile ``graph``, imported and lowered, to one native function; ``graph`` itself stays unchanged.
 
     Parameters
     ----------
     graph
-        Tensors, scalars, random generators, sparse matrices, slices, None, and typed lists of these.
+        A graph of tensors, scalars, random generators, sparse matrices, slices, None, and typed lists.
     on_missing
-        Ops that nothing native is known for run as Python, through their ``perform``, and one warning
+        ``"callback"`` runs ops without a native form as Python, through their ``perform``, and one warning
         names them all; ``"raise"`` refuses them.
 
     Raises
     ------
     UnsupportedOpError
-        The graph has types that native code does not know, or, if so asked, ops that have no
-        conversion; all of them are listed.
+        The graph has types that native code does not know, or, with ``"raise"``, ops without a conversion;
+        all of them are listed.
 
     Examples
     --------
@@ -124,15 +126,17 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
 
 def native_variants(
     graph: FunctionGraph, on_missing: str, inner: bool = False, longest: int = LINES
-) -> Variants:
-    """The native functions of ``graph``; see `compile_program`. Native code alone calls ``inner`` ones.
+) -> SizeSpecializations:
+    """The native functions of ``graph``; see `compile_program`. ``inner`` ones serve native callers alone.
 
     Small arrays are in locals as long as the program has no more than ``longest`` lines.
     """
     graph = graph.clone()
     scan_to_loop(graph)
     refuse_unknown_types(graph)
-    variants = Variants(lambda sizes, keeps: emitted(graph, sizes, keeps, longest=longest), inner)
+    variants = SizeSpecializations(
+        lambda sizes, keeps: emitted(graph, sizes, keeps, longest=longest), inner
+    )
     if lines := list(dict.fromkeys(variants.by_python)):
         if on_missing == "raise":
             raise UnsupportedOpError(
@@ -156,7 +160,7 @@ def refuse_unknown_types(graph: FunctionGraph) -> None:
 
 
 def warn_of_python(lines: Sequence[str]) -> None:
-    """Say which ops run as Python in a native program."""
+    """Warn of the ops that run as Python in a native program."""
     warnings.warn(
         f"These ops have no conversion to Numba and run as Python, which takes microseconds a call:\n"
         f"{_listed(lines)}\nRegister one with pytensor.link.numba.dispatch.numba_funcify.register"
@@ -171,7 +175,7 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def _unsupported(graph: Any, inner: bool = False) -> Any:
-    """A line for each variable whose type has no values in native code."""
+    """Yield a line for each variable whose type does not exist in native code."""
     if not inner:
         yield from (f"{describe(v)}" for v in graph.inputs if not is_known(v.type))
     for node in graph.toposort():
@@ -192,12 +196,12 @@ def is_known(declared: Any) -> bool:
 
 
 def _is_text(v: Constant) -> bool:
-    """A constant that an op reads when it is converted, such as a mode in words."""
+    """Whether a constant is text that the conversion of an op reads, such as the name of a mode."""
     return not hasattr(v.type, "dtype")
 
 
 def _unpacked(emit: Emitter, name: Expr, v: Any) -> Opaque:
-    """The list that an argument of the program holds: see `opaque_arguments`."""
+    """Rebuild the list that an argument of the program encodes: see `opaque_arguments`."""
     emit.namespace.update(FUNCTIONS)
     return Opaque(emit.temp(nested(name, v.type), "list"))
 
@@ -209,7 +213,7 @@ def emitted(
     lists: ListArgument = _unpacked,
     longest: int = LINES,
 ) -> Emitter:
-    """The function of ``graph``; ``lists`` says how an argument holds a list."""
+    """Emit the function of ``graph``; ``lists`` decodes the arguments that hold lists."""
     assert rules
     *tries, last = largest_to_try(graph, sizes, longest)
     for largest in tries:
@@ -224,19 +228,19 @@ def _emitted(
 ) -> Emitter:
     names = [local(f"x{k}") for k in range(len(graph.inputs))]
     emit = Emitter(Function("program", names), largest, keeps_shapes)
-    given: list[Any] = []
+    arguments: list[Any] = []
     for k, (name, v) in enumerate(zip(names, graph.inputs, strict=True)):
         if isinstance(v.type, TypedListType):
-            given.append(lists(emit, name, v))
+            arguments.append(lists(emit, name, v))
         elif is_opaque(v.type):
-            given.append(Opaque(name))
+            arguments.append(Opaque(name))
         elif v.type.ndim:
             known = {axis: n for (i, axis), n in sizes.items() if i == k}
-            given.append(emit.held(emit.argument(k, name, v, known), v))
+            arguments.append(emit.localized(emit.argument(k, name, v, known), v))
         else:  # a Python number is a float64 or an int64
             typed = call("bool", name) if v.type.dtype == "bool" else name.astype(v.type.dtype)
-            given.append(small(emit.temp(typed, "v"), v.type.dtype))
-    outs = emit.run(graph, given)
+            arguments.append(small(emit.temp(typed, "v"), v.type.dtype))
+    outs = emit.run(graph, arguments)
     emit.add(Return(tuple_of(_returned(emit, outs, graph.outputs))))
     outline(emit)
     share_repeats(emit)
@@ -245,9 +249,9 @@ def _emitted(
 
 
 def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> list[Expr]:
-    """Arrays that nothing else holds: a caller may write to what it gets."""
+    """Returned values, copied where another array shares memory, so that callers may write to them."""
     names: list[Expr] = []
-    seen: list[Expr] = []  # lists and generators
+    returned: list[Expr] = []  # lists and generators
     for out, v in zip(outs, variables, strict=True):
         if isinstance(out, Small) and v.type.ndim == 0:
             names.append(emit.scalar(out))
@@ -255,22 +259,22 @@ def _returned(emit: Emitter, outs: Sequence[Any], variables: Sequence[Any]) -> l
         if isinstance(out, Rows):
             out = as_list(emit, out)
         if not isinstance(out, Value):
-            names.append(_own(emit, out, v, seen))
+            names.append(_unshared(emit, out, v, returned))
             continue
         own = isinstance(out, Array) and out.fresh and out.name not in names
         names.append(out.name if own else emit.fresh(out).name)
     return names
 
 
-def _own(emit: Emitter, out: Any, v: Any, seen: list[Expr]) -> Expr:
+def _unshared(emit: Emitter, out: Any, v: Any, returned: list[Expr]) -> Expr:
     if not isinstance(out, Opaque):
         return constant(emit, v).name
-    # The rows of a list may be in another list as well, or those that the caller gave.
+    # The rows of a list may be rows of another list as well, or those of an argument.
     if isinstance(v.type, TypedListType):
         return copied(emit, out).name
     if isinstance(v.type, NoneTypeT):
         return out.name
-    return changeable(emit, out, seen).name
+    return changeable(emit, out, returned).name
 
 
 __all__ = ["NativeProgram", "compile_program"]

@@ -1,4 +1,4 @@
-"""Loops over the axes of arrays, and what is computed in front of them."""
+"""Loops over the axes of arrays, and values computed in front of them."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ class Axes(Writer):
     source
         The function, without statements yet.
     largest
-        How many elements an array of static shape may have to be held in locals, one for each.
+        The most elements of an array of static shape whose elements are locals.
     """
 
     def __init__(self, source: Function, largest: int) -> None:
         super().__init__(source)
         self.largest = largest
-        self.axes: dict[Expr, tuple[int, int]] = {}  # lengths: the argument and axis that has it
+        self.axes: dict[Expr, tuple[int, int]] = {}  # length -> argument and axis
 
     def is_small(self, shape: Sequence[Dim]) -> bool:
-        """Whether an array of this shape is held in locals."""
+        """Whether the elements of an array of ``shape`` are locals."""
         return is_small(shape, self.largest)
 
     @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[list[list[Index]]]:
-        """Nested loops over ``shape``; the indices to write for inside of them.
+        """Open nested loops over ``shape``; yields the indices of the elements to write in the innermost.
 
-        Trailing axes that are small and static are not looped over: there is an index for each.
+        Trailing axes that are small and static have no loop: each of their indices is yielded.
         """
         inner = len(shape)
         while inner and self.is_small(shape[inner - 1 :]):
@@ -52,7 +52,7 @@ class Axes(Writer):
 
     @contextmanager
     def loop_over(self, n: Dim) -> Iterator[Expr]:
-        """A loop over an axis of length ``n``; its index."""
+        """Open a loop over an axis of length ``n``; yields the index."""
         index = self.local("i")
         self.note_length(n)
         with self.repeated(index, n, before=self.place(), index=index):
@@ -60,17 +60,17 @@ class Axes(Writer):
 
     @contextmanager
     def loop_over_positions(self, shape: Sequence[Dim]) -> Iterator[Position]:
-        """One loop over all elements of arrays of this shape that lie in memory in C order."""
+        """Open one loop over all elements of arrays of ``shape`` in C order; yields the position."""
         with self.loop_over(self.product(shape)) as index:
             yield Position(index)
 
     def note_length(self, n: Dim) -> None:
-        """A step loops over ``n``: worth knowing, where it is small."""
+        """Record that a step loops over ``n``, a candidate for specialization."""
         if self.scopes.frames and isinstance(n, Expr):
             self.scopes.looped.add(n)
 
     def product(self, shape: Sequence[Dim]) -> Dim:
-        """The number of elements of an array."""
+        """The number of elements of an array of ``shape``."""
         known = int(np.prod([n for n in shape if isinstance(n, int)], dtype=int))
         if known == 0:
             return 0
@@ -78,29 +78,29 @@ class Axes(Writer):
 
     @property
     def is_in_elements(self) -> bool:
-        """Whether what is written now runs for each element of a loop over axes, in no branch or step."""
+        """Whether statements written now run for each element of a loop over axes, in no branch or step."""
         return self.scopes.innermost.index is not None
 
     def loop_over_others(self, at: Sequence[Index]) -> int | None:
-        """The outermost of the innermost loops, one inside of the other, over other indices than ``at``.
+        """The outermost of the nested innermost loops whose indices are not in ``at``.
 
-        As the position of its scope.
+        Returns the position of its scope; None where there is none.
         """
-        scopes, found = self.scopes.open, None
+        scopes, outermost = self.scopes.open, None
         known = {scope.index for scope in scopes}
         if not all(isinstance(i, int) or i in known for i in at):
-            return None  # an index that has been computed may follow from any
+            return None  # a computed index may depend on any loop
         for k, scope in reversed([*enumerate(scopes)]):
             if scope.index is None or scope.index in at:
                 break
-            found = k
-        return found
+            outermost = k
+        return outermost
 
     def before_loop(self, loop: int, value: Expr, at: Sequence[Index], hint: str) -> Expr:
-        """A local that holds ``value``, of memory at ``at``, written in front of ``loop``.
+        """A local that holds ``value``, an element at ``at``, assigned in front of ``loop``.
 
-        It is written once in another loop over ``at``, where no loop over axes writes to what it reads; but
-        behind that, somebody may.
+        An enclosing loop over ``at`` shares the local, since no loop over axes writes to memory that it
+        reads. Later statements may write there, so that the local is known inside of that loop alone.
         """
         if known := self.scopes.known(value):
             return known

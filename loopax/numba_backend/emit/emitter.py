@@ -1,8 +1,8 @@
-"""The emitter: walks a graph in order and writes, for each node, what computes its outputs.
+"""The emitter: walks a graph in order and writes the statements that compute each node's outputs.
 
 A *rule*, registered on an Op class with `rule`, takes a `Site` and the values of the node's inputs,
-and returns the value of the output, or a tuple of them. See `values.py` for what a value is. An op
-without a rule goes through PyTensor's own Numba registry (`leaf.py`).
+and returns the value of the output, or a tuple of values: see `values.py`. An op without a rule goes
+through PyTensor's own Numba registry (`leaf.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from loopax.numba_backend.emit.storage import Storage
 from loopax.numba_backend.emit.uses import Uses, few_reads, read_once, uses_of
 from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value, Virtual, shared
 
-DEEPEST = 40  # so many may be computed from one another where they are read: Python calls as deep
+DEEPEST = 40  # the longest chain of virtual values, which reading turns into nested Python calls
 
 Rule = Callable[..., Any]
 RULES: dict[type, Rule] = {}
@@ -51,22 +51,22 @@ def rule(*op_classes: type) -> Callable[[Rule], Rule]:
 
 
 def described(node: Apply) -> str:
-    """``node`` as a line of a message."""
+    """Format ``node`` as a line of a message."""
     op = unwrapped(node).op
     return f"{node.op} (class {type(op).__name__}), for {describe(node.outputs[-1])}"
 
 
 def find_rule(op: Any) -> Rule:
-    """The rule of the nearest class that ``op`` is an instance of; `leaf.py` has that of all ops."""
+    """The rule of the nearest base class of ``op``; the rule of `leaf.py` serves all ops."""
     return next(RULES[cls] for cls in type(op).__mro__ if cls in RULES)
 
 
 @dataclass(frozen=True)
 class Site:
-    """One node, where it is emitted.
+    """One node at the place where it is emitted.
 
-    ``in_place`` says that it is a write that may go into the state of a loop itself, ``snapshot`` that it
-    reads what is written in place later in the step.
+    ``in_place`` says that the node may write into the state of a loop itself, ``snapshot`` that it reads
+    memory that is written in place later in the step.
     """
 
     emit: Emitter
@@ -84,9 +84,9 @@ class Site:
         return self.node.outputs[0]
 
     def result(self, value: Value) -> Value:
-        """``value`` for the output; computed here and now where it would be computed again later.
+        """Finish ``value``: compute it now where several readers would each compute it again.
 
-        What is read once stays virtual, and so becomes part of the loop that reads it.
+        A value with one reader stays virtual, and becomes part of the reader's loop.
         """
         if isinstance(value, Virtual) and not value.cheap and not self._stays_virtual(value):
             small = self.emit.is_small(value.shape)
@@ -94,7 +94,7 @@ class Site:
         return value
 
     def owned(self, position: int, value: Opaque) -> Opaque:
-        """The value of an input as the node may change it: a copy where somebody else sees it."""
+        """The value of an input for the node to change: a copy where other nodes read it."""
         return (
             value
             if value.fresh and self._reads_alone(position)
@@ -102,7 +102,7 @@ class Site:
         )
 
     def lent(self, position: int, value: Any) -> Any:
-        """The value of an input inside of the node, in a branch that runs once: see `owned`."""
+        """The value of an input inside of a branch of the node, which runs once: see `owned`."""
         return value if isinstance(value, Opaque) and self._reads_alone(position) else shared(value)
 
     def _reads_alone(self, position: int) -> bool:
@@ -113,40 +113,42 @@ class Site:
 
 
 class ForeignCall(NamedTuple):
-    """A call of what no rule has written: PyTensor's native function for an op, on arrays, or Python."""
+    """A call outside of all rules: PyTensor's native function for an op, on arrays, or Python."""
 
     node: Apply
     by_python: bool
-    in_step: bool  # of a loop, so that there is one at each
+    in_step: bool  # in a loop, so that each step makes the call
 
 
 class Emitter(Storage):
-    """Writes the body of one function.
+    """Writer of the body of one function.
 
     Parameters
     ----------
     source
         The function, without statements yet.
     largest
-        How many elements an array of static shape may have to be held in locals, one for each.
+        The most elements of an array of static shape whose elements are locals.
     keeps_shapes
-        Whether states may be taken to keep the shape that they start with, where that is not known. The
-        program checks it, and raises `StateChangesShape` otherwise.
+        Whether to assume that states of unknown shape keep their first one. The program checks this, and
+        raises `StateChangesShape` otherwise.
     """
 
     def __init__(self, source: Function, largest: int, keeps_shapes: bool = True) -> None:
         super().__init__(source, largest)
         self.keeps_shapes = keeps_shapes
-        # Flags: the numbers that are equal if they hold.
+        # Flag -> the numbers that are equal if it holds.
         self.equal: dict[Expr, tuple[Expr, Expr]] = {}
-        self.ready: dict[Expr, float] = {}  # when a local of a step is there: see schedule.py
+        self.ready: dict[
+            Expr, float
+        ] = {}  # local of a step -> cycle at which it is ready: see schedule.py
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
-        self.functions: list[Function] = []  # those that the program calls
+        self.functions: list[Function] = []  # functions that the program calls
         self.foreign_calls: list[ForeignCall] = []
-        self._constants: dict[Any, Expr] = {}  # arrays by what is in them
+        self._constants: dict[Any, Expr] = {}  # arrays by content
 
     def define(self, inner: Emitter) -> None:
-        """Make the function that ``inner`` has written a global of this one, which calls it here."""
+        """Add the function of ``inner`` to the globals of this one, which calls it here."""
         self.functions += inner.functions
         for call in inner.foreign_calls:
             self.note_foreign_call(call.node, call.by_python, call.in_step)
@@ -157,38 +159,38 @@ class Emitter(Storage):
     def define_function(
         self, function: Function, namespace: Mapping[str, Any], keys: Mapping[str, str]
     ) -> None:
-        """Make ``function`` a global of this one; its own are those of ``namespace`` that it names."""
+        """Add ``function`` to the globals of this one; its own are the names of ``namespace`` in its text."""
         add_safepoints(function, namespace)
-        # No others: what is kept on disk is found by all that each of them has in it in turn.
+        # No others, since the key of the cache on disk contains all globals.
         named = {*re.findall(r"\w+", str(function))} & namespace.keys()
-        made = function.function({name: namespace[name] for name in named}, keys)
-        self.namespace[function.name] = compiled(made, inner=True)
+        python_function = function.function({name: namespace[name] for name in named}, keys)
+        self.namespace[function.name] = compiled(python_function, inner=True)
         self.functions.append(function)
 
     def note_foreign_call(
         self, node: Apply, by_python: bool = False, in_step: bool = False
     ) -> None:
-        """Here the program calls what no rule has written."""
+        """Record a call of an op without a rule."""
         in_step = in_step or self.scopes.depth > 0
         self.foreign_calls.append(ForeignCall(node, by_python, in_step))
 
     @property
     def by_python(self) -> list[str]:
-        """The ops that nothing native is known for."""
+        """Descriptions of the ops without a native form."""
         return [described(call.node) for call in self.foreign_calls if call.by_python]
 
     @property
     def text(self) -> str:
-        """The functions that are called, and then the function itself."""
+        """The text of all called functions, and then of the function itself."""
         return "\n\n".join(map(str, [*self.functions, self.source]))
 
     @property
     def n_lines(self) -> int:
-        """How long that is."""
+        """The number of lines of `text`."""
         return sum(len(f.body.lines()) for f in [*self.functions, self.source])
 
     def constant(self, v: Any) -> Value:
-        """A literal, or an array that is a global of the function."""
+        """A constant: literals, or an array that is a global of the function."""
         data = np.asarray(v.data)
         if self.is_small(data.shape):
             elements = np.empty(data.shape, dtype=object)
@@ -198,14 +200,14 @@ class Emitter(Storage):
         return self.constant_array(data)
 
     def constant_array(self, data: np.ndarray) -> Array:
-        """An array that is a global of the function."""
+        """Add a constant array to the globals of the function."""
         key = (data.shape, str(data.dtype), data.tobytes())
         if key not in self._constants:
             self._constants[key] = local(self.bind(np.ascontiguousarray(data), "const"))
         return Array(self._constants[key], data.shape, str(data.dtype), compact=True)
 
     def constant_data(self, value: Value) -> np.ndarray | None:
-        """What is in the array ``value``, where that is known now."""
+        """The data of the array ``value`` where it is a constant, else None."""
         data = self.namespace.get(value.name.text) if isinstance(value, Array) else None
         return data if isinstance(data, np.ndarray) else None
 
@@ -230,23 +232,22 @@ class Emitter(Storage):
         snapshots: Collection[Apply] = (),
         outputs: Sequence[Variable] | None = None,
         counted: Mapping[Variable, Dim] = MappingProxyType({}),
-        late: Variable | None = None,
+        last: Variable | None = None,
     ) -> list[Any]:
-        """Emit ``graph``; the values of its outputs, or of others.
+        """Emit ``graph``; returns the values of ``outputs``, by default those of the graph.
 
         Parameters
         ----------
         writes
-            Nodes that write in place. They come behind the others.
+            Nodes that write in place, emitted after all others.
         snapshots
-            Nodes that read what these write to.
+            Nodes that read memory to which ``writes`` write.
         counted
-            Variables that are at least 0 and less than the length beside them.
-        late
-            An output: what it alone is computed from comes behind what the others are.
+            Index variables, each at least 0 and less than its length.
+        last
+            An output whose own nodes, which no other output needs, are emitted after all others.
 
-        All of this is said for this one graph: bodies that are equal, in part or as a whole, have the same
-        nodes and variables.
+        These arguments hold for this graph alone: equal bodies share nodes and variables.
         """
         outputs = graph.outputs if outputs is None else outputs
         env: dict[Variable, Any] = dict(zip(graph.inputs, inputs, strict=True))
@@ -267,28 +268,28 @@ class Emitter(Storage):
 
         needed = {v.owner for v in ancestors(outputs)}
         order = [node for node in graph.toposort() if node in needed and node not in writes]
-        if late is not None:
-            early = {v.owner for v in ancestors([v for v in outputs if v is not late])}
+        if last is not None:
+            early = {v.owner for v in ancestors([v for v in outputs if v is not last])}
             order.sort(key=lambda node: node not in early)
-        deep: dict[Variable, int] = {}  # of how many what is computed where it is read is made
+        depths: dict[Variable, int] = {}  # virtual value -> length of the chain below it
         for node in [*order, *writes]:
             site = Site(self, node, uses, node in writes, node in snapshots)
             outs = find_rule(node.op)(site, *[read(v) for v in node.inputs])
             outs = outs if isinstance(outs, tuple) else (outs,)
-            level = 1 + max((deep.get(v, 0) for v in node.inputs), default=0)
+            level = 1 + max((depths.get(v, 0) for v in node.inputs), default=0)
             for v, out in zip(node.outputs, outs, strict=True):
-                value = self.held(out, v)
+                value = self.localized(out, v)
                 if isinstance(value, Virtual):
                     if level > DEEPEST:
                         value = self.dense(value)
                     else:
-                        deep[v] = level
+                        depths[v] = level
                 env[v] = value
                 note(v)
         return [read(v) for v in outputs]
 
-    def held(self, value: Any, v: Any) -> Any:
-        """The value of ``v``: in locals wherever its type says that it is small."""
+    def localized(self, value: Any, v: Any) -> Any:
+        """The value of ``v``, with its elements in locals where its static shape is small."""
         if isinstance(value, Rows | Opaque) or not on_numbers(v):
             return value
         assert value.dtype == v.type.dtype, (value.dtype, v.type, v.owner)

@@ -1,11 +1,11 @@
-"""Expressions of Python, which know the locals that they read, and their number where they are one.
+"""Python expressions, with the locals that they read, and with their value where they are literals.
 
     a[i, 0]                            ->  a[i, 0]             reads a and i
     call("index", k, n + 1)            ->  index(k, n + 1)     reads k and n
     expr("{} if {} else {}", x, c, y)  ->  x if c else y       reads x, c and y
     literal(np.float32(0.5))           ->  np.float32(0.5)     is 0.5
 
-Python's own operators join integers, those that are known now among them.
+Python's operators combine expressions and integers.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-_ANY, _SUM, _PRODUCT, _ATOM = range(4)  # how tightly an expression holds together
+_ANY, _SUM, _PRODUCT, _ATOM = range(4)  # precedence of an expression
 
 
 class Expr:
-    """An expression: its ``text``, the ``names`` of the locals in it, its ``value`` if it is a literal.
+    """An expression: its ``text``, the ``names`` of its locals, and its ``value`` if it is a literal.
 
-    Two of the same text are equal.
+    Expressions of equal text are equal.
     """
 
     __slots__ = ("_rank", "names", "text", "value")
@@ -33,7 +33,7 @@ class Expr:
 
     @property
     def is_name(self) -> bool:
-        """Whether it is a local, and no more."""
+        """Whether the expression is a single local."""
         return self.names == (self.text,)
 
     def __eq__(self, other: object) -> bool:
@@ -50,7 +50,7 @@ class Expr:
     def __format__(self, spec: str) -> str:
         raise TypeError("an f-string would forget which locals an expression reads: use `expr`")
 
-    # -- of an array or object -------------------------------------------------------------------
+    # -- arrays and objects ----------------------------------------------------------------------
 
     def __getitem__(self, at: Index | Sequence[Index]) -> Expr:
         """``a[i, j]``; the index of a 0-d array is the empty tuple."""
@@ -72,7 +72,7 @@ class Expr:
         """``a.name(x, y)``"""
         return Expr(call(f"{as_operand(self)}.{name}", *operands).text, names_of((self, *operands)))
 
-    # -- of a number -----------------------------------------------------------------------------
+    # -- numbers ---------------------------------------------------------------------------------
 
     def astype(self, dtype: str) -> Expr:
         """``np.float32(x)``"""
@@ -109,7 +109,7 @@ class Expr:
         return 0 if other == 0 else _infix(other, "%", self, _PRODUCT)
 
 
-Dim = int | Expr  # a length: a number, or a local
+Dim = int | Expr  # a length: a number or a local
 Index = int | Expr
 
 
@@ -124,12 +124,12 @@ def _rank_of(x: Any) -> int:
 
 
 def text_of(x: Any) -> str:
-    """An expression or a number as source."""
+    """The source of an expression or a number."""
     return x.text if isinstance(x, Expr) else str(x)
 
 
 def names_of(operands: Iterable[Any]) -> tuple[str, ...]:
-    """The locals that expressions read."""
+    """The names of the locals in expressions."""
     names: tuple[str, ...] = ()
     for x in operands:
         if isinstance(x, Expr):
@@ -137,7 +137,7 @@ def names_of(operands: Iterable[Any]) -> tuple[str, ...]:
     return names
 
 
-# -- what expressions are made of --------------------------------------------------------------------
+# -- constructors of expressions --------------------------------------------------------------------
 
 
 def local(name: str) -> Expr:
@@ -145,7 +145,7 @@ def local(name: str) -> Expr:
 
 
 def expr(template: str, *operands: Any) -> Expr:
-    """``template`` with ``operands`` in the place of ``{}``, in parentheses where they need them.
+    """Fill ``template`` with ``operands``, in parentheses where they need them.
 
     >>> expr("{} if {} > 0 else {}", local("x"), local("n") + 1, 0.0)
     x if (n + 1) > 0 else 0.0
@@ -154,7 +154,7 @@ def expr(template: str, *operands: Any) -> Expr:
 
 
 def as_operand(x: Any) -> str:
-    """An expression as source that may stand in another one."""
+    """The source of an expression as an operand of another one."""
     return text_of(x) if _rank_of(x) == _ATOM else f"({text_of(x)})"
 
 
@@ -175,7 +175,7 @@ def list_of(parts: Sequence[Any]) -> Expr:
 
 
 def joined(parts: Sequence[Expr], symbol: str) -> Expr:
-    """``parts`` with ``symbol`` between each two: ``a + b + c``."""
+    """Join ``parts`` by ``symbol``: ``a + b + c``."""
     if len(parts) == 1:
         return parts[0]
     return Expr(symbol.join(map(as_operand, parts)), names_of(parts), rank=_ANY)
@@ -189,7 +189,7 @@ def dtype_name(dtype: str) -> str:
 
 
 def literal(x: Any, dtype: str | None = None) -> Expr:
-    """A number of a dtype, of its own if it is NumPy's: ``0.5``, ``np.float32(0.5)``, ``np.nan``."""
+    """Write a number of ``dtype``, by default its own: ``0.5``, ``np.float32(0.5)``, ``np.nan``."""
     x = np.asarray(x, dtype=dtype)
     kind, name = x.dtype.kind, str(x.dtype)
     if kind == "c":  # repr has no nan, and loses the sign of a zero
@@ -204,12 +204,12 @@ def literal(x: Any, dtype: str | None = None) -> Expr:
 
 
 def as_element(n: Dim) -> Expr:
-    """A length or an index as a number of the program."""
+    """Convert a length or an index to an element, a number of the program."""
     return n if isinstance(n, Expr) else literal(n, "int64")
 
 
 def as_dim(x: Expr) -> Dim:
-    """An element that is used as a length or index: an integer where it is a literal."""
+    """Convert an element to a length or an index: an integer where it is a literal."""
     return x.value if isinstance(x.value, int) and not isinstance(x.value, bool) else x
 
 

@@ -1,7 +1,7 @@
-"""Ops without a rule of ours: through PyTensor's own Numba registry, on arrays.
+"""The rule of ops without one of their own: PyTensor's Numba registry, on arrays.
 
-Only here are scalars boxed into 0-d arrays, and only for the call. What the registry does not convert,
-or would itself run as Python, goes to `object_mode.py`.
+Scalars are boxed into 0-d arrays here alone, for the call. Ops that the registry does not convert, or would
+itself run as Python, go to `object_mode.py`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from loopax.numba_backend.emit.values import Opaque
 
 def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
     """PyTensor's native function for a node, and the key of its code; None where it would run Python."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             function, key = numba_funcify_and_cache_key(op, node=node)
         except NotImplementedError:
             return None
-    if any("object mode" in str(w.message) for w in said):
+    if any("object mode" in str(w.message) for w in caught):
         return None
-    for w in said:
+    for w in caught:
         warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
     return function, conversion_key(node, key)
 
 
 def converts_scalar(op: Any, node: Apply) -> bool:
-    """Whether PyTensor has a native function for a scalar op, and for all that are composed in it.
+    """Whether PyTensor has a native function for a scalar op, and for all ops inside of a composite.
 
-    ``node`` applies it to scalars, or elementwise to tensors.
+    ``node`` applies the op to scalars, or elementwise to tensors.
     """
     if isinstance(op, Composite):
         return all(converts_scalar(n.op, n) for n in op.fgraph.apply_nodes)
@@ -87,7 +87,7 @@ def leaf(site: Site, *values: Any) -> Any:
             value = site.owned(k, value)
         name = opaque.as_argument(emit, value, v)
         is_array = getattr(v.type, "ndim", 0) and not isinstance(value, Opaque)
-        # A copy of its own: an array of ours may serve the next step of a loop again.
+        # A copy, since the emitter may reuse the array in the next step of a loop.
         args.append(emit.temp(name.method("copy"), "a") if k in destroyed and is_array else name)
     finite = _all_finite(emit, node, args) if _reads_finite_matrices(bare.op) else None
     if finite is not None:
@@ -113,7 +113,7 @@ _FINITE_ONLY = tuple(
 
 
 def _reads_finite_matrices(op: Any) -> bool:
-    """Whether LAPACK runs ``op``, which raises for nan and inf, or returns memory that nobody wrote."""
+    """Whether LAPACK runs ``op``: it raises for nan and inf, or returns uninitialised memory."""
     return type(op).__module__.startswith(_FINITE_ONLY)
 
 
@@ -122,7 +122,7 @@ def _is_array_of_floats(v: Any) -> bool:
 
 
 def _all_finite(emit: Any, node: Apply, args: Any) -> Any:
-    """Whether all float arguments are finite, as a local; None where there is none."""
+    """A local that says whether all float arguments are finite; None without float arguments."""
     arrays = [a for a, v in zip(args, node.inputs, strict=True) if _is_array_of_floats(v)]
     if not arrays:
         return None

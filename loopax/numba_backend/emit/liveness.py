@@ -1,4 +1,4 @@
-"""Which locals statements read before they assign them, and which are assigned whichever way is taken."""
+"""Liveness of locals: those read before an assignment, and those assigned on every path."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from loopax.numba_backend.emit.statements import (
 
 @dataclass
 class Flow:
-    """What runs one statement after the other.
+    """Data flow of a sequence of statements.
 
-    ``needed`` are the locals that have to be there before it, ``defined`` those that are there behind it in
-    any case, ``assigned`` those that may be. It may end a loop around it where it ``leaves``, and where it
-    ``returns`` the function.
+    ``needed`` are the locals that it reads from outside, ``defined`` those assigned on every path,
+    ``assigned`` those assigned on some path. ``leaves`` says that it may end an enclosing loop, ``returns``
+    that it may end the function.
 
     >>> from loopax.numba_backend.emit.expressions import local
     >>> x, y, z = map(local, "xyz")
@@ -42,43 +42,43 @@ class Flow:
     returns: bool = False
 
     def follow(self, statements: Iterable[Statement]) -> None:
-        """Go on with ``statements``."""
+        """Append ``statements`` to the sequence."""
         for statement in statements:
             self._follow(statement)
 
     def _follow(self, statement: Statement) -> None:
         match statement:
             case Assign(targets, value, operator):
-                # Elements of arrays: the arrays stay what they are.
+                # An assignment to an element reads its array.
                 elements = [x for x in targets if not x.is_name]
                 self._read(value, *elements, *(targets if operator != "=" else ()))
                 self._define(x.text for x in targets if x.is_name)
-            case Do(asked):
-                self._read(asked)
+            case Do(call):
+                self._read(call)
             case If(condition, body, orelse):
                 self._read(condition)
-                ways = [self._inside(body), self._inside(orelse)]
-                self.defined |= ways[0].defined & ways[1].defined
+                branches = [self._inside(body), self._inside(orelse)]
+                self.defined |= branches[0].defined & branches[1].defined
             case For(index, count, body):
                 self._read(count)
                 self.leaves |= self._inside(body, index).returns
             case Block():
                 self.follow(statement.statements)
-            case Region(body, made):
-                self.follow(body.statements if made is None else [made])
+            case Region(body, call):
+                self.follow(body.statements if call is None else [call])
             case Return(values):
                 self._read(values)
                 self.leaves = self.returns = True
             case Break():
                 self.leaves = True
 
-    def _inside(self, block: Block, *given: Expr) -> Flow:
-        """A branch or a loop, with ``given`` defined in it."""
+    def _inside(self, block: Block, *assigned: Expr) -> Flow:
+        """Follow a branch, or a loop that assigns ``assigned`` at each step."""
         inner = Flow(self.needed, {*self.defined}, self.assigned)
-        inner._define(x.text for x in given)
+        inner._define(x.text for x in assigned)
         inner.follow(block.statements)
         self.returns |= inner.returns
-        if not given:
+        if not assigned:
             self.leaves |= inner.leaves
         return inner
 

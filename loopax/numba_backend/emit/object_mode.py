@@ -1,7 +1,7 @@
-"""Ops that run as Python, through their ``perform``, because nothing native is known for them.
+"""Ops without a native form, which run as Python through their ``perform``.
 
-This is Numba's object mode: the values are boxed, the interpreter runs, the results are unboxed. It
-takes microseconds, which is why `compile_program` names every op that does so.
+This is Numba's object mode: the values are boxed, the interpreter runs, the results are unboxed. A call
+takes microseconds, so that `compile_program` names every such op.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from loopax.numba_backend.emit.expressions import Expr, call
 
 
 def object_mode(site: Site, *values: Any) -> Any:
-    """A rule for any op: its ``perform``, on copies of what it destroys."""
+    """Call the ``perform`` of any op, on copies of the inputs that it destroys."""
     emit, node = site.emit, site.node
     emit.note_foreign_call(node, by_python=True)
     python, number = _Python(node), next(_numbers)
     _RUNNING[number] = python
-    emit.bind(python, "python")  # it lives as long as the program
+    emit.bind(python, "python")  # keeps it alive as long as the program
     pairs = zip(values, node.inputs, strict=True)
     args = [opaque.as_argument(emit, x, v) for x, v in pairs]
-    out = emit.temp(call(emit.bind(_performed(node, number), "perform"), *args), "out")
+    out = emit.temp(call(emit.bind(_perform_function(node, number), "perform"), *args), "out")
     results = []
     for k, v in enumerate(node.outputs):
         if isinstance(v.type, TypedListType):
-            take = emit.bind(_taken(v.type.ttype, number, k), "take")
+            take = emit.bind(_item_function(v.type.ttype, number, k), "take")
             results.append(_list(emit, out[k], take, v.type.ttype))
         else:
             results.append(opaque.result(emit, out[k], v, fresh=True))
@@ -48,30 +48,30 @@ def object_mode(site: Site, *values: Any) -> Any:
 
 
 def _list(emit: Emitter, length: Expr, take: str, item: Any) -> Any:
-    """A list one by one: Numba keeps what it knows of a Python list that it has unboxed."""
-    made = opaque.no_elements(emit, item)
+    """Unbox a list item by item: Numba keeps a reflection of a whole unboxed list."""
+    elements = opaque.no_elements(emit, item)
     with emit.repeated(i := emit.local("i"), length):
-        opaque.append(emit, made, call(take, i))
-    return made
+        opaque.append(emit, elements, call(take, i))
+    return elements
 
 
 class _Python:
-    """A node that runs as Python. Numba pickles what object mode refers to, so it is given a number."""
+    """A node that runs as Python. It has a number, since Numba pickles the globals of object mode."""
 
     def __init__(self, node: Apply) -> None:
         self.node = node
-        self.kept = local()  # the last outputs, for as long as the items of their lists are taken
+        self.last = local()  # the last outputs, until the items of their lists are unboxed
 
     def run(self, inputs: Sequence[Any]) -> Any:
         node = self.node
-        given = [_given(v.type, x) for v, x in zip(node.inputs, inputs, strict=True)]
-        self.kept.outs = apply(node, given)
-        pairs = zip(node.outputs, self.kept.outs, strict=True)
-        return tuple(_returned(v.type, y) for v, y in pairs)
+        arguments = [_as_scalar(v.type, x) for v, x in zip(node.inputs, inputs, strict=True)]
+        self.last.outs = apply(node, arguments)
+        pairs = zip(node.outputs, self.last.outs, strict=True)
+        return tuple(_unboxable(v.type, y) for v, y in pairs)
 
     def item(self, k: int, i: int) -> Any:
         """Item ``i`` of output ``k``, a list."""
-        return _returned(self.node.outputs[k].type.ttype, self.kept.outs[k][i])
+        return _unboxable(self.node.outputs[k].type.ttype, self.last.outs[k][i])
 
 
 _RUNNING: WeakValueDictionary[int, _Python] = WeakValueDictionary()
@@ -83,7 +83,7 @@ def run(number: int, inputs: Sequence[Any]) -> Any:
     try:
         return python.run(inputs)
     except Exception as error:
-        # A note also says that the op need not be run once more to find out which one fails.
+        # The note also tells the search for the failing op to stop.
         error.add_note(f"Raised by {described(python.node)}, which runs as Python.")
         raise
 
@@ -92,9 +92,9 @@ def item(number: int, k: int, i: int) -> Any:
     return _RUNNING[number].item(k, i)
 
 
-def _performed(node: Apply, number: int) -> Any:
-    """A native function of the inputs: a tuple of the outputs, the length of one that is a list."""
-    returned = types.Tuple([_returned_type(v.type) for v in node.outputs])
+def _perform_function(node: Apply, number: int) -> Any:
+    """A native function of the inputs, which returns the outputs, and the length of a list in its place."""
+    returned = types.Tuple([_result_type(v.type) for v in node.outputs])
 
     @numba_njit
     def perform(*inputs):  # type: ignore[no-untyped-def]
@@ -105,8 +105,8 @@ def _performed(node: Apply, number: int) -> Any:
     return perform
 
 
-def _taken(element: Any, number: int, k: int) -> Any:
-    """A native function of i: item i of output k."""
+def _item_function(element: Any, number: int, k: int) -> Any:
+    """A native function of ``i``, which returns item ``i`` of output ``k``."""
     declared = opaque.numba_type(element)
 
     @numba_njit
@@ -118,19 +118,19 @@ def _taken(element: Any, number: int, k: int) -> Any:
     return take
 
 
-def _given(declared: Any, x: Any) -> Any:
-    """A boxed value as ``perform`` expects it."""
+def _as_scalar(declared: Any, x: Any) -> Any:
+    """Convert a boxed number to the NumPy scalar that ``perform`` expects."""
     if isinstance(declared, ScalarType):
         return np.dtype(declared.dtype).type(x)
     return x
 
 
-def _returned_type(declared: Any) -> Any:
+def _result_type(declared: Any) -> Any:
     return types.int64 if isinstance(declared, TypedListType) else opaque.numba_type(declared)
 
 
-def _returned(declared: Any, y: Any) -> Any:
-    """A result as Numba is told that it is: an array is in C order, and may be written to."""
+def _unboxable(declared: Any, y: Any) -> Any:
+    """Convert a result to the type declared to Numba: arrays in C order and writable."""
     if isinstance(declared, TypedListType):
         return len(y)
     if isinstance(declared, DenseTensorType):

@@ -1,8 +1,7 @@
-"""Values that are no tensors: how they are copied, typed, written as an argument, read from a list.
+"""Values that are no tensors: their copies, types, arguments and list elements.
 
-A random generator and a list are the only values of a program that change. `Site.owned` is the one place
-that decides whether such a change may be made to the value itself. A sparse matrix, a slice and None
-are passed on as they are.
+Random generators and lists are the only mutable values of a program. `Site.owned` alone decides whether a
+change may be made in place. Sparse matrices, slices and None are passed on unchanged.
 """
 
 from __future__ import annotations
@@ -31,14 +30,14 @@ from loopax.numba_backend.emit.values import Opaque, Rows, small
 
 
 def is_opaque(declared: Any) -> bool:
-    """Whether Numba holds values of this type, and the emitter does not look into them."""
+    """Whether the emitter passes values of a type on to Numba as a whole."""
     if isinstance(declared, TypedListType):
         return isinstance(declared.ttype, DenseTensorType) or is_opaque(declared.ttype)
     return isinstance(declared, RandomGeneratorType | SparseTensorType | SliceType | NoneTypeT)
 
 
 def needs_local(declared: Any) -> bool:
-    """Whether a constant of this type cannot stand in the source: it is no slice, None or string."""
+    """Whether a constant of a type needs a local: slices, None and strings stand in the source."""
     return is_opaque(declared) and not isinstance(declared, SliceType | NoneTypeT)
 
 
@@ -54,7 +53,7 @@ def numba_type(declared: Any) -> Any:
 
 
 def native(declared: Any, x: Any) -> Any:
-    """``x`` as Numba's type of the same name has it: a sparse matrix with indices of 32 bits."""
+    """Convert ``x`` for Numba: a sparse matrix has indices of 32 bits and writable arrays."""
     if isinstance(declared, SparseTensorType):
         kind = csr_matrix if declared.format == "csr" else csc_matrix
         parts = (
@@ -66,20 +65,20 @@ def native(declared: Any, x: Any) -> Any:
     return x
 
 
-# -- who may change it -----------------------------------------------------------------------------
+# -- ownership -------------------------------------------------------------------------------------
 
 
 def copied(emit: Storage, value: Opaque) -> Opaque:
-    """A copy that nobody else sees, of what is inside of a list as well."""
+    """A deep copy, visible to no other node."""
     function = emit.bind(numba_deepcopy, "deepcopy")
     return Opaque(emit.temp(call(function, value.name), "own"), fresh=True)
 
 
-def changeable(emit: Storage, value: Opaque, taken: list[Expr]) -> Opaque:
-    """``value`` where it is fresh and not among ``taken``, to which it is added; a copy otherwise."""
-    if not value.fresh or value.name in taken:
+def changeable(emit: Storage, value: Opaque, changed: list[Expr]) -> Opaque:
+    """``value`` where it is fresh and not in ``changed``, else a copy; added to ``changed``."""
+    if not value.fresh or value.name in changed:
         value = copied(emit, value)
-    taken.append(value.name)
+    changed.append(value.name)
     return value
 
 
@@ -89,7 +88,7 @@ NONE = Expr("None")
 
 
 def constant(emit: Storage, v: Constant) -> Opaque:
-    """A constant of an opaque type, as an expression, or as a local made at each call."""
+    """A constant of an opaque type, as an expression, or as a local assigned at each call."""
     data = v.data
     if data is None:
         return Opaque(NONE)
@@ -97,13 +96,15 @@ def constant(emit: Storage, v: Constant) -> Opaque:
         parts = (data.start, data.stop, data.step)
         return Opaque(call("slice", *(None if x is None else int(x) for x in parts)))
     if isinstance(v.type, RandomGeneratorType):
-        return Opaque(emit.temp(call(emit.bind(_made(data), "made")), "rng"), fresh=True)
+        return Opaque(emit.temp(call(emit.bind(_generator_copy(data), "made")), "rng"), fresh=True)
     if isinstance(v.type, TypedListType):
         item: Any = v.type.ttype
-        made = no_elements(emit, item)
+        elements = no_elements(emit, item)
         for x in data:
-            append(emit, made, as_element(emit, emit.constant_value(item.make_constant(x)), item))
-        return made
+            append(
+                emit, elements, as_element(emit, emit.constant_value(item.make_constant(x)), item)
+            )
+        return elements
     return Opaque(local(emit.bind(data, "const")))
 
 
@@ -111,21 +112,21 @@ def append(emit: Storage, rows: Opaque, item: Expr) -> None:
     emit.add(Do(rows.name.method("append", item)))
 
 
-def _made(generator: Any) -> Any:
-    """A function that returns a copy of ``generator``, which Numba cannot hold as a global."""
+def _generator_copy(generator: Any) -> Any:
+    """A native function that returns a copy of ``generator``, which cannot be a Numba global."""
     declared = types.npy_rng
 
     @numba_njit
-    def made():
+    def copy_of_generator():
         with numba.objmode(rng=declared):
             rng = custom_rng_deepcopy(generator)
         return rng
 
-    return made
+    return copy_of_generator
 
 
 def no_elements(emit: Storage, element: Any) -> Opaque:
-    """An empty list of elements of a type."""
+    """An empty list of elements of type ``element``."""
     return Opaque(emit.temp(call(emit.bind(_empty_list(element), "no_elements")), "list"), True)
 
 
@@ -133,7 +134,7 @@ def _empty_list(element: Any) -> Any:
     declared = numba_type(element)
 
     @numba_njit
-    def never():  # only its type is asked for
+    def never():  # never called: it gives the list its type
         with numba.objmode(x=declared):
             x = None
         return x
@@ -146,7 +147,7 @@ def _empty_list(element: Any) -> Any:
 
 
 def as_argument(emit: Storage, value: Any, v: Any) -> Expr:
-    """``value`` as PyTensor's own conversions take it: a tensor as an array, 0-d ones too."""
+    """Convert ``value`` for PyTensor's own conversions: a tensor to an array, 0-d ones too."""
     if isinstance(value, Opaque):
         return value.name
     if isinstance(value, Rows):
@@ -159,30 +160,30 @@ def as_argument(emit: Storage, value: Any, v: Any) -> Expr:
 
 
 def as_element(emit: Storage, value: Any, element: Any) -> Expr:
-    """``value`` as it is put into a list: a copy, an array in C order."""
+    """Convert ``value`` to an element of a list: a copy, arrays in C order."""
     if isinstance(value, Opaque):
         return copied(emit, value).name
     if isinstance(value, Rows):
         return as_list(emit, value).name
     if element.ndim == 0:
         return call("np.array", emit.scalar(value))
-    return emit.dense(value).name.method("copy")  # it may serve the next step again
+    return emit.dense(value).name.method("copy")  # the next step may overwrite it
 
 
-def result(emit: Storage, found: Expr, v: Any, fresh: bool = False) -> Any:
-    """The value of ``v``, that an op of another's making has left in ``found``."""
+def result(emit: Storage, value: Expr, v: Any, fresh: bool = False) -> Any:
+    """Wrap ``value``, the result of a foreign function, as the value of ``v``."""
     if not isinstance(v.type, DenseTensorType | ScalarType):
         # The arrays of a sparse matrix may be those of another, or of the program's inputs.
-        return Opaque(emit.temp(found, "held"), fresh and not isinstance(v.type, SparseTensorType))
+        return Opaque(emit.temp(value, "held"), fresh and not isinstance(v.type, SparseTensorType))
     if v.type.ndim == 0:
-        return small(emit.temp(call("as_scalar", found)), v.type.dtype)
-    array = emit.temp(found, "a")
+        return small(emit.temp(call("as_scalar", value)), v.type.dtype)
+    array = emit.temp(value, "a")
     check_declared(emit, array, v, "An op returned an array of another shape than declared")
     return emit.array(array, v)
 
 
 def check_declared(emit: Storage, array: Expr, v: Any, message: str) -> None:
-    """Whether ``array`` has the lengths that the type of ``v`` declares: what reads it relies on that."""
+    """Check that ``array`` has the lengths in the type of ``v``, on which its readers rely."""
     for k, n in enumerate(v.type.shape):
         if n is not None:
             with emit.when(expr("{} != {}", array.length(k), n)):
@@ -193,7 +194,7 @@ def check_declared(emit: Storage, array: Expr, v: Any, message: str) -> None:
 
 
 def as_list(emit: Storage, rows: Rows | Opaque) -> Opaque:
-    """A list of arrays, from rows that lie in one buffer."""
+    """Convert rows in one buffer to a list of arrays."""
     if isinstance(rows, Opaque):
         return rows
     function = emit.bind(_row_copies if rows.ndim else _number_copies, "as_list")

@@ -1,9 +1,8 @@
-"""How long a program will be: what decides how large the arrays are that are held in locals.
+"""Estimate of the length of a program, which limits the size of arrays in locals.
 
-A line takes about 2 ms to compile, and an array in locals takes one for each element, as a short axis does
-that is written out in a loop. So the lines are counted in the graph before any is written: one for each
-scalar op and each element that is written out. What is read once is computed where it is read, as often as
-it is read there.
+A line takes about 2 ms to compile. An array in locals takes one line for each element, and so does a short
+axis that is unrolled in a loop. So the lines are counted on the graph before emission: one for each scalar
+op and each unrolled element. A variable with one reader is computed at the reader, once for each read.
 """
 
 from __future__ import annotations
@@ -33,24 +32,23 @@ from loopax.numba_backend.emit.outlining import is_worth_it
 from loopax.numba_backend.emit.uses import uses_of
 from loopax.numba_backend.emit.values import LONGEST, is_small
 
-Sizes = Mapping[tuple[int, int], int]  # of axes of inputs
+Sizes = Mapping[tuple[int, int], int]  # (input, axis) -> length
 Lengths = Sequence[int | None]
 
 _SIZES, LINES = (64, 25, 9, 1), 1000
-# Elements in locals, and how many times as many lines, of a program that is written to see what it repeats.
+# Elements in locals, and the factor of lines, up to which a program is emitted to see what it repeats.
 _REPEATED, _MOST_REPEATED = 9, 5
-_LOOP = 2  # lines of a loop, besides those in it
+_LOOP = 2  # lines of a loop besides its body
 
-_NAMES = (Alloc, DimShuffle, Shape, Shape_i, SpecifyShape)  # these compute nothing,
+_NAMES = (Alloc, DimShuffle, Shape, Shape_i, SpecifyShape)  # ops without statements,
 _NUMBERS = (MakeVector, ScalarFromTensor, TensorFromScalar)
-_MOVES = (Join, Subtensor, IncSubtensor)  # and these where all is in locals
+_MOVES = (Join, Subtensor, IncSubtensor)  # and ops without statements on values in locals
 
 
 def largest_to_try(graph: FunctionGraph, sizes: Sizes, longest: int = LINES) -> list[int]:
-    """How many elements of an array may be in locals, so that the program is no longer than so many lines.
+    """The sizes of arrays in locals to try, so that the program has at most ``longest`` lines.
 
-    The last one is right. One before it is as well, if so much is repeated that it is no longer than that
-    without repetitions.
+    The last size always fits. An earlier one fits if outlining shortens the program enough.
     """
     for n in _SIZES:
         lines = estimated_lines(graph, sizes, n)
@@ -62,7 +60,7 @@ def largest_to_try(graph: FunctionGraph, sizes: Sizes, longest: int = LINES) -> 
 
 
 def estimated_lines(graph: FunctionGraph, sizes: Sizes, largest: int) -> int:
-    """How long the program of ``graph`` is with up to ``largest`` elements of an array in locals."""
+    """Estimate the lines of the program of ``graph`` with up to ``largest`` elements of an array in locals."""
     shapes = [
         [sizes.get((k, axis)) if n is None else n for axis, n in enumerate(_declared(v))]
         for k, v in enumerate(graph.inputs)
@@ -73,7 +71,7 @@ def estimated_lines(graph: FunctionGraph, sizes: Sizes, largest: int) -> int:
 
 
 class _Count:
-    """Counts the lines of graphs, all of what may be outlined among them: ``alike``."""
+    """Counter of the lines of graphs; ``alike`` has the lines of regions that may be outlined."""
 
     def __init__(self, largest: int) -> None:
         self.largest = largest
@@ -81,25 +79,27 @@ class _Count:
 
     def of_graph(self, graph: AbstractFunctionGraph, shapes: Sequence[Lengths]) -> int:
         shape_of, uses = _shapes(graph, shapes), uses_of(graph)
-        asked: dict[Any, int] = {}  # how many elements of a variable what reads it writes out
+        elements_of: dict[Any, int] = {}  # variable -> unrolled elements of its reader
         lines = 0
         for node in reversed(graph.toposort()):
             ins, outs = [shape_of(v) for v in node.inputs], [shape_of(v) for v in node.outputs]
-            own = max(self.width(outs[0]), asked.get(node.outputs[0], 1))
-            read = self.elements_read(node, ins, outs[0], own)
-            asked |= {v: n for v, n in zip(node.inputs, read, strict=True) if len(uses[v]) == 1}
-            lines += self.of_node(node.op, ins, outs, own, read[:1])
+            own = max(self.width(outs[0]), elements_of.get(node.outputs[0], 1))
+            n_read = self.elements_read(node, ins, outs[0], own)
+            elements_of |= {
+                v: n for v, n in zip(node.inputs, n_read, strict=True) if len(uses[v]) == 1
+            }
+            lines += self.of_node(node.op, ins, outs, own, n_read[:1])
         return lines
 
     def width(self, shape: Lengths) -> int:
-        """How many elements are written out where the others are looped over."""
+        """The number of unrolled elements; axes in front of them have loops."""
         width = 1
         for n in reversed(shape):
             width *= n if n is not None and n <= LONGEST and width * n <= self.largest else 1
         return width
 
     def elements_read(self, node: Apply, ins: Any, out: Lengths, own: int) -> list[int]:
-        """How many elements of each input are read where ``own`` of the output are written out."""
+        """The number of elements of each input that ``own`` unrolled elements of the output read."""
         op: Any = node.op
         if isinstance(op, CAReduce):
             axes = range(len(ins[0])) if op.axis is None else op.axis
@@ -107,16 +107,19 @@ class _Count:
         is_elementwise = facts_of(op).structure is Structure.ELEMENTWISE
         if not (is_elementwise or isinstance(op, DimShuffle | SpecifyShape)):
             return [self.width(s) for s in ins]
-        *ones, of_out = [
+        *in_broadcastable, out_broadcastable = [
             getattr(v.type, "broadcastable", ()) for v in (*node.inputs, node.outputs[0])
         ]
-        return [own if of_in == of_out or isinstance(op, DimShuffle) else 1 for of_in in ones]
+        return [
+            own if pattern == out_broadcastable or isinstance(op, DimShuffle) else 1
+            for pattern in in_broadcastable
+        ]
 
-    def of_node(self, op: Any, ins: Any, outs: Any, own: int, read: Sequence[int]) -> int:
+    def of_node(self, op: Any, ins: Any, outs: Any, own: int, n_read: Sequence[int]) -> int:
         if isinstance(op, Scan | Cond):
-            held = outs if isinstance(op, Cond) else outs[: op.n_states]
+            stored = outs if isinstance(op, Cond) else outs[: op.n_states]
             inner = self.of_graph(op.fgraph, ins[1:] if isinstance(op, Cond) else ins)
-            return inner + 2 * sum(map(self.width, held)) + _LOOP
+            return inner + 2 * sum(map(self.width, stored)) + _LOOP
         if isinstance(op, InnerGraphOp | OpFromGraph):
             return self.of_graph(op.fgraph, ins)
         in_locals = all(is_small(s, self.largest) for s in (*ins, *outs))
@@ -126,7 +129,7 @@ class _Count:
             lines = own * _scalar_ops(op)
             return lines if in_locals else lines + own + _LOOP
         if isinstance(op, CAReduce):
-            return own if in_locals else 2 * read[0] + _LOOP
+            return own if in_locals else 2 * n_read[0] + _LOOP
         widest = max(map(self.width, [*ins, *outs]))
         if in_locals and ins and len(ins[0]) == 2:  # linear algebra
             lines = own if isinstance(op, Dot) else widest * _lines_of_elimination(op, ins[0][-1])
@@ -141,7 +144,7 @@ def _scalar_ops(op: Any) -> int:
 
 
 def _lines_of_elimination(op: Any, n: int) -> int:
-    """For each element, of a matrix of order ``n``."""
+    """Lines for each element of a matrix of order ``n``."""
     if n > 4:  # by a call, to memory and back
         return 2
     return n if isinstance(op, Cholesky | CholeskySolve | SolveTriangular) else 2 * n
@@ -151,12 +154,14 @@ def _declared(v: Any) -> Lengths:
     return getattr(v.type, "shape", ())
 
 
-def _shapes(graph: AbstractFunctionGraph, given: Sequence[Lengths]) -> Callable[[Any], Lengths]:
-    """The shape of a variable of ``graph``, whose inputs have the shapes ``given``."""
-    dims, known = Dims(), dict(zip(graph.inputs, given, strict=True))
+def _shapes(
+    graph: AbstractFunctionGraph, input_shapes: Sequence[Lengths]
+) -> Callable[[Any], Lengths]:
+    """Shapes of the variables of ``graph``, whose inputs have ``input_shapes``."""
+    dims, shapes = Dims(), dict(zip(graph.inputs, input_shapes, strict=True))
     lengths = {
         Length(v, axis): DimExpr(offset=n)
-        for v, shape in known.items()
+        for v, shape in shapes.items()
         for axis, n in enumerate(shape)
         if n is not None
     }
@@ -165,8 +170,8 @@ def _shapes(graph: AbstractFunctionGraph, given: Sequence[Lengths]) -> Callable[
         return dims.length(v, axis).replaced(lengths.get).constant if lengths else None
 
     def shape_of(v: Any) -> Lengths:
-        if v not in known:
-            known[v] = [length(v, k) if n is None else n for k, n in enumerate(_declared(v))]
-        return known[v]
+        if v not in shapes:
+            shapes[v] = [length(v, k) if n is None else n for k, n in enumerate(_declared(v))]
+        return shapes[v]
 
     return shape_of

@@ -1,4 +1,4 @@
-"""Runs of statements that a program repeats: their texts are equal without locals and floats."""
+"""Repeated runs of statements, equal in text up to locals and floats."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from loopax.numba_backend.emit.expressions import Expr
 from loopax.numba_backend.emit.liveness import Flow
 from loopax.numba_backend.emit.statements import Block, For, Statement, blocks_in, flattened, mapped
 
-_CANDIDATES = 100  # of the runs that are repeated so many are looked at, the longest first
+_CANDIDATES = 100  # repeated runs that are tried, the longest first
 
-# A string, a name or a number of the text of an expression.
+# A string, a name or a number in the text of an expression.
 TOKEN = re.compile(
     r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|(?<![\w.])(?:[^\W\d]\w*|[\d.]+(?:e[+-]?\d+)?)"""
 )
 
 
 class Item:
-    """A statement of the program: its text without locals and floats, and these in their order."""
+    """A statement of the program: its text without locals and floats, and both in order."""
 
     def __init__(self, statement: Statement, number: int, one_name: dict[str, str]) -> None:
         self.statement, self.number = statement, number
@@ -48,7 +48,7 @@ class Item:
 
         lines = mapped(statement, blank).lines()
         self.skeleton, self.n_lines = "\n".join(lines), len(lines)
-        self.last = number  # the number of the last statement in it
+        self.last = number  # the number of the last nested statement
 
 
 def is_float(token: str) -> bool:
@@ -57,33 +57,33 @@ def is_float(token: str) -> bool:
 
 @dataclass
 class Row:
-    """The statements of a block, and where it is; what is assigned by which of them."""
+    """The statements of a block, the place of the block, and the locals assigned at its start."""
 
     block: Block
     around: tuple[Row, int] | None
-    given: Sequence[str]
+    assigned: Sequence[str]
     items: list[Item]
 
     @cached_property
     def defined(self) -> dict[str, int]:
-        found: dict[str, int] = {}
+        positions: dict[str, int] = {}
         for k, item in enumerate(self.items):
             flow = Flow()
             flow.follow([item.statement])
             for name in flow.defined:
-                found.setdefault(name, k)
-        return found
+                positions.setdefault(name, k)
+        return positions
 
     def is_defined(self, name: str, k: int) -> bool:
-        """Whether ``name`` has been assigned before statement ``k``, whichever way was taken."""
-        if name in self.given or self.defined.get(name, k) < k:
+        """Whether ``name`` is assigned on every path to statement ``k``."""
+        if name in self.assigned or self.defined.get(name, k) < k:
             return True
         return self.around is not None and self.around[0].is_defined(name, self.around[1])
 
 
 @dataclass
 class Window:
-    """Statements one after the other."""
+    """A run of consecutive statements of a block."""
 
     row: Row
     start: int
@@ -95,7 +95,7 @@ class Window:
 
     @property
     def numbers(self) -> range:
-        """The numbers of its statements, and of the statements in these."""
+        """The numbers of its statements, nested ones included."""
         return range(self.items[0].number, self.items[-1].last + 1)
 
     @cached_property
@@ -126,26 +126,26 @@ class Window:
 
     @property
     def pattern(self) -> tuple[int, ...]:
-        """Which of its names are one: what windows of one text have in common if they are equal."""
+        """The equalities among its names: windows of equal text are equal if their patterns are."""
         number = {name: k for k, name in enumerate(self.distinct)}
         return tuple(number[name] for name in self.names)
 
 
 class Program:
-    """The statements of a program, in the order of its text, and what is repeated of them."""
+    """The statements of a program in the order of its text, and their repetitions."""
 
     def __init__(self, emit: Emitter) -> None:
         self.globals = emit.namespace.keys()
         self.rows: list[Row] = []
         self._count = 0
-        first: dict[str, str] = {}  # of the globals of one key
+        first: dict[str, str] = {}  # key -> first global with that key
         self._one_name = {name: first.setdefault(key, name) for name, key in emit.keys.items()}
         args = [x.text for x in emit.source.args]
         self._add(emit.source.body, None, [*args, *self.globals])
         self.uses = Counter(n for item in self.rows[-1].items for n in item.names)
 
-    def _add(self, block: Block, around: tuple[Row, int] | None, given: Sequence[str]) -> None:
-        row = Row(block, around, given, [])
+    def _add(self, block: Block, around: tuple[Row, int] | None, assigned: Sequence[str]) -> None:
+        row = Row(block, around, assigned, [])
         for statement in flattened(block):
             item = Item(statement, self._count, self._one_name)
             self._count += 1
@@ -157,7 +157,7 @@ class Program:
         self.rows.append(row)
 
     def repeated(self) -> Iterator[list[Window]]:
-        """Windows, two at least, that are equal but for the names of their locals and for floats."""
+        """Yield groups of at least two windows that are equal up to names of locals and floats."""
         runs = sorted(self._runs(), key=lambda run: -(len(run) - 1) * run[0].n_lines)
         for run in runs[:_CANDIDATES]:
             alike: dict[Any, list[Window]] = defaultdict(list)
@@ -166,17 +166,17 @@ class Program:
             yield from (windows for windows in alike.values() if len(windows) > 1)
 
     def _runs(self) -> Iterator[list[Window]]:
-        """Windows of equal text that do not overlap, as long as all of them are equal."""
+        """Yield groups of disjoint windows of equal text, each extended as far as all stay equal."""
         places = [(row, k) for row in self.rows for k in range(len(row.items) + 1)]
         texts: dict[Any, int] = {}
 
         def text(k: int) -> int:
             row, at = places[k]
-            end = at == len(row.items)  # which nothing else equals
+            end = at == len(row.items)  # a unique text
             return texts.setdefault(k if end else row.items[at].skeleton, len(texts))
 
         whole = [text(k) for k in range(len(places))]
-        seen = set()
+        yielded = set()
         ranks, length = whole, 1
         while True:
             groups: dict[int, list[int]] = defaultdict(list)
@@ -188,10 +188,10 @@ class Program:
                 return
             for starts in groups.values():
                 starts, n = _extended(whole, starts, length)
-                if (key := (n, *starts)) not in seen:
-                    seen.add(key)
+                if (key := (n, *starts)) not in yielded:
+                    yielded.add(key)
                     yield [Window(*places[k], n) for k in starts]
-            # Twice as long: equal texts are pairs of equal texts.
+            # Double the length: equal texts are pairs of equal texts.
             pairs: dict[tuple[int, int], int] = {}
             ranks = [
                 pairs.setdefault((ranks[k], ranks[k + length]), len(pairs))
@@ -201,7 +201,7 @@ class Program:
 
 
 def _extended(texts: Sequence[int], starts: list[int], n: int) -> tuple[list[int], int]:
-    """Windows of length ``n`` made longer at both ends, while they stay equal and apart."""
+    """Extend windows of length ``n`` at both ends while they stay equal and disjoint."""
     room = int(np.diff(starts).min()) - n
     while room and starts[-1] + n < len(texts) and len({texts[k + n] for k in starts}) == 1:
         n, room = n + 1, room - 1

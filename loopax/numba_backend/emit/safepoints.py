@@ -1,7 +1,7 @@
-"""Where loops may be stopped: `runtime.safepoints` says how.
+"""Placement of safepoints, at which loops may be stopped; see `runtime.safepoints`.
 
-A loop over steps looks every so many of them, and so does a loop around another one. The innermost loop
-along an axis of an array does not: LLVM makes vector code of it, and it ends when the array does.
+A loop over steps checks for a stop once in a period of steps, and so does a loop around another one. An
+innermost loop along an axis of an array has no check: LLVM vectorizes it, and it is short.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from loopax.numba_backend.emit.expressions import call, literal
 from loopax.numba_backend.emit.statements import Block, Do, For, Function, If, Region
 from loopax.numba_backend.runtime import checks, linalg, ordering, products, sums
 
-# In how many steps a loop looks once. Of lines without a loop in them 4096 take some microseconds.
+# Steps between two checks; 4096 steps without an inner loop take some microseconds.
 _SHORT, _LONG = 4096, 16
-_MOST_LINES = 64  # of a short step
+_MOST_LINES = 64  # the most lines of a short step
 
 _WITH_LOOPS = {**linalg.FUNCTIONS, **ordering.FUNCTIONS, **products.FUNCTIONS, **sums.FUNCTIONS}
 
 
 def add_safepoints(function: Function, namespace: Mapping[str, Any]) -> None:
-    """Have the loops of ``function``, with ``namespace`` for its globals, look whether they are to stop."""
+    """Add safepoints to the loops of ``function``, whose globals are ``namespace``."""
     _add(function.body, namespace)
 
 
 def _add(block: Block, namespace: Mapping[str, Any]) -> bool:
-    """Add safepoints to a block; whether there is a loop in it."""
+    """Add safepoints to a block; returns whether it contains a loop."""
     has_loop = False
     for statement in block.statements:
         if isinstance(statement, Block):
@@ -41,19 +41,21 @@ def _add(block: Block, namespace: Mapping[str, Any]) -> bool:
             has_loop = True
             is_around = _add(statement.body, namespace)
             if is_around or statement.is_steps:
-                _look(statement, is_around or _takes_long(statement.body.lines(), namespace))
+                _insert_check(
+                    statement, is_around or _takes_long(statement.body.lines(), namespace)
+                )
     return has_loop
 
 
-def _look(loop: For, is_long: bool) -> None:
+def _insert_check(loop: For, is_long: bool) -> None:
     period = _LONG if is_long else _SHORT
     if not isinstance(loop.count, int) or loop.count >= period:
-        asked = call("safepoint", loop.index, literal(period, "int64"))
-        loop.body.statements.insert(0, Do(asked))
+        check = call("safepoint", loop.index, literal(period, "int64"))
+        loop.body.statements.insert(0, Do(check))
 
 
 def _takes_long(lines: list[str], namespace: Mapping[str, Any]) -> bool:
-    """Whether a step without loops calls a function that may have some."""
+    """Whether a step without loops is long, or calls a function that may contain loops."""
     called = {name for line in lines for name in re.findall(r"(\w+)\(", line)}
     return len(lines) > _MOST_LINES or any(
         name in _WITH_LOOPS

@@ -1,9 +1,9 @@
-"""Scalar ops as expressions, for the common ones; the rest through PyTensor's registry.
+"""Expressions of the common scalar ops; other ops go through PyTensor's registry.
 
-The operands are cast to the dtype of the result first, as NumPy does it: so float32 stays float32, int8
-is not divided in float32, and int64 with uint64 is float64. Integers are computed in 64 bits and cut
-to their size, which wraps as NumPy does. Where an op has no expression here, PyTensor's own function is
-called: it runs as fast, but takes some ten milliseconds to compile.
+Operands are cast to the dtype of the result first, as in NumPy: float32 stays float32, int8 is not divided
+in float32, and int64 with uint64 is float64. Integers are computed in 64 bits and truncated to their size,
+which wraps as NumPy does. An op without an expression here calls PyTensor's own function, which runs as
+fast, but takes some ten milliseconds to compile.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from loopax.numba_backend.emit.expressions import (
 from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numerics.vector_functions import HAS_FUSED
 
-# {0}, {1}, ... are the operands, in the dtype of the result; {T} makes a number of that dtype.
+# {0}, {1}, ... are the operands, in the dtype of the result; {T} converts to that dtype.
 _FLOATS = {
     ps.TrueDiv: "{0} / {1}",
     ps.Reciprocal: "{T}(1.0) / {0}",
@@ -90,16 +90,16 @@ _FLOATS = {
     Erfc: "math.erfc({0})",
     GammaLn: "math.lgamma({0}) if {0} != -np.inf else {0}",  # SciPy's
     TriGamma: "{T}(tri_gamma(np.float64({0})))",  # PyTensor's is Python
-    PolyGamma: "{T}(poly_gamma(np.float64({0}), np.float64({1})))",  # and this one
+    PolyGamma: "{T}(poly_gamma(np.float64({0}), np.float64({1})))",  # and so is this one
     MulWithoutZeros: "{1} if {0} == 0 else {0} if {1} == 0 else {0} * {1}",
     ps.IntDiv: "floor_divide({0}, {1})",
     ps.Mod: "remainder({0}, {1})",
     ps.Sign: "np.sign({0}) + {T}(0.0)",  # not -0.0
 }
-# PyTensor's rewrites make these of complex numbers too, and compare them, which Numba refuses.
+# PyTensor's rewrites apply these to complex numbers too, and compare them, which Numba refuses.
 _COMPLEX = {kind: _FLOATS[kind].replace("{0} <", "{0}.real <") for kind in (Softplus, Log1mexp)}
-# In a loop over elements: `numerics/vector_functions`, which LLVM vectorizes there. In a step of a
-# recurrence the C library's take less time until the result is there (GARCH: 18 us, and 25 with these).
+# Names in `numerics/vector_functions`, for loops over elements, which LLVM vectorizes. In a step of a
+# recurrence the C library has less latency (GARCH: 18 us, and 25 with these).
 VECTORIZED = {
     ps.Exp: "exp",
     ps.Expm1: "expm1",
@@ -123,7 +123,7 @@ if HAS_FUSED:
         Erfcx: "erfcx",
         Erfinv: "erfinv",
     }
-_FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # in the C library: 4 ns, as many as these take of float64
+_FAST_OF_SINGLES = {ps.Sin, ps.Cos}  # the C library's float32 takes 4 ns, as these do for float64
 _NUMBERS = {
     ps.Sub: "{0} - {1}",
     ps.Neg: "-{0}",
@@ -142,18 +142,18 @@ _INTS = {
     ps.OR: "{0} | {1}",
     ps.XOR: "{0} ^ {1}",
     ps.Invert: "~{0}",
-    # Zero where it is divided by zero, as NumPy has it.
+    # Division by zero gives zero, as in NumPy.
     ps.IntDiv: "{0} // {1} if {1} != 0 else {1}",
     ps.Mod: "{0} % {1} if {1} != 0 else {1}",
 }
 _SIGNED = {
-    # The least integer by -1 overflows: the processor stops the whole process there.
+    # The least integer divided by -1 overflows: the processor traps, which ends the process.
     ps.IntDiv: "-{0} if {1} == -1 else {0} // {1} if {1} != 0 else {1}",
     ps.Mod: "{T}(0) if {1} == -1 else {0} % {1} if {1} != 0 else {1}",
 }
-# By a power of two: an integer that is shifted, or cut, both of which go down as the quotient does.
+# Division by a power of two: a shift or a mask, both of which round down as the quotient does.
 _BITS = {ps.IntDiv: "{0} >> {T}({bits})", ps.Mod: "{0} & ({1} - {T}(1))"}
-_UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large one for a negative one
+_UNSIGNED = {ps.Sign: "{0} != 0", ps.Abs: "{0}"}  # Numba takes a large number for a negative one
 _BOOL_FOLDS = {ps.Add: " | ", ps.Mul: " & "}
 _BOOLS = {
     ps.AND: "{0} & {1}",
@@ -167,7 +167,7 @@ _BOOLS = {
     ps.EQ: "{0} == {1}",
     ps.NEQ: "{0} != {1}",
 }
-# On operands of any dtypes, as they are: the result is a bool.
+# Comparisons of operands in their own dtypes; the result is a bool.
 _COMPARISONS = {
     ps.LT: "{0} < {1}",
     ps.LE: "{0} <= {1}",
@@ -178,7 +178,7 @@ _COMPARISONS = {
 }
 _ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
 _ANGLE = getattr(ps.basic, "Angle", None)  # PyTensor 3.3 has it no more
-# Of a signed integer below 0 and an unsigned one: Numba makes floats of int64 and uint64, too coarse ones.
+# Results for a negative signed and an unsigned integer; Numba would compare both as floats, too coarsely.
 _NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
 _NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
 _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
@@ -188,12 +188,12 @@ _INTEGERS = {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 _SIGNED_INTEGERS = {x for x in _INTEGERS if x.startswith("i")}
 _PLAIN = _REAL | _INTEGERS | {"bool"}
 FOLDS = {ps.Add: operator.add, ps.Mul: operator.mul}
-# What Numba computes in as it is; smaller integers become 64 bits wide and are cut afterwards.
+# Dtypes in which Numba computes; smaller integers are widened to 64 bits and truncated afterwards.
 _NATURAL = _REAL | {"int64"}
 
 
 def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> list[Expr]:
-    """Write the outputs of a scalar op, in the dtypes of ``node`` (scalar or tensor); their locals."""
+    """Write a scalar op in the dtypes of ``node`` (scalar or tensor); returns the locals of its outputs."""
     dtypes = [v.type.dtype for v in node.inputs]
     outs = [v.type.dtype for v in node.outputs]
     if isinstance(op, ps.Composite):
@@ -206,49 +206,49 @@ def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> 
         return [_cast(emit, operands[0], dtypes[0], outs[0])]
     if type(op) in FOLDS and len(operands) > 2 and outs[0] in _REAL:
         typed = [cast(x, d, outs[0]) for x, d in zip(operands, dtypes, strict=True)]
-        found: Expr | None = folded(emit, typed, FOLDS[type(op)])
+        value: Expr | None = folded(emit, typed, FOLDS[type(op)])
     else:
         in_elements = emit.is_in_elements
-        found = _expression(op, operands, dtypes, outs[0], in_elements) if len(outs) == 1 else None
-    if found is None:
+        value = _expression(op, operands, dtypes, outs[0], in_elements) if len(outs) == 1 else None
+    if value is None:
         return _by_pytensor(emit, op, operands, dtypes, outs)
     if outs[0] in _NATURAL or outs[0] == "bool":
-        name = emit.temp(found)
+        name = emit.temp(value)
         if type(op) is ps.EQ and dtypes == ["int64", "int64"]:
             emit.equal[name] = (operands[0], operands[1])
         when = max((ready(emit, x) for x in operands), default=-1)
         if when >= 0:
             emit.ready[name] = when + cycles(op)
         return [name]
-    return [emit.temp(found.astype(outs[0]))]
+    return [emit.temp(value.astype(outs[0]))]
 
 
 def has_expression(op: Any, node: Any) -> bool:
-    """Whether a scalar op is written as an expression on the dtypes of ``node``."""
+    """Whether a scalar op has an expression in the dtypes of ``node``."""
     operands = [local(f"x{k}") for k in range(len(node.inputs))]
     dtypes = [v.type.dtype for v in node.inputs]
     out = node.outputs[0].type.dtype
     return len(node.outputs) == 1 and _expression(op, operands, dtypes, out) is not None
 
 
-def cast(x: Expr, given: str, wanted: str) -> Expr:
-    """``x``, of the dtype ``given``, as an expression of the dtype ``wanted``."""
-    if given == wanted:
+def cast(x: Expr, source: str, target: str) -> Expr:
+    """Convert ``x`` from the dtype ``source`` to the dtype ``target``."""
+    if source == target:
         return x
-    if wanted == "bool":
+    if target == "bool":
         return expr("{} != 0", x)
-    found = x.astype(wanted)
-    return found if x.value is None else Expr(found.text, value=x.value)
+    converted = x.astype(target)
+    return converted if x.value is None else Expr(converted.text, value=x.value)
 
 
-def _cast(emit: Emitter, x: Expr, given: str, wanted: str) -> Expr:
-    return x if given == wanted else emit.temp(cast(x, given, wanted))
+def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
+    return x if source == target else emit.temp(cast(x, source, target))
 
 
 def _expression(
     op: Any, operands: Sequence[Expr], dtypes: Sequence[str], out: str, in_elements: bool = False
 ) -> Expr | None:
-    """The op as an expression of the dtype ``out``, before it is cut to its size."""
+    """The op as an expression of the dtype ``out``, before truncation to its size."""
     kind, kinds = type(op), set(dtypes)
     if kind in _COMPLEX and out in complex_dtypes and kinds == {out}:
         return _filled(_COMPLEX[kind], operands, out)
@@ -268,9 +268,9 @@ def _expression(
     if kind in _TESTS:
         return expr(_TESTS[kind], *operands) if kinds <= _REAL else FALSE
     if kind is ps.Switch:
-        # Both are there already; the condition may be any number.
-        one, other = (cast(x, d, out) for x, d in zip(operands[1:], dtypes[1:], strict=True))
-        return expr("{} if {} else {}", one, operands[0], other)
+        # Both operands are locals; the condition may be any number.
+        if_true, if_false = (cast(x, d, out) for x, d in zip(operands[1:], dtypes[1:], strict=True))
+        return expr("{} if {} else {}", if_true, operands[0], if_false)
     if kind in _COMPARISONS:
         return expr(_BOOLS[kind], *operands) if kind in _BOOLS else None
     operands = [cast(x, d, out) for x, d in zip(operands, dtypes, strict=True)]
@@ -279,12 +279,12 @@ def _expression(
     if in_elements and out == "float64" and kind in VECTORIZED:
         return call(VECTORIZED[kind], *operands)
     if in_elements and out == "float32" and kind in VECTORIZED.keys() - _FAST_OF_SINGLES:
-        # What float64 makes of it, which is right to the last place of float32.
+        # Computed in float64, which is right to the last place of float32.
         return call(VECTORIZED[kind], *(cast(x, out, "float64") for x in operands)).astype(out)
     if kind is ps.Pow:
         if out in _REAL:
             return expr("{0} ** {1}", *operands)
-        return call("int_power", *operands).astype(out)  # which is a uint64
+        return call("int_power", *operands).astype(out)  # the function returns uint64
     if kind in _BITS and out in _INTEGERS and (bits := _power_of_two(operands[1])) is not None:
         return _filled(_BITS[kind].replace("{bits}", str(bits)), operands, out)
     if kind is _ANGLE:
@@ -307,26 +307,28 @@ def _expression(
 
 
 def _power_of_two(x: Expr) -> int | None:
-    """Which power of two an expression is, where it is a constant."""
+    """The exponent of a constant power of two; None for any other expression."""
     n = None if x.value is None else int(x.value)
     return n.bit_length() - 1 if n is not None and n > 0 and not n & (n - 1) else None
 
 
 def _exact_comparison(kind: type, operands: Sequence[Expr], dtypes: Sequence[str]) -> Expr:
-    """By value, as NumPy compares uint64 with signed integers."""
+    """Compare uint64 with a signed integer by value, as NumPy does."""
     signed = 0 if dtypes[1] == "uint64" else 1
     below = (_NEGATIVE_FIRST if signed == 0 else _NEGATIVE_LAST)[kind]
-    both = [cast(x, d, "uint64") for x, d in zip(operands, dtypes, strict=True)]
-    return expr("{} if {} < 0 else {}", below, operands[signed], expr(_COMPARISONS[kind], *both))
+    unsigned = [cast(x, d, "uint64") for x, d in zip(operands, dtypes, strict=True)]
+    return expr(
+        "{} if {} < 0 else {}", below, operands[signed], expr(_COMPARISONS[kind], *unsigned)
+    )
 
 
 def _filled(template: str, operands: Sequence[Expr], out: str) -> Expr:
-    """``template`` with the operands, and for ``{T}`` what makes a number of the dtype ``out``."""
+    """Fill ``template`` with the operands, and ``{T}`` with the conversion to the dtype ``out``."""
     return expr(template.replace("{T}", "" if out == "float64" else dtype_name(out)), *operands)
 
 
 def _product_for_power(base: Expr, exponent: Expr, out: str) -> Expr | None:
-    """Small integral powers as products, which are what a compiler makes of them too."""
+    """Small integral powers as products, which compilers generate too."""
     n = exponent.value
     if n not in (1, 2, 3, 4, -1, -2, -3, -4) or (n < 0 and out not in _REAL):
         return None
@@ -341,11 +343,11 @@ def _by_pytensor(
     node = op.make_node(*[ps.get_scalar_type(d)() for d in dtypes])
     native, key = numba_funcify_and_cache_key(op, node=node)
     function = emit.bind(native, "scalar", conversion_key(node, key))
-    found = call(function, *operands)
+    value = call(function, *operands)
     if len(outs) == 1:
-        return [emit.temp(found.astype(outs[0]))]
-    both = emit.temp(found)
-    return [emit.temp(both[k].astype(dtype)) for k, dtype in enumerate(outs)]
+        return [emit.temp(value.astype(outs[0]))]
+    outputs = emit.temp(value)
+    return [emit.temp(outputs[k].astype(dtype)) for k, dtype in enumerate(outs)]
 
 
 def _composite(emit: Emitter, op: Any, operands: Sequence[Expr]) -> list[Expr]:

@@ -1,12 +1,12 @@
-"""The order in which the terms of a sum, or the factors of a product, are taken.
+"""Order of the terms of a sum, or the factors of a product, by the time at which they are ready.
 
-A step waits for the states of the step before, and for nothing else. So what is there early is taken
-first, and what a state leads to last: ``p1 * y1 + (p2 * y2 + e)`` with the latest state ``y1`` ran an
-AR(2) in 0.8 of the time of ``(p1 * y1 + p2 * y2) + e``, and the gradient of a Runge-Kutta step in 0.84.
-What no step changes comes before all, and so out of the loop.
+A step waits for the states of the step before alone. So terms that are ready early are joined first, and
+terms that depend on a state last: ``p1 * y1 + (p2 * y2 + e)`` with the latest state ``y1`` ran an AR(2) in
+0.8 of the time of ``(p1 * y1 + p2 * y2) + e``, and the gradient of a Runge-Kutta step in 0.84. Terms that no
+step changes come first of all, and so out of the loop.
 
-The two earliest are taken together, again and again, as Huffman (1952) does it, so that the whole is
-there as early as it can be: for "the later of two, and a little more" this is Golumbic's (1976) result.
+The two earliest terms are joined, again and again, as in Huffman (1952), so that the whole is ready as early
+as possible: for the cost "the later of two, plus a constant" this is Golumbic's (1976) result.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ Join = Callable[[Expr, Expr], Expr]
 
 
 def ready(emit: Emitter, name: Expr) -> float:
-    """When a value is there, in cycles of a step; -1 for what no step changes."""
+    """The cycle of a step at which a value is ready; -1 for a value that no step changes."""
     if emit.scopes.level(name) < emit.scopes.depth:
         return -1
     return emit.ready.get(name, 0)
 
 
 def folded(emit: Emitter, operands: Sequence[Expr], join: Join) -> Expr:
-    """``operands``, all added or multiplied, the earliest ones innermost."""
+    """Add or multiply all ``operands``, the earliest ones innermost."""
     return _folded([(ready(emit, x), k, x) for k, x in enumerate(operands)], join)
 
 
 def sum_of_products(emit: Emitter, pairs: Sequence[tuple[Expr, Expr]]) -> Expr:
-    """The sum of ``a * b`` for each of ``pairs``, in the order in which these are there."""
+    """The sum of ``a * b`` over ``pairs``, in the order in which they are ready."""
     heap = []
     for k, (a, b) in enumerate(pairs):
         when = max(ready(emit, a), ready(emit, b))
@@ -58,17 +58,17 @@ def _folded(heap: list[tuple[float, int, Expr]], join: Join) -> Expr:
 
 
 def chains(scan: Scan) -> list[float]:
-    """For each state of ``scan`` how long the step takes to find what follows it.
+    """The latency of a step, in cycles, from the old states to each new state of ``scan``.
 
-    What only copies another state is there at once.
+    A copy of another state has no latency.
     """
-    when: dict[Any, float] = dict.fromkeys(scan.args.states, 0)
+    ready_at: dict[Any, float] = dict.fromkeys(scan.args.states, 0)
     for node in scan.fgraph.toposort():
-        known = [when[v] for v in node.inputs if v in when]
-        if not known or (isinstance(node.op, Subtensor) and node.inputs[0] not in when):
-            continue  # a row that is read at the count of the steps is there before it is needed
+        input_times = [ready_at[v] for v in node.inputs if v in ready_at]
+        if not input_times or (isinstance(node.op, Subtensor) and node.inputs[0] not in ready_at):
+            continue  # a row of a sequence, read at the step's index, is ready in advance
         op: Any = node.op
         function = scalar_op_of(op)
-        took = 8 if function is None else cycles(function)
-        when.update((v, max(known) + took) for v in node.outputs)
-    return [when.get(v, 0) for v in scan.outs.states]
+        latency = 8 if function is None else cycles(function)
+        ready_at.update((v, max(input_times) + latency) for v in node.outputs)
+    return [ready_at.get(v, 0) for v in scan.outs.states]

@@ -1,4 +1,4 @@
-"""From text to a compiled function. `statements` is how the text of a program comes about."""
+"""Compilation of the text of a function. `statements` generates the text of programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loopax.base.compiling.waited_for import waited_for
 
 
 class Source:
-    """The text of a function around a program, written line by line.
+    """The text of a wrapper function, written line by line.
 
     >>> double = Source("double", ["x"])
     >>> with double.block("if x > 0:"):
@@ -45,7 +45,7 @@ class Source:
         return "\n".join(self._lines)
 
     def function(self, namespace: Mapping[str, Any]) -> Any:
-        """It as Python's, with ``namespace`` for its globals."""
+        """Define the Python function, with the globals ``namespace``."""
         return function_of(str(self), self.name, namespace)
 
 
@@ -57,9 +57,9 @@ def tuple_of(names: Sequence[str]) -> str:
 def function_of(
     text: str, name: str, namespace: Mapping[str, Any], keys: Mapping[str, str] | None = None
 ) -> Any:
-    """The function ``name`` of a source, with ``namespace`` for its globals.
+    """Define the function ``name`` of a source, with the globals ``namespace``.
 
-    Its source is in ``__source__``, in ``__keys__`` what stands for globals in the key of the cache.
+    Its source is in ``__source__``; ``__keys__`` has the keys of globals for the cache on disk.
     """
     from pytensor.link.numba.cache import compile_numba_function_src
 
@@ -70,11 +70,11 @@ def function_of(
 
 
 def compiled(function: Any, inner: bool = False) -> Any:
-    """``function``, compiled when it is called first.
+    """Compile ``function`` at its first call.
 
-    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
-    Native code alone calls it if it is ``inner``, else Python does; nobody has its address, as C would.
-    Python's other threads go on while it runs: to release the interpreter's lock takes 0.07 us a call.
+    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood. Native
+    code alone calls an ``inner`` function, Python any other; none has a C address. Other Python threads run
+    meanwhile: to release the interpreter's lock takes 0.07 us a call.
     """
     options: dict[str, Any] = {"error_model": "numpy"}
     if inner:

@@ -1,10 +1,10 @@
-"""Statements of a function, as a tree: what is emitted, and printed at the end.
+"""Statements of a function, as a tree that is emitted, and printed at the end.
 
     Statement = Assign(targets, value) | Do(call) | Raise(error) | Break | Return(values)
               | If(condition, body, orelse) | For(index, count, body) | Block(statements) | Region(body)
 
-A `Block` is also a place: one that stands before a loop is filled while the loop is emitted. What stays
-empty is not printed. A loop runs from 0 on, up to ``count``.
+A `Block` is also a place: a block in front of a loop is filled while the loop is emitted. Empty statements
+are not printed. A loop runs from 0 to ``count``, exclusive.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loopax.numba_backend.emit.source import function_of
 
 @dataclass(frozen=True)
 class Assign:
-    """``targets = value``; with one target, an element of an array as well, also ``+=``."""
+    """``targets = value``; a single target, which may be an element of an array, allows ``+=``."""
 
     targets: tuple[Expr, ...]
     value: Expr
@@ -31,7 +31,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class Do:
-    """A call, for what it does: it raises, or writes into an array."""
+    """A call for its effect: it raises, or writes into an array."""
 
     call: Expr
 
@@ -64,7 +64,7 @@ class Return:
 
 @dataclass
 class Block:
-    """Statements one after the other, or none."""
+    """A sequence of statements, possibly empty."""
 
     statements: list[Statement] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class If:
 
 @dataclass
 class For:
-    """``is_steps`` says that it runs the steps of a loop of the program, and not along an axis."""
+    """A loop; ``is_steps`` marks a loop over the steps of a `Scan`, in contrast to one along an axis."""
 
     index: Expr
     count: Dim
@@ -122,7 +122,7 @@ def _indented(lines: list[str]) -> list[str]:
 
 
 def flattened(block: Block) -> Iterator[Statement]:
-    """The statements of ``block``, with those of the places and regions in it in their place."""
+    """Yield the statements of ``block``, with nested places and regions replaced by their contents."""
     for statement in block.statements:
         if isinstance(statement, Region):
             statement = statement.body if statement.call is None else statement.call
@@ -133,14 +133,14 @@ def flattened(block: Block) -> Iterator[Statement]:
 
 
 def blocks_in(statement: Statement) -> list[Block]:
-    """The blocks of a loop, or of a conditional."""
+    """The blocks of a loop or of a conditional."""
     if isinstance(statement, For):
         return [statement.body]
     return [statement.body, statement.orelse] if isinstance(statement, If) else []
 
 
 def mapped(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
-    """``statement`` with other expressions. They are changed in the order in which they are written."""
+    """Apply ``change`` to the expressions of ``statement``, in the order of the text."""
 
     def new(x: Any) -> Any:
         return change(x) if isinstance(x, Expr) else x
@@ -151,8 +151,8 @@ def mapped(statement: Statement, change: Callable[[Expr], Expr]) -> Statement:
     match statement:
         case Assign(targets, value, operator):
             return Assign(tuple(map(new, targets)), new(value), operator)
-        case Do(asked):
-            return Do(new(asked))
+        case Do(call):
+            return Do(new(call))
         case Return(values):
             return Return(new(values))
         case If(condition, body, orelse):
@@ -182,12 +182,12 @@ class Function:
         self.name, self.args = name, args
         self.body = Block()
         self._args = {*map(text_of, args)}
-        self._taken: dict[str, int] = {}
+        self._counts: dict[str, int] = {}
 
     def fresh(self, hint: str) -> str:
-        """A name that no earlier call gave."""
-        self._taken[hint] = self._taken.get(hint, -1) + 1
-        name = f"{hint}{self._taken[hint]}"
+        """A name that no earlier call returned."""
+        self._counts[hint] = self._counts.get(hint, -1) + 1
+        name = f"{hint}{self._counts[hint]}"
         return self.fresh(hint) if name in self._args else name
 
     def __str__(self) -> str:
@@ -195,5 +195,5 @@ class Function:
         return "\n".join([head, *_indented(self.body.lines())])
 
     def function(self, namespace: Mapping[str, Any], keys: Mapping[str, str]) -> Any:
-        """It as Python's, with ``namespace`` for its globals; see `function_of`."""
+        """Define the Python function, with the globals ``namespace``; see `function_of`."""
         return function_of(str(self), self.name, namespace, keys)

@@ -1,4 +1,4 @@
-"""Who reads a variable: what decides whether it is stored, and whether it may be written to."""
+"""Readers of a variable, which decide whether it is stored, and whether it may be overwritten."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loopax.facts.elementwise import scalar_op_of
 
 Uses = dict[Variable, list[Any]]  # (node, position), and (None, k) for output k of the graph
 
-# Of an Op class: whether a node reads each element of its input number k at most once.
+# By Op class: whether a node reads each element of its input k at most once.
 READS_ONCE: dict[type, Callable[[Apply, int], bool]] = {}
 
 
@@ -38,14 +38,14 @@ def reads_of(variable: Variable, uses: Uses) -> list[Any]:
 def _reads_once(client: Any, position: int, uses: Uses) -> bool:
     if client is None:
         return True
-    if isinstance(client.op, CheckAndRaise) and position == 0:  # it passes its input on
+    if isinstance(client.op, CheckAndRaise) and position == 0:  # it returns its input
         return read_once(client.outputs[0], uses)
     tests = [READS_ONCE[cls] for cls in type(client.op).__mro__ if cls in READS_ONCE]
     return bool(tests) and tests[0](client, position)
 
 
 def uses_of(graph: AbstractFunctionGraph) -> Uses:
-    """Who reads each variable: (node, position), and (None, k) for output k of the graph."""
+    """Readers of each variable: (node, position), and (None, k) for output k of the graph."""
     uses: Uses = {v: [] for v in graph.inputs}
     for node in graph.toposort():
         uses.update((v, []) for v in node.outputs)
@@ -64,12 +64,12 @@ def reads_only_shape(client: Any, position: int) -> bool:
 
 
 def is_fill(op: Any) -> bool:
-    """Whether ``op`` gives its second input the shape that both have together."""
+    """Whether ``op`` broadcasts its second input to the shape of both."""
     return isinstance(scalar_op_of(op), Second)
 
 
 def uses_of_node(node: Apply) -> Uses:
-    """The uses of a node that stands alone: its outputs are what is asked for."""
+    """The uses of a single node, whose outputs are those of the graph."""
     uses: Uses = {v: [(None, k)] for k, v in enumerate(node.outputs)}
     for k, v in enumerate(node.inputs):
         uses.setdefault(v, []).append((node, k))

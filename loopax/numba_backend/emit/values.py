@@ -1,8 +1,8 @@
-"""What a variable is in the emitted program: `Small`, `Array` or `Virtual` if it is a tensor.
+"""Values of variables in the emitted program: a tensor is `Small`, `Array` or `Virtual`.
 
-The three have a ``shape``, whose dimensions are integers where they are known when the source is
-written and locals (of int64) where they are not, and a ``dtype``. A trace of tensors is `Rows`.
-All else (random generators, sparse matrices, lists, slices) is `Opaque`, as Numba holds it.
+These three have a ``dtype`` and a ``shape``, whose dimensions are integers where they are known at emission
+and int64 locals elsewhere. A trace of tensors is `Rows`. All other values (random generators, sparse
+matrices, lists, slices) are `Opaque`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 
 @dataclass(frozen=True)
 class Position:
-    """The index of an element in C order: one loop over all elements in the place of one for each axis."""
+    """The index of an element in C order, for one loop over all elements in place of one for each axis."""
 
     index: Expr
 
@@ -31,8 +31,8 @@ At = Sequence[Index] | Position
 class Small:
     """A scalar, or a small array of static shape: one local (or literal) for each element.
 
-    ``elements`` is an array of expressions, so that NumPy itself transposes, slices and joins them while
-    the source is written, and nothing of that is left in the program.
+    ``elements`` is an array of expressions, so that NumPy itself transposes, slices and joins them at
+    emission, without statements in the program.
     """
 
     elements: np.ndarray
@@ -47,8 +47,8 @@ class Small:
 class Array:
     """A NumPy array in the local ``name``.
 
-    ``fresh`` says that it was allocated here and that nothing else can see it: it may be written to,
-    and be returned as it is. ``compact`` says that Numba knows it to be in C order.
+    ``fresh`` says that it was allocated here and is unshared: it may be overwritten, and returned without a
+    copy. ``compact`` says that Numba knows it to be in C order.
     """
 
     name: Expr
@@ -60,17 +60,16 @@ class Array:
 
 @dataclass(frozen=True)
 class Virtual:
-    """An array that is nowhere: ``at(index)`` writes what computes one element, and names it.
+    """A deferred array: ``at(index)`` emits the computation of one element, and returns its local.
 
-    ``cheap`` says that this is only arithmetic on indices (a slice, a transpose), so that reading an
-    element twice costs next to nothing. ``empty`` is an array that nobody has written to yet. ``view``
-    is an expression for it as an array, in C or Fortran order, where that copies nothing; ``flat`` is an
-    array with the same elements in the same order, and other axes of length 1. ``element`` is the local or
-    literal that all elements are, where that is known. ``light`` says that computing an element again costs
-    about what reading it from memory would. ``cost`` is how many cycles an element takes, where computing
-    one raises nothing. ``reads_at_positions`` says that ``at`` takes a `Position`, too. ``has_functions``
-    says that an element takes a function that is slow but in vector code, ``is_gathered`` that elements are
-    not read one after the other, so that a loop that stores them is none. No value is both.
+    ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is nearly
+    free. ``empty``: an uninitialised array. ``view``: an expression for the array, in C or Fortran order,
+    without a copy. ``flat``: an array with the same elements in the same order, and other axes of length 1.
+    ``element``: the local or literal that all elements equal. ``light``: to recompute an element costs about
+    as much as to load it. ``cost``: cycles of an element, where its computation cannot raise.
+    ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``: an element calls a function
+    that is slow except in vector code. ``is_gathered``: elements are read out of order, so that a loop that
+    stores them is not vectorized. No value has both of the last two.
     """
 
     shape: tuple[Dim, ...]
@@ -92,7 +91,7 @@ class Virtual:
 class Rows:
     """A typed list of arrays of rank ``ndim``: the first ``count`` rows of the buffer ``name``.
 
-    Both are locals. The buffer has no shape until the first row decides it.
+    Both are locals. The first row decides the shape of the buffer.
     """
 
     name: Expr
@@ -103,11 +102,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class Opaque:
-    """What the emitter does not look into: a local, or an expression without a call.
+    """A value that the emitter passes on as a whole: a local, or an expression without a call.
 
-    A generator and a list change when they are drawn from or appended to. ``fresh`` says that nothing
-    else can see this one, as it does of an `Array`: where the node that changes it is its only reader,
-    it is changed itself, and a copy otherwise (`Site.owned`).
+    Generators and lists are mutable. ``fresh`` says that the value is unshared, as for an `Array`: a node
+    that is its only reader changes it in place, any other node a copy (`Site.owned`).
     """
 
     name: Expr
@@ -118,7 +116,7 @@ Value = Small | Array | Virtual
 
 
 def traits(value: Value) -> dict[str, bool]:
-    """What a `Virtual` of the elements of ``value``, at other indices, says of them."""
+    """Properties for a `Virtual` that reads the elements of ``value`` at other indices."""
     if not isinstance(value, Virtual):
         return {"cheap": True, "has_functions": False, "is_gathered": False}
     return {
@@ -129,14 +127,14 @@ def traits(value: Value) -> dict[str, bool]:
 
 
 def small(elements: Any, dtype: str) -> Small:
-    """`Small` of a list of expressions or of one."""
+    """A `Small` from an expression or a list of expressions."""
     array = np.empty(np.shape(elements), dtype=object)
     array[...] = elements
     return Small(array, dtype)
 
 
 def shared(value: Any) -> Any:
-    """``value`` as it is passed into an inner graph, which runs many times, or not alone: not fresh."""
+    """Mark ``value`` as shared, for an inner graph that runs many times or beside other readers."""
     return replace(value, fresh=False) if isinstance(value, Array | Opaque) else value
 
 
@@ -144,9 +142,9 @@ def is_static(shape: Sequence[Any]) -> bool:
     return all(isinstance(n, int) for n in shape)
 
 
-LONGEST = 8  # an axis of more elements is looped over
+LONGEST = 8  # a longer axis has a loop
 
 
 def is_small(shape: Sequence[Any], largest: int) -> bool:
-    """Whether an array of this shape is held in locals, where ``largest`` elements may be."""
+    """Whether an array of ``shape`` is stored in locals, of which there may be ``largest``."""
     return is_static(shape) and max(shape, default=0) <= LONGEST and prod(shape) <= largest

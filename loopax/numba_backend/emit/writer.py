@@ -1,4 +1,4 @@
-"""Statements of a native function, and what is known where each is written: names, lengths, checks."""
+"""Statements of a native function, with the names, lengths and checks known at each place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from loopax.numba_backend.runtime.checks import FUNCTIONS
 
 
 class Writer:
-    """Writes one function. What no step of a loop changes is written before the loop.
+    """Writer of one function. Loop invariants are written in front of the loop.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Writer:
     def __init__(self, source: Function) -> None:
         self.source = source
         self.namespace: dict[str, Any] = {"np": np, **FUNCTIONS}
-        self.keys: dict[str, str] = {}  # of globals, for the cache on disk
+        self.keys: dict[str, str] = {}  # keys of globals for the cache on disk
         self.scopes = Scopes(source.body)
 
     # -- statements ------------------------------------------------------------------------------
@@ -44,24 +44,24 @@ class Writer:
         self.scopes.innermost.block.add(statement)
 
     def place(self) -> Block:
-        """A place here for statements that are known later."""
+        """Open a place here for later statements."""
         block = Block()
         self.add(block)
         return block
 
     def set(self, target: Expr, value: Any, operator: str = "=") -> None:
-        """``target = value``, of a local or of an element of an array."""
+        """Write ``target = value``, for a local or an element of an array."""
         self.add(Assign((target,), value, operator))
 
     def do(self, function: str, *operands: Any) -> None:
-        """A call for what it does."""
+        """Write a call for its effect."""
         self.add(Do(call(function, *operands)))
 
     def fail(self, error: str, message: str) -> None:
         self.add(Raise(error, message))
 
     def assign(self, targets: Sequence[Expr], values: Sequence[Expr]) -> None:
-        """Simultaneous assignment."""
+        """Assign all ``values`` simultaneously."""
         pairs = [(n, v) for n, v in zip(targets, values, strict=True) if n != v]
         changed = {n for n, _ in pairs}
         for name, value in [(n, self.temp(v) if v in changed else v) for n, v in pairs]:
@@ -71,26 +71,26 @@ class Writer:
 
     @contextmanager
     def inside(self, scope: Scope) -> Iterator[None]:
-        """What is written goes into ``scope``, behind what is there."""
+        """Append statements to ``scope`` while the context is open."""
         self.scopes.open.append(scope)
         yield
         self.scopes.open.pop()
 
     def branches(self, condition: Expr) -> tuple[Scope, Scope]:
-        """An ``if``: what is written where ``condition`` holds, and where it does not."""
+        """Write an ``if``; returns the scopes of both branches."""
         statement = If(condition)
         self.add(statement)
         return Scope(statement.body, chosen=True), Scope(statement.orelse, chosen=True)
 
     @contextmanager
     def when(self, condition: Expr) -> Iterator[None]:
-        """What is written is done where ``condition`` holds."""
+        """Write statements that run where ``condition`` holds."""
         with self.inside(self.branches(condition)[0]):
             yield
 
     @contextmanager
     def repeated(self, count: Expr, n: Dim, is_steps: bool = False, **known: Any) -> Iterator[None]:
-        """What is written is done ``n`` times; ``known`` is said of its `Scope`."""
+        """Write statements that run ``n`` times; ``known`` are further fields of the `Scope`."""
         loop = For(count, n, is_steps=is_steps)
         self.add(loop)
         with self.inside(Scope(loop.body, **known)):
@@ -98,7 +98,7 @@ class Writer:
 
     @contextmanager
     def frame(self, count: Expr, bound: Dim) -> Iterator[None]:
-        """A loop of ``bound`` steps, counted by ``count``."""
+        """Open a loop of ``bound`` steps with the index ``count``."""
         before, steps = self.place(), If(expr("{} > 0", bound))
         self.add(steps)
         self.scopes.frames.append(len(self.scopes.open))
@@ -109,21 +109,22 @@ class Writer:
     # -- names -----------------------------------------------------------------------------------
 
     def local(self, hint: str) -> Expr:
-        """The name of a new local."""
+        """Define a new local."""
         name = local(self.source.fresh(hint))
         self.scopes.define([name])
         return name
 
     def temp(self, value: Any, hint: str = "t") -> Expr:
-        """A new local that holds ``value``."""
+        """Assign ``value`` to a new local."""
         name = self.local(hint)
         self.set(name, value)
         return name
 
     def number(self, value: Dim, hint: str = "k", may_raise: bool = False) -> Any:
-        """A name for arithmetic on indices, which is written once in a block, or before a loop.
+        """A local for index arithmetic, assigned once in a block, or in front of a loop.
 
-        What ``may_raise`` stays where it is: a loop need not take a step. What is known is itself.
+        An expression that ``may_raise`` is not hoisted, since a loop may take no step. Integers and locals
+        are returned unchanged.
         """
         scopes = self.scopes
         if isinstance(value, int) or value.is_name:
@@ -141,7 +142,7 @@ class Writer:
         return name
 
     def bind(self, thing: Any, hint: str, key: str | None = None) -> str:
-        """A global of the function, for what has no source; things of equal ``key`` are equal."""
+        """Bind an object to a global of the function; objects of equal ``key`` are equal."""
         name = self.source.fresh(hint)
         self.namespace[name] = thing
         if key is not None:
@@ -153,20 +154,20 @@ class Writer:
     def check(self, function: str, *operands: Any) -> None:
         """Write a call that raises or does nothing, once.
 
-        What no step of the innermost loop changes is asked in front of it, where it takes a step.
+        An invariant check is hoisted in front of the innermost loop, under the condition of a step.
         """
-        scopes, checked = self.scopes, call(function, *operands)
-        if scopes.is_checked(checked):
+        scopes, check = self.scopes, call(function, *operands)
+        if scopes.is_checked(check):
             return
-        loop = scopes.surely_reached_by(checked)
+        loop = scopes.surely_reached_by(check)
         block = scopes.innermost.block if loop is None else loop.checks
-        block.add(Do(checked))
-        (loop or scopes.innermost).checked.add(checked)
+        block.add(Do(check))
+        (loop or scopes.innermost).checked.add(check)
 
     def agree(self, *dims: Dim) -> Dim:
-        """The length that all ``dims`` are, checked where that is not known now."""
-        first, *rest = sorted({self.scopes.canonical(n) for n in dims}, key=self.scopes.order)
-        for n in rest:
+        """The common length of ``dims``, with checks where equality is unknown."""
+        first, *others = sorted({self.scopes.canonical(n) for n in dims}, key=self.scopes.order)
+        for n in others:
             if isinstance(n, int):
                 self.fail("ValueError", "Input dimension mismatch: two lengths differ")
             else:
@@ -174,12 +175,12 @@ class Writer:
         return first
 
     def equate(self, function: str, n: Expr, m: Dim) -> None:
-        """``function`` raises where two lengths differ: from here on they are one."""
+        """Check by ``function`` that two lengths are equal, and record it."""
         self.check(function, n, m)
         self.scopes.unify(n, m, self.scopes.surely_reached_by(call(function, n, m)))
 
     def are_equal(self, *numbers: Expr) -> None:
-        """Behind a check that says so: numbers, of which one may be a length, are equal in this block."""
+        """Record that numbers, or a number and a length, are equal in this block, after a check."""
         known = [self.scopes.canonical(as_dim(x)) for x in numbers]
         if len({*known}) == 2 and not {*known} & self.scopes.changing:
             first, n = sorted(known, key=self.scopes.order)
@@ -187,7 +188,7 @@ class Writer:
                 self.scopes.unify(n, first)
 
     def size(self, n: Dim) -> Dim:
-        """``n`` as a length, checked not to be negative."""
+        """Convert ``n`` to a length, checked not to be negative."""
         if isinstance(n, int):
             if n < 0:
                 self.fail("ValueError", "negative dimensions are not allowed")
@@ -199,7 +200,7 @@ class Writer:
         return n
 
     def position(self, k: Expr, n: Dim) -> Expr:
-        """``k``, an index into an axis of length ``n``, checked where that is not known to be right."""
+        """Convert ``k`` to an index into an axis of length ``n``, with a check unless it is known to be in range."""
         bound = self.scopes.bounded.get(k)
         if bound is not None and self.scopes.same(bound, n):
             return k

@@ -1,1 +1,1 @@
-"""The ops of the IR in PyTensor's own Numba mode."""
+"""Registration of the IR's ops in PyTensor's own Numba mode."""

@@ -1,6 +1,6 @@
-"""The ops of the IR in PyTensor's Numba mode: each as the native function that ``backend="numba"`` writes.
+"""Conversions of the IR's ops for PyTensor's Numba mode: the native functions of ``backend="numba"``.
 
-PyTensor holds 0-d values in arrays too, and arrays of any layout: see `array_function`.
+PyTensor holds 0-d values in arrays too, and has arrays of any layout: see `array_function`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loopax.numba_backend.callable.program import refuse_unknown_types, warn_of_
 
 
 def native_function(op: Any, node: Any, **kwargs: Any) -> tuple[Any, str | None]:
-    """The function of a node, and the key of PyTensor's cache; None where it has none."""
+    """Convert a node to a native function; with its key in PyTensor's cache, None where it has none."""
     inputs = [v.type() for v in node.inputs]
     graph = FunctionGraph(inputs, op.make_node(*inputs).outputs, clone=True)
     import_graph(graph)

@@ -1,8 +1,8 @@
-"""The conversions of ops, registered with PyTensor before it first needs them.
+"""Registration of conversions with PyTensor, just before their first use.
 
-PyTensor's registry of Numba conversions is a module that imports Numba, so that registering with it
-at ``import loopax`` would cost everybody the import. PyTensor's own linker imports it when it first
-converts a graph; a rewrite that only runs in Numba's modes comes just before that.
+PyTensor's registry of Numba conversions is a module that imports Numba, so that registration at ``import
+loopax`` would cost every user that import. PyTensor's own linker imports it when it first converts a graph;
+a rewrite that only runs in Numba's modes comes just before that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NAME = "loopax_numba_conversions"
 
 
 class ImportConversions(GraphRewriter):
-    """Changes nothing: a graph is about to be converted to Numba."""
+    """Register the conversions before a graph is converted to Numba; the graph stays unchanged."""
 
     def apply(self, fgraph: FunctionGraph, *args: Any, **kwargs: Any) -> None:
         import_module("loopax.numba_backend.pytensor_mode.conversions")
 
 
 def register_with_pytensor() -> None:
-    """Let ``pytensor.function(..., mode="NUMBA")`` compile graphs with ops of the IR."""
+    """Register the rewrite by which ``pytensor.function(..., mode="NUMBA")`` compiles ops of the IR."""
     if NAME not in optdb:
         optdb.register(NAME, ImportConversions(), "numba", position=0)

@@ -54,7 +54,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
         # The flag comes after the states: LLVM leaves these in registers then, and else reads them from the
         # stack again at each step (200 Newton iterations: 1.34 to 1.01 of hand-written).
         flag = body.outputs[n] if op.stops else None
-        following = emit.run(body, given, [*writes.values()], snapshots, counted=counted, late=flag)
+        following = emit.run(body, given, [*writes.values()], snapshots, counted=counted, last=flag)
         for k in sorted(steady - writes.keys()):
             following[k] = of_the_same_shape(emit, states[k], following[k], kept[k])
         stop = emit.temp(emit.scalar(following[n])) if op.stops else None

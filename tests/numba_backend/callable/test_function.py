@@ -45,7 +45,7 @@ XS = np.array([0.5, -1.0, 2.0])
 
 def compilations(f: NumbaFunction) -> int:
     """How often Numba has compiled something for it."""
-    made = {id(function): function for function in f._native.variants.found.values()}
+    made = {id(function): function for function in f._native.variants.by_lengths.values()}
     return sum(len(function.signatures) for function in made.values())
 
 

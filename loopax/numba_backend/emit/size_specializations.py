@@ -1,9 +1,9 @@
-"""The native functions of one program: which lengths are numbers in the source, and which names.
+"""Specializations of one program to small lengths: numbers in the source, where others are names.
 
-Where the sizes of small vectors and matrices are known, a step is written out element by element and
-holds them in locals. PyTensor's users seldom say them, so they are taken from the arguments: a program
-is written anew for the small lengths that its loops use and that it is called with. Lengths of
-sequences are none of these. After some sets of lengths the program of unknown lengths serves all others.
+Where the sizes of small vectors and matrices are known, a step is written out element by element, in
+locals. PyTensor's users seldom declare them, so they come from the arguments: a program is written anew
+for the small lengths that its loops use, once for each set of lengths in a call. Lengths of sequences
+stay names. After `_MOST` sets of lengths the program of unknown lengths serves all others.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from loopax.numba_backend.emit.values import LONGEST
 Axis = tuple[int, int]  # input, axis
 Sizes = dict[Axis, int]
 
-_MOST = 4  # sets of lengths that a program is written for
-_REMEMBERED = 1000  # sets of lengths whose function is remembered
+_MOST = 4  # specializations of a program
+_REMEMBERED = 1000  # entries of the table from lengths to functions
 
 
-class Variants:
-    """Finds, and makes, the native function for the lengths of a call's arguments.
+class SizeSpecializations:
+    """Select, or compile, the native function for the lengths of a call's arguments.
 
     Parameters
     ----------
     write
-        Emits the program, given the lengths that are known, and whether states keep their shapes.
+        Emits the program for known lengths, and for states that keep their shapes or do not.
     inner
         Whether native code alone calls the functions.
     """
@@ -40,8 +40,8 @@ class Variants:
         self._write = write
         self._inner = inner
         self._lock = TRACING
-        self._made: dict[tuple[Any, ...], Any] = {}  # by the small lengths, None for the others
-        self.found: dict[tuple[int, ...], Any] = {}  # by the lengths of all axes
+        self._functions: dict[tuple[Any, ...], Any] = {}  # by small lengths, None for long ones
+        self.by_lengths: dict[tuple[int, ...], Any] = {}  # by the lengths of all axes
         self._keeps_shapes = True
         emit = self._emitted({})
         self.foreign_calls, self.by_python = emit.foreign_calls, emit.by_python
@@ -62,33 +62,33 @@ class Variants:
         try:
             return self._emitted(sizes)
         except (IndexError, ValueError):
-            # Lengths that do not fit together: the general program raises, if it gets to where they meet.
+            # The lengths do not agree: the general program raises, if it reaches the op in question.
             return self._general
 
     def find(self, lengths: tuple[int, ...]) -> Any:
-        """The function for arguments whose `axes` have these lengths; `found` has it from then on."""
+        """The function for arguments whose `axes` have ``lengths``, stored in `by_lengths`."""
         with self._lock:
             key = tuple(n if n <= LONGEST else None for n in lengths)
-            if key not in self._made and len(self._made) >= _MOST:
+            if key not in self._functions and len(self._functions) >= _MOST:
                 key = (None,) * len(key)
-            if key not in self._made:
+            if key not in self._functions:
                 pairs = zip(self.axes, key, strict=True)
                 sizes = {axis: n for axis, n in pairs if n is not None}
                 emit = self._sized(sizes) if sizes else self._general
                 function = compiled(emit.source.function(emit.namespace, emit.keys), self._inner)
-                if not self._inner:  # what calls it is kept, with its code in it
+                if not self._inner:  # the cached caller contains its code
                     keep_on_disk(exact(function))
-                self._made[key] = function
-            if len(self.found) >= _REMEMBERED:
-                self.found.clear()
-            self.found[lengths] = self._made[key]
-            return self._made[key]
+                self._functions[key] = function
+            if len(self.by_lengths) >= _REMEMBERED:
+                self.by_lengths.clear()
+            self.by_lengths[lengths] = self._functions[key]
+            return self._functions[key]
 
     def changing(self) -> None:
-        """Write the program anew for states that do not keep their shapes, after one has not."""
+        """Write the program anew for states that change their shapes."""
         with self._lock:
             if self._keeps_shapes:
                 self._keeps_shapes = False
                 self._general = self._emitted({})
-                self._made.clear()
-                self.found.clear()
+                self._functions.clear()
+                self.by_lengths.clear()

@@ -1,19 +1,17 @@
-"""Values at the border of a native program: what comes in is made to fit its type.
-
-The `Crossing` of Numba.
+"""Conversion of values at the border of a native program: the `Crossing` of Numba.
 
 =====================  ==========================================  ==============================
 PyTensor's type        accepted                                    in the program, and returned
 =====================  ==========================================  ==============================
-tensor, scalar         arrays and numbers that it can hold, also   NumPy array
-                       anything that NumPy makes an array of
+tensor, scalar         arrays and numbers that it can hold, and   NumPy array
+                       anything that NumPy converts to one
 random generator       NumPy ``Generator``                         ``Generator``
 sparse matrix          SciPy's, of any format                      SciPy CSR or CSC
 typed list             list of rows, array of them                 list
 slice, None            slice of integers, None                     no slice is returned
 =====================  ==========================================  ==============================
 
-Nothing of this changes what a caller gives, and programs change none of their inputs.
+Neither a conversion nor a program changes the arrays of a caller.
 """
 
 from __future__ import annotations
@@ -46,13 +44,13 @@ TARGET = "native code"
 
 
 def accept(x: Any, expected: Any, what: str) -> Any:
-    """``x`` as a value of the type ``expected``; ``x`` itself where it is one.
+    """Convert ``x`` to the type ``expected``; returns ``x`` itself where it fits.
 
     Raises
     ------
     LoopTypeError
-        It has another rank or static shape, a dtype that the type cannot hold, or is of another kind;
-        or it is a tracer of JAX. ``what`` says whose value it is.
+        ``x`` has another rank or static shape, a dtype that the type cannot hold, or another kind; or it is
+        a tracer of JAX. ``what`` names the value in the message.
     """
     if isinstance(expected, ScalarType):
         expected = TensorType(expected.dtype, ())
@@ -74,17 +72,17 @@ def accept(x: Any, expected: Any, what: str) -> Any:
 
 
 def accept_copy(x: Any, expected: Any, what: str) -> Any:
-    """A copy of what `accept` returns."""
+    """Convert ``x`` to the type ``expected``, and copy it."""
     return deepcopy(accept(x, expected, what))
 
 
 def snapshot(x: Any, variable: Variable, what: str) -> Any:
-    """A copy of what a shared variable holds: PyTensor's functions change their arrays in place."""
+    """Copy the value of a shared variable, which PyTensor's functions change in place."""
     return accept_copy(x, variable.type, what)
 
 
 def stored(x: Any, held: Any, before: Any) -> Any:
-    """The value ``x`` of a context as PyTensor keeps it: as it is here."""
+    """Convert the value ``x`` of a context to PyTensor's form: here the same."""
     return x
 
 
@@ -98,7 +96,7 @@ def _accept_array(x: Any, expected: Any, what: str) -> np.ndarray:
                 "instance, and give the mask as an argument of its own."
             )
         if hasattr(x, "__array__") and not isinstance(x, np.generic):
-            x = np.asarray(x)  # of JAX, say; its dtype counts, as that of an array
+            x = np.asarray(x)  # an array of JAX, say; its dtype counts
     return filtered(x, expected, what)
 
 
@@ -113,9 +111,9 @@ def _accept_generator(x: Any, what: str) -> np.random.Generator:
 
 def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
     if not scipy.sparse.issparse(x):
-        found = f"{x.dtype}, shape {x.shape}" if hasattr(x, "dtype") else type(x).__name__
+        received = f"{x.dtype}, shape {x.shape}" if hasattr(x, "dtype") else type(x).__name__
         raise LoopTypeError(
-            f"{what} must be a {described(expected)}, but {found} was given. Give "
+            f"{what} must be a {described(expected)}, but {received} was given. Give "
             f"scipy.sparse.{expected.format}_matrix(x), or make it sparse in the program, with "
             f"pytensor.sparse.{expected.format}_from_dense(x)."
         )
@@ -136,7 +134,7 @@ def _accept_sparse(x: Any, expected: Any, what: str) -> Any:
 
 
 def _refuse_tracer(x: Any, what: str) -> None:
-    """Raise where JAX is tracing: this part of the package does not know JAX, but it knows the name."""
+    """Raise for a tracer of JAX, recognised by its name, since this backend does not import JAX."""
     kinds = type(x).__mro__
     if any(k.__name__ == "Tracer" and k.__module__.startswith("jax") for k in kinds):
         raise LoopTypeError(

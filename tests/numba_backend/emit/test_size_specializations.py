@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, evaluate
-from loopax.numba_backend.emit import variants as module
+from loopax.numba_backend.emit import size_specializations as module
 from loopax.numba_backend.runtime.checks import StateChangesShape
 from tests.numba_backend.interpreted import as_python, interpreted, lowered
 
@@ -45,10 +45,10 @@ def test_one_function_for_each_set_of_small_lengths(turned):
     general = found.source
     two, three = (found.find(lengths(found, n)) for n in (2, 3))
     assert two is not three and "matvec(" in general and "matvec(" not in found.source
-    assert found.find(lengths(found, 2)) is two is found.found[lengths(found, 2)]
+    assert found.find(lengths(found, 2)) is two is found.by_lengths[lengths(found, 2)]
     long = found.find(lengths(found, module.LONGEST + 1, 20))
     assert long is found.find(lengths(found, 1000, 20)) and long not in (two, three)
-    assert len(found.found) == 4
+    assert len(found.by_lengths) == 4
 
 
 def test_after_four_sets_one_function_serves_all_others(turned):
@@ -79,7 +79,7 @@ def test_what_is_remembered_of_lengths_is_limited(turned, monkeypatch):
     monkeypatch.setattr(module, "_REMEMBERED", 3)
     found = as_python(turned)
     functions = [found.find(lengths(found, 2, k)) for k in range(20, 30)]
-    assert len({*functions}) == 1 and len(found.found) <= 3
+    assert len({*functions}) == 1 and len(found.by_lengths) <= 3
 
 
 def growing():
@@ -135,7 +135,7 @@ def test_functions_for_states_that_keep_their_shapes_are_not_used_again():
     with pytest.raises(StateChangesShape):
         before.py_func(*given)
     found.changing()
-    assert not found.found
+    assert not found.by_lengths
     after = found.find(sizes)
     assert after is not before and after.py_func(*given)[0].shape == (16,)
     found.changing()  # of another thread, later
