@@ -12,9 +12,9 @@ from loopax.base.upstream.numba import FunctionIdentity, NullCache, compiler, se
 from loopax.cache import folder
 from loopax.numba_backend.cache.content import content_key
 
-# Code compiled or loaded in this process, by key and types; functions with equal content share it. It is
-# never dropped, since LLVM keeps it in any case (Numba removes no module, of half a megabyte and more, from
-# its engine), and the next equal function would add another module.
+# Code compiled or loaded in this process, by key and types; functions with equal content share it. It
+# is never dropped, since LLVM keeps it in any case (Numba removes no module, of half a megabyte and
+# more, from its engine), and the next equal function would add another module.
 _IN_PROCESS: dict[str, Any] = {}
 
 
@@ -70,9 +70,9 @@ def keep_on_disk(dispatcher: Any, *parts: Any) -> None:
 def is_possible() -> bool:
     """Whether code of another process can be loaded into this one.
 
-    Numba numbers the functions of a process, and their symbols with them, so that code from the disk may
-    have the symbols of other functions: https://github.com/numba/numba/issues/10486. PyTensor gives them
-    random numbers, in 3.0.7 and 3.3.7.
+    Numba numbers the functions of a process, and their symbols with them, so that code from the disk
+    may have the symbols of other functions: https://github.com/numba/numba/issues/10486. PyTensor gives
+    them random numbers, in 3.0.7 and 3.3.7.
     """
     numbers: Iterator[int] = FunctionIdentity._unique_ids
     return not isinstance(numbers, count)

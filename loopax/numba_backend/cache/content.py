@@ -52,8 +52,8 @@ def conversion_key(node: Apply, key: str | None) -> str | None:
     Parameters
     ----------
     key
-        PyTensor's key: the *name* of the class and its properties. PyTensor expects users to change it when
-        they edit a class or a conversion of their own.
+        PyTensor's key: the *name* of the class and its properties. PyTensor expects users to change it
+        when they edit a class or a conversion of their own.
     """
     if key is None:
         return None

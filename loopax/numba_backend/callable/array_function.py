@@ -25,10 +25,11 @@ from loopax.numba_backend.emit.values import Opaque
 def array_function(
     graph: FunctionGraph, name: str, always_tuple: bool = True
 ) -> tuple[Callable[..., Any], Emitter]:
-    """A Python function for Numba to compile, which calls the native program of ``graph``; and its emitter.
+    """A Python function for Numba to compile, which calls the native program of ``graph``; and its
+    emitter.
 
-    PyTensor's Numba mode holds scalars in arrays, and has arrays of any layout: the function unpacks the
-    scalars, copies arrays that are not in C order, and packs the results into arrays.
+    PyTensor's Numba mode holds scalars in arrays, and has arrays of any layout: the function unpacks
+    the scalars, copies arrays that are not in C order, and packs the results into arrays.
 
     Parameters
     ----------
@@ -66,7 +67,8 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
 
 
 def called_natively(function: Any) -> Any:
-    """Strip a `compiled_array_function` for native callers alone, which saves a third of the compilation.
+    """Strip a `compiled_array_function` for native callers alone, which saves a third of the
+    compilation.
 
     Other Numba functions are returned unchanged.
     """

@@ -25,8 +25,8 @@ class NumbaContext(SharedContext):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
     ``f.init_context()`` makes one from the values of the variables, ``loopax.SharedContext.of`` one for
-    several functions. Values are NumPy arrays, NumPy generators, SciPy matrices and lists. Reading a value
-    copies it: a draw from ``ctx["rng"]`` leaves ``ctx`` unchanged.
+    several functions. Values are NumPy arrays, NumPy generators, SciPy matrices and lists. Reading a
+    value copies it: a draw from ``ctx["rng"]`` leaves ``ctx`` unchanged.
 
     >>> import numpy as np, pytensor
     >>> from loopax import jaxify

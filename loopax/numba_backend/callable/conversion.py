@@ -49,8 +49,8 @@ def accept(x: Any, expected: Any, what: str) -> Any:
     Raises
     ------
     LoopTypeError
-        ``x`` has another rank or static shape, a dtype that the type cannot hold, or another kind; or it is
-        a tracer of JAX. ``what`` names the value in the message.
+        ``x`` has another rank or static shape, a dtype that the type cannot hold, or another kind; or
+        it is a tracer of JAX. ``what`` names the value in the message.
     """
     if isinstance(expected, ScalarType):
         expected = TensorType(expected.dtype, ())

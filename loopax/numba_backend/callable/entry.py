@@ -1,11 +1,12 @@
 """The Python side of a native program: conversion of arguments and results at each call.
 
-A call without conversions costs a fraction of a microsecond, because the checks are generated for the types
-of one program. Numba receives one kind of argument for each input: a writable array of the declared dtype,
-rank and static shape, in C order, or a number for a 0-d input. So there is one compilation for all callers,
-and the program may rely on the order. Every other value is converted as PyTensor converts it, or refused.
-Numba's own call checks an array of undeclared shape (`base/compiling`), until one fails: a failure costs
-13 us, for read-only arrays of JAX or pandas for instance, and a test of the flags 0.05.
+A call without conversions costs a fraction of a microsecond, because the checks are generated for the
+types of one program. Numba receives one kind of argument for each input: a writable array of the
+declared dtype, rank and static shape, in C order, or a number for a 0-d input. So there is one
+compilation for all callers, and the program may rely on the order. Every other value is converted as
+PyTensor converts it, or refused. Numba's own call checks an array of undeclared shape
+(`base/compiling`), until one fails: a failure costs 13 us, for read-only arrays of JAX or pandas for
+instance, and a test of the flags 0.05.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ def entry(
     cells
         Lists whose only element is the value of an input that callers do not pass, read at each call.
     early_values, count, whole
-        ``early_values()`` gives the last ``count`` inputs, or None where ``whole`` replaces this function.
+        ``early_values()`` gives the last ``count`` inputs, or None where ``whole`` replaces this
+        function.
     in_order
         Orders the positional and named arguments of a call.
     build
@@ -64,8 +66,8 @@ def entry(
     explained
         Maps an error of the native function, and its arguments, to the error to raise.
     flagged
-        For programs whose last output is a flag: maps the arguments of a call to the error to raise where
-        the flag is up.
+        For programs whose last output is a flag: maps the arguments of a call to the error to raise
+        where the flag is up.
     """
     names = [f"x{k}" for k in range(len(inputs))]
     arguments = names[: len(inputs) - len(cells) - count]

@@ -29,12 +29,12 @@ class NumbaFunction(ProgramFunction):
     """A function of NumPy arrays that runs as one native function, made by `loopax.jaxify`.
 
     It takes the program's inputs by position or by name and returns the program's outputs, in their
-    structure, in new arrays; a tensor without axes is a 0-d array. It changes none of its arguments: the
-    next state of a generator is in the result, if the program returns it. Shared variables are read at
-    every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
+    structure, in new arrays; a tensor without axes is a 0-d array. It changes none of its arguments:
+    the next state of a generator is in the result, if the program returns it. Shared variables are read
+    at every call. `loopax.grad`, `value_and_grad` and `vmap` take it, and threads may call it.
 
-    The source is written at construction, which raises all errors of conversion, and compiled at the first
-    call. An unpickled function is compiled again.
+    The source is written at construction, which raises all errors of conversion, and compiled at the
+    first call. An unpickled function is compiled again.
 
     Parameters
     ----------
@@ -43,8 +43,8 @@ class NumbaFunction(ProgramFunction):
     on_missing
         ``"callback"`` runs ops without a conversion to Numba as Python, ``"raise"`` refuses them.
     checks
-        One of `CHECKS`: ``"nan"`` raises where a state, a row of a trace or an output is not finite; the
-        program has a flag for that.
+        One of `CHECKS`: ``"nan"`` raises where a state, a row of a trace or an output is not finite;
+        the program has a flag for that.
     optimize
         One of `loopax.lowering.OPTIMIZERS`: the optimizer of the program, and of its derivatives.
 
@@ -115,8 +115,8 @@ class NumbaFunction(ProgramFunction):
     def source(self) -> str:
         """The program as text: the Python source that Numba compiles.
 
-        It is written anew at the first call with other small lengths that its loops use; this is the latest
-        text.
+        It is written anew at the first call with other small lengths that its loops use; this is the
+        latest text.
         """
         return self._native.source
 
@@ -124,9 +124,9 @@ class NumbaFunction(ProgramFunction):
     def compiled(self) -> Any:
         """The native function itself, a Numba dispatcher, for your own native code to call.
 
-        It takes an array for each input and then for each shared variable, 0-d ones as arrays too, without
-        checks. It returns a tuple: all returned arrays of the program, without their structure, in the
-        order of ``jax.tree.leaves``, and then the next values of updated variables.
+        It takes an array for each input and then for each shared variable, 0-d ones as arrays too,
+        without checks. It returns a tuple: all returned arrays of the program, without their structure,
+        in the order of ``jax.tree.leaves``, and then the next values of updated variables.
 
         Examples
         --------
@@ -194,7 +194,8 @@ class NumbaFunction(ProgramFunction):
     def as_jax(self) -> Any:
         """Convert the program to JAX, whose transformations take it; it stays native on the CPU.
 
-        On other devices, and where no native form exists, it runs as JAX's operations; see `loopax.jaxify`.
+        On other devices, and where no native form exists, it runs as JAX's operations; see
+        `loopax.jaxify`.
 
         Returns
         -------

@@ -1,8 +1,8 @@
 """Lists, generators and sparse matrices as arguments of a native program, and as its results.
 
-Numba takes neither an empty list nor a list of lists, and keeps a reflection of each list that it takes. So
-a list is passed as a `Leaves`: a new flat list of the innermost values, and the lengths of the lists at
-each level, from which the program rebuilds the lists.
+Numba takes neither an empty list nor a list of lists, and keeps a reflection of each list that it
+takes. So a list is passed as a `Leaves`: a new flat list of the innermost values, and the lengths of
+the lists at each level, from which the program rebuilds the lists.
 """
 
 from __future__ import annotations

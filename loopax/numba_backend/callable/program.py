@@ -56,7 +56,7 @@ class NativeProgram:
         self.call = self.entry([f"Argument {k}" for k in range(len(self.inputs))])
 
     def entry(self, labels: Sequence[str], **options: Any) -> Any:
-        """Wrap the program as a function of Python values, named by ``labels`` in errors; see `entry`."""
+        """Wrap the program as a function of Python values, which ``labels`` name in errors."""
         return entry(
             self.variants, self.inputs, self.outputs, labels, explained=self._explained, **options
         )
@@ -85,21 +85,22 @@ class NativeProgram:
 
 
 def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> NativeProgram:
-    """Compile ``graph``, imported and lowered, to one native function; ``graph`` itself stays unchanged.
+    """Compile ``graph``, imported and lowered, to one native function; ``graph`` itself stays
+    unchanged.
 
     Parameters
     ----------
     graph
         A graph of tensors, scalars, random generators, sparse matrices, slices, None, and typed lists.
     on_missing
-        ``"callback"`` runs ops without a native form as Python, through their ``perform``, and one warning
-        names them all; ``"raise"`` refuses them.
+        ``"callback"`` runs ops without a native form as Python, through their ``perform``, and one
+        warning names them all; ``"raise"`` refuses them.
 
     Raises
     ------
     UnsupportedOpError
-        The graph has types that native code does not know, or, with ``"raise"``, ops without a conversion;
-        all of them are listed.
+        The graph has types that native code does not know, or, with ``"raise"``, ops without a
+        conversion; all of them are listed.
 
     Examples
     --------
@@ -127,7 +128,8 @@ def compile_program(graph: FunctionGraph, on_missing: str = "callback") -> Nativ
 def native_variants(
     graph: FunctionGraph, on_missing: str, inner: bool = False, longest: int = LINES
 ) -> SizeSpecializations:
-    """The native functions of ``graph``; see `compile_program`. ``inner`` ones serve native callers alone.
+    """The native functions of ``graph``; see `compile_program`. ``inner`` ones serve native callers
+    alone.
 
     Small arrays are in locals as long as the program has no more than ``longest`` lines.
     """

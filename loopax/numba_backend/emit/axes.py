@@ -36,7 +36,8 @@ class Axes(Writer):
 
     @contextmanager
     def loops(self, shape: Sequence[Dim]) -> Iterator[list[list[Index]]]:
-        """Open nested loops over ``shape``; yields the indices of the elements to write in the innermost.
+        """Open nested loops over ``shape``; yields the indices of the elements to write in the
+        innermost.
 
         Trailing axes that are small and static have no loop: each of their indices is yielded.
         """
@@ -78,7 +79,7 @@ class Axes(Writer):
 
     @property
     def is_in_elements(self) -> bool:
-        """Whether statements written now run for each element of a loop over axes, in no branch or step."""
+        """Whether statements written now run for each element of a loop over axes."""
         return self.scopes.innermost.index is not None
 
     def loop_over_others(self, at: Sequence[Index]) -> int | None:

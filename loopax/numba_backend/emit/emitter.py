@@ -65,8 +65,8 @@ def find_rule(op: Any) -> Rule:
 class Site:
     """One node at the place where it is emitted.
 
-    ``in_place`` says that the node may write into the state of a loop itself, ``snapshot`` that it reads
-    memory that is written in place later in the step.
+    ``in_place`` says that the node may write into the state of a loop itself, ``snapshot`` that it
+    reads memory that is written in place later in the step.
     """
 
     emit: Emitter
@@ -130,8 +130,8 @@ class Emitter(Storage):
     largest
         The most elements of an array of static shape whose elements are locals.
     keeps_shapes
-        Whether to assume that states of unknown shape keep their first one. The program checks this, and
-        raises `StateChangesShape` otherwise.
+        Whether to assume that states of unknown shape keep their first one. The program checks this,
+        and raises `StateChangesShape` otherwise.
     """
 
     def __init__(self, source: Function, largest: int, keeps_shapes: bool = True) -> None:
@@ -159,7 +159,7 @@ class Emitter(Storage):
     def define_function(
         self, function: Function, namespace: Mapping[str, Any], keys: Mapping[str, str]
     ) -> None:
-        """Add ``function`` to the globals of this one; its own are the names of ``namespace`` in its text."""
+        """Add ``function``, with globals from ``namespace``, to the globals of this one."""
         add_safepoints(function, namespace)
         # No others, since the key of the cache on disk contains all globals.
         named = {*re.findall(r"\w+", str(function))} & namespace.keys()

@@ -1,7 +1,7 @@
 """The rule of ops without one of their own: PyTensor's Numba registry, on arrays.
 
-Scalars are boxed into 0-d arrays here alone, for the call. Ops that the registry does not convert, or would
-itself run as Python, go to `object_mode.py`.
+Scalars are boxed into 0-d arrays here alone, for the call. Ops that the registry does not convert, or
+would itself run as Python, go to `object_mode.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from loopax.numba_backend.emit.values import Opaque
 
 
 def conversion(op: Any, node: Apply) -> tuple[Any, str | None] | None:
-    """PyTensor's native function for a node, and the key of its code; None where it would run Python."""
+    """PyTensor's native function for a node, with the key of its code; None for Python."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -24,8 +24,8 @@ class Flow:
     """Data flow of a sequence of statements.
 
     ``needed`` are the locals that it reads from outside, ``defined`` those assigned on every path,
-    ``assigned`` those assigned on some path. ``leaves`` says that it may end an enclosing loop, ``returns``
-    that it may end the function.
+    ``assigned`` those assigned on some path. ``leaves`` says that it may end an enclosing loop,
+    ``returns`` that it may end the function.
 
     >>> from loopax.numba_backend.emit.expressions import local
     >>> x, y, z = map(local, "xyz")

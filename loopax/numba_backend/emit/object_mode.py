@@ -93,7 +93,7 @@ def item(number: int, k: int, i: int) -> Any:
 
 
 def _perform_function(node: Apply, number: int) -> Any:
-    """A native function of the inputs, which returns the outputs, and the length of a list in its place."""
+    """A native function from the inputs to the outputs, with its length in the place of a list."""
     returned = types.Tuple([_result_type(v.type) for v in node.outputs])
 
     @numba_njit

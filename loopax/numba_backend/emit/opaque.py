@@ -1,7 +1,7 @@
 """Values that are no tensors: their copies, types, arguments and list elements.
 
-Random generators and lists are the only mutable values of a program. `Site.owned` alone decides whether a
-change may be made in place. Sparse matrices, slices and None are passed on unchanged.
+Random generators and lists are the only mutable values of a program. `Site.owned` alone decides whether
+a change may be made in place. Sparse matrices, slices and None are passed on unchanged.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Estimate of the length of a program, which limits the size of arrays in locals.
 
-A line takes about 2 ms to compile. An array in locals takes one line for each element, and so does a short
-axis that is unrolled in a loop. So the lines are counted on the graph before emission: one for each scalar
-op and each unrolled element. A variable with one reader is computed at the reader, once for each read.
+A line takes about 2 ms to compile. An array in locals takes one line for each element, and so does a
+short axis that is unrolled in a loop. So the lines are counted on the graph before emission: one for
+each scalar op and each unrolled element. A variable with one reader is computed at the reader, once for
+each read.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ def largest_to_try(graph: FunctionGraph, sizes: Sizes, longest: int = LINES) -> 
 
 
 def estimated_lines(graph: FunctionGraph, sizes: Sizes, largest: int) -> int:
-    """Estimate the lines of the program of ``graph`` with up to ``largest`` elements of an array in locals."""
+    """Estimate the lines of the program of ``graph``, with arrays of up to ``largest`` locals."""
     shapes = [
         [sizes.get((k, axis)) if n is None else n for axis, n in enumerate(_declared(v))]
         for k, v in enumerate(graph.inputs)
@@ -107,12 +108,12 @@ class _Count:
         is_elementwise = facts_of(op).structure is Structure.ELEMENTWISE
         if not (is_elementwise or isinstance(op, DimShuffle | SpecifyShape)):
             return [self.width(s) for s in ins]
-        *in_broadcastable, out_broadcastable = [
+        *patterns, out_pattern = [
             getattr(v.type, "broadcastable", ()) for v in (*node.inputs, node.outputs[0])
         ]
         return [
-            own if pattern == out_broadcastable or isinstance(op, DimShuffle) else 1
-            for pattern in in_broadcastable
+            own if pattern == out_pattern or isinstance(op, DimShuffle) else 1
+            for pattern in patterns
         ]
 
     def of_node(self, op: Any, ins: Any, outs: Any, own: int, n_read: Sequence[int]) -> int:

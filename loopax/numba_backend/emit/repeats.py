@@ -8,13 +8,13 @@
                                t3 = part0(b, y)
                                s0 = t1 + t3
 
-Sixteen filters for sixteen series are emitted sixteen times, in one loop or in sixteen, and so are their
-derivatives. The passes do not preserve the graph whose instances they were, so equality is detected in the
-emitted statements.
+Sixteen filters for sixteen series are emitted sixteen times, in one loop or in sixteen, and so are
+their derivatives. The passes do not preserve the graph whose instances they were, so equality is
+detected in the emitted statements.
 
-Condition: the statements are equal up to names of locals and floats; the locals that they read are assigned
-on every path; and the program is long. A short one has little to gain, and may lose a call at each step
-that LLVM does not inline again.
+Condition: the statements are equal up to names of locals and floats; the locals that they read are
+assigned on every path; and the program is long. A short one has little to gain, and may lose a call at
+each step that LLVM does not inline again.
 
 In the literature: an outliner, such as LLVM's.
 """
@@ -66,8 +66,8 @@ def _share(emit: Emitter) -> bool:
 class _Repeat:
     """Windows that are equal up to names and floats. Names are numbered within a window.
 
-    ``args`` are the names that they read, ``results`` the names read elsewhere, ``floats`` the floats that
-    differ.
+    ``args`` are the names that they read, ``results`` the names read elsewhere, ``floats`` the floats
+    that differ.
     """
 
     windows: list[Window]

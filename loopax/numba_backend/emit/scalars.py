@@ -1,9 +1,9 @@
 """Expressions of the common scalar ops; other ops go through PyTensor's registry.
 
-Operands are cast to the dtype of the result first, as in NumPy: float32 stays float32, int8 is not divided
-in float32, and int64 with uint64 is float64. Integers are computed in 64 bits and truncated to their size,
-which wraps as NumPy does. An op without an expression here calls PyTensor's own function, which runs as
-fast, but takes some ten milliseconds to compile.
+Operands are cast to the dtype of the result first, as in NumPy: float32 stays float32, int8 is not
+divided in float32, and int64 with uint64 is float64. Integers are computed in 64 bits and truncated to
+their size, which wraps as NumPy does. An op without an expression here calls PyTensor's own function,
+which runs as fast, but takes some ten milliseconds to compile.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ _COMPARISONS = {
 }
 _ROUNDINGS = (ps.Floor, ps.Ceil, ps.Trunc, ps.RoundHalfToEven, ps.RoundHalfAwayFromZero)
 _ANGLE = getattr(ps.basic, "Angle", None)  # PyTensor 3.3 has it no more
-# Results for a negative signed and an unsigned integer; Numba would compare both as floats, too coarsely.
+# Results for a negative signed and an unsigned integer; Numba would compare both as floats, too
+# coarsely.
 _NEGATIVE_FIRST = {ps.LT: True, ps.LE: True, ps.GT: False, ps.GE: False, ps.EQ: False, ps.NEQ: True}
 _NEGATIVE_LAST = {**_NEGATIVE_FIRST, ps.LT: False, ps.LE: False, ps.GT: True, ps.GE: True}
 _TESTS = {ps.IsNan: "np.isnan({0})", ps.IsInf: "np.isinf({0})"}
@@ -193,7 +194,7 @@ _NATURAL = _REAL | {"int64"}
 
 
 def emit_scalar(emit: Emitter, op: Any, operands: Sequence[Expr], node: Any) -> list[Expr]:
-    """Write a scalar op in the dtypes of ``node`` (scalar or tensor); returns the locals of its outputs."""
+    """Write a scalar op in the dtypes of ``node`` (scalar or tensor); returns its outputs."""
     dtypes = [v.type.dtype for v in node.inputs]
     outs = [v.type.dtype for v in node.outputs]
     if isinstance(op, ps.Composite):

@@ -1,12 +1,12 @@
 """Order of the terms of a sum, or the factors of a product, by the time at which they are ready.
 
-A step waits for the states of the step before alone. So terms that are ready early are joined first, and
-terms that depend on a state last: ``p1 * y1 + (p2 * y2 + e)`` with the latest state ``y1`` ran an AR(2) in
-0.8 of the time of ``(p1 * y1 + p2 * y2) + e``, and the gradient of a Runge-Kutta step in 0.84. Terms that no
-step changes come first of all, and so out of the loop.
+A step waits for the states of the step before alone. So terms that are ready early are joined first,
+and terms that depend on a state last: ``p1 * y1 + (p2 * y2 + e)`` with the latest state ``y1`` ran an
+AR(2) in 0.8 of the time of ``(p1 * y1 + p2 * y2) + e``, and the gradient of a Runge-Kutta step in 0.84.
+Terms that no step changes come first of all, and so out of the loop.
 
-The two earliest terms are joined, again and again, as in Huffman (1952), so that the whole is ready as early
-as possible: for the cost "the later of two, plus a constant" this is Golumbic's (1976) result.
+The two earliest terms are joined, again and again, as in Huffman (1952), so that the whole is ready as
+early as possible: for the cost "the later of two, plus a constant" this is Golumbic's (1976) result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Facts that hold where a statement is written: levels of names, and equalities of lengths.
 
-A *frame* is an open loop over steps. Expressions of names from outside are written in front of it, once:
-arithmetic on indices, memory of arrays, and checks of lengths, which apply only where the loop takes a
-step. So a step allocates nothing whose size does not change.
+A *frame* is an open loop over steps. Expressions of names from outside are written in front of it,
+once: arithmetic on indices, memory of arrays, and checks of lengths, which apply only where the loop
+takes a step. So a step allocates nothing whose size does not change.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from loopax.numba_backend.emit.statements import Block
 class Scope:
     """An open block, and the facts that hold until its end.
 
-    ``chosen`` marks a branch, which may not run where its surroundings do. For a loop, ``before`` is the
-    place in front of it; ``index`` is the index of a loop over an axis; ``checks`` is the place that runs
-    before a loop over steps if it takes one.
+    ``chosen`` marks a branch, which may not run where its surroundings do. For a loop, ``before`` is
+    the place in front of it; ``index`` is the index of a loop over an axis; ``checks`` is the place
+    that runs before a loop over steps if it takes one.
     """
 
     block: Block
@@ -80,7 +80,8 @@ class Scopes:
         return self.open[position - 1], self.open[position]
 
     def surely_reached_by(self, expression: Expr) -> Scope | None:
-        """The scope of the innermost loop if each step computes ``expression`` here and none changes it.
+        """The scope of the innermost loop if each step computes ``expression`` here and none changes
+        it.
 
         An outer loop is no candidate: it may take a step where the innermost one takes none.
         """

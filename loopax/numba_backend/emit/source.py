@@ -72,9 +72,9 @@ def function_of(
 def compiled(function: Any, inner: bool = False) -> Any:
     """Compile ``function`` at its first call.
 
-    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood. Native
-    code alone calls an ``inner`` function, Python any other; none has a C address. Other Python threads run
-    meanwhile: to release the interpreter's lock takes 0.07 us a call.
+    It divides as NumPy does: without a check for zero, which costs a sixth of a GARCH likelihood.
+    Native code alone calls an ``inner`` function, Python any other; none has a C address. Other Python
+    threads run meanwhile: to release the interpreter's lock takes 0.07 us a call.
     """
     options: dict[str, Any] = {"error_model": "numpy"}
     if inner:

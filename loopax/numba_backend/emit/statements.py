@@ -3,8 +3,8 @@
     Statement = Assign(targets, value) | Do(call) | Raise(error) | Break | Return(values)
               | If(condition, body, orelse) | For(index, count, body) | Block(statements) | Region(body)
 
-A `Block` is also a place: a block in front of a loop is filled while the loop is emitted. Empty statements
-are not printed. A loop runs from 0 to ``count``, exclusive.
+A `Block` is also a place: a block in front of a loop is filled while the loop is emitted. Empty
+statements are not printed. A loop runs from 0 to ``count``, exclusive.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class If:
 
 @dataclass
 class For:
-    """A loop; ``is_steps`` marks a loop over the steps of a `Scan`, in contrast to one along an axis."""
+    """A loop; ``is_steps`` marks a loop over the steps of a `Scan`, not along an axis."""
 
     index: Expr
     count: Dim

@@ -148,7 +148,7 @@ class Storage(Axes):
                 self.set(name[at], self.read(value, at))
 
     def empty(self, shape: Sequence[Dim], dtype: str, hint: str = "a", reuse: bool = True) -> Expr:
-        """Allocate an array in C order: once for all steps of a loop where ``reuse`` and its shape allow it."""
+        """Allocate an array in C order: once for all steps where ``reuse`` and its shape allow it."""
         shape = [self.scopes.canonical(n) for n in shape]
         for n in shape:
             self.note_length(n)
@@ -178,8 +178,8 @@ class Storage(Axes):
     def for_scalar_code(self, value: Value) -> Value:
         """Prepare ``value`` for a loop of scalar code: functions in it get a loop of their own.
 
-        ``exp`` takes 5 ns in scalar code and 0.5 in a loop of its own, with AVX-512; to store an element and
-        load it takes 0.2.
+        ``exp`` takes 5 ns in scalar code and 0.5 in a loop of its own, with AVX-512; to store an
+        element and load it takes 0.2.
         """
         return self.indexable(self.apart(value))
 

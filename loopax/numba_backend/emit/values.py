@@ -1,8 +1,8 @@
 """Values of variables in the emitted program: a tensor is `Small`, `Array` or `Virtual`.
 
-These three have a ``dtype`` and a ``shape``, whose dimensions are integers where they are known at emission
-and int64 locals elsewhere. A trace of tensors is `Rows`. All other values (random generators, sparse
-matrices, lists, slices) are `Opaque`.
+These three have a ``dtype`` and a ``shape``, whose dimensions are integers where they are known at
+emission and int64 locals elsewhere. A trace of tensors is `Rows`. All other values (random generators,
+sparse matrices, lists, slices) are `Opaque`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loopax.numba_backend.emit.expressions import Dim, Expr, Index
 
 @dataclass(frozen=True)
 class Position:
-    """The index of an element in C order, for one loop over all elements in place of one for each axis."""
+    """The index of an element in C order, for one loop over all elements."""
 
     index: Expr
 
@@ -47,8 +47,8 @@ class Small:
 class Array:
     """A NumPy array in the local ``name``.
 
-    ``fresh`` says that it was allocated here and is unshared: it may be overwritten, and returned without a
-    copy. ``compact`` says that Numba knows it to be in C order.
+    ``fresh`` says that it was allocated here and is unshared: it may be overwritten, and returned
+    without a copy. ``compact`` says that Numba knows it to be in C order.
     """
 
     name: Expr
@@ -62,14 +62,14 @@ class Array:
 class Virtual:
     """A deferred array: ``at(index)`` emits the computation of one element, and returns its local.
 
-    ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is nearly
-    free. ``empty``: an uninitialised array. ``view``: an expression for the array, in C or Fortran order,
-    without a copy. ``flat``: an array with the same elements in the same order, and other axes of length 1.
-    ``element``: the local or literal that all elements equal. ``light``: to recompute an element costs about
-    as much as to load it. ``cost``: cycles of an element, where its computation cannot raise.
-    ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``: an element calls a function
-    that is slow except in vector code. ``is_gathered``: elements are read out of order, so that a loop that
-    stores them is not vectorized. No value has both of the last two.
+    ``cheap``: ``at`` is arithmetic on indices alone (a slice, a transpose), so that a second read is
+    nearly free. ``empty``: an uninitialised array. ``view``: an expression for the array, in C or
+    Fortran order, without a copy. ``flat``: an array with the same elements in the same order, and
+    other axes of length 1. ``element``: the local or literal that all elements equal. ``light``: to
+    recompute an element costs about as much as to load it. ``cost``: cycles of an element, where its
+    computation cannot raise. ``reads_at_positions``: ``at`` takes a `Position`, too. ``has_functions``:
+    an element calls a function that is slow except in vector code. ``is_gathered``: elements are read
+    out of order, so that a loop that stores them is not vectorized. No value has both of the last two.
     """
 
     shape: tuple[Dim, ...]
@@ -104,8 +104,8 @@ class Rows:
 class Opaque:
     """A value that the emitter passes on as a whole: a local, or an expression without a call.
 
-    Generators and lists are mutable. ``fresh`` says that the value is unshared, as for an `Array`: a node
-    that is its only reader changes it in place, any other node a copy (`Site.owned`).
+    Generators and lists are mutable. ``fresh`` says that the value is unshared, as for an `Array`: a
+    node that is its only reader changes it in place, any other node a copy (`Site.owned`).
     """
 
     name: Expr

@@ -123,8 +123,8 @@ class Writer:
     def number(self, value: Dim, hint: str = "k", may_raise: bool = False) -> Any:
         """A local for index arithmetic, assigned once in a block, or in front of a loop.
 
-        An expression that ``may_raise`` is not hoisted, since a loop may take no step. Integers and locals
-        are returned unchanged.
+        An expression that ``may_raise`` is not hoisted, since a loop may take no step. Integers and
+        locals are returned unchanged.
         """
         scopes = self.scopes
         if isinstance(value, int) or value.is_name:
@@ -200,7 +200,7 @@ class Writer:
         return n
 
     def position(self, k: Expr, n: Dim) -> Expr:
-        """Convert ``k`` to an index into an axis of length ``n``, with a check unless it is known to be in range."""
+        """Convert ``k`` to an index into an axis of length ``n``, checked unless known to fit."""
         bound = self.scopes.bounded.get(k)
         if bound is not None and self.scopes.same(bound, n):
             return k

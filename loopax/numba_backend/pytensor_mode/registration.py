@@ -1,8 +1,8 @@
 """Registration of conversions with PyTensor, just before their first use.
 
-PyTensor's registry of Numba conversions is a module that imports Numba, so that registration at ``import
-loopax`` would cost every user that import. PyTensor's own linker imports it when it first converts a graph;
-a rewrite that only runs in Numba's modes comes just before that.
+PyTensor's registry of Numba conversions is a module that imports Numba, so that registration at
+``import loopax`` would cost every user that import. PyTensor's own linker imports it when it first
+converts a graph; a rewrite that only runs in Numba's modes comes just before that.
 """
 
 from __future__ import annotations

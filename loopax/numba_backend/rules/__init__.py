@@ -1,4 +1,4 @@
-"""The rules of the emitter, one file for each family of ops. Importing this registers them."""
+"""Rules of the emitter, one file for each family of ops. The import registers them."""
 
 from loopax.numba_backend.rules import (
     accumulations,

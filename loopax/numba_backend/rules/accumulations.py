@@ -1,4 +1,4 @@
-"""What runs along an axis: cumulated sums and products, the position of the largest, softmax."""
+"""Ops along an axis: cumulated sums and products, the position of the largest element, softmax."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def cumulated(site: Site, x: Value) -> Any:
     symbol = ((" * ", " + "), (" and ", " or "))[is_bool][is_sum]
     name = emit.empty(x.shape, dtype)
     x = emit.for_scalar_code(x)
-    others = (*x.shape[:axis], *x.shape[axis + 1 :])
-    with emit.loops(others) as indices:
+    outer_shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+    with emit.loops(outer_shape) as indices:
         for at in indices:
             total = emit.temp(literal(not is_sum, dtype), "total")
             with emit.repeated(k := emit.local("i"), x.shape[axis]):
@@ -44,7 +44,7 @@ def argmax(site: Site, x: Value) -> Any:
     emit = site.emit
     ndim = len(x.shape)
     axes = list(range(ndim)) if site.op.axis is None else sorted(a % ndim for a in site.op.axis)
-    kept = [k for k in range(ndim) if k not in axes]
+    remaining_axes = [k for k in range(ndim) if k not in axes]
     lengths = [x.shape[k] for k in axes]
     emit.check("not_empty", emit.product(lengths))
     x = emit.for_scalar_code(x)
@@ -52,23 +52,23 @@ def argmax(site: Site, x: Value) -> Any:
 
     def read(at: Sequence[Index], inner: Sequence[Index]) -> Expr:
         where: list[Index] = [0] * ndim
-        for k, i in zip([*kept, *axes], [*at, *inner], strict=True):
+        for k, i in zip([*remaining_axes, *axes], [*at, *inner], strict=True):
             where[k] = i
         return emit.read(x, where)
 
     def at(index: Sequence[Index]) -> Expr:
         best = emit.temp(read(index, [0] * len(axes)), "best")
-        found, k = emit.temp(0, "found"), emit.temp(0, "k")
+        best_k, k = emit.temp(0, "found"), emit.temp(0, "k")
         is_better = "{1} > {0} or ({1} != {1} and {0} == {0})" if floats else "{1} > {0}"
         with emit.loops(lengths) as indices:
             for inner in indices:
                 term = read(index, inner)
                 with emit.when(expr(is_better, best, term)):
-                    emit.add(Assign((best, found), tuple_of([term, k])))
+                    emit.add(Assign((best, best_k), tuple_of([term, k])))
                 emit.set(k, k + 1)
-        return found
+        return best_k
 
-    return site.result(Virtual(tuple(x.shape[k] for k in kept), "int64", at, cheap=False))
+    return site.result(Virtual(tuple(x.shape[k] for k in remaining_axes), "int64", at, cheap=False))
 
 
 READS_ONCE[Argmax] = lambda node, position: True
@@ -76,5 +76,5 @@ READS_ONCE[Argmax] = lambda node, position: True
 
 @rule(Softmax, LogSoftmax)
 def softmax(site: Site, x: Value) -> Any:
-    """Their own graph, which subtracts the largest element first."""
+    """Emit the op's own graph, which subtracts the largest element first."""
     return tuple(site.emit.run(site.op.fgraph, [shared(x)]))

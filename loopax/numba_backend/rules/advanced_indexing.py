@@ -1,8 +1,8 @@
 """Reading and writing at arrays of integers, and at masks.
 
-Nothing is gathered before it is read: an element of the result is the element of the source at an index
-that is read, checked and counted from the end where it is negative. A mask is the positions where it is
-true, which are counted first and then written down.
+Gathering is deferred: an element of the result is the element of the source at an integer that is
+loaded, checked, and counted from the end where it is negative. A mask becomes the positions of its true
+entries, which are counted first and then stored.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from loopax.numba_backend.rules.indexing import Entry, read_entry, signed, slice
 
 @dataclass(frozen=True)
 class Gather:
-    """An axis that is read at integers. ``strides`` say how their own axes are read: 0 is broadcast.
+    """An axis indexed by integers. ``strides`` belong to the axes of the integers: 0 broadcasts.
 
-    ``in_range`` says that none is negative, and none beyond the end.
+    ``in_range`` says that all integers are at least 0 and less than the length.
     """
 
     integers: Value
@@ -48,7 +48,7 @@ class Gather:
             return emit.read(self.integers, where)
         loop = emit.loop_over_others(where) if isinstance(self.integers, Array) else None
         if loop is not None:
-            # One check for a row, whose elements are then read or written by vector code.
+            # One check for a row, whose elements are then accessed by vector code.
             k = emit.before_loop(loop, self.integers.name[where], where, "t")
             k = _as_int64(k, self.integers.dtype)
             return emit.before_loop(loop, call("index", k, self.length), where, "k")
@@ -57,25 +57,25 @@ class Gather:
 
 @dataclass(frozen=True)
 class Selection:
-    """An index as a whole: what it does to each axis, and the shape of what it reads."""
+    """A whole index: an entry for each axis, and the shape of the selected elements."""
 
     axes: list[Entry | Gather]
     shape: tuple[Dim, ...]
-    first: int  # of the axes of the result that the integers make
-    rank: int  # how many these are
+    first: int  # first axis of the result that belongs to the integers
+    rank: int  # number of these axes
 
     def positions(self, emit: Emitter, at: Sequence[Index]) -> list[Index]:
         gathered = at[self.first : self.first + self.rank]
-        rest = iter([*at[: self.first], *at[self.first + self.rank :]])
+        sliced = iter([*at[: self.first], *at[self.first + self.rank :]])
         return [
             axis.position(emit, gathered)
             if isinstance(axis, Gather)
-            else axis.position(emit, next(rest))
+            else axis.position(emit, next(sliced))
             for axis in self.axes
         ]
 
     def is_in_memory(self) -> bool:
-        """Whether the integers are there, and need not be computed."""
+        """Whether all integers are in memory."""
         return all(isinstance(a, Entry) or isinstance(a.integers, Array) for a in self.axes)
 
 
@@ -84,23 +84,23 @@ def read(site: Site, x: Value, *values: Value) -> Any:
     emit = site.emit
     index = _index(site, values)
     if isinstance(x, Small) and (static := _static(emit, index, x.shape)) is not None:
-        found = np.asarray(x.elements[static], dtype=object)
-        if emit.is_small(found.shape):
-            return Small(found, x.dtype)
+        elements = np.asarray(x.elements[static], dtype=object)
+        if emit.is_small(elements.shape):
+            return Small(elements, x.dtype)
     # An element may be read many times.
     x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
-    chosen = _selection(site, x, index)
+    selection = _selection(site, x, index)
     declared = site.out.type.shape
-    shape = tuple(n if d is None else d for n, d in zip(chosen.shape, declared, strict=True))
+    shape = tuple(n if d is None else d for n, d in zip(selection.shape, declared, strict=True))
 
     def at(where: Sequence[Index]) -> Expr:
-        return emit.read(x, chosen.positions(emit, where))
+        return emit.read(x, selection.positions(emit, where))
 
-    # Rows in memory, at integers in memory: to keep the elements costs more than to find them again.
-    # A step of a loop has its room already, and may write to x later.
-    is_there = isinstance(x, Array) or (isinstance(x, Virtual) and x.cheap)
-    gathered = isinstance(chosen.axes[-1], Gather)  # element by element
-    light = is_there and not (gathered or emit.scopes.frames) and chosen.is_in_memory()
+    # For rows in memory at integers in memory, to store the elements costs more than to load them
+    # again. A step of a loop has memory for the result already, and may write to x later.
+    is_addressable = isinstance(x, Array) or (isinstance(x, Virtual) and x.cheap)
+    gathered = isinstance(selection.axes[-1], Gather)  # element by element
+    light = is_addressable and not (gathered or emit.scopes.frames) and selection.is_in_memory()
     return site.result(Virtual(shape, x.dtype, at, cheap=False, light=light, is_gathered=gathered))
 
 
@@ -109,12 +109,12 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
     emit, op = site.emit, site.op
     if adds_last_only(op):
         return leaf(site, x, y, *values)
-    chosen = _selection(site, x, _index(site, values))
-    shape = chosen.shape
+    selection = _selection(site, x, _index(site, values))
+    shape = selection.shape
     if len(y.shape) > len(shape):
         return leaf(site, x, y, *values)
     y = y if emit.is_small(shape) else emit.for_scalar_code(y)
-    return written(site, x, y, shape, lambda index: chosen.positions(emit, index))
+    return written(site, x, y, shape, lambda index: selection.positions(emit, index))
 
 
 READS_ONCE[AdvancedIncSubtensor] = READS_ONCE[AdvancedIncSubtensor1] = lambda node, position: (
@@ -127,33 +127,33 @@ def nonzero(site: Site, x: Value) -> Any:
     return _true_positions(site.emit, x)
 
 
-# -- what an index is ------------------------------------------------------------------------------
+# -- parts of an index -----------------------------------------------------------------------------
 
 
 def _index(site: Site, values: Sequence[Value]) -> list[Any]:
-    """The index as Python writes it: values, and slices of values."""
+    """The index in Python's form: values, and slices of values."""
     if isinstance(site.op, AdvancedSubtensor1 | AdvancedIncSubtensor1):
         return list(values)
     return list(indices_from_subtensor(list(values), site.op.idx_list))
 
 
 def _static(emit: Emitter, index: Sequence[Any], shape: Sequence[Any]) -> Any:
-    """The index as NumPy's own, None where it is not known now or out of bounds."""
-    found: list[Any] = []
+    """The index as a NumPy index; None where it is dynamic or out of bounds."""
+    numpy_index: list[Any] = []
     for entry, n in zip(index, shape, strict=False):
         if isinstance(entry, slice):
             parts = [read_entry(emit, e) for e in (entry.start, entry.stop, entry.step)]
             if any(isinstance(p, Expr) for p in parts):
                 return None
-            found.append(slice(*parts))
+            numpy_index.append(slice(*parts))
             continue
         if not isinstance(entry, Small) or entry.dtype == "bool":
             return None
         numbers = [as_dim(e) for e in entry.elements.flat]
         if not is_static(numbers) or not all(-n <= k < n for k in numbers):  # type: ignore[operator]
             return None
-        found.append(np.array(numbers, dtype=int).reshape(entry.shape))
-    return tuple(found)
+        numpy_index.append(np.array(numbers, dtype=int).reshape(entry.shape))
+    return tuple(numpy_index)
 
 
 def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
@@ -185,7 +185,7 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
             steps = tuple(_step(emit, a, b) for a, b in zip(entry.shape, own, strict=True))
             entry, in_range = _checked_now(emit, emit.indexable(entry), n)
             axes.append(Gather(entry, steps, n, in_range))
-    # The axes of the integers stand where these do, or first where a slice is between two of them.
+    # The axes of the integers stay in place, or come first where a slice separates two integer arrays.
     first = gathers[0] if together else 0
     lengths = [axis.count for axis in axes if isinstance(axis, Entry)]
     whole = (*lengths[:first], *shape, *lengths[first:])
@@ -201,9 +201,9 @@ def _known_mask(emit: Emitter, mask: Value) -> np.ndarray | None:
 
 
 def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
-    """Constant integers as positions from the beginning, if they are within an axis of length ``n``.
+    """Convert constant integers to positions from the start, if they are in range of length ``n``.
 
-    A loop over indices that are checked, one by one, is not made vector code.
+    A loop with a check for each index is not vectorized.
     """
     data = emit.constant_data(entry)
     if data is None or not data.size or data.dtype.kind not in "iu":
@@ -223,13 +223,13 @@ def _checked_now(emit: Emitter, entry: Value, n: Dim) -> tuple[Value, bool]:
 def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, ...]:
     rank = max(len(s) for s in shapes)
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
-    found: list[Dim] = []
+    lengths: list[Dim] = []
     for dims in zip(*padded, strict=True):
-        first, *rest = dict.fromkeys(n for n in dims if n != 1) or {1: None}
-        for n in rest:
+        first, *others = dict.fromkeys(n for n in dims if n != 1) or {1: None}
+        for n in others:
             first = emit.temp(call("broadcast_index", first, n), "n")
-        found.append(first)
-    return tuple(found)
+        lengths.append(first)
+    return tuple(lengths)
 
 
 def _step(emit: Emitter, n: Dim, m: Dim) -> Dim:
@@ -254,7 +254,7 @@ def _as_int64(k: Expr, dtype: str) -> Any:
 
 
 def _true_positions(emit: Emitter, mask: Value) -> tuple[Array, ...]:
-    """For each axis, where ``mask`` is true."""
+    """Positions of the true entries of ``mask``, an array for each axis."""
     mask = emit.dense(mask)
     count = emit.temp(0, "n")
     with emit.loops(mask.shape) as indices:

@@ -1,7 +1,7 @@
-"""``Blockwise``, an op on the last axes repeated over the first ones: loops around the rule of the op.
+"""``Blockwise``, an op on the last axes repeated over leading ones: loops around the rule of the op.
 
-So everything that has a rule is written once, for its own rank, batched or not; products of two stacks
-of matrices are the product of two matrices, repeated.
+So each rule is written once, for its own rank, for batched ops too; products of two stacks of matrices
+are the product of two matrices, repeated.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ def batched_dot(site: Site, a: Value, b: Value) -> Any:
 
 
 def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | None]]:
-    """The shapes of the outputs of ``node`` that follow from those of one row of each of ``values``.
+    """Shapes of the outputs of ``node``, inferred from the shapes of one row of each of ``values``.
 
-    They are those of a batch without rows. With rows the first result tells, which a step may make
-    another length than it declares.
+    They serve a batch without rows. With rows the first result decides, since a step may return another
+    length than declared.
     """
     op: Any = node.op
     graph: Any = op.fgraph if isinstance(op, Call) else node
     inputs, dims = list(graph.inputs), Dims()
 
     def length(v: Any, axis: int) -> Dim | None:
-        found = dims.length(v, axis)
-        total: Any = found.offset
-        for variable, k in found.terms:
+        expression = dims.length(v, axis)
+        total: Any = expression.offset
+        for variable, k in expression.terms:
             if not isinstance(variable, Length) or variable.of not in inputs:
                 return None
             at = inputs.index(variable.of)
@@ -77,7 +77,7 @@ def _lengths_of_row(node: Apply, values: Sequence[Value]) -> list[list[Dim | Non
 
 
 def _lowered(node: Apply) -> Apply:
-    """A core op may have a body with loops in it, which no pass has seen."""
+    """Lower the body of a core op, whose loops no pass has seen."""
     if not isinstance(node.op, InnerGraphOp):
         return node
     inputs = [v.type() for v in node.inputs]
@@ -99,10 +99,10 @@ def repeated(
     without_rows: Sequence[Sequence[Dim | None]],
     stretches: bool = True,
 ) -> tuple[Value, ...]:
-    """``node`` for each index into the leading axes; ``ranks`` are those of its inputs.
+    """Emit ``node`` for each index into the leading axes; its inputs have ``ranks``.
 
-    ``shapes`` are those of its outputs: None is a length that only the first result tells.
-    ``without_rows`` are those where there is none: None is a length that nothing tells then.
+    Its outputs have ``shapes``, with None for a length that the first result decides. ``without_rows``
+    are their shapes in an empty batch, with None for an unknown length.
     """
     emit = site.emit
     n_batch = len(values[0].shape) - ranks[0]
@@ -114,7 +114,7 @@ def repeated(
             if not (stretches and declared.type.broadcastable[k])
         ]
         batch.append(emit.agree(*own) if own else 1)
-    given = [v if _indexed_at_no_cost(v) else emit.dense(v) for v in values]
+    operands = [v if _indexed_at_no_cost(v) else emit.dense(v) for v in values]
     places = [
         _Place(emit, v, batch, shape) for v, shape in zip(site.node.outputs, shapes, strict=True)
     ]
@@ -125,11 +125,11 @@ def repeated(
                 stack.enter_context(emit.repeated(i, n))
         cores = [
             _element(emit, v, at, declared.type.broadcastable if stretches else ())
-            for v, declared in zip(given, site.node.inputs, strict=True)
+            for v, declared in zip(operands, site.node.inputs, strict=True)
         ]
-        found = find_rule(node.op)(Site(emit, node, uses_of_node(node)), *cores)
+        results = find_rule(node.op)(Site(emit, node, uses_of_node(node)), *cores)
         for place, value in zip(
-            places, found if isinstance(found, tuple) else (found,), strict=True
+            places, results if isinstance(results, tuple) else (results,), strict=True
         ):
             place.write(at, value)
     return tuple(place.array(shape) for place, shape in zip(places, without_rows, strict=True))
@@ -142,13 +142,15 @@ def _indexed_at_no_cost(v: Value) -> bool:
 
 
 def _element(emit: Emitter, v: Value, at: Sequence[Index], stretched: Sequence[bool]) -> Value:
-    """``v`` at an index into its leading axes, with its last axes left."""
+    """The row of ``v`` at an index into its leading axes."""
     start = [0 if k < len(stretched) and stretched[k] else i for k, i in enumerate(at)]
-    return Virtual(v.shape[len(at) :], v.dtype, lambda rest: emit.read(v, [*start, *rest]))
+    return Virtual(
+        v.shape[len(at) :], v.dtype, lambda core_index: emit.read(v, [*start, *core_index])
+    )
 
 
 class _Place:
-    """The array that the results go into. It is made by the first, where that decides the shape."""
+    """The array of the results. The first result allocates it where that decides the shape."""
 
     def __init__(self, emit: Emitter, v: Any, batch: list[Dim], core: Sequence[Dim | None]) -> None:
         self.emit, self.batch, self.dtype = emit, batch, v.type.dtype
@@ -160,41 +162,41 @@ class _Place:
         else:
             self.name = emit.local("a")
             self.rows = [emit.temp(0, "n") for _ in self.core]
-            self._make(self.rows)
-            self.made = emit.temp(FALSE, "made")
+            self._allocate(self.rows)
+            self.is_allocated = emit.temp(FALSE, "made")
 
-    def _make(self, core: Sequence[Any]) -> None:
+    def _allocate(self, core: Sequence[Any]) -> None:
         self.emit.set(self.name, new_array([*self.batch, *core], self.dtype))
 
-    def _take(self, core: Sequence[Dim | None]) -> None:
-        """The shape where there is no row."""
+    def _allocate_empty(self, core: Sequence[Dim | None]) -> None:
+        """Allocate the array of an empty batch."""
         lengths = [n for n in core if n is not None]
         if len(lengths) < len(core):
             message = "a batch of no rows: nothing says how long what is made of a row would be"
             self.emit.fail("ValueError", message)
             return
-        self._make(lengths)
+        self._allocate(lengths)
         for row, n in zip(self.rows, lengths, strict=True):
             self.emit.set(row, n)
 
     def write(self, at: Sequence[Index], value: Value) -> None:
         emit = self.emit
         if not self.known:
-            with emit.when(expr("not {}", self.made)):
-                self._make(value.shape)
+            with emit.when(expr("not {}", self.is_allocated)):
+                self._allocate(value.shape)
                 for row, n in zip(self.rows, value.shape, strict=True):
                     emit.set(row, n)
-                emit.set(self.made, TRUE)
+                emit.set(self.is_allocated, TRUE)
             for row, n in zip(self.rows, value.shape, strict=True):
                 emit.do("agree", row, n)
         value = value if emit.is_small(value.shape) else emit.indexable(value)
         with emit.loops(value.shape) as indices:
-            for rest in indices:
-                emit.set(self.name[*at, *rest], emit.read(value, rest))
+            for core_index in indices:
+                emit.set(self.name[*at, *core_index], emit.read(value, core_index))
 
     def array(self, without_rows: Sequence[Dim | None]) -> Array:
         if not self.known:
-            with self.emit.when(expr("not {}", self.made)):
-                self._take(without_rows)
+            with self.emit.when(expr("not {}", self.is_allocated)):
+                self._allocate_empty(without_rows)
         shape = (*self.batch, *(self.core if self.known else self.rows))
         return Array(self.name, shape, self.dtype, fresh=True, compact=True)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""``Cond`` -> ``if``, ``Call`` in line."""
+"""``Cond`` -> ``if``, and ``Call`` inlined."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from loopax.numba_backend.emit.values import Array, Opaque, Rows, Small, Value
 
 @rule(Call)
 def call(site: Site, *values: Value) -> Any:
-    given = [site.lent(k, value) for k, value in enumerate(values)]
-    return tuple(site.emit.run(site.op.fgraph, given))
+    arguments = [site.lent(k, value) for k, value in enumerate(values)]
+    return tuple(site.emit.run(site.op.fgraph, arguments))
 
 
 @rule(Cond)
 def cond(site: Site, condition: Value, *operands: Value) -> Any:
-    """Both branches; then, at the end of each, what fills the results: now their shapes are known."""
+    """Emit both branches, and at the end of each the assignments to results of their common shape."""
     emit = site.emit
     rooms = emit.place()  # arrays that both branches fill
     scopes = emit.branches(emit.scalar(condition))
@@ -32,41 +32,43 @@ def cond(site: Site, condition: Value, *operands: Value) -> Any:
             values.append(emit.run(branch, [site.lent(k + 1, v) for k, v in enumerate(operands)]))
             if len(values) == 2:
                 results = [_place(emit, a, b, rooms) for a, b in zip(*values, strict=True)]
-    for scope, found in zip(scopes, values, strict=True):
-        taken: list[Expr] = []  # lists and generators that are a result
+    for scope, branch_values in zip(scopes, values, strict=True):
+        changed: list[Expr] = []  # lists and generators among the results
         with emit.inside(scope):
-            for place, value in zip(results, found, strict=True):
-                _fill(emit, place, value, taken)
+            for place, value in zip(results, branch_values, strict=True):
+                _fill(emit, place, value, changed)
     return tuple(
         emit.array(r.name, v, fresh=True) if isinstance(r, Array) and None in r.shape else r
         for r, v in zip(results, site.node.outputs, strict=True)
     )
 
 
-def _place(emit: Emitter, one: Any, other: Any, rooms: Block) -> Any:
-    """What both branches assign: locals, a room, or the name of an array of any shape."""
-    if isinstance(one, Rows) and isinstance(other, Rows):
-        return Rows(emit.local("rows"), emit.local("n"), one.ndim, one.dtype)
-    if isinstance(one, Rows | Opaque):
+def _place(emit: Emitter, first: Any, second: Any, rooms: Block) -> Any:
+    """The target of both branches: locals, an array, or the name of an array of any shape."""
+    if isinstance(first, Rows) and isinstance(second, Rows):
+        return Rows(emit.local("rows"), emit.local("n"), first.ndim, first.dtype)
+    if isinstance(first, Rows | Opaque):
         return Opaque(emit.local("held"), fresh=True)
-    is_one_shape = emit.scopes.same_shape(one.shape, other.shape)
-    if is_one_shape and isinstance(one, Small):
-        return emit.new_locals(one.shape, one.dtype, "y")
-    if is_one_shape and emit.scopes.outside(one.shape):
-        return Array(emit.room(one.shape, one.dtype, rooms), one.shape, one.dtype, fresh=True)
-    return Array(emit.local("a"), (None,) * len(one.shape), one.dtype)  # type: ignore[arg-type]
+    is_one_shape = emit.scopes.same_shape(first.shape, second.shape)
+    if is_one_shape and isinstance(first, Small):
+        return emit.new_locals(first.shape, first.dtype, "y")
+    if is_one_shape and emit.scopes.outside(first.shape):
+        return Array(
+            emit.room(first.shape, first.dtype, rooms), first.shape, first.dtype, fresh=True
+        )
+    return Array(emit.local("a"), (None,) * len(first.shape), first.dtype)  # type: ignore[arg-type]
 
 
-def _fill(emit: Emitter, place: Any, value: Any, taken: list[Expr]) -> None:
+def _fill(emit: Emitter, place: Any, value: Any, changed: list[Expr]) -> None:
     if isinstance(place, Opaque):
-        emit.set(place.name, opaque.changeable(emit, opaque.as_list(emit, value), taken).name)
+        emit.set(place.name, opaque.changeable(emit, opaque.as_list(emit, value), changed).name)
     elif isinstance(place, Rows):
         emit.set(place.name, value.name)
         emit.set(place.count, value.count)
     elif isinstance(place, Small):
-        given = emit.in_locals(value, place.shape).elements
+        elements = emit.in_locals(value, place.shape).elements
         for at in np.ndindex(*place.shape):
-            emit.set(place.elements[at], given[at])
+            emit.set(place.elements[at], elements[at])
     elif None in place.shape:
         emit.set(place.name, emit.fresh(value, reuse=False).name)
     else:

@@ -1,4 +1,4 @@
-"""Arrays that are made of indices: ranges, unit matrices, diagonals, repetitions."""
+"""Arrays computed from indices: ranges, unit matrices, diagonals, repetitions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def arange(site: Site, start: Value, stop: Value, step: Value) -> Any:
         for e, v in zip((low, high, by), (start, stop, step), strict=True)
     )
     n = emit.temp(call("range_length", low, high, by), "n") if static is None else static
-    # NumPy takes the distance of the first two, which is not quite the step.
+    # NumPy takes the distance of the first two elements, which differs from the step by rounding.
     distance = emit.temp(low + by - low)
     return Virtual((n,), dtype, lambda index: emit.temp(low + as_element(index[0]) * distance))
 
@@ -83,17 +83,17 @@ def extract_diagonal(site: Site, x: Value) -> Any:
             declared = n
         else:
             declared = emit.number(call("max", call("min", n - down, m - right), 0), "n")
-    others = [k for k in range(len(x.shape)) if k not in (first, second)]
+    batch_axes = [k for k in range(len(x.shape)) if k not in (first, second)]
 
     def at(index: Sequence[Index]) -> Expr:
         where: list[Index] = [0] * len(x.shape)
-        for k, i in zip(others, index, strict=False):
+        for k, i in zip(batch_axes, index, strict=False):
             where[k] = i
         for axis, shift in ((first, down), (second, right)):
             where[axis] = emit.number(index[-1] + shift)
         return emit.read(x, where)
 
-    shape = (*(x.shape[k] for k in others), declared)
+    shape = (*(x.shape[k] for k in batch_axes), declared)
     return site.result(Virtual(shape, x.dtype, at, not isinstance(x, Virtual) or x.cheap))
 
 

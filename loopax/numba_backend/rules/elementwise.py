@@ -1,4 +1,4 @@
-"""Elementwise ops: what an element is, for the loop of whoever reads it."""
+"""Elementwise ops: the computation of an element, for the loop of the reader."""
 
 from __future__ import annotations
 
@@ -47,59 +47,61 @@ def elemwise(site: Site, *values: Value) -> Any:
         if isinstance(at, Position):
             at = [0] * len(shape) if all(stretched[k]) else at
         else:
-            at = [0 if one else i for i, one in zip(at, stretched[k], strict=True)]
-        return emit.read(given[k], at)
+            at = [
+                0 if is_stretched else i for i, is_stretched in zip(at, stretched[k], strict=True)
+            ]
+        return emit.read(inputs[k], at)
 
     def outputs(at: Any) -> list[Expr]:
-        operands = [operand(k, at) for k in range(len(given))]
+        operands = [operand(k, at) for k in range(len(inputs))]
         return emit_scalar(emit, site.op.scalar_op, operands, node)
 
     def chosen(at: Any) -> Expr:
-        """The one branch of a switch that is needed."""
+        """Compute the selected branch of a switch alone."""
         condition, name = operand(0, at), emit.local("t")
         for k, scope in enumerate(emit.branches(condition), start=1):
             with emit.inside(scope):
-                found = cast(operand(k, at), node.inputs[k].type.dtype, site.out.type.dtype)
-                emit.set(name, found)
+                value = cast(operand(k, at), node.inputs[k].type.dtype, site.out.type.dtype)
+                emit.set(name, value)
         return name
 
     if emit.is_small(shape):
-        given: Any = [
-            emit.in_locals(v, [1 if one else n for n, one in zip(shape, s, strict=True)])
+        inputs: Any = [
+            emit.in_locals(v, [1 if element else n for n, element in zip(shape, s, strict=True)])
             for v, s in zip(values, stretched, strict=True)
         ]
-        found = [np.empty(shape, dtype=object) for _ in node.outputs]
+        arrays_of_locals = [np.empty(shape, dtype=object) for _ in node.outputs]
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            for elements, out in zip(found, outputs(at), strict=True):
+            for elements, out in zip(arrays_of_locals, outputs(at), strict=True):
                 elements[at] = out
-        pairs = zip(found, node.outputs, strict=True)
+        pairs = zip(arrays_of_locals, node.outputs, strict=True)
         return tuple(Small(elements, v.type.dtype) for elements, v in pairs)
-    given = [emit.indexable(v) for v in values]
+    inputs = [emit.indexable(v) for v in values]
     if len(node.outputs) == 1:
-        dtype, costs = site.out.type.dtype, [_cost(v) for v in given]
+        dtype, costs = site.out.type.dtype, [_cost(v) for v in inputs]
         branches = isinstance(site.op.scalar_op, ps.Switch) and dtype in ("float32", "float64")
         lazy = branches and _is_worth_a_branch(costs[1:])
-        one = chosen if lazy else lambda at: outputs(at)[0]
+        element = chosen if lazy else lambda at: outputs(at)[0]
         functions = not lazy and (
-            type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, given))
+            type(site.op.scalar_op) in VECTORIZED or any(map(_has_functions, inputs))
         )
         if functions:
-            given[:] = [emit.dense(v) if _is_gathered(v) else v for v in given]
+            inputs[:] = [emit.dense(v) if _is_gathered(v) else v for v in inputs]
         cost = None if None in costs else _cycles(site.op.scalar_op, dtype) + sum(costs)
         reads_at_positions = all(
             all(s) or (not any(s) and emit.reads_at_positions(v))
-            for v, s in zip(given, stretched, strict=True)
+            for v, s in zip(inputs, stretched, strict=True)
         )
         return site.result(
             Virtual(
                 shape,
                 dtype,
-                one,
+                element,
                 cheap=False,
                 cost=cost,
                 reads_at_positions=reads_at_positions,
                 has_functions=functions,
-                is_gathered=any(map(_is_gathered, given)),
+                is_gathered=any(map(_is_gathered, inputs)),
             )
         )
     arrays = [emit.empty(shape, v.type.dtype) for v in node.outputs]
@@ -112,14 +114,14 @@ def elemwise(site: Site, *values: Value) -> Any:
     )
 
 
-_BRANCH = 40  # cycles that must be saved, or may be, for each that is predicted wrongly
+_BRANCH = 40  # least cycles of a branch, against the cost of a misprediction
 
 
 def _is_worth_a_branch(costs: Sequence[float | None]) -> bool:
-    """Whether computing only one of the branches of a switch is faster than to choose between both.
+    """Whether a switch is faster with a branch than with the computation of both operands.
 
-    Where a branch calls a function of the C library, the loop is no vector code in any case, and one of two
-    takes half the time of both.
+    A call of the C library prevents vector code in any case, and one operand takes half the time of
+    both.
     """
     return None not in costs and sum(costs) >= _BRANCH  # type: ignore[arg-type]
 
@@ -133,24 +135,24 @@ def _is_gathered(v: Value) -> bool:
 
 
 def _cycles(op: Any, dtype: str) -> float:
-    """The cycles for one element: what LLVM vectorizes takes a quarter of the time."""
+    """Cycles of one element; a function that LLVM vectorizes takes a quarter of its time."""
     return cycles(op) / (4 if dtype in ("float32", "float64") and type(op) in VECTORIZED else 1)
 
 
 def _cost(v: Value) -> float | None:
-    """Cycles that an element takes where it is read, None where reading one may raise."""
+    """Cycles of an element at its reader; None where its computation may raise."""
     if isinstance(v, Virtual) and not v.cheap:
         return v.cost
     return 1 if isinstance(v, Array) else 0
 
 
 def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[bool, ...]) -> Value:
-    """``value`` in another shape: of what gave the shape nothing is read."""
+    """Broadcast ``value`` to a shape, without a read of the input that gives the shape."""
     emit, dtype = site.emit, site.out.type.dtype
 
-    def one(at: Any) -> Expr:
-        found = emit.read(value, [0 if s else i for i, s in zip(at, stretched, strict=True)])
-        return emit_scalar(emit, site.op.scalar_op, [found, found], site.node)[0]
+    def converted(at: Any) -> Expr:
+        term = emit.read(value, [0 if s else i for i, s in zip(at, stretched, strict=True)])
+        return emit_scalar(emit, site.op.scalar_op, [term, term], site.node)[0]
 
     if emit.is_small(shape):
         value = emit.in_locals(
@@ -158,13 +160,13 @@ def _filled(site: Site, shape: tuple[Dim, ...], value: Value, stretched: tuple[b
         )
         elements = np.empty(shape, dtype=object)
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
-            elements[at] = one(at)
+            elements[at] = converted(at)
         return Small(elements, dtype)
     if all(stretched):
-        all_of_it = one([0] * len(shape))
-        return Virtual(shape, dtype, lambda at: all_of_it, element=all_of_it)
+        element = converted([0] * len(shape))
+        return Virtual(shape, dtype, lambda at: element, element=element)
     value = emit.indexable(value)
-    return site.result(Virtual(shape, dtype, one, cheap=False))
+    return site.result(Virtual(shape, dtype, converted, cheap=False))
 
 
 def _not_stretched(node: Apply, position: int) -> bool:

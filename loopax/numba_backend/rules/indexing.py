@@ -19,7 +19,7 @@ from loopax.numba_backend.emit.values import Array, Small, Value, Virtual, is_st
 
 @dataclass(frozen=True)
 class Entry:
-    """What an index does to one axis: ``count`` positions ``first + k * step``; None for one."""
+    """An index of one axis: ``count`` positions ``first + k * step``; None for an integer."""
 
     first: Dim
     step: Dim
@@ -40,7 +40,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         try:
             return Small(np.asarray(x.elements[static], dtype=object), x.dtype)
         except IndexError:
-            pass  # it raises when it is reached, if it ever is
+            pass  # the program raises if it reaches the index
     x = emit.indexable(x)
     entries = _entries(site, x, values)
 
@@ -56,7 +56,7 @@ def read(site: Site, x: Value, *values: Value) -> Any:
             e.count is None or (e.first, e.step, e.count) == (0, 1, n)
             for e, n in zip(entries, x.shape, strict=True)
         )
-    ):  # rows of an array
+    ):  # whole rows of an array
         if [e.count is None for e in entries] == sorted(
             (e.count is None for e in entries), reverse=True
         ):
@@ -84,7 +84,7 @@ def write(site: Site, x: Value, y: Value, *values: Value) -> Any:
 
 
 def written(site: Site, x: Value, y: Value, shape: Sequence[Dim], positions: Any) -> Array:
-    """``x`` with ``y`` at the ``positions`` of each index into an array of this shape, or added there."""
+    """Write or add ``y`` to ``x`` at the ``positions`` of each index into ``shape``."""
     emit, skipped = site.emit, len(shape) - len(y.shape)
     spread = _is_spread(site, y, shape[skipped:])
     if isinstance(y, Virtual) and not y.cheap and any(spread):
@@ -93,7 +93,9 @@ def written(site: Site, x: Value, y: Value, shape: Sequence[Dim], positions: Any
     operator = "=" if site.op.set_instead_of_inc else "+="
     with emit.loops(shape) as indices:
         for index in indices:
-            own = [0 if one else i for i, one in zip(index[skipped:], spread, strict=True)]
+            own = [
+                0 if is_spread else i for i, is_spread in zip(index[skipped:], spread, strict=True)
+            ]
             term = cast(emit.read(y, own), y.dtype, x.dtype)
             emit.set(target[positions(index)], term, operator)
     return Array(target, x.shape, x.dtype, fresh=True)
@@ -103,14 +105,14 @@ READS_ONCE[IncSubtensor] = lambda node, position: position < 2
 
 
 def _target(site: Site, x: Value) -> Expr:
-    """What is written into: ``x`` itself where nobody else can see it, a copy otherwise."""
+    """The array to write into: ``x`` itself where it is unshared, else a copy."""
     in_place = site.in_place or _only_use(site)
     own = isinstance(x, Array) and x.fresh and in_place
     return x.name if own else site.emit.fresh(x).name  # type: ignore[union-attr]
 
 
 def _only_use(site: Site) -> bool:
-    """Whether what is written to is read by nobody else, so that it can be written in place."""
+    """Whether the node is the only reader of the array, so that it can write in place."""
     return all(
         (client is site.node and position == 0) or reads_only_shape(client, position)
         for client, position in site.uses[site.node.inputs[0]]
@@ -122,7 +124,7 @@ def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
     room = np.shape(elements[index])
     own = room[len(room) - len(y.shape) :]
     if not any(_is_spread(site, y, own)) and y.shape != own:
-        return x  # an error by now
+        return x  # a check has raised
     new = np.broadcast_to(y.elements, room).copy()
     if not site.op.set_instead_of_inc:
         old = np.asarray(elements[index], dtype=object)
@@ -134,12 +136,12 @@ def _written_in_locals(site: Site, x: Small, y: Small, index: Any) -> Small:
 
 
 def _is_spread(site: Site, y: Value, shape: Sequence[Dim]) -> list[bool]:
-    """For each axis of ``y``, written to one of length ``shape``, whether its type broadcasts it."""
+    """Flags of the axes of ``y`` that its type broadcasts to the lengths of ``shape``."""
     axes = [*zip(site.node.inputs[1].type.broadcastable, y.shape, shape, strict=True)]
-    for one, n, m in axes:
-        if n != m and not one:
+    for broadcasts, n, m in axes:
+        if n != m and not broadcasts:
             site.emit.do("agree", n, m)
-    return [one and m != 1 for one, _, m in axes]
+    return [broadcasts and m != 1 for broadcasts, _, m in axes]
 
 
 # -- indices ---------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ def _index(site: Site, values: Sequence[Value]) -> list[Any]:
 
 
 def read_entry(emit: Emitter, entry: Any) -> Any:
-    """A part of an index: an integer where it is known now, else an expression of int64."""
+    """A part of an index: an integer where it is static, else an expression of int64."""
     if entry is None or isinstance(entry, int):
         return entry
     known = as_dim(emit.scalar(entry))
@@ -158,25 +160,25 @@ def read_entry(emit: Emitter, entry: Any) -> Any:
 
 
 def signed(k: Dim, dtype: str) -> Dim:
-    """``k`` as a signed integer: one of 64 bits without a sign, and a length, would make a float."""
+    """Convert ``k`` to a signed integer: arithmetic of uint64 with int64 would give a float."""
     return call("signed", k) if isinstance(k, Expr) and dtype == "uint64" else k
 
 
 def _static_index(site: Site, values: Sequence[Value]) -> Any:
-    """The index as Python's own, None where it is not known now."""
-    found: list[Any] = []
+    """The index as a Python index; None where it is dynamic."""
+    python_index: list[Any] = []
     for entry in _index(site, values):
         parts = [entry.start, entry.stop, entry.step] if isinstance(entry, slice) else [entry]
         numbers = [read_entry(site.emit, p) for p in parts]
         if any(isinstance(n, Expr) for n in numbers):
             return None
-        found.append(slice(*numbers) if isinstance(entry, slice) else numbers[0])
-    return tuple(found)
+        python_index.append(slice(*numbers) if isinstance(entry, slice) else numbers[0])
+    return tuple(python_index)
 
 
 def _positions(emit: Emitter, entries: Sequence[Entry], index: Sequence[Index]) -> list[Index]:
-    rest = iter(index)
-    return [e.position(emit, 0 if e.count is None else next(rest)) for e in entries]
+    remaining = iter(index)
+    return [e.position(emit, 0 if e.count is None else next(remaining)) for e in entries]
 
 
 def _entries(site: Site, x: Value, values: Sequence[Value]) -> list[Entry]:
@@ -221,5 +223,5 @@ def slice_entry(emit: Emitter, entry: slice, n: Dim) -> Entry:
         stop = -1 - n if stop is None else stop
         function = "slice_backward"
     may_raise = isinstance(step, Expr)  # it may be zero
-    both = emit.number(call(function, start, stop, step, n), may_raise=may_raise)
-    return Entry(emit.number(both[0]), step, emit.number(both[1], "n"))
+    bounds = emit.number(call(function, start, stop, step, n), may_raise=may_raise)
+    return Entry(emit.number(bounds[0]), step, emit.number(bounds[1], "n"))

@@ -1,7 +1,7 @@
-"""Where a row is in a typed list, by its value: ``index_``, ``count``, ``remove``.
+"""Search for a row of a typed list by value: ``index_``, ``count``, ``remove``.
 
-Two tensors are equal if their shapes and elements are, nan and nan included, as PyTensor's types have
-it. Rows of any other kind (generators, sparse matrices) are left to Python.
+Two tensors are equal if their shapes and elements are, where nan equals nan, as in PyTensor's types.
+Rows of any other kind (generators, sparse matrices) run as Python.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopax.numba_backend.emit.values import Opaque, Value, small
 
 
 def equal(x: Any, y: Any) -> bool:
-    """Whether two arrays, or two lists of them, are the same values."""
+    """Whether two arrays, or two lists of arrays, have equal values."""
     raise NotImplementedError("only inside of Numba")
 
 
@@ -54,7 +54,7 @@ def _equal(x, y):  # type: ignore[no-untyped-def]
 
 @numba_njit
 def position(rows, row):  # type: ignore[no-untyped-def]
-    """The first place of ``row``, or -1."""
+    """The first position of ``row``, or -1."""
     for k in range(len(rows)):
         if equal(rows[k], row):
             return k
@@ -63,11 +63,11 @@ def position(rows, row):  # type: ignore[no-untyped-def]
 
 @numba_njit
 def occurrences(rows, row):  # type: ignore[no-untyped-def]
-    found = 0
+    n_equal = 0
     for k in range(len(rows)):
         if equal(rows[k], row):
-            found += 1
-    return found
+            n_equal += 1
+    return n_equal
 
 
 def _comparable(declared: Any) -> bool:
@@ -76,7 +76,7 @@ def _comparable(declared: Any) -> bool:
     return isinstance(declared, DenseTensorType)
 
 
-def _found(site: Site, rows: Any, row: Any, function: Any) -> Expr:
+def _search(site: Site, rows: Any, row: Any, function: Any) -> Expr:
     emit = site.emit
     name = emit.bind(function, function.__name__)
     return emit.temp(call(name, rows.name, as_argument(emit, row, site.node.inputs[1])), "k")
@@ -86,7 +86,7 @@ def _found(site: Site, rows: Any, row: Any, function: Any) -> Expr:
 def index(site: Site, rows: Any, row: Any) -> Any:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
-    k = _found(site, as_list(site.emit, rows), row, position)
+    k = _search(site, as_list(site.emit, rows), row, position)
     with site.emit.when(expr("{} < 0", k)):
         site.emit.fail("ValueError", "A value that was looked for is not in the list")
     return small(site.emit.temp(k.astype("int64")), "int64")
@@ -96,19 +96,19 @@ def index(site: Site, rows: Any, row: Any) -> Any:
 def count(site: Site, rows: Any, row: Any) -> Value:
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
-    k = _found(site, as_list(site.emit, rows), row, occurrences)
+    k = _search(site, as_list(site.emit, rows), row, occurrences)
     return small(site.emit.temp(k.astype("int64")), "int64")
 
 
 @rule(Remove)
 def remove(site: Site, rows: Any, row: Any) -> Any:
-    """The list without the first row that is equal; as it is, where there is none."""
+    """Copy the list without the first equal row, or whole where there is none."""
     if not _comparable(site.node.inputs[0].type):
         return object_mode(site, rows, row)
     emit = site.emit
     rows = as_list(emit, rows)
-    k = _found(site, rows, row, position)
-    made = emit.temp(rows.name.method("copy"), "list")
+    k = _search(site, rows, row, position)
+    shortened = emit.temp(rows.name.method("copy"), "list")
     with emit.when(expr("{} >= 0", k)):
-        emit.add(Do(made.method("pop", k)))
-    return Opaque(made, fresh=True)
+        emit.add(Do(shortened.method("pop", k)))
+    return Opaque(shortened, fresh=True)

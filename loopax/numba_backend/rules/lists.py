@@ -1,10 +1,10 @@
-"""Typed lists: traces of tensors in one buffer, all others as Numba's lists.
+"""Typed lists: traces of tensors in one buffer, other lists as Numba lists.
 
-A trace whose length or row shape is only known at the end is `Rows`: a buffer with room to spare, and
-the number of rows in use. The first row decides the shape of all, as `Stack` would have it anyway; the
-buffer doubles when it is full. Only a loop makes one. The lists of users, and those of what is no
-tensor, are `Opaque`: their rows may differ in shape. A row in a list is never written to, so that two
-lists may have it; whoever takes a row out of a list copies it before a change.
+A trace whose length or row shape is unknown until the end is `Rows`: a buffer with spare rows, and the
+number of rows in use. The first row decides the shape of all, which `Stack` requires anyway; a full
+buffer doubles. Only loops build one. Lists of users, and lists of other values than tensors, are
+`Opaque`: their rows may differ in shape. A row in a list is never written to, so that two lists may
+share it; a node that takes a row out of a list copies it before a change.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from loopax.numba_backend.emit.values import Array, Opaque, Rows, Value, Virtual
 
 
 def copied(emit: Emitter, rows: Rows) -> Rows:
-    """A trace of its own, that may be appended to."""
+    """Copy a trace, for appending."""
     name = emit.temp(rows.name.method("copy"), "rows")
     return Rows(name, emit.temp(rows.count, "n"), rows.ndim, rows.dtype)
 
@@ -37,9 +37,9 @@ def copied(emit: Emitter, rows: Rows) -> Rows:
 def append(site: Site, rows: Rows | Opaque, row: Any) -> Rows | Opaque:
     emit = site.emit
     if isinstance(rows, Opaque):
-        made = _changeable(site, rows)
-        emit.add(Do(made.name.method("append", _item(site, row))))
-        return made
+        extended = _changeable(site, rows)
+        emit.add(Do(extended.name.method("append", _item(site, row))))
+        return extended
     if not site.in_place:
         rows = copied(emit, rows)
     name, count = rows.name, rows.count
@@ -108,9 +108,9 @@ def unstack(site: Site, x: Value) -> Rows:
 def reverse(site: Site, rows: Rows | Opaque) -> Rows | Opaque:
     emit = site.emit
     if isinstance(rows, Opaque):
-        made = _changeable(site, rows)
-        emit.add(Do(made.name.method("reverse")))
-        return made
+        reversed_list = _changeable(site, rows)
+        emit.add(Do(reversed_list.name.method("reverse")))
+        return reversed_list
     name = emit.temp(expr("{}[:{}][::-1].copy()", rows.name, rows.count), "rows")
     return Rows(name, emit.temp(rows.count, "n"), rows.ndim, rows.dtype)
 
@@ -135,13 +135,13 @@ def item(site: Site, rows: Rows | Opaque, i: Any) -> Any:
         emit.temp(rows.name.length(axis + 1), "n") if n is None else n
         for axis, n in enumerate(site.out.type.shape)
     )
-    # The list may grow into another buffer before this is read.
+    # The list may move to another buffer before the element is read.
     name = emit.temp(rows.name, "a")
     return Virtual(shape, rows.dtype, lambda at: emit.temp(name[k, *at]))
 
 
 def _row(site: Site, row: Expr) -> Any:
-    """A row of a list, which the list keeps."""
+    """A row of a list, shared with the list."""
     emit, declared = site.emit, site.out.type
     if not isinstance(declared, DenseTensorType):
         return Opaque(emit.temp(row, "held"))
@@ -156,7 +156,7 @@ def _row(site: Site, row: Expr) -> Any:
 
 
 def _changeable(site: Site, rows: Opaque) -> Opaque:
-    """A list that may be appended to; it has the same rows."""
+    """Copy a list for appending, unless it is unshared; the rows are shared."""
     if rows.fresh and len(site.uses[site.node.inputs[0]]) == 1:
         return rows
     return Opaque(site.emit.temp(rows.name.method("copy"), "list"), fresh=True)
@@ -174,14 +174,14 @@ def make_list(site: Site, *values: Any) -> Opaque:
 
 @rule(Extend)
 def extend(site: Site, rows: Rows | Opaque, more: Rows | Opaque) -> Opaque:
-    made = _changeable(site, as_list(site.emit, rows))
-    site.emit.add(Do(made.name.method("extend", as_list(site.emit, more).name)))
-    return made
+    extended = _changeable(site, as_list(site.emit, rows))
+    site.emit.add(Do(extended.name.method("extend", as_list(site.emit, more).name)))
+    return extended
 
 
 @rule(Insert)
 def insert(site: Site, rows: Rows | Opaque, i: Value, row: Any) -> Opaque:
     emit = site.emit
-    made = _changeable(site, as_list(emit, rows))
-    emit.add(Do(made.name.method("insert", emit.scalar(i), _item(site, row))))
-    return made
+    extended = _changeable(site, as_list(emit, rows))
+    emit.add(Do(extended.name.method("insert", emit.scalar(i), _item(site, row))))
+    return extended

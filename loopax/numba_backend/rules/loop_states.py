@@ -1,8 +1,8 @@
-"""The states of a loop: where they are held, and how they become those of the next step.
+"""States of a loop: their storage, and the transition to those of the next step.
 
-Scalars and small arrays are locals that each step assigns anew. A buffer, a state that the body only
-writes rows into, is one array for the whole loop. Any other array keeps its memory as long as its shape
-stays the same: it and what follows it change places.
+Scalars and small arrays are locals that each step assigns. A buffer, a state whose rows alone the body
+writes, is one array for the whole loop. Any other array of constant shape has two arrays in memory,
+which the state and its successor exchange.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from loopax.numba_backend.rules.lists import copied
 
 
 def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
-    """A state before the first step: locals, or memory, that are its own."""
+    """Initialise a state before the first step, in locals or memory of its own."""
     emit = site.emit
     if isinstance(value, Small) and steady and not written:
         return _locals(emit, value)
@@ -36,7 +36,7 @@ def started(site: Site, k: int, value: Any, steady: bool, written: bool) -> Any:
     if steady:
         emit.scopes.rooms.add(own.name)
         return own
-    # Each step gives the name to another array; the room of this one is not to be lost.
+    # Each step assigns the name to another array; the memory of this one stays reachable.
     return Array(emit.temp(own.name, "a"), own.shape, own.dtype)
 
 
@@ -55,9 +55,9 @@ def names(states: Sequence[Any]) -> list[Expr]:
 
 
 def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool | None]:
-    """For each axis of state ``k`` of a loop of ``values`` whether its length stays the same.
+    """Whether each axis of state ``k`` keeps its length, in a loop of ``values``.
 
-    None where that can only be told when the loop runs.
+    None where only the run of the loop can tell.
     """
     known = {
         Length(v, axis): _length(emit, n)
@@ -75,18 +75,18 @@ def _length(emit: Emitter, n: Dim) -> DimExpr:
 
 
 def of_the_same_shape(
-    emit: Emitter, state: Any, following: Any, kept: Sequence[bool | None]
+    emit: Emitter, state: Any, following: Any, keeps_length: Sequence[bool | None]
 ) -> Any:
-    """``following``, which has the shape of ``state`` from here on: checked where that is not known."""
+    """Unify the shapes of ``following`` and ``state``, with checks where equality is unknown."""
     if isinstance(state, Rows | Opaque):
         return following
-    for n, m, known in zip(following.shape, state.shape, kept, strict=True):
+    for n, m, known in zip(following.shape, state.shape, keeps_length, strict=True):
         if emit.scopes.same(n, m):
             continue
         if isinstance(n, int) and isinstance(m, int):
             if not known:
                 emit.check("keeps", n, m)
-            return state  # something has raised by now
+            return state  # a check has raised
         pair = (n, m) if isinstance(n, Expr) else (m, n)
         if known:
             emit.scopes.unify(*pair)
@@ -96,47 +96,48 @@ def of_the_same_shape(
 
 
 def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
-    """The states become those that follow, all at once."""
+    """Assign all states their successors, simultaneously."""
     names: list[Expr] = []
     expressions: list[Expr] = []
     arrays: list[tuple[Array, Any]] = []
-    seen: list[Expr] = []  # lists and generators that a state has become
+    changed: list[Expr] = []  # lists and generators assigned to a state
     for state, value in pairs:
         if isinstance(state, Small):
             names += list(state.elements.flat)
             expressions += list(emit.in_locals(value, state.shape).elements.flat)
-        elif isinstance(state, Rows):  # nothing, where it was appended to in place
+        elif isinstance(state, Rows):  # no assignment, where it was appended to in place
             names += [state.name, state.count]
             expressions += [value.name, value.count]
         elif isinstance(state, Opaque):
             names.append(state.name)
-            expressions.append(opaque.changeable(emit, opaque.as_list(emit, value), seen).name)
+            expressions.append(opaque.changeable(emit, opaque.as_list(emit, value), changed).name)
         elif emit.is_room(state):
             arrays.append((state, value))
-        elif value != state:  # of another shape: a new array at each step
+        elif value != state:  # the shape may change: a new array at each step
             own = isinstance(value, Array) and value.fresh and not emit.is_room(value)
             names.append(state.name)
             expressions.append((value if own else emit.fresh(value, reuse=False)).name)
     moved, later = _exchanged(emit, arrays)
-    changing = emit.scopes.changing  # another state by the time that it is written
+    changing = emit.scopes.changing  # reassigned before the element is written
     written = [
-        (state.name, at, emit.temp(found) if found in changing else found)
+        (state.name, at, emit.temp(element) if element in changing else element)
         for state, value in later
-        for at, found in np.ndenumerate(value.elements)
+        for at, element in np.ndenumerate(value.elements)
     ]
     emit.assign([*names, *moved], [*expressions, *moved.values()])
-    for name, at, found in written:
-        emit.set(name[at], found)
+    for name, at, element in written:
+        emit.set(name[at], element)
 
 
 def _exchanged(
     emit: Emitter, arrays: Sequence[tuple[Array, Any]]
 ) -> tuple[dict[Expr, Expr], list[tuple[Array, Small]]]:
-    """Whose memory each array gets, and what is then to be written into a state element by element.
+    """Assign memory to each array; also the states that are then written element by element.
 
-    The names change places among the same rooms: where a state was, the next step writes what follows.
+    Names are permuted among the same arrays in memory: the next step writes into the memory of the old
+    state.
     """
-    kinds: dict[Any, list[tuple[Array, Any]]] = {}  # those that may change places
+    kinds: dict[Any, list[tuple[Array, Any]]] = {}  # by shape and dtype
     for state, value in arrays:
         shape = tuple(map(emit.scopes.canonical, state.shape))
         kinds.setdefault((shape, state.dtype), []).append((state, value))
@@ -147,28 +148,28 @@ def _exchanged(
 
 
 def _permuted(emit: Emitter, arrays: Sequence[tuple[Array, Any]]) -> dict[Expr, Expr]:
-    """`_exchanged`, for arrays of one shape."""
-    held = [state.name for state, _ in arrays]
+    """Assign memory to arrays of one shape."""
+    rooms = [state.name for state, _ in arrays]
     becomes: dict[Expr, Expr] = {}
     for state, value in arrays:
         if isinstance(value, Small):
             continue
         own = isinstance(value, Array) and (
-            value.fresh and emit.is_room(value) or value.name in held
+            value.fresh and emit.is_room(value) or value.name in rooms
         )
-        taken = own and value.name in becomes.values()
-        becomes[state.name] = value.name if own and not taken else emit.fresh(value).name
-    names = dict.fromkeys([*held, *becomes.values()])
-    left = [name for name in names if name not in becomes.values()]
-    for name in [n for n in left if n not in becomes]:
+        is_assigned = own and value.name in becomes.values()
+        becomes[state.name] = value.name if own and not is_assigned else emit.fresh(value).name
+    names = dict.fromkeys([*rooms, *becomes.values()])
+    free = [name for name in names if name not in becomes.values()]
+    for name in [n for n in free if n not in becomes]:
         becomes[name] = name
-        left.remove(name)
-    becomes.update(zip([n for n in names if n not in becomes], left, strict=True))
+        free.remove(name)
+    becomes.update(zip([n for n in names if n not in becomes], free, strict=True))
     return becomes
 
 
 def _keeps_rows(op: Scan, k: int) -> bool:
-    """Whether the body only appends to a trace, so that it stays in one buffer."""
+    """Whether the body only appends to a trace, which then stays in one buffer."""
     out = op.outs.states[k]
     while out.owner is not None and isinstance(out.owner.op, Append):
         out = out.owner.inputs[0]
@@ -176,7 +177,7 @@ def _keeps_rows(op: Scan, k: int) -> bool:
 
 
 def _locals(emit: Emitter, value: Small) -> Small:
-    """A local for each element, of the dtype that it keeps: a literal's type would be another."""
+    """Assign each element to a local of its dtype, which a literal's type may differ from."""
     elements = value.elements.copy()
     for at, x in np.ndenumerate(value.elements):
         elements[at] = emit.temp(x if value.dtype == "bool" else x.astype(value.dtype), "s")

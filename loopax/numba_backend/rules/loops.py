@@ -1,4 +1,4 @@
-"""``Loop`` -> ``for``, left by ``break`` where it stops. `loop_states` holds its states."""
+"""``Loop`` -> ``for``, with a ``break`` where it stops. See `loop_states` for its states."""
 
 from __future__ import annotations
 
@@ -26,15 +26,19 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     emit, op = site.emit, site.op
     body, n = op.fgraph, op.n_states
     writes, snapshots = _writes(op)
-    kept = [keeps(emit, op, values, k) for k in range(n)]
-    # For each of these there is one room, or one local for each element, from step to step.
-    taken_to = (True, None) if emit.keeps_shapes else (True,)
-    steady = {k for k in range(n) if k in writes or all(known in taken_to for known in kept[k])}
+    keeps_length = [keeps(emit, op, values, k) for k in range(n)]
+    # Each steady state has one array, or one local for each element, in all steps.
+    assumed_kept = (True, None) if emit.keeps_shapes else (True,)
+    steady = {
+        k
+        for k in range(n)
+        if k in writes or all(known in assumed_kept for known in keeps_length[k])
+    }
     states: list[Any] = [
         started(site, k, value, k in steady, k in writes) for k, value in enumerate(values[:n])
     ]
     count, bound = emit.local("i"), as_dim(emit.scalar(n_steps))
-    n_done, stopped = _ended(site)
+    n_done, stopped = _end_locals(site)
     consts = [shared(emit.apart(v)) for v in values[n:]]
     with emit.frame(count, bound):
         changing = [*names(states), count]
@@ -43,20 +47,22 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
         index = count
         if op.options.reverse and uses_of(body)[op.args.i]:
             index = emit.temp(emit.number(bound - 1) - count, "k")
-        inner = _of_any_shape(emit, op, states, steady)
-        for state, late in zip(inner, chains(op), strict=True):
+        inner = _with_current_shapes(emit, op, states, steady)
+        for state, latency in zip(inner, chains(op), strict=True):
             if isinstance(state, Small):
-                emit.ready.update(dict.fromkeys(state.elements.flat, late))
-        given = [small(index, "int64"), *inner, *consts]
-        # What is read at the index needs no check where there are as many rows as steps: a step that may
-        # raise is scheduled worse (HMM with 4 states: 1.30 to 1.06 of hand-written).
+                emit.ready.update(dict.fromkeys(state.elements.flat, latency))
+        arguments = [small(index, "int64"), *inner, *consts]
+        # A read at the index needs no check where there are as many rows as steps: LLVM schedules a
+        # step that may raise worse (HMM with 4 states: 1.30 to 1.06 of hand-written).
         counted = {op.args.i: bound}
-        # The flag comes after the states: LLVM leaves these in registers then, and else reads them from the
-        # stack again at each step (200 Newton iterations: 1.34 to 1.01 of hand-written).
+        # The flag comes after the states: LLVM then holds these in registers, and otherwise reloads
+        # them from the stack at each step (200 Newton iterations: 1.34 to 1.01 of hand-written).
         flag = body.outputs[n] if op.stops else None
-        following = emit.run(body, given, [*writes.values()], snapshots, counted=counted, last=flag)
+        following = emit.run(
+            body, arguments, [*writes.values()], snapshots, counted=counted, last=flag
+        )
         for k in sorted(steady - writes.keys()):
-            following[k] = of_the_same_shape(emit, states[k], following[k], kept[k])
+            following[k] = of_the_same_shape(emit, states[k], following[k], keeps_length[k])
         stop = emit.temp(emit.scalar(following[n])) if op.stops else None
         step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
         if n_done is not None:
@@ -67,25 +73,25 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
                     emit.set(stopped, TRUE)
                 emit.add(Break())
     emit.scopes.define(names(states))
-    outs = _of_any_shape(emit, op, states, steady)
+    outs = _with_current_shapes(emit, op, states, steady)
     if op.stops:
         outs.append(small(literal(0, "int64") if n_done is None else n_done, "int64"))
         outs.append(small(FALSE if stopped is None else stopped, "bool"))
     return tuple(outs)
 
 
-def _of_any_shape(
+def _with_current_shapes(
     emit: Emitter, op: Loop, states: Sequence[Any], steady: Collection[int]
 ) -> list[Any]:
-    """The states, where each array that is not ``steady`` has the shape that it has by now."""
+    """Wrap the states, with the current shapes of arrays that are not ``steady``."""
     return [
         emit.array(s.name, v) if isinstance(s, Array) and k not in steady else s
         for k, (s, v) in enumerate(zip(states, op.args.states, strict=True))
     ]
 
 
-def _ended(site: Site) -> tuple[Expr | None, Expr | None]:
-    """The locals for how many steps were taken and whether the body stopped them, where it is asked."""
+def _end_locals(site: Site) -> tuple[Expr | None, Expr | None]:
+    """Locals for the number of steps, and for whether the body stopped, where they have readers."""
     if not site.op.stops:
         return None, None
     starts = ((literal(0, "int64"), "n_done"), (FALSE, "stopped"))
@@ -96,13 +102,12 @@ def _ended(site: Site) -> tuple[Expr | None, Expr | None]:
 
 
 def _writes(op: Loop) -> tuple[dict[int, Apply], set[Apply]]:
-    """The states that are only written to, with the node that writes: one array for the whole loop.
+    """Buffers: states that the body only writes into, with the writing nodes; and their reading nodes.
 
-    The body may read rows of it as well: they are copied before the write, which comes last. The nodes
-    that do are returned too.
+    The body may read rows of a buffer: they are copied before the write, which comes last.
     """
     body = op.fgraph
-    found: dict[int, Apply] = {}
+    writes: dict[int, Apply] = {}
     snapshots: set[Apply] = set()
     uses = uses_of(body)
     for k, (v, out) in enumerate(zip(op.args.states, op.outs.states, strict=True)):
@@ -115,13 +120,13 @@ def _writes(op: Loop) -> tuple[dict[int, Apply], set[Apply]]:
             continue
         readers = [c for c, position in uses[v] if (c, position) != (node, 0)]
         if uses[out] == [(None, k)] and all(c is not None and _reads_part(c) for c in readers):
-            found[k] = node
+            writes[k] = node
             snapshots.update(c for c in readers if isinstance(c.op, Subtensor))
-    return found, snapshots
+    return writes, snapshots
 
 
 def _reads_part(client: Apply) -> bool:
-    """Whether a node reads some rows of an array, which are copied before others are written."""
+    """Whether a node reads some rows of an array, which are copied before a write."""
     x = client.inputs[0]
     return isinstance(client.op, Shape | Shape_i) or (
         isinstance(client.op, Subtensor)
@@ -131,7 +136,7 @@ def _reads_part(client: Apply) -> bool:
 
 
 def _read_by_rows(node: Apply, position: int) -> bool:
-    """Whether a constant of a loop is only read one row at a step, so that it needs no memory."""
+    """Whether a loop reads a constant one row a step, so that it needs no memory."""
     op: Any = node.op
     v = op.fgraph.inputs[position]
     if v not in op.args.consts:

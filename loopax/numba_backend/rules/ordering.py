@@ -19,19 +19,19 @@ from loopax.numba_backend.rules.blockwise import repeated
 
 
 @rule(SortOp, ArgSortOp)
-def sort(site: Site, x: Value, *rest: Value) -> Any:
+def sort(site: Site, x: Value, *axis_input: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     axis = getattr(site.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the second input
-    axis = as_dim(emit.scalar(rest[0])) if axis is None else axis
+    axis = as_dim(emit.scalar(axis_input[0])) if axis is None else axis
     if not isinstance(axis, int) or not x.shape or x.dtype.startswith("complex"):
-        return leaf(site, x, *rest)
+        return leaf(site, x, *axis_input)
     axis %= len(x.shape)
     n = x.shape[axis]
-    others = (*x.shape[:axis], *x.shape[axis + 1 :])
+    outer_shape = (*x.shape[:axis], *x.shape[axis + 1 :])
     name = emit.empty(x.shape, dtype)
     values, order, room = emit.empty([n], x.dtype), *(emit.empty([n], "int64") for _ in range(2))
     x = x if emit.is_small(x.shape) else emit.indexable(x)
-    with emit.loops(others) as indices:
+    with emit.loops(outer_shape) as indices:
         for at in indices:
             with emit.loops([n]) as positions:
                 for (k,) in positions:
@@ -50,7 +50,7 @@ READS_ONCE[SortOp] = READS_ONCE[ArgSortOp] = lambda node, position: position == 
 
 @rule(PermuteRowElements)
 def permuted(site: Site, x: Value, order: Value) -> Any:
-    """A row is read at its order, or written there: back through a sort."""
+    """Read each row in an order, or write it in that order for the inverse."""
     emit = site.emit
     n = emit.agree(x.shape[-1], order.shape[-1])
     row, places = vector(dtype=x.dtype), vector(dtype=order.dtype)

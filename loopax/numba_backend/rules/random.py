@@ -1,7 +1,8 @@
-"""Random variables: one draw after the other, from a generator that goes in and comes out.
+"""Random variables: sequential draws from a generator, which is an input and an output.
 
-A generator is changed by a draw where this is the only reader of the state before it, so that a loop
-draws from the one it carries; otherwise a copy is drawn from. So two draws of one variable agree.
+A draw changes its generator in place where it is the only reader, so that a loop draws from the
+generator that it carries; otherwise it draws from a copy. So two draws from one generator variable
+agree.
 
 A draw is a call of a *sampler*, a native function of the generator and of the parameters of one draw:
 see `samplers.py`. A distribution without one runs as Python.
@@ -44,7 +45,7 @@ def draw(site: Site, rng: Opaque, size: Any, *params: Value) -> Any:
 
 
 class _Draw:
-    """The call for one draw: what is read of each parameter at a place in the batch."""
+    """The call for one draw, with the parameters at a place in the batch."""
 
     def __init__(self, site: Site, function: str, rng: Expr, params: Sequence[Value]) -> None:
         self.emit, self.function, self.rng = site.emit, function, rng
@@ -53,7 +54,7 @@ class _Draw:
             self._contiguous(p) if n else self.emit.indexable(p)
             for p, n in zip(params, self.core, strict=True)
         ]
-        # Which axes of the batch are broadcast, by the types of the parameters.
+        # Flags of the axes of the batch that the types of the parameters broadcast.
         self.spread = [
             v.type.broadcastable[: v.type.ndim - n]
             for v, n in zip(site.op.dist_params(site.node), self.core, strict=True)
@@ -61,7 +62,7 @@ class _Draw:
         self._check_lengths()
 
     def _check_lengths(self) -> None:
-        """A mean and a covariance are of one length: a sampler would broadcast, or read beyond an end."""
+        """Check common lengths, of a mean and a covariance say: a sampler may read out of bounds."""
         if not self.op.signature:
             return
         lengths: dict[str, Dim] = {}
@@ -79,7 +80,7 @@ class _Draw:
         return [p.shape[: len(p.shape) - n] for p, n in zip(self.params, self.core, strict=True)]
 
     def strides(self, shape: Sequence[Dim]) -> list[list[Index]]:
-        """How each parameter is read along the axes of the batch: 0 where it is broadcast."""
+        """Strides of each parameter along the axes of the batch: 0 where it is broadcast."""
         return [
             [
                 self._stride(m, n, spread)
@@ -96,7 +97,7 @@ class _Draw:
         return 0 if spread else 1
 
     def at(self, place: Sequence[Index], strides: Sequence[Sequence[Index]]) -> Expr:
-        """The call, behind checks of the parameters."""
+        """Write checks of the parameters; returns the call."""
         emit, args = self.emit, list[Expr]()
         for p, n, steps in zip(self.params, self.core, strides, strict=True):
             index = [
@@ -109,7 +110,7 @@ class _Draw:
                 args.append(emit.read(p, index))
         for condition in conditions(self.op):
             holds = expr(condition, *args)
-            if _is_so(holds):
+            if _holds_now(holds):
                 continue
             with emit.when(expr("not {}", holds)):
                 message = f"A parameter of {self.op.name} is out of range: {condition}"
@@ -117,31 +118,31 @@ class _Draw:
         return call(self.function, self.rng, *args)
 
 
-def _is_so(condition: Expr) -> bool:
-    """Whether a condition on literals holds; False where there are locals in it."""
+def _holds_now(condition: Expr) -> bool:
+    """Whether a condition on literals holds; False for one with locals."""
     try:
         return bool(eval(condition.text, {"np": np}))
     except NameError:
         return False
 
 
-# -- many ------------------------------------------------------------------------------------------
+# -- batches ------------------------------------------------------------------------------------------
 
 
 def _sized(emit: Emitter, size: Value) -> list[Dim]:
     n = size.shape[0]
     assert isinstance(n, int), size  # as many as the draw has axes
-    found = [as_dim(emit.read(size, [k])) for k in range(n)]
+    lengths = [as_dim(emit.read(size, [k])) for k in range(n)]
     return [
         n if isinstance(n, int) else emit.number(call("size", n), "n", may_raise=True)
-        for n in found
+        for n in lengths
     ]
 
 
-def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:
-    """The common shape of the parameters, where none is asked for."""
+def _broadcast(emit: Emitter, one_draw: _Draw, n_batch: int) -> list[Dim]:
+    """The common shape of the parameters, for draws without a size."""
     shape: list[Any] = [None] * n_batch
-    for batch, flags in zip(one.batches(), one.spread, strict=True):
+    for batch, flags in zip(one_draw.batches(), one_draw.spread, strict=True):
         for k, (n, spread) in enumerate(zip(batch, flags, strict=True), n_batch - len(batch)):
             if spread:
                 continue
@@ -152,29 +153,29 @@ def _broadcast(emit: Emitter, one: _Draw, n_batch: int) -> list[Dim]:
     return [1 if n is None else n for n in shape]
 
 
-def _numbers(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
+def _numbers(site: Site, one_draw: _Draw, shape: Sequence[Dim]) -> Value:
     emit, dtype = site.emit, site.node.outputs[1].type.dtype
-    strides = one.strides(shape)
+    strides = one_draw.strides(shape)
     if not shape:
-        return small(emit.temp(one.at([], strides).astype(dtype)), dtype)
+        return small(emit.temp(one_draw.at([], strides).astype(dtype)), dtype)
     name = emit.empty(shape, dtype)
     with emit.loops(shape) as places:
         for place in places:
-            emit.set(name[place], one.at(place, strides))
+            emit.set(name[place], one_draw.at(place, strides))
     return Array(name, tuple(shape), dtype, fresh=True)
 
 
-def _arrays(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
+def _arrays(site: Site, one_draw: _Draw, shape: Sequence[Dim]) -> Value:
     """Draws that are arrays themselves: multivariate normal, permutations."""
     emit, out = site.emit, site.node.outputs[1]
-    dtype, strides = out.type.dtype, one.strides(shape)
+    dtype, strides = out.type.dtype, one_draw.strides(shape)
     if not shape:
-        return result(emit, one.at([], strides).method("astype", dtype_name(dtype)), out)
-    rows = _row_shape(site, one)
+        return result(emit, one_draw.at([], strides).method("astype", dtype_name(dtype)), out)
+    rows = _row_shape(site, one_draw)
     name = emit.empty([*shape, *rows], dtype)
     with emit.loops(shape) as places:
         for place in places:
-            row = emit.temp(one.at(place, strides), "row")
+            row = emit.temp(one_draw.at(place, strides), "row")
             for k, n in enumerate(rows):
                 emit.do("agree", row.length(k), n)
             with emit.loops(rows) as indices:
@@ -183,10 +184,10 @@ def _arrays(site: Site, one: _Draw, shape: Sequence[Dim]) -> Value:
     return Array(name, (*shape, *rows), dtype, fresh=True)
 
 
-def _row_shape(site: Site, one: _Draw) -> list[Dim]:
+def _row_shape(site: Site, one_draw: _Draw) -> list[Dim]:
     """The shape of one draw, as the op computes it from the parameters."""
     emit, op = site.emit, site.op
     inputs = [v.type() for v in op.dist_params(site.node)]
     dims = [pt.as_tensor(n).astype("int64") for n in op._supp_shape_from_params(inputs)]
     graph = FunctionGraph(inputs, dims, clone=False)
-    return [as_dim(emit.scalar(n)) for n in emit.run(graph, one.params)]
+    return [as_dim(emit.scalar(n)) for n in emit.run(graph, one_draw.params)]

@@ -19,24 +19,23 @@ from loopax.numba_backend.emit.schedule import folded, ready
 from loopax.numba_backend.emit.uses import READS_ONCE
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 
-# What combines two terms, and what the empty reduction gives; None where it is an error.
+# The combination of two terms, and the value of an empty reduction.
 _FLOAT_FOLDS: dict[type, tuple[str, Any]] = {
     ps.Add: ("{0} + {1}", 0),
     ps.Mul: ("{0} * {1}", 1),
-    # Of nothing, and of zeros alone, it is 1: the gradient of a product of one zero.
+    # The product of nothing, and of zeros alone, is 1: the gradient of a product with one zero.
     MulWithoutZeros: ("{0} if {1} == 0 else {0} * {1}", 1),
     ps.ScalarMaximum: ("np.maximum({0}, {1})", -np.inf),
     ps.ScalarMinimum: ("np.minimum({0}, {1})", np.inf),
 }
-_IN_ANY_ORDER = {  # of floats
+_IN_ANY_ORDER = {  # floats in any order
     ps.Add: "plus({0}, {1})",
     ps.Mul: "times({0}, {1})",
     ps.ScalarMaximum: "maximum({0}, {1})",
     ps.ScalarMinimum: "minimum({0}, {1})",
 }
-# PyTensor's conversion begins the extremes of bools at infinity, which is true: `min` is False whatever it
-# is of, `max` True (3.0.7 and 3.3.7).
-# `&` is vector code, `and` a branch.
+# PyTensor's conversion starts the extremes of bools at infinity, which is true: its `min` is always
+# False, its `max` True (3.0.7 and 3.3.7). `&` is vector code, `and` a branch.
 _BOOL_FOLDS: dict[type, tuple[str, Any]] = {
     ps.AND: ("{0} & {1}", True),
     ps.OR: ("{0} | {1}", False),
@@ -54,7 +53,7 @@ def reduce(site: Site, x: Value) -> Any:
         return leaf(site, x)
     expression, start = fold
     axes = set(range(len(x.shape)) if op.axis is None else op.axis)
-    kept = [k for k in range(len(x.shape)) if k not in axes]
+    remaining_axes = [k for k in range(len(x.shape)) if k not in axes]
     if raises_of_nothing(op):
         for k in axes:
             emit.do("not_empty", x.shape[k])
@@ -65,28 +64,28 @@ def reduce(site: Site, x: Value) -> Any:
         emit.set(total, expr(expression, total, term if x.dtype == acc else term.astype(acc)))
 
     def total(at: list[Index]) -> Expr:
-        """One element of the result, by loops over the axes that go."""
+        """One element of the result, by loops over the reduced axes."""
         if constant is not None:
             return _cast(emit, _times(emit, constant, [x.shape[k] for k in axes], acc), acc, out)
-        so_far = emit.temp(start, "sum")
+        partial = emit.temp(start, "sum")
         with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
             for inner in indices:
-                add(so_far, emit.read(x, _woven(at, kept, inner)))
-        return _cast(emit, so_far, acc, out)
+                add(partial, emit.read(x, _woven(at, remaining_axes, inner)))
+        return _cast(emit, partial, acc, out)
 
-    shape = tuple(x.shape[k] for k in kept)
+    shape = tuple(x.shape[k] for k in remaining_axes)
     if not emit.is_small(shape):
         x = emit.indexable(x)
-        if constant is not None or not _is_faster_by_rows(x.shape, kept):
+        if constant is not None or not _is_faster_by_rows(x.shape, remaining_axes):
             return site.result(Virtual(shape, out, total, cheap=False))
-        so_far = emit.empty(shape, acc, "sums")
+        partial = emit.empty(shape, acc, "sums")
         with emit.loops(shape) as indices:
             for at in indices:
-                emit.set(so_far[at], start)
+                emit.set(partial[at], start)
         with emit.loops(x.shape) as indices:
             for at in indices:
-                add(so_far[[at[k] for k in kept]], emit.read(x, at))
-        sums = Array(so_far, shape, acc, fresh=True, compact=True)
+                add(partial[[at[k] for k in remaining_axes]], emit.read(x, at))
+        sums = Array(partial, shape, acc, fresh=True, compact=True)
         if acc == out:
             return sums
         return Virtual(shape, out, lambda at: _cast(emit, emit.read(sums, at), acc, out))
@@ -96,11 +95,11 @@ def reduce(site: Site, x: Value) -> Any:
         return Small(elements, out)
     join = FOLDS.get(type(op.scalar_op))
     if join is not None and acc in ("float32", "float64") and emit.is_small(x.shape):
-        given = emit.in_locals(x).elements
+        locals_in = emit.in_locals(x).elements
         for at in np.ndindex(*shape):  # type: ignore[arg-type]
             inner = np.ndindex(*[x.shape[k] for k in sorted(axes)])  # type: ignore[arg-type]
-            found = [given[tuple(_woven(list(at), kept, list(i)))] for i in inner]
-            terms = [cast(t, x.dtype, acc) for t in found]
+            entries = [locals_in[tuple(_woven(list(at), remaining_axes, list(i)))] for i in inner]
+            terms = [cast(t, x.dtype, acc) for t in entries]
             whole = emit.temp(folded(emit, terms, join) if terms else start, "sum")
             when = max((ready(emit, t) for t in terms), default=-1)
             if when >= 0:
@@ -109,16 +108,16 @@ def reduce(site: Site, x: Value) -> Any:
         return Small(elements, out)
     for at in np.ndindex(*shape):  # type: ignore[arg-type]
         elements[at] = emit.temp(start, "sum")
-    if not kept and emit.is_worth_coalescing(x):
+    if not remaining_axes and emit.is_worth_coalescing(x):
         with emit.loop_over_positions(x.shape) as position:
             add(elements[()], emit.read(x, position))
         elements[()] = _cast(emit, elements[()], acc, out)
         return Small(elements, out)
-    # One pass over x, however many sums it goes into.
+    # One pass over x for all sums.
     with emit.loops([x.shape[k] for k in sorted(axes)]) as indices:
         for inner in indices:
             for at in np.ndindex(*shape):  # type: ignore[arg-type]
-                add(elements[at], emit.read(x, _woven(list(at), kept, inner)))
+                add(elements[at], emit.read(x, _woven(list(at), remaining_axes, inner)))
     for at in np.ndindex(*shape):  # type: ignore[arg-type]
         elements[at] = _cast(emit, elements[at], acc, out)
     return Small(elements, out)
@@ -127,40 +126,40 @@ def reduce(site: Site, x: Value) -> Any:
 READS_ONCE[CAReduce] = lambda node, position: True
 
 
-def _is_faster_by_rows(shape: Sequence[Dim], kept: Sequence[int]) -> bool:
-    """Whether to go through an array in the order in which it lies in memory, with one sum for each column.
+def _is_faster_by_rows(shape: Sequence[Dim], remaining_axes: Sequence[int]) -> bool:
+    """Whether to traverse an array in memory order, with one sum for each column.
 
-    A sum down each column, one after the other, reads with a stride, which is no vector code and of a large
-    array a cache line an element: of 300 x 12 it takes 4 times as long, of 1000 x 1000 10 times. A few rows
-    are written out by LLVM, and need no memory for sums.
+    A sum down each column in turn reads with a stride, which prevents vector code and, in a large
+    array, loads a cache line for each element: it takes 4 times as long for 300 x 12, and 10 times for
+    1000 x 1000. LLVM unrolls a few rows, which need no memory for sums.
     """
-    reduced = [n for k, n in enumerate(shape) if k not in kept]
-    if not kept or kept[-1] != len(shape) - 1:
+    reduced = [n for k, n in enumerate(shape) if k not in remaining_axes]
+    if not remaining_axes or remaining_axes[-1] != len(shape) - 1:
         return False
     few = all(isinstance(n, int) for n in reduced) and np.prod(reduced, dtype=int) <= 4  # type: ignore[arg-type]
     return not few
 
 
 def _fold(kind: type, dtype: str, acc: str) -> tuple[str, Expr] | None:
-    """What joins two terms, and what the sum of none is."""
+    """The combination of two terms, and the value of an empty reduction; None where unknown."""
     if dtype == "bool":
-        found = _BOOL_FOLDS.get(kind)
-        if found is None and kind in (ps.Add, ps.Mul) and acc == "int64":
-            found = _FLOAT_FOLDS[kind]
+        fold = _BOOL_FOLDS.get(kind)
+        if fold is None and kind in (ps.Add, ps.Mul) and acc == "int64":
+            fold = _FLOAT_FOLDS[kind]
     elif dtype in ("float32", "float64") or kind in (ps.Add, ps.Mul):
-        found = _FLOAT_FOLDS.get(kind) if acc in ("float32", "float64", "int64") else None
+        fold = _FLOAT_FOLDS.get(kind) if acc in ("float32", "float64", "int64") else None
     else:
-        found = None
-    if found is None:
+        fold = None
+    if fold is None:
         return None
-    expression, start = found
+    expression, start = fold
     if acc in ("float32", "float64"):
         expression = _IN_ANY_ORDER.get(kind, expression)
     return expression, literal(start, acc)
 
 
 def _times(emit: Emitter, term: Expr, lengths: list[Dim], dtype: str) -> Expr:
-    """The sum of as many times ``term`` as there are indices; of none it is 0, also for an inf."""
+    """The sum of ``term`` over all indices of ``lengths``; 0 for an empty shape, for inf too."""
     n = emit.product(lengths)
     several = (term.astype(dtype) * as_element(n).astype(dtype)).astype(dtype)
     if not isinstance(n, int) or n <= 0:
@@ -168,11 +167,13 @@ def _times(emit: Emitter, term: Expr, lengths: list[Dim], dtype: str) -> Expr:
     return emit.temp(several, "sum")
 
 
-def _cast(emit: Emitter, x: Expr, given: str, wanted: str) -> Expr:
-    return x if given == wanted else emit.temp(x.astype(wanted))
+def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:
+    return x if source == target else emit.temp(x.astype(target))
 
 
-def _woven(at: list[Index], kept: list[int], inner: list[Index]) -> list[Index]:
-    """The index of the whole, from the part that is kept and the part that is summed over."""
-    outer, rest = iter(at), iter(inner)
-    return [next(outer) if k in kept else next(rest) for k in range(len(at) + len(inner))]
+def _woven(at: list[Index], remaining_axes: list[int], inner: list[Index]) -> list[Index]:
+    """Interleave an index ``at`` of the remaining axes with an index ``inner`` of the reduced ones."""
+    outer, reduced = iter(at), iter(inner)
+    return [
+        next(outer) if k in remaining_axes else next(reduced) for k in range(len(at) + len(inner))
+    ]

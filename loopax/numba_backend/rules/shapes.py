@@ -59,27 +59,27 @@ def make_vector(site: Site, *xs: Value) -> Any:
 
 @rule(ViewOp, DeepCopyOp, TypeCastingOp)
 def same(site: Site, x: Value) -> Any:
-    # Another variable for the same memory: it is no longer seen by one only.
+    # Another variable for the same memory, which is therefore shared.
     return shared(x)
 
 
 @rule(SpecifyShape)
 def specify_shape(site: Site, x: Value, *dims: Any) -> Any:
     emit = site.emit
-    found: list[Dim] = []
-    for n, given in zip(x.shape, dims, strict=True):
-        wanted = n if given is None else as_dim(emit.scalar(given))
-        if isinstance(wanted, int) and isinstance(n, int) and wanted != n:
+    lengths: list[Dim] = []
+    for n, dim in zip(x.shape, dims, strict=True):
+        specified = n if dim is None else as_dim(emit.scalar(dim))
+        if isinstance(specified, int) and isinstance(n, int) and specified != n:
             emit.fail("AssertionError", "SpecifyShape: a length is not the one specified")
-        elif not emit.scopes.same(wanted, n):
-            name, other = (n, wanted) if isinstance(n, Expr) else (wanted, n)
+        elif not emit.scopes.same(specified, n):
+            name, other = (n, specified) if isinstance(n, Expr) else (specified, n)
             emit.equate("specified", name, other)
-        found.append(wanted if isinstance(wanted, int) else n)
+        lengths.append(specified if isinstance(specified, int) else n)
     if isinstance(x, Small):
         return x
     if isinstance(x, Array):
-        return Array(x.name, tuple(found), x.dtype)
-    return site.result(Virtual(tuple(found), x.dtype, x.at, **traits(x)))
+        return Array(x.name, tuple(lengths), x.dtype)
+    return site.result(Virtual(tuple(lengths), x.dtype, x.at, **traits(x)))
 
 
 @rule(CheckAndRaise)
@@ -104,9 +104,11 @@ def dimshuffle(site: Site, x: Value) -> Any:
         if x.shape[k] != 1:
             site.emit.agree(1, x.shape[k])
     if isinstance(x, Small):
-        kept = x.elements.reshape([n for k, n in enumerate(x.elements.shape) if k not in dropped])
+        elements = x.elements.reshape(
+            [n for k, n in enumerate(x.elements.shape) if k not in dropped]
+        )
         ranks = sorted(k for k in order if k != "x")
-        moved = kept.transpose([ranks.index(k) for k in order if k != "x"])
+        moved = elements.transpose([ranks.index(k) for k in order if k != "x"])
         shape = iter(moved.shape)
         return Small(moved.reshape([1 if k == "x" else next(shape) for k in order]), x.dtype)
 
@@ -114,7 +116,7 @@ def dimshuffle(site: Site, x: Value) -> Any:
     strided = kept_axes != sorted(kept_axes) and kept_axes[-1] != max(kept_axes)
     if strided:
         x = site.emit.for_scalar_code(x)
-    # A view of a view is one where both only turn a matrix around.
+    # A transpose of a transpose is a view.
     base = x.view if isinstance(x, Virtual) else None
     turned = tuple(order) == (1, 0)
     if turned and isinstance(x, Array):
@@ -142,8 +144,8 @@ READS_ONCE[DimShuffle] = lambda node, position: True
 
 
 def _dims(emit: Emitter, dims: Any) -> tuple[Dim, ...]:
-    found = [as_dim(emit.scalar(n)) for n in dims]
-    return tuple(map(emit.size, found))
+    lengths = [as_dim(emit.scalar(n)) for n in dims]
+    return tuple(map(emit.size, lengths))
 
 
 @rule(Alloc)
@@ -152,18 +154,25 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
     shape = _dims(emit, dims)
     skipped = len(shape) - len(x.shape)
     stretched = site.node.inputs[0].type.broadcastable
-    for n, m, one in zip(shape[skipped:], x.shape, stretched, strict=True):
-        if not one:
+    for n, m, is_stretched in zip(shape[skipped:], x.shape, stretched, strict=True):
+        if not is_stretched:
             emit.agree(n, m)
     if emit.is_small(shape):
-        own = [1 if one else n for n, one in zip(shape[skipped:], stretched, strict=True)]
+        own = [
+            1 if is_stretched else n
+            for n, is_stretched in zip(shape[skipped:], stretched, strict=True)
+        ]
         return Small(np.broadcast_to(emit.in_locals(x, own).elements, shape), x.dtype)
-    # Read more than once each: there must be nothing left to compute.
+    # Elements are read several times, so none may be computed at the read.
     x = emit.dense(x) if isinstance(x, Virtual) and not x.cheap else emit.indexable(x)
 
     def at(index: Any) -> Expr:
         return emit.read(
-            x, [0 if one else i for i, one in zip(index[skipped:], stretched, strict=True)]
+            x,
+            [
+                0 if is_stretched else i
+                for i, is_stretched in zip(index[skipped:], stretched, strict=True)
+            ],
         )
 
     return Virtual(shape, x.dtype, at)
@@ -172,7 +181,7 @@ def alloc(site: Site, x: Value, *dims: Value) -> Any:
 @rule(AllocEmpty)
 def alloc_empty(site: Site, *dims: Value) -> Any:
     dtype = site.op.dtype
-    zero = literal(0, dtype)  # reading what nobody wrote must not differ from run to run
+    zero = literal(0, dtype)  # reads of uninitialised memory must agree from run to run
     return Virtual(_dims(site.emit, dims), dtype, lambda at: zero, empty=True)
 
 
@@ -202,7 +211,7 @@ def join(site: Site, *values: Any) -> Any:
     for k in range(site.out.type.ndim):
         sizes = [v.shape[k] for v in values]
         shape.append(emit.agree(*sizes) if k != axis else emit.number(sum(sizes), "n"))
-    # Written out, one part after the other: a question at each element that is read costs more.
+    # Each part is copied in turn: to select the part at each read costs more.
     name = emit.empty(shape, dtype)
     start: Dim = 0
     for v in values:
@@ -215,18 +224,18 @@ def join(site: Site, *values: Any) -> Any:
     return Array(name, tuple(shape), dtype, fresh=True)
 
 
-# Each part is computed where it lies in the whole.
+# Each part is computed at its place in the result.
 READS_ONCE[Join] = lambda node, position: True
 
 
 @rule(Split)
-def split(site: Site, x: Value, *rest: Any) -> Any:
-    emit, sizes = site.emit, rest[-1]
+def split(site: Site, x: Value, *inputs: Any) -> Any:
+    emit, sizes = site.emit, inputs[-1]
     axis = getattr(site.op, "axis", None)
-    axis = as_dim(emit.scalar(rest[0])) if axis is None else axis
+    axis = as_dim(emit.scalar(inputs[0])) if axis is None else axis
     known = emit.constant_data(sizes)
     if not isinstance(axis, int) or not (isinstance(sizes, Small) or known is not None):
-        return leaf(site, x, *rest)
+        return leaf(site, x, *inputs)
     lengths = [as_dim(e) for e in sizes.elements] if known is None else known.tolist()
     total = emit.number(sum(lengths))
     if not emit.scopes.same(total, x.shape[axis]):

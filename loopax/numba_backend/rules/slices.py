@@ -1,4 +1,4 @@
-"""Slices that are values: ``slice(a, b)`` of variables."""
+"""Slices as values: ``slice(a, b)`` of variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The few functions that an emitted program calls: checks of indices and lengths."""
+"""Checks of indices and lengths, which an emitted program calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from loopax.numerics import poly_gamma, vector_functions
 
 @njit_inner
 def index(i: int, n: int) -> int:
-    """Position ``i`` of an axis of length ``n``, counted from the end where it is negative."""
+    """Check the index ``i`` of an axis of length ``n``; negative ones count from the end."""
     if i < 0:
         i += n
     if i < 0 or i >= n:
@@ -37,7 +37,7 @@ def index(i: int, n: int) -> int:
 
 @njit_inner
 def signed(k: int) -> int:
-    """``k``, of uint64, as an int64: what is too large for one is out of range of every axis."""
+    """Convert ``k`` from uint64 to int64; a larger number is out of range of every axis."""
     return np.int64(min(k, np.uint64(9223372036854775807)))  # type: ignore[return-value]
 
 
@@ -67,7 +67,7 @@ def slice_backward(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
 
 @njit_inner
 def slice_bounds(start: int, stop: int, step: int, n: int) -> tuple[int, int]:
-    """The bounds of a slice whose step has a sign that is only known now."""
+    """First position and number of positions of a slice with a step of unknown sign."""
     if step == 0:
         raise ValueError("slice step cannot be zero")
     if step > 0:
@@ -84,11 +84,11 @@ def agree(n: int, m: int) -> int:
 
 
 def offset(k: int) -> int:
-    """``k``, of which LLVM does not know how it was computed.
+    """Hide the computation of ``k`` from LLVM.
 
-    The part of a concatenation starts where all before it end, a sum of as many lengths, each a minimum and
-    a maximum where it is a slice's. LLVM's strength reduction of loops looks at all ways to write such a
-    sum, in each loop that writes a part: of 100 parts machine code was made in 16.8 s, and is in 2.0.
+    A part of a concatenation starts at the sum of the lengths before it, each a minimum and a maximum
+    for a slice. LLVM's strength reduction tries all forms of such a sum, in each loop that writes a
+    part: 100 parts compiled in 16.8 s, and with this in 2.0.
     """
     return k
 
@@ -114,7 +114,7 @@ def specified(n: int, m: int) -> None:
 
 
 class StateChangesShape(Exception):
-    """A state does not keep its shape: the program has to be written in another way."""
+    """A state changes its shape: the program has to be written without that assumption."""
 
 
 @njit_inner
@@ -125,7 +125,7 @@ def keeps(n: int, m: int) -> None:
 
 @njit_inner
 def stride(n: int, m: int) -> int:
-    """How an axis of length ``n`` is read where ``m`` are written: 0 where it is broadcast."""
+    """The stride of an axis of length ``n`` against one of length ``m``: 0 where it is broadcast."""
     if n == m:
         return 1
     if n != 1:
@@ -135,7 +135,7 @@ def stride(n: int, m: int) -> int:
 
 @njit_inner
 def broadcast_index(n: int, m: int) -> int:
-    """The common length of two axes, of which one of length 1 is stretched."""
+    """The common length of two axes, where length 1 broadcasts."""
     if n == m or m == 1:
         return n
     if n != 1:
@@ -156,16 +156,16 @@ def same_size(n: int, m: int) -> None:
 
 
 @njit_inner
-def left_over(total: int, rest: int) -> int:
-    """The length of the axis that makes an array of ``total`` elements, ``rest`` without it."""
-    if rest <= 0 or total % rest != 0:
+def left_over(total: int, size_of_others: int) -> int:
+    """The inferred length of an axis, where the other axes have ``size_of_others`` elements."""
+    if size_of_others <= 0 or total % size_of_others != 0:
         raise ValueError("cannot reshape array: its size is another one")
-    return total // rest
+    return total // size_of_others
 
 
 @njit_inner
 def length_of(n: int, total: int, whole: int) -> int:
-    """A length of a new shape whose product is ``whole``; -1 is what is left over."""
+    """Check a length of a new shape whose product is ``whole``; infer it where it is -1."""
     if n == -1:
         return left_over(total, -whole)
     if n < 0 or (whole >= 0 and whole != total):
@@ -175,7 +175,7 @@ def length_of(n: int, total: int, whole: int) -> int:
 
 @njit_inner
 def range_length(start: float, stop: float, step: float) -> int:
-    """How many elements ``arange`` has."""
+    """The number of elements of ``arange``."""
     n = np.ceil((stop - start) / step)
     if not abs(n) < 2**62:
         raise ValueError("Maximum allowed size exceeded")
@@ -184,7 +184,7 @@ def range_length(start: float, stop: float, step: float) -> int:
 
 @njit_inner
 def repeated(counts: Any, n: int) -> Any:
-    """The position that each element of ``repeat`` comes from; one count may stand for all."""
+    """The source position of each element of ``repeat``; one count may serve all."""
     if counts.shape[0] != n and counts.shape[0] != 1:
         raise ValueError("operands could not be broadcast together: one count for each element")
     total = 0
@@ -204,7 +204,7 @@ def repeated(counts: Any, n: int) -> Any:
 
 @njit_inner
 def size(n: int) -> int:
-    """``n``, a length."""
+    """Check that the length ``n`` is not negative."""
     if n < 0:
         raise ValueError("negative dimensions are not allowed")
     return n
@@ -218,7 +218,7 @@ def not_empty(n: int) -> None:
 
 @njit_inner
 def grown(rows: Any) -> Any:
-    """A copy with room for twice as many rows."""
+    """Copy rows to a buffer of twice as many."""
     more = np.empty((2 * rows.shape[0],) + rows.shape[1:], rows.dtype)
     for k in range(rows.shape[0]):
         more[k] = rows[k]

@@ -21,7 +21,7 @@ def _four_rounds(a, b, i, j, k, m):  # type: ignore[no-untyped-def]
 
 @njit(forceinline=True, no_cfunc_wrapper=True)
 def threefry(key_1, key_2, x, y):  # type: ignore[no-untyped-def]
-    """One word of 64 bits from four words of 32 bits, each in 64."""
+    """Encrypt four words of 32 bits, each in 64, to one word of 64 bits."""
     k1, k2 = np.uint32(key_1), np.uint32(key_2)
     k3 = np.uint32(k1 ^ k2 ^ np.uint32(0x1BD11BDA))
     a, b = np.uint32(np.uint32(x) + k1), np.uint32(np.uint32(y) + k2)

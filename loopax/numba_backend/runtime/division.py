@@ -1,4 +1,4 @@
-"""Division rounded down, its remainder, and powers of integers: NumPy's values, where Numba's differ.
+"""Floor division, remainders, and powers of integers, with NumPy's values where Numba's differ.
 
 In Numba ``inf // 2`` is infinity and ``-1 // inf`` is -0.0, where NumPy has nan and -1; its powers of
 unsigned integers go through floats.
@@ -13,12 +13,12 @@ from loopax.base.compiling.pipeline import njit_inner
 
 @njit_inner(error_model="numpy")
 def floor_divide(x: float, y: float) -> float:
-    """`numpy.floor_divide`: by the exact remainder, so that a rounded quotient is not rounded again."""
+    """`numpy.floor_divide` by the exact remainder, so that the quotient is rounded once."""
     if y == 0:
         return x / y
-    rest = np.fmod(x, y)
-    quotient = (x - rest) / y
-    if rest != 0 and (y < 0) != (rest < 0):
+    exact_remainder = np.fmod(x, y)
+    quotient = (x - exact_remainder) / y
+    if exact_remainder != 0 and (y < 0) != (exact_remainder < 0):
         quotient -= 1
     if quotient == 0:
         return np.copysign(0.0, x / y)
@@ -28,18 +28,18 @@ def floor_divide(x: float, y: float) -> float:
 
 @njit_inner(error_model="numpy")
 def remainder(x: float, y: float) -> float:
-    """`numpy.remainder`: with the sign of ``y``, that of a zero too."""
+    """`numpy.remainder`, with the sign of ``y``, for zeros too."""
     if y == 0:
         return np.nan
-    rest = np.fmod(x, y)
-    if rest == 0:
+    exact_remainder = np.fmod(x, y)
+    if exact_remainder == 0:
         return np.copysign(0.0, y)
-    return rest + y if (y < 0) != (rest < 0) else rest
+    return exact_remainder + y if (y < 0) != (exact_remainder < 0) else exact_remainder
 
 
 @njit_inner
 def int_power(x: int, y: int) -> int:
-    """``x**y`` modulo ``2**64``; negative powers are cut to integers, as C has them."""
+    """``x**y`` modulo ``2**64``; negative powers are truncated to integers, as in C."""
     if y < 0:
         if x == 1 or (x == -1 and y % 2 == 0):
             return np.uint64(1)

@@ -1,7 +1,8 @@
-"""Linear algebra on matrices in memory, as loops: for small and medium sizes, compiled in little time.
+"""Linear algebra on matrices in memory, as loops: for small and medium sizes, fast to compile.
 
-Every matrix is in C order and is overwritten; the inner loops run along rows. What has no answer is
-told as LAPACK does, and PyTensor with it: a zero pivot, or one that is not positive in Cholesky's method.
+Every matrix is in C order and is overwritten; the inner loops run along rows. A function reports
+failure as LAPACK does, and PyTensor with it: a zero pivot, or one that is not positive in Cholesky's
+method.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from numba.extending import intrinsic, overload
 from loopax.base.compiling.pipeline import njit_inner
 from loopax.base.upstream.numba import ir
 
-_compiled = njit_inner(error_model="numpy")  # dividing by zero is no error
+_compiled = njit_inner(error_model="numpy")  # a division by zero does not raise
 
 
 def unknown(n: int) -> int:
-    """``n``, as a length that the compiler does not know.
+    """Hide the length ``n`` from the compiler.
 
-    Where it knows the size of a matrix, it writes these loops out, which takes a second each.
+    It would unroll these loops for a matrix of known size, at a second for each function.
     """
     return n
 
@@ -50,7 +51,7 @@ def all_finite(a: Any) -> bool:
 
 @_compiled
 def finite_or_identity(a: Any, finite: bool) -> Any:
-    """``a``, or half an identity of its shape, of which every factorization and equation has a solution."""
+    """``a``, or half an identity of its shape, with which every factorization and solve succeeds."""
     if finite:
         return a
     b = a.copy()
@@ -64,7 +65,7 @@ def finite_or_identity(a: Any, finite: bool) -> Any:
 
 @_compiled
 def no_numbers_unless(finite: bool, a: Any) -> None:
-    """Fill ``a`` with nan, unless what it was computed from is ``finite``."""
+    """Fill ``a`` with nan, unless the inputs of its computation are ``finite``."""
     if not finite:
         a[...] = np.nan
 
@@ -77,7 +78,7 @@ def square(n: int, m: int) -> None:
 
 @_compiled
 def lu_factor(a: Any, pivots: Any) -> bool:
-    """LU with row exchanges: row ``k`` was exchanged with ``pivots[k]``. Whether no pivot is zero."""
+    """Factor ``a`` with exchanges of row ``k`` and ``pivots[k]``; whether all pivots are nonzero."""
     n = unknown(a.shape[0])
     regular = True
     for k in range(n):
@@ -102,7 +103,7 @@ def lu_factor(a: Any, pivots: Any) -> bool:
 
 @_compiled
 def triangular_solve(a: Any, b: Any, lower: bool, unit: bool) -> bool:
-    """``b`` becomes the solution; whether no element of the diagonal is zero."""
+    """Solve in ``b``; returns whether all elements of the diagonal are nonzero."""
     n, m = unknown(b.shape[0]), unknown(b.shape[1])
     regular = True
     for step in range(n):
@@ -122,7 +123,7 @@ def triangular_solve(a: Any, b: Any, lower: bool, unit: bool) -> bool:
 
 @_compiled
 def transposed_solve(a: Any, b: Any, lower: bool) -> None:
-    """``b`` becomes the solution with the transpose of the triangular ``a``."""
+    """Solve in ``b`` with the transpose of the triangular ``a``."""
     n, m = unknown(b.shape[0]), unknown(b.shape[1])
     for step in range(n):
         i = n - 1 - step if lower else step
@@ -137,7 +138,7 @@ def transposed_solve(a: Any, b: Any, lower: bool) -> None:
 
 @_compiled
 def cholesky(a: Any, lower: bool) -> bool:
-    """The triangular factor, from one triangle of ``a``; whether ``a`` is positive definite."""
+    """Factor ``a`` from one triangle; returns whether it is positive definite."""
     n = unknown(a.shape[0])
     if not lower:
         for i in range(n):
@@ -150,7 +151,7 @@ def cholesky(a: Any, lower: bool) -> bool:
                 total -= a[i, k] * a[j, k]
             if i > j:
                 a[i, j] = total / a[j, j]
-            elif total <= 0:  # not so for nan, which is passed on
+            elif total <= 0:  # false for nan, which propagates
                 return False
             else:
                 a[i, i] = np.sqrt(total)
@@ -166,10 +167,10 @@ def cholesky(a: Any, lower: bool) -> bool:
 
 @_compiled
 def solve(w: Any, n: int) -> bool:
-    """The columns of ``w`` behind the first ``n``, a matrix, become the solution of a system with it.
+    """Solve in the last columns of ``w``, with the matrix of its first ``n`` columns.
 
-    Gauss' method on both at once, with row exchanges; whether no pivot is zero. One nest of loops for the
-    matrix and its right sides compiles in a fourth of the time of a factorization and two solves.
+    Gaussian elimination on both at once, with row exchanges; returns whether all pivots are nonzero.
+    One nest of loops compiles in a fourth of the time of a factorization and two solves.
     """
     n, m = unknown(n), unknown(w.shape[1])
     regular = True
@@ -198,7 +199,7 @@ def solve(w: Any, n: int) -> bool:
 
 @_compiled
 def inverse(w: Any, n: int) -> None:
-    """The last ``n`` columns of ``w`` become the inverse of the first."""
+    """Invert the first ``n`` columns of ``w`` into the last ``n``."""
     n = unknown(n)
     for i in range(n):
         for j in range(n):
@@ -209,7 +210,7 @@ def inverse(w: Any, n: int) -> None:
 
 @_compiled
 def determinant(a: Any, pivots: Any) -> Any:
-    """The determinant, 0 where a pivot is."""
+    """The determinant; 0 where a pivot is 0."""
     total = a.dtype.type(1.0)
     if not lu_factor(a, pivots):
         return a.dtype.type(0.0)

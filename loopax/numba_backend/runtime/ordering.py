@@ -9,13 +9,13 @@ from loopax.base.compiling.pipeline import njit_inner
 
 @njit_inner
 def before(a: Any, b: Any) -> bool:
-    """Whether ``a`` sorts before ``b``: nan is the last."""
+    """Whether ``a`` sorts before ``b``; nan sorts last."""
     return a < b or (b != b and a == a)
 
 
 @njit_inner
 def sort_order(values: Any, order: Any, room: Any) -> None:
-    """``order`` becomes the stable order of ``values``, by merging runs of growing length."""
+    """Write the stable order of ``values`` into ``order``, by merging runs of growing length."""
     n = values.shape[0]
     run = 8
     for k in range(n):
@@ -45,7 +45,7 @@ def sort_order(values: Any, order: Any, room: Any) -> None:
 
 @njit_inner
 def place_of(x: Any, values: Any, right: bool) -> int:
-    """Where ``x`` goes into the sorted ``values``: before or behind those equal to it."""
+    """The insertion point of ``x`` in the sorted ``values``: left or right of equal values."""
     low, high = 0, values.shape[0]
     while low < high:
         middle = (low + high) // 2

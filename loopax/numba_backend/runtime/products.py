@@ -1,4 +1,4 @@
-"""Products of matrices and vectors in memory: loops where they are small, BLAS where they are large."""
+"""Products of matrices and vectors in memory: loops for small ones, BLAS for large ones."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from loopax.base.upstream.numba import (
     make_array,
 )
 
-# Multiplications from which a call of BLAS is faster, which takes 60 ns itself. In loops and by BLAS:
-# 61 and 66 ns for 5 x 5 by 5 x 5, 94 and 61 for 6 x 6, 390 and 117 for 9 x 9; 86 and 83 for 16 x 16 by a
-# vector, 214 and 103 for 24 x 24.
+# Multiplications above which a call of BLAS, which itself takes 60 ns, is faster. In loops and by BLAS:
+# 61 and 66 ns for 5 x 5 by 5 x 5, 94 and 61 for 6 x 6, 390 and 117 for 9 x 9; 86 and 83 for 16 x 16 by
+# a vector, 214 and 103 for 24 x 24.
 _BLAS, _BLAS_OF_VECTOR = 128, 256
 _MOST = 2**31 - 1
 
@@ -32,7 +32,7 @@ def matmul(a: Any, b: Any, out: Any) -> None:
     n, m = a.shape[1], b.shape[1]
     for i in range(a.shape[0]):
         for j in range(m):
-            total = out.dtype.type(0)  # in a register: added up in memory it takes twice the time
+            total = out.dtype.type(0)  # in a register: a sum in memory takes twice the time
             for k in range(n):
                 total += a[i, k] * b[k, j]
             out[i, j] = total

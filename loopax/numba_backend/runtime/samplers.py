@@ -1,11 +1,11 @@
-"""Distributions: native functions that draw once, and what must hold of their parameters.
+"""Distributions: native functions for one draw, and conditions on their parameters.
 
 A sampler takes the same numbers from the generator as the op's ``rng_fn``, which is NumPy's or SciPy's,
-so that a program draws what PyTensor's other modes draw, up to rounding. PyTensor registers samplers with
-`numba_core_rv_funcify`, users can too; those in `_DRAWS` and `_NORMALS` are for where PyTensor's draw
-differently, and are written in `loopax/numerics/native_samplers.py`.
-Numba's generator takes any parameters, and may not come to an end with some, so that they are checked
-here, as NumPy and SciPy do.
+so that a program draws the values of PyTensor's other modes, up to rounding. PyTensor registers
+samplers with `numba_core_rv_funcify`, and users may too; `_DRAWS` and `_NORMALS` replace those of
+PyTensor that draw differently, by functions of `loopax/numerics/native_samplers.py`. Numba's generator
+takes any parameters, and may not terminate with some, so that they are checked here, as in NumPy and
+SciPy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loopax.numerics import native_samplers as native
 
 
 def sampler(op: RandomVariable, node: Any) -> Any:
-    """The native function for one draw of ``op``; None where there is none that draws the same."""
+    """The native function for one draw of ``op``; None where none draws the same values."""
     known = {*numba_core_rv_funcify.registry, *_DRAWS, *_NOT_PYTENSORS, rv.MvNormalRV}
     family = next((c for c in type(op).__mro__ if c in known), object)
     if family is object or family in _NOT_PYTENSORS or not _draws_as(op, family):
@@ -33,12 +33,12 @@ def sampler(op: RandomVariable, node: Any) -> Any:
         return _NORMALS[op.method]
     if family in _DRAWS:
         return _DRAWS[family]
-    made = numba_core_rv_funcify(op, node)
-    return made[0] if isinstance(made, tuple) else made
+    function = numba_core_rv_funcify(op, node)
+    return function[0] if isinstance(function, tuple) else function
 
 
 def _draws_as(op: RandomVariable, family: type) -> bool:
-    """Whether ``op`` draws by the code of ``family``: a subclass with its own is another distribution."""
+    """Whether ``op`` draws by the code of ``family``; a subclass with its own code does not."""
     methods = ("rng_fn", "rng_fn_scipy", "perform")
     same = all(
         getattr_static(type(op), m, None) is getattr_static(family, m, None) for m in methods
@@ -47,7 +47,7 @@ def _draws_as(op: RandomVariable, family: type) -> bool:
 
 
 def conditions(op: RandomVariable) -> tuple[str, ...]:
-    """What must hold of the parameters of one draw, as source: ``{0}`` is the first one."""
+    """Conditions on the parameters of one draw, as source: ``{0}`` is the first parameter."""
     return next((_CONDITIONS[c] for c in type(op).__mro__ if c in _CONDITIONS), ())
 
 
@@ -81,12 +81,12 @@ _DRAWS = {
         rv.PermutationRV: native.permutation,
     }.items()
 }
-# PyTensor's takes its numbers from the first elements only.
+# PyTensor's sampler chooses among the first elements alone.
 _NOT_PYTENSORS = {rv.ChoiceWithoutReplacement}
 
 # -- parameters ------------------------------------------------------------------------------------
 
-# nan is let through where NumPy lets it through: `not x < 0` holds for it, `x >= 0` does not.
+# nan passes where NumPy accepts it: `not x < 0` holds for it, `x >= 0` does not.
 _SCALE = ("not {1} < 0",)
 _P = ("{0} >= 0 and {0} <= 1",)
 

@@ -1,12 +1,12 @@
-"""Sums, products and extremes over an axis, whose terms LLVM may take in another order.
+"""Sums, products and extremes over an axis, whose terms LLVM may reorder.
 
-A float sum in the order of its terms is a chain: each addition waits some four cycles for the one before,
-and LLVM, which must not change the last digit, leaves the loop without vector code. Told that it may change
-the order of a sum's own additions it keeps several partial sums, as NumPy does. This is no `fastmath`: nan
-and infinities keep their meaning, and no other operation is touched.
+A float sum in order is a chain: each addition waits some four cycles for the one before, and LLVM,
+which must not change the last digit, does not vectorize the loop. With permission to reorder the
+additions of the sum it computes several partial sums, as NumPy does. This is no `fastmath`: nan and
+infinities keep their meaning, and no other operation changes.
 
-Of extremes it must know that nan is handed on whatever the order, which it does of its own instructions:
-the largest of 2000 numbers takes a tenth of the time of comparisons.
+Reordered extremes must propagate nan, which LLVM's own instructions do: the largest of 2000 numbers
+takes a tenth of the time of comparisons.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from loopax.base.upstream.numba import ir
 
 
 def plus(total: Any, term: Any) -> Any:
-    """``total + term``, two floats of one dtype, in a sum whose terms may be taken in any order."""
+    """``total + term``, two floats of one dtype, in a sum that may be reordered."""
     return total + term
 
 
 def times(total: Any, term: Any) -> Any:
-    """``total * term``, two floats of one dtype, in a product whose terms may be taken in any order."""
+    """``total * term``, two floats of one dtype, in a product that may be reordered."""
     return total * term
 
 
@@ -42,7 +42,7 @@ def minimum(smallest: Any, term: Any) -> Any:
 
 
 def _compile_to(instruction: Callable[[Any, Any], Any], function: Callable) -> None:
-    """``instruction`` makes of a builder of LLVM's and two arguments the result."""
+    """Compile ``function`` to ``instruction``, from an LLVM builder and two arguments."""
 
     @type_callable(function)
     def of_types(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows

@@ -1,4 +1,4 @@
-"""Arrays with other axes over the same memory."""
+"""Views of arrays with other axes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from loopax.base.upstream.numba import ir, make_array, populate_array
 
 
 def in_line(a: Any) -> Any:
-    """``a``, in C order, with one axis.
+    """View ``a``, in C order, with one axis.
 
-    ``a.reshape(-1)`` calls a function that looks for a way to do it without a copy; here there is one.
+    ``a.reshape(-1)`` calls a function that searches for a way without a copy; in C order there always
+    is one.
     """
     return a.reshape(-1)
 

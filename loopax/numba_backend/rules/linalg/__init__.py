@@ -1,4 +1,4 @@
-"""Linear algebra: written out, as loops, or by LAPACK, whichever is faster. Importing this registers it."""
+"""Rules of linear algebra: unrolled, as loops, or by LAPACK. The import registers them."""
 
 from loopax.numba_backend.rules.linalg import factorizations, products, systems
 

@@ -1,4 +1,4 @@
-"""Factorizations and determinants. See `matrices.py` for what is done at which size."""
+"""Factorizations and determinants. See `matrices.py` for the choice by size."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def cholesky(site: Site, a: Value) -> Any:
     n, a = square(emit, a), typed(emit, a, dtype)
     if written_out(emit, n, out.TRIANGULAR, (n, n)):
         elements = emit.in_locals(a, (n, n)).elements
-        found, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
-        found = out.nan_unless(emit, definite, found, dtype)
-        return Small(found if lower else found.T, dtype)
+        factor, definite = out.cholesky(emit, elements if lower else elements.T, dtype)
+        factor = out.nan_unless(emit, definite, factor, dtype)
+        return Small(factor if lower else factor.T, dtype)
     array = emit.fresh(a)
     nan_unless(emit, call("cholesky", array.name, lower), array)
     return array
@@ -49,9 +49,9 @@ def lu_factor(site: Site, a: Value) -> Any:
     emit, dtype = site.emit, site.out.type.dtype
     n = square(emit, a)
     if written_out(emit, n, out.EXCHANGED, (n, n)):
-        found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        factors, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
         typed = [emit.temp(p.astype("int32")) for p in pivots]
-        return Small(out.nan_unless(emit, good, found, dtype), dtype), small(typed, "int32")
+        return Small(out.nan_unless(emit, good, factors, dtype), dtype), small(typed, "int32")
     array, name = emit.fresh(a), room_for_pivots(emit, n)
     nan_unless(emit, call("lu_factor", array.name, name), array)
     return array, Array(name, (n,), "int32", fresh=True)
@@ -60,9 +60,9 @@ def lu_factor(site: Site, a: Value) -> Any:
 @rule(PivotToPermutations)
 def pivot_to_permutations(site: Site, pivots: Value) -> Any:
     emit = site.emit
-    given = emit.dense(pivots).name
+    array = emit.dense(pivots).name
     order = emit.empty(pivots.shape, "int64")
-    emit.do("permutation", given, order)
+    emit.do("permutation", array, order)
     if not site.op.inverse:
         back = emit.empty(pivots.shape, "int64")
         emit.do("invert_order", order, back)
@@ -72,16 +72,16 @@ def pivot_to_permutations(site: Site, pivots: Value) -> Any:
 
 @rule(LU)
 def lu(site: Site, a: Value) -> Any:
-    """PyTensor's conversion takes every matrix for square, and reads beside one that is not (3.3.7).
+    """Pad a matrix to a square one, since PyTensor's conversion reads beyond others (3.3.7).
 
-    Here it gets one with zeros below or beside, which are never exchanged with a row of ``a``: the first
-    largest element is the pivot. The factors of ``a`` are corners of those of that one.
+    The rows or columns of zeros are never exchanged with a row of ``a``: the first largest element is
+    the pivot. The factors of ``a`` are corners of the factors of the padded matrix.
     """
     emit, op = site.emit, site.op
     m, n = a.shape
     if m == n:
         return leaf(site, a)
-    least, most = (emit.temp(call(which, m, n)) for which in ("min", "max"))
+    least, most = (emit.temp(call(function, m, n)) for function in ("min", "max"))
     padded = emit.empty([most, most], a.dtype)
     emit.set(_corner(padded), 0)
     emit.set(_corner(padded, m, n), emit.dense(a).name)
@@ -99,12 +99,12 @@ def lu(site: Site, a: Value) -> Any:
 
 @rule(QR)
 def qr(site: Site, a: Value) -> Any:
-    """PyTensor's conversion drops the rows of zeros below ``R`` (3.3.7): all modes but two have them."""
+    """Add the rows of zeros below ``R`` that PyTensor's conversion drops (3.3.7)."""
     emit, op, node = site.emit, site.op, site.node
     if op.mode != "r":
         return leaf(site, a)
     factor, *pivots = [v.type for v in node.outputs]
-    # What it returns, not what it declares.
+    # The type that it returns, which differs from the declared one.
     types = [factor.clone(shape=(None, factor.shape[1])), *pivots]
     outs = leaf(replace(site, node=Apply(node.op, node.inputs, [t() for t in types])), a)
     rows = emit.dense(outs[0])
@@ -116,7 +116,7 @@ def qr(site: Site, a: Value) -> Any:
 
 
 def _corner(array: Expr, *lengths: Dim) -> Expr:
-    """So many elements along the first axes of ``array``, all along the others."""
+    """The first ``lengths`` elements along the leading axes of ``array``."""
     return array[[expr(":{}", n) for n in lengths] or [Expr(":")]]
 
 
@@ -132,8 +132,8 @@ def det(site: Site, a: Value) -> Any:
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
         product = joined([sign, *pivots], " * ")
         return small(emit.temp(_where(regular, product, literal(0, dtype))), dtype)
-    found = call("determinant", emit.fresh(a).name, room_for_pivots(emit, n))
-    return small(emit.temp(found), dtype)
+    value = call("determinant", emit.fresh(a).name, room_for_pivots(emit, n))
+    return small(emit.temp(value), dtype)
 
 
 @rule(SLogDet)
@@ -145,25 +145,25 @@ def slogdet(site: Site, a: Value) -> Any:
         pivots, sign, regular = _pivots_and_sign(emit, a, n, dtype)
         signs = [_where(expr("{} < 0", p), literal(-1, dtype), literal(1, dtype)) for p in pivots]
         logs = [call("np.log", call("abs", p)) for p in pivots]
-        both = [
+        results = [
             _where(regular, joined([sign, *signs], " * "), literal(0, dtype)),
             _where(regular, joined(logs or [literal(0, dtype)], " + "), literal(-np.inf, dtype)),
         ]
-        return tuple(small(emit.temp(e), dtype) for e in both)
-    found = emit.temp(call("log_determinant", emit.fresh(a).name, room_for_pivots(emit, n)))
-    return tuple(small(emit.temp(found[k]), dtype) for k in range(2))
+        return tuple(small(emit.temp(e), dtype) for e in results)
+    sign_and_log = emit.temp(call("log_determinant", emit.fresh(a).name, room_for_pivots(emit, n)))
+    return tuple(small(emit.temp(sign_and_log[k]), dtype) for k in range(2))
 
 
 def _pivots_and_sign(emit: Emitter, a: Value, n: Dim, dtype: str) -> tuple[list[Expr], Expr, Expr]:
     """The pivots, the sign of the row exchanges, and whether no pivot is zero."""
-    found, exchanges, regular = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
-    one, minus = literal(1, dtype), literal(-1, dtype)
-    signs = [_where(expr("{} == {}", p, k), one, minus) for k, p in enumerate(exchanges[:-1])]
-    return list(found.diagonal()), emit.temp(joined(signs or [one], " * ")), regular
+    factors, exchanges, regular = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+    plus, minus = literal(1, dtype), literal(-1, dtype)
+    signs = [_where(expr("{} == {}", p, k), plus, minus) for k, p in enumerate(exchanges[:-1])]
+    return list(factors.diagonal()), emit.temp(joined(signs or [plus], " * ")), regular
 
 
-def _where(condition: Expr, one: Expr, other: Expr) -> Expr:
-    return expr("{1} if {0} else {2}", condition, one, other)
+def _where(condition: Expr, if_true: Expr, if_false: Expr) -> Expr:
+    return expr("{1} if {0} else {2}", condition, if_true, if_false)
 
 
 for _op in (Cholesky, LUFactor, Det, SLogDet):

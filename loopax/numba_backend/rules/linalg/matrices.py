@@ -1,8 +1,8 @@
-"""What the rules of linear algebra share: the size decides how a matrix is computed with.
+"""Common parts of the rules of linear algebra: the choice of an algorithm by size.
 
-Very small matrices are written out, larger ones are computed in place in a copy by the loops of
-`runtime.linalg`, large ones by LAPACK. Answers to bad input are those of PyTensor's Numba mode: nan from a
-solve or a factorization that fails, an error from the inverse of a singular matrix.
+Very small matrices are unrolled, larger ones go through the loops of `runtime.linalg` in place in a
+copy, large ones through LAPACK. Bad input gives the results of PyTensor's Numba mode: nan from a solve
+or a factorization that fails, an error from the inverse of a singular matrix.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def square(emit: Emitter, a: Value) -> Dim:
 
 
 def typed(emit: Emitter, a: Value, dtype: str) -> Value:
-    """``a`` in the dtype of the result."""
+    """Convert ``a`` to the dtype of the result."""
     if a.dtype == dtype:
         return a
     source = emit.indexable(a)
@@ -59,10 +59,10 @@ _LARGEST = 32  # from this size on, LAPACK is clearly faster than loops
 
 
 def by_size(function: Any) -> Any:
-    """A rule for matrices of floats: by loops where they are small, by LAPACK where they are large.
+    """Decorate a rule of float matrices: loops for small ones, LAPACK for large ones.
 
-    LAPACK takes seconds to compile. Where the size is not known, it is called outside of loops over
-    steps; inside of one the size decides when the program runs.
+    LAPACK takes seconds to compile. For a matrix of unknown size it is called outside of loops over
+    steps; inside of one the size decides at run time.
     """
 
     def chosen(site: Site, *values: Value) -> Any:
@@ -75,30 +75,30 @@ def by_size(function: Any) -> Any:
             return function(site, *values) if n <= _LARGEST else leaf(site, *values)
         if not emit.scopes.frames:
             return leaf(site, *values)
-        given = [emit.dense(v) for v in values]
-        n = given[0].shape[0]
-        small_one, large_one = emit.branches(expr("{} <= {}", n, _LARGEST))
-        with emit.inside(small_one):
-            places = [_place(emit, v) for v in _as_tuple(function(site, *given))]
-        with emit.inside(large_one):
-            for place, v in zip(places, _as_tuple(leaf(site, *given)), strict=True):
+        operands = [emit.dense(v) for v in values]
+        n = operands[0].shape[0]
+        if_small, if_large = emit.branches(expr("{} <= {}", n, _LARGEST))
+        with emit.inside(if_small):
+            places = [_place(emit, v) for v in _as_tuple(function(site, *operands))]
+        with emit.inside(if_large):
+            for place, v in zip(places, _as_tuple(leaf(site, *operands)), strict=True):
                 _place(emit, v, place)
         return tuple(places)
 
     return chosen
 
 
-def _as_tuple(found: Any) -> tuple[Any, ...]:
-    return found if isinstance(found, tuple) else (found,)
+def _as_tuple(results: Any) -> tuple[Any, ...]:
+    return results if isinstance(results, tuple) else (results,)
 
 
 def _place(emit: Emitter, value: Value, place: Any = None) -> Any:
-    """A local that holds ``value``, the one of ``place`` where there is one already."""
+    """Assign ``value`` to a new local, or to that of ``place``."""
     if not value.shape:
         name = emit.local("y") if place is None else emit.scalar(place)
         emit.set(name, emit.scalar(value))
         return small(name, value.dtype)
     name = emit.local("a") if place is None else place.name
     emit.set(name, emit.fresh(value).name)
-    emit.scopes.rooms.add(name)  # it may be the memory of each step
+    emit.scopes.rooms.add(name)  # each step may reuse its memory
     return Array(name, value.shape, value.dtype, compact=True)

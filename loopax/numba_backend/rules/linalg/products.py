@@ -1,4 +1,4 @@
-"""Products of matrices and vectors: written out where they are small."""
+"""Products of matrices and vectors, unrolled where they are small."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from loopax.numba_backend.emit.outlining import outlined
 from loopax.numba_backend.emit.schedule import ready, sum_of_products
 from loopax.numba_backend.emit.values import Array, Small, Value, Virtual
 
-_LARGEST = 8  # from this size on, BLAS is faster than a product that is written out
+_LARGEST = 8  # above this size BLAS is faster than an unrolled product
 
 
-_OUTLINED = 8  # multiplications of a product that is a function of its own
+_OUTLINED = 8  # least multiplications of an outlined product
 
 
 @rule(Dot)
@@ -77,7 +77,7 @@ def _written_out(site: Site, a: Small, b: Small) -> Small:
 
 
 def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
-    """A sum of one term."""
+    """An outer product: a sum of one term."""
     emit, dtype = site.emit, site.out.type.dtype
     rows = len(a.shape) - 1
     a, b = (emit.indexable(v if _is_cheap(v) else emit.dense(v)) for v in (a, b))
@@ -90,7 +90,7 @@ def _outer(site: Site, a: Value, b: Value, shape: Any) -> Any:
 
 
 def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -> Any:
-    """``a @ b``, where b is a column (``right``), or a is a row: then it is ``b.T @ a``."""
+    """Compute ``a @ b`` for a column ``b`` (``right``), or as ``b.T @ a`` for a row ``a``."""
     emit, dtype = site.emit, site.out.type.dtype
     matrix, vector = (a, b) if right else (_transposed(emit, b), a)
     if len(vector.shape) == 2:
@@ -106,7 +106,7 @@ def _matrix_by_vector(site: Site, a: Value, b: Value, shape: Any, right: bool) -
 
 
 def _line(emit: Emitter, v: Value, axis: int) -> Value:
-    """A matrix of one column or row as a vector along ``axis``."""
+    """Convert a matrix of one column or row to a vector along ``axis``."""
     v = emit.indexable(v)
     if isinstance(v, Virtual) and v.flat is not None and len(v.flat.shape) == 1:
         return v.flat

@@ -1,4 +1,4 @@
-"""Inverses, and systems of linear equations. See `matrices.py` for what is done at which size."""
+"""Inverses, and systems of linear equations. See `matrices.py` for the choice by size."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ def inverse(site: Site, a: Value) -> Any:
         return _behind(emit, w, n, n, dtype)
     unit = np.full((n, n), literal(0, dtype), dtype=object)
     np.fill_diagonal(unit, literal(1, dtype))
-    found, good = _solved(emit, a, n, Small(unit, dtype), dtype)
+    solution, good = _solved(emit, a, n, Small(unit, dtype), dtype)
     with emit.when(expr("not {}", good)):
         emit.fail("np.linalg.LinAlgError", "Singular matrix")
-    return found
+    return solution
 
 
 @rule(MatrixPinv)
 def pseudo_inverse(site: Site, a: Value) -> Any:
-    """The pseudo-inverse; of a Hermitian matrix PyTensor 3.3.8 reads both triangles, and NumPy one."""
+    """The pseudo-inverse; for a Hermitian matrix PyTensor 3.3.8 reads both triangles, NumPy one."""
     emit = site.emit
     if not site.op.hermitian:
         return leaf(site, a)
@@ -56,19 +56,19 @@ def pseudo_inverse(site: Site, a: Value) -> Any:
 
 
 def _solved(emit: Emitter, a: Value, n: Dim, b: Value, dtype: str) -> tuple[Any, Expr]:
-    """The solution for the columns of ``b``, and whether ``a`` is regular."""
+    """Solve for the columns of ``b``; also returns whether ``a`` is regular."""
     if written_out(emit, n, out.EXCHANGED, (n, n), b.shape):
-        found, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
+        factors, pivots, good = out.lu_factor(emit, emit.in_locals(a, (n, n)).elements)
         x = out.exchanged(emit, emit.in_locals(b).elements, pivots)
-        x = out.triangular_solve(emit, found, x, lower=True, unit=True)
-        return Small(out.triangular_solve(emit, found, x, lower=False, unit=False), dtype), good
+        x = out.triangular_solve(emit, factors, x, lower=True, unit=True)
+        return Small(out.triangular_solve(emit, factors, x, lower=False, unit=False), dtype), good
     return _eliminated(emit, a, n, b, dtype)
 
 
 def _eliminated(
     emit: Emitter, a: Value, n: Dim, b: Value, dtype: str, triangle: bool | None = None
 ) -> tuple[Any, Expr]:
-    """Elimination in memory; of a symmetric ``a`` only the lower ``triangle`` (or the upper) is read."""
+    """Eliminate in memory; for a symmetric ``a`` read the lower ``triangle`` (or the upper) alone."""
     m = b.shape[1]
     w = _augmented(emit, a, n, m, dtype)
     b = b if emit.is_small([n, m]) else emit.indexable(b)
@@ -82,7 +82,7 @@ def _eliminated(
 
 
 def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> Expr:
-    """A matrix that begins with ``a`` and has room for ``m`` columns behind it."""
+    """Allocate a matrix of ``a`` and ``m`` further columns."""
     w = emit.empty([n, emit.number(n + m)], dtype)
     a = a if emit.is_small([n, n]) else emit.indexable(a)
     with emit.loops([n, n]) as indices:
@@ -92,12 +92,12 @@ def _augmented(emit: Emitter, a: Value, n: Dim, m: Dim, dtype: str) -> Expr:
 
 
 def _behind(emit: Emitter, w: Expr, n: Dim, m: Dim, dtype: str) -> Virtual:
-    """The last ``m`` columns of ``w``, the first ``n`` being what they were solved with."""
+    """The last ``m`` columns of ``w``, behind the first ``n``."""
     return Virtual((n, m), dtype, lambda at: emit.temp(w[at[0], emit.number(n + at[1])]))
 
 
 def columns(emit: Emitter, b: Value) -> Value:
-    """``b`` as a matrix: a vector is one column."""
+    """Convert ``b`` to a matrix: a vector becomes one column."""
     if len(b.shape) == 2:
         return b
     if isinstance(b, Small):
@@ -106,7 +106,7 @@ def columns(emit: Emitter, b: Value) -> Value:
 
 
 def _prepared(site: Site, a: Value, b: Value) -> tuple[Dim, Value, Value]:
-    """The order of the system, its matrix and its right side as columns, in the dtype of the result."""
+    """The order of the system, its matrix, and its right side as columns, in the result's dtype."""
     emit, dtype = site.emit, site.out.type.dtype
     n, b = square(emit, a), columns(emit, b)
     emit.agree(n, b.shape[0])
@@ -116,8 +116,8 @@ def _prepared(site: Site, a: Value, b: Value) -> tuple[Dim, Value, Value]:
 
 
 def _fitted(b: Value, n: int) -> Value:
-    """``b``, whose number of rows has been found to be ``n``."""
-    if isinstance(b.shape[0], int) and b.shape[0] != n:  # an error is raised before this is read
+    """``b`` with the static number of rows ``n``."""
+    if isinstance(b.shape[0], int) and b.shape[0] != n:  # a check has raised before the read
         return Virtual((n, b.shape[1]), b.dtype, lambda at: literal(0, b.dtype))
     if isinstance(b, Virtual) and b.shape[0] != n:
         return Virtual((n, *b.shape[1:]), b.dtype, b.at, b.cheap)
@@ -125,7 +125,7 @@ def _fitted(b: Value, n: int) -> Value:
 
 
 def _finished(site: Site, x: Any, good: Expr) -> Value:
-    """The solution, nan all over where there is none; a vector where one was asked for."""
+    """Finish a solution: nan where the system is singular, a vector where the output is one."""
     emit, dtype = site.emit, site.out.type.dtype
     if isinstance(x, Small):
         elements = out.nan_unless(emit, good, x.elements, dtype)
@@ -137,8 +137,8 @@ def _finished(site: Site, x: Any, good: Expr) -> Value:
         return Virtual(x.shape[:1], dtype, lambda at: emit.read(x, [*at, *column]))
 
     def at(index: Sequence[Index]) -> Expr:
-        found = emit.read(x, [*index, *column])
-        return emit.temp(expr("{} if {} else {}", found, good, literal(np.nan, dtype)))
+        element = emit.read(x, [*index, *column])
+        return emit.temp(expr("{} if {} else {}", element, good, literal(np.nan, dtype)))
 
     return site.result(Virtual(x.shape[: site.out.type.ndim], dtype, at))
 
@@ -214,13 +214,13 @@ def cholesky_solve(site: Site, c: Value, b: Value) -> Any:
 
 
 def _two_solves(emit: Emitter, factor: Array, x: Array, lower: bool) -> None:
-    """``x`` becomes the solution with the matrix that ``factor`` is the Cholesky factor of."""
+    """Solve in ``x`` with the matrix of the Cholesky factor ``factor``."""
     calls = [
         ("triangular_solve", factor.name, x.name, lower, False),
         ("transposed_solve", factor.name, x.name, lower),
     ]
-    for one in calls if lower else reversed(calls):
-        emit.do(*one)
+    for solve_call in calls if lower else reversed(calls):
+        emit.do(*solve_call)
 
 
 READS_ONCE[MatrixInverse] = READS_ONCE[Solve] = lambda node, position: True

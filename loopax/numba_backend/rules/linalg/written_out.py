@@ -1,4 +1,4 @@
-"""Linear algebra of very small matrices, written out: each element is a local, nothing is called.
+"""Unrolled linear algebra of very small matrices: each element is a local, without calls.
 
 The matrices are arrays of expressions (see `Small`). The steps are those of `runtime.linalg`.
 """
@@ -13,12 +13,12 @@ from loopax.numba_backend.emit.emitter import Emitter
 from loopax.numba_backend.emit.expressions import TRUE, Expr, call, expr, joined, literal, tuple_of
 from loopax.numba_backend.emit.statements import Assign
 
-EXCHANGED = 4  # the largest matrix whose row exchanges are written out
-TRIANGULAR = 4  # the largest triangular one
+EXCHANGED = 4  # order of the largest matrix with unrolled row exchanges
+TRIANGULAR = 4  # order of the largest unrolled triangular matrix
 
 
 def _locals(emit: Emitter, elements: np.ndarray) -> np.ndarray:
-    """New locals, which may be assigned to."""
+    """Copy elements to new locals, for assignment."""
     new = np.empty(elements.shape, dtype=object)
     for at in np.ndindex(*elements.shape):
         new[at] = emit.temp(elements[at])
@@ -40,7 +40,7 @@ def _all(conditions: Sequence[Expr]) -> Expr:
 
 
 def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[Expr], Expr]:
-    """The factors, the row that each row was exchanged with, and whether no pivot is zero."""
+    """The factors, the row with which each row is exchanged, and whether all pivots are nonzero."""
     n, a = len(a), _locals(emit, a)
     pivots = [emit.temp(k, "p") for k in range(n)]
     for k in range(n - 1):
@@ -76,9 +76,9 @@ def triangular_solve(
     n = len(a)
     x = np.empty(b.shape, dtype=object)
     for i in range(n) if lower else reversed(range(n)):
-        done = range(i) if lower else range(i + 1, n)
+        solved = range(i) if lower else range(i + 1, n)
         for j in range(b.shape[1]):
-            top = _minus(b[i, j], [(a[i, k], x[k, j]) for k in done])
+            top = _minus(b[i, j], [(a[i, k], x[k, j]) for k in solved])
             x[i, j] = emit.temp(top if unit else expr("{} / {}", top, a[i, i]))
     return x
 
@@ -86,19 +86,19 @@ def triangular_solve(
 def cholesky(emit: Emitter, a: np.ndarray, dtype: str) -> tuple[np.ndarray, Expr]:
     """The lower factor, from the lower triangle, and whether ``a`` is positive definite."""
     n = len(a)
-    found = np.full((n, n), literal(0, dtype), dtype=object)
+    factor = np.full((n, n), literal(0, dtype), dtype=object)
     squares = []
     for j in range(n):
-        squares.append(emit.temp(_minus(a[j, j], [(found[j, k],) * 2 for k in range(j)])))
-        found[j, j] = emit.temp(call("np.sqrt", squares[-1]))
+        squares.append(emit.temp(_minus(a[j, j], [(factor[j, k],) * 2 for k in range(j)])))
+        factor[j, j] = emit.temp(call("np.sqrt", squares[-1]))
         for i in range(j + 1, n):
-            top = _minus(a[i, j], [(found[i, k], found[j, k]) for k in range(j)])
-            found[i, j] = emit.temp(expr("{} / {}", top, found[j, j]))
-    return found, emit.temp(_all([expr("not {} <= 0", s) for s in squares]), "definite")
+            top = _minus(a[i, j], [(factor[i, k], factor[j, k]) for k in range(j)])
+            factor[i, j] = emit.temp(expr("{} / {}", top, factor[j, j]))
+    return factor, emit.temp(_all([expr("not {} <= 0", s) for s in squares]), "definite")
 
 
 def nan_unless(emit: Emitter, good: Expr, x: np.ndarray, dtype: str) -> np.ndarray:
-    """``x`` in locals of its own, all of them nan where ``good`` is false."""
+    """Copy ``x`` to new locals, which are nan where ``good`` is false."""
     if good == TRUE or not x.size:
         return x
     x = _locals(emit, x)
@@ -109,5 +109,5 @@ def nan_unless(emit: Emitter, good: Expr, x: np.ndarray, dtype: str) -> np.ndarr
 
 
 def regular(a: np.ndarray) -> Expr:
-    """Whether no element of the diagonal is zero."""
+    """Whether all elements of the diagonal are nonzero."""
     return _all([expr("{} != 0", x) for x in a.diagonal()])
