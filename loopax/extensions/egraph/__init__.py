@@ -1,4 +1,5 @@
-"""Equality saturation: all that rules make of a program in one e-graph, and the cheapest of it taken.
+"""Equality saturation: all forms of a program under rules in one e-graph, of which the cheapest is
+taken.
 
 `optimize.py` is the pass. It needs the package egglog, the extra ``egraph``.
 """

@@ -1,4 +1,4 @@
-"""Constant conditions: which rows a ``switch`` takes of each branch, as accesses that read these rows."""
+"""Constant conditions of ``switch``: the rows taken from each branch, as accesses of these rows."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pytensor.tensor.type import TensorType
 
 from loopax.extensions.egraph.encode import Encoded
 
-_MASKS = 4  # by which sums are cut: each doubles what is looked at
+_MASKS = 4  # masks that split sums: each doubles the number of terms
 
 
-def say_conditions(program: Encoded) -> None:
-    """The constant conditions of a program, as facts of its terms."""
+def add_condition_facts(program: Encoded) -> None:
+    """Add the constant conditions of a program to the facts of its terms."""
     conditions = _Conditions(program)
-    for one in program.switches:
-        conditions.add(*one)
-    conditions.say_where_equal()
+    for switch in program.switches:
+        conditions.add(*switch)
+    conditions.add_implied_conditions()
 
 
 class _Conditions:
-    """The conditions of a program that have been stated."""
+    """Conditions of a program that are among its facts."""
 
     def __init__(self, program: Encoded) -> None:
         self._program = program
@@ -42,7 +42,7 @@ class _Conditions:
             self._program.facts.append(f"(Parts (value {number}) {parts[0]} {parts[1]})")
             for k in parts:
                 self._program.facts.append(f"(Rows {k})")
-                [index] = self._program.table.entries[k].rest
+                [index] = self._program.table.entries[k].constants
                 self._program.facts.append(
                     f"(set (read {k} (Sh1 {len(where)})) (Sh1 {len(index.data)}))"
                 )
@@ -51,27 +51,27 @@ class _Conditions:
             zeros = self._program.leaf(constant(np.zeros(where.shape, out.type.dtype)))
             self._program.facts.append(f"(Base (value {switch}) (value {zeros}))")
             for k in self._masks[number][1:]:
-                self._put(k, out)
+                self._add_write(k, out)
 
-    def _put(self, k: int, like: Variable) -> None:
-        """The write to the rows that the access ``k`` reads."""
-        [index] = self._program.table.entries[k].rest
+    def _add_write(self, k: int, like: Variable) -> None:
+        """Add the write to the rows that the access ``k`` reads."""
+        [index] = self._program.table.entries[k].constants
         vector = TensorType(like.type.dtype, like.type.shape)
         rows = TensorType(like.type.dtype, (index.type.shape[0],))
         node = vector()[index].set(rows()).owner  # type: ignore[attr-defined]
-        rest: Any = list(node.inputs[2:])
-        number = self._program.table.number(node.op, (vector, rows), rest)
+        index_inputs: Any = list(node.inputs[2:])
+        number = self._program.table.number(node.op, (vector, rows), index_inputs)
         self._program.facts.append(f'(Put {k} "#{number}")')
 
-    def say_where_equal(self) -> None:
-        """Where one condition is the same in a part that another one makes."""
+    def add_implied_conditions(self) -> None:
+        """Add conditions that are constant in a part of another condition."""
         for _, i, j in list(self._masks.values()):
             for k in (i, j):
-                [index] = self._program.table.entries[k].rest
+                [index] = self._program.table.entries[k].constants
                 for number, (where, *_) in self._masks.items():
                     if len(where) <= np.max(index.data):
                         continue
                     part = where[index.data]
-                    for all_of, relation in ((part, "AllTrue"), (~part, "AllFalse")):
-                        if all_of.all():
+                    for entries, relation in ((part, "AllTrue"), (~part, "AllFalse")):
+                        if entries.all():
                             self._program.facts.append(f"({relation} (S {k} (value {number})))")

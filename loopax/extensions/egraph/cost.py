@@ -1,7 +1,7 @@
-"""What a term costs, in nanoseconds: per entry of what it makes, by what was measured.
+"""Cost model of terms, in nanoseconds for each entry of a result, from measurements.
 
-The figures are those of `loopax.facts`. What only reads is free where it is arithmetic on
-positions, and a gather where it is not. A write, a product and a factorization are by their size.
+The figures are those of `loopax.facts`. An access is free where it is arithmetic on positions, and
+costs a gather elsewhere. Writes, products and factorizations cost by their size.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from loopax.facts.costs import (
 from loopax.facts.elementwise import scalar_op_of
 from loopax.facts.scalars import nanoseconds
 
-FEW = 8  # entries: so many are one local each, and each operation on one is that on a number
-SCALAR = 4.0  # an operation on a number takes as long as on so many entries of an array
-DIGITS = 1e9  # digits that are lost have no price: the stable form is taken, whatever it takes
+FEW = 8  # the most entries of an array in locals, on which operations are scalar
+SCALAR = 4.0  # time of a scalar operation, in entries of an array
+DIGITS = 1e9  # cost of lost digits: the stable form wins at any price
 LEAF = 0.01
 
 
-def keeping_cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
-    """What it costs that two terms need the value of an elementwise one, or of a gather: it is written to
-    memory, or read from all over it once more.
+def keeping_cost_of(table: OpTable, egraph: Saturated) -> Callable[[int, Node], float]:
+    """The cost of a second user of an elementwise term or a gather: a write to memory, or another
+    gather.
     """
 
     def keeping(c: int, node: Node) -> float:
-        n = found.counts.get(c, UNKNOWN_LENGTH)
+        n = egraph.counts.get(c, UNKNOWN_LENGTH)
         in_a_loop = node.head.startswith("E") or _is_gather(table, node)
         return KEEP * n + ARRAY if in_a_loop and n > FEW else 0.0
 
@@ -52,14 +52,14 @@ def _is_gather(table: OpTable, node: Node) -> bool:
     return node.head == "S" and not isinstance(table.entries[node.name].op, free)
 
 
-def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
-    """The cost of a term of a class."""
+def cost_of(table: OpTable, egraph: Saturated) -> Callable[[int, Node], float]:
+    """The cost function of terms, each in a class of ``egraph``."""
 
     def entries(c: int) -> int:
-        return found.counts.get(c, UNKNOWN_LENGTH)
+        return egraph.counts.get(c, UNKNOWN_LENGTH)
 
     def lost_digits(c: int, node: Node) -> int:
-        """By how much another form of the class is better."""
+        """The digits by which the best form of the class is better."""
         rules = stable_rules(c)
         best = max((rule.stable for rule in rules), default=0)
         if not best or any(rule.as_stable and rule.gives(node) for rule in rules):
@@ -67,14 +67,14 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
         return best - max((rule.stable for rule in rules if rule.gives(node)), default=0)
 
     def stable_rules(c: int) -> list[Rule]:
-        rules = (RULES_BY_NAME[name] for name in found.used.get(c, ()))
+        rules = (RULES_BY_NAME[name] for name in egraph.used.get(c, ()))
         return [rule for rule in rules if rule.stable or rule.as_stable]
 
     @cache
     def cost(c: int, node: Node) -> float:
         head, name, operands = node
         if head in ("Atom", "Lit") or (
-            c in found.known and all(k in found.known for k in operands)
+            c in egraph.known and all(k in egraph.known for k in operands)
         ):
             return LEAF
         n = entries(c)
@@ -85,17 +85,17 @@ def cost_of(table: OpTable, found: Saturated) -> Callable[[int, Node], float]:
         if head == "S":
             gather = GATHER * n + (ARRAY if n > FEW else 0.0)
             return gather if _is_gather(table, node) else LEAF
-        return _other(name, n, [entries(k) for k in operands])
+        return _cost_of_op(name, n, [entries(k) for k in operands])
 
     return cost
 
 
 def _function(table: OpTable, name: str) -> Any:
-    """The function of numbers that the name of an elementwise term stands for."""
+    """The scalar op of an elementwise term, by name."""
     return scalar_op_of(table.named(name).op) if name in table else SCALARS[name]
 
 
-def _other(name: str, n: int, sizes: list[int]) -> float:
+def _cost_of_op(name: str, n: int, sizes: list[int]) -> float:
     rows = max(sizes, default=1) ** 0.5
     if name == "dot":
         inner = (sizes[0] * sizes[1] / max(n, 1)) ** 0.5

@@ -1,4 +1,4 @@
-"""From the terms that were taken back to a graph. What stayed as it was is the variable that it was."""
+"""Conversion of selected terms back to a graph. Unchanged terms map to their old variables."""
 
 from __future__ import annotations
 
@@ -34,53 +34,53 @@ _NAMED: dict[str, Any] = {
     "solve1": lambda a, b: solve(a, b, b_ndim=1),
     "solve2": lambda a, b: solve(a, b, b_ndim=2),
 }
-_DETERMINANTS = "signdet", "logdet"  # of one node
+_DETERMINANTS = "signdet", "logdet"  # two outputs of one node
 
 
 class _Number(NamedTuple):
-    """A constant of one entry, of no dtype and rank yet."""
+    """A constant of one entry, without dtype and rank."""
 
     value: float
 
 
 class _Chain(NamedTuple):
-    """A sum or product that is an operand of a longer one, and of nothing else."""
+    """A sum or product whose only user is a longer one."""
 
     name: str
     operands: tuple[Any, ...]
 
 
 class Unwritable(Exception):
-    """The terms that were taken are no program: of a number nobody can say which dtype it has."""
+    """The selected terms are no program, since the dtype of a number is unknown."""
 
 
-def original_terms(program: Encoded, found: Saturated) -> Iterator[tuple[int, Node]]:
-    """The number of each term that the program needs, and the term with classes as operands."""
+def original_terms(program: Encoded, egraph: Saturated) -> Iterator[tuple[int, Node]]:
+    """Yield the number of each term that the program needs, and the term with classes as operands."""
     needed = set(program.outputs)
-    for number in reversed(range(len(program.terms))):  # each is behind its operands
+    for number in reversed(range(len(program.terms))):  # operands have smaller numbers
         if number in needed:
             head, name, operands = program.terms[number]
             needed.update(operands)
-            node = Node(head, name, tuple(found.of_term[k] for k in operands))
+            node = Node(head, name, tuple(egraph.of_term[k] for k in operands))
             yield number, in_order(node)
 
 
-def original_choice(program: Encoded, found: Saturated) -> dict[int, Node]:
-    """The term of each class that stood in the program, the first where there are several."""
-    terms = reversed(list(original_terms(program, found)))
+def original_choice(program: Encoded, egraph: Saturated) -> dict[int, Node]:
+    """The program's own term of each class, the first where there are several."""
+    terms = reversed(list(original_terms(program, egraph)))
     choice: dict[int, Node] = {}
     for number, node in terms:
-        choice.setdefault(found.of_term[number], node)
+        choice.setdefault(egraph.of_term[number], node)
     return choice
 
 
 class Decoder:
-    """The variables that classes are, by the terms that were taken."""
+    """Variables of classes, built from the selected terms."""
 
     def __init__(
         self,
         program: Encoded,
-        found: Saturated,
+        egraph: Saturated,
         choice: Choice,
         original: Choice,
         like: Sequence[Any],
@@ -89,10 +89,10 @@ class Decoder:
         self.choice = choice
         self.variables: dict[int, Variable] = {}
         for number, v in program.variables.items():
-            self.variables.setdefault(found.of_term[number], v)
+            self.variables.setdefault(egraph.of_term[number], v)
         self.values: dict[int, Any] = {}
-        self._made: dict[Any, Any] = {}
-        roots = [found.of_term[k] for k in program.outputs]
+        self._built: dict[Any, Any] = {}
+        roots = [egraph.of_term[k] for k in program.outputs]
         order = needed(choice, roots)
         self.dtypes = self._float_dtypes(order)
         self.users: dict[int, list[Node]] = {}
@@ -146,37 +146,38 @@ class Decoder:
                 raise Unwritable(f"{name} of a number")
             return _NAMED[name](*values)
         if name in _DETERMINANTS:
-            if (name, *values) not in self._made:
-                both = SLogDet().make_node(*values).outputs
-                self._made.update(
-                    ((one, *values), v) for one, v in zip(_DETERMINANTS, both, strict=True)
+            if (name, *values) not in self._built:
+                outputs = SLogDet().make_node(*values).outputs
+                self._built.update(
+                    ((determinant, *values), v)
+                    for determinant, v in zip(_DETERMINANTS, outputs, strict=True)
                 )
-            return self._made[name, *values]
+            return self._built[name, *values]
         entry = self.table.named(name)
         types = entry.types
         if isinstance(entry.op, CheckAndRaise):
             arrays = [v if isinstance(v, Variable) else self._typed(v, types[0]) for v in values]
         else:
             arrays = [self._fitting(v, t) for v, t in zip(values, types, strict=True)]
-        key = entry.op, tuple(arrays), entry.rest
-        if key not in self._made:  # the other outputs are of the same node
-            self._made[key] = entry(arrays)
-        return self._made[key].outputs[entry.output]
+        key = entry.op, tuple(arrays), entry.constants
+        if key not in self._built:  # other outputs share the node
+            self._built[key] = entry(arrays)
+        return self._built[key].outputs[entry.output]
 
     def _float_dtypes(self, order: Sequence[int]) -> dict[int, str]:
-        """The float dtypes of classes that have a variable's dtype, or that of their operands."""
+        """The float dtypes of classes, from their variables or from the classes that use them."""
         dtypes = {c: getattr(v.type, "dtype", None) for c, v in self.variables.items()}
-        found: dict[int, Any] = {c: dtype for c, dtype in dtypes.items() if dtype in FLOATS}
+        float_dtypes: dict[int, Any] = {c: dtype for c, dtype in dtypes.items() if dtype in FLOATS}
         for c in reversed(order):  # users first
             head, name, operands = self.choice[c]
-            if c not in found or (name in self.table and head != "S"):
+            if c not in float_dtypes or (name in self.table and head != "S"):
                 continue
             for k in operands[1:] if name == "Switch" else operands:
-                found.setdefault(k, found[c])
-        return found
+                float_dtypes.setdefault(k, float_dtypes[c])
+        return float_dtypes
 
     def _dtype(self, c: int) -> str:
-        """The dtype of a number that a class is, or is made of."""
+        """The dtype of a class, for the numbers in its terms."""
         if c not in self.dtypes:
             raise Unwritable("a number that may be of one of two dtypes")
         return self.dtypes[c]
@@ -209,7 +210,7 @@ class Decoder:
         return self._applied(elementwise(name), name, values, c)
 
     def _applied(self, op: Elemwise, name: str, values: Sequence[Any], c: int | None = None) -> Any:
-        """``op`` of arrays and numbers; of numbers alone it is a number."""
+        """Apply ``op`` to arrays and numbers; the result of numbers alone is a number."""
         arrays = [v for v in values if isinstance(v, Variable)]
         if not arrays:
             with np.errstate(all="ignore"):
@@ -220,19 +221,19 @@ class Decoder:
         return op.make_node(*(self._typed(v, kind) for v in values)).outputs[0]
 
     def _typed(self, v: Any, kind: Any) -> Variable:
-        """A number as an array of one entry of a type; an array as it is."""
+        """Convert a number to an array of one entry of type ``kind``; an array stays."""
         if not isinstance(v, _Number):
             return v
         key = np.float64(v.value).tobytes(), kind.ndim, kind.dtype  # 0.0 is not -0.0
-        if key not in self._made:  # one variable, so that nodes of it are one
-            self._made[key] = constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
-        return self._made[key]
+        if key not in self._built:  # one variable, so that equal nodes merge
+            self._built[key] = constant(np.full((1,) * kind.ndim, v.value, kind.dtype))
+        return self._built[key]
 
     def _fitting(self, v: Any, kind: Any) -> Variable:
-        """``v`` as an operand of a type: with a check of its lengths, where its own type says less."""
+        """Convert ``v`` to type ``kind``, with a check of its lengths where they are not static."""
         v = self._typed(v, kind)
         if kind.is_super(v.type):
             return v
-        if (v, kind) not in self._made:
-            self._made[v, kind] = kind.filter_variable(v)
-        return self._made[v, kind]
+        if (v, kind) not in self._built:
+            self._built[v, kind] = kind.filter_variable(v)
+        return self._built[v, kind]

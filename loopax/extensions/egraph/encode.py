@@ -1,4 +1,4 @@
-"""From a graph to terms, each once; the language is said in `language.py`."""
+"""Conversion of a graph to terms, each once; `language.py` describes the language."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type import TensorType
 
 from loopax.extensions.egraph.kronecker import facts_of, kron_of
-from loopax.extensions.egraph.of_nodes import (
+from loopax.extensions.egraph.node_names import (
     in_any_case,
     is_total,
     is_within,
@@ -28,7 +28,7 @@ from loopax.ir.sizes import unconditional_dims_of
 
 
 class Term(NamedTuple):
-    """A constructor of the language, what stands in it besides terms, and the numbers of its operands."""
+    """A constructor of the language, its name or number, and the numbers of its operands."""
 
     head: str
     name: Any  # a string, a number
@@ -41,15 +41,15 @@ class Encoded:
     Attributes
     ----------
     terms
-        Each is different, and behind its operands.
+        Distinct terms, each behind its operands.
     variables
-        By number of a term: the variable of the graph that it is, if it is one.
+        Number of a term -> its variable in the graph, if there is one.
     outputs
         The numbers of the graph's outputs.
     facts
-        What is known of the terms, as commands of egglog.
+        Facts of the terms, as commands of egglog.
     switches
-        The constant conditions, of one axis: of which variable and which term.
+        The constant conditions of one axis, each with its variable and its term.
     """
 
     def __init__(self, graph: FunctionGraph) -> None:
@@ -58,7 +58,7 @@ class Encoded:
         self.table = OpTable()
         self.facts: list[str] = []
         self._numbers: dict[Term, int] = {}
-        self._of: dict[Variable, int] = {}
+        self._number_of: dict[Variable, int] = {}
         self._dims = unconditional_dims_of(graph)
         self._lengths: dict[Any, int] = {}
         self.switches: list[tuple[Constant, Variable, int]] = []
@@ -71,16 +71,16 @@ class Encoded:
 
     @property
     def text(self) -> str:
-        """The terms and what is known of them, as commands of egglog."""
+        """The terms and their facts, as commands of egglog."""
         return "\n".join([*self._values(), *self.facts])
 
     # -- terms -------------------------------------------------------------------------------------------
 
     def number_of(self, v: Variable) -> int:
-        """The number of the term that a variable is."""
-        if v not in self._of:
-            self._of[v] = self.leaf(v)
-        return self._of[v]
+        """The number of the term of a variable."""
+        if v not in self._number_of:
+            self._number_of[v] = self.leaf(v)
+        return self._number_of[v]
 
     def leaf(self, v: Variable) -> int:
         if isinstance(v, Constant) and (value := _one_float(v)) is not None:
@@ -88,10 +88,10 @@ class Encoded:
         # A slice has no hash before Python 3.12.
         is_array = isinstance(v, Constant) and isinstance(v.type, TensorType)
         key: Any = v.signature() if is_array else v  # type: ignore[attr-defined]
-        known = ("leaf", key)
-        if known not in self._lengths:  # equal constants are one
-            self._lengths[known] = self.add(Term("Atom", len(self.terms)), v)
-            number = self._lengths[known]
+        leaf_key = ("leaf", key)
+        if leaf_key not in self._lengths:  # equal constants are one
+            self._lengths[leaf_key] = self.add(Term("Atom", len(self.terms)), v)
+            number = self._lengths[leaf_key]
             self._shape_fact(number, v)
             self.fact("Safe", number)
             if isinstance(v, Constant):
@@ -99,7 +99,7 @@ class Encoded:
                 if isinstance(v.type, TensorType) and v.data.dtype.kind in "fiu" and v.data.size:
                     if np.min(v.data) >= 0:
                         self.fact("Nonnegative", number)
-        return self._lengths[known]
+        return self._lengths[leaf_key]
 
     def _literal(self, value: float) -> int:
         return self.add(Term("Lit", value + 0.0))
@@ -116,7 +116,7 @@ class Encoded:
     def _node(self, node: Apply) -> None:
         for k, v in enumerate(node.outputs):
             number = self.add(self._term(node, k), v)
-            self._of[v] = number
+            self._number_of[v] = number
             self._shape_fact(number, v)
         if (factors := kron_of(node)) is not None:
             self.facts += facts_of(*factors, self.table)
@@ -132,8 +132,8 @@ class Encoded:
     def _term(self, node: Apply, output: int) -> Term:
         op: Any = node.op
         if isinstance(op, Elemwise) and not op.inplace_pattern and len(node.outputs) == 1:
-            if (found := self._elementwise(node)) is not None:
-                return found
+            if (term := self._elementwise(node)) is not None:
+                return term
         if (k := self.table.access(node)) is not None:
             if op.__class__.__name__ in ("Subtensor", "AdvancedSubtensor", "AdvancedSubtensor1"):
                 if node.inputs[0].type.ndim == node.outputs[0].type.ndim == 1:
@@ -143,7 +143,7 @@ class Encoded:
             if is_one and self.terms[operand].head == "Lit":  # the number has any rank
                 return self.terms[operand]
             return Term("S", k, (operand,))
-        return self._other(node, output)
+        return self._opaque_term(node, output)
 
     def _elementwise(self, node: Apply) -> Term | None:
         op: Any = node.op
@@ -152,13 +152,13 @@ class Encoded:
             operands = self._operands(node, name)
             if name in ("Add", "Mul") and len(operands) > 1:
                 *first, last = sorted(operands, key=self._is_array)
-                left = first[0]
+                partial = first[0]
                 for right in first[1:]:
-                    left = self.add(Term("E2", name, (left, right)))
-                return Term("E2", name, (left, last))
+                    partial = self.add(Term("E2", name, (partial, right)))
+                return Term("E2", name, (partial, last))
         else:
             types = tuple(TensorType(v.type.dtype, (None,) * v.type.ndim) for v in node.inputs)
-            types = tuple(t.clone(shape=()) for t in types)  # of whatever rank
+            types = tuple(t.clone(shape=()) for t in types)  # of any rank
             name = f"#{self.table.number(op, types)}"
             operands = [self.number_of(v) for v in node.inputs]
         if len(operands) > 3:
@@ -170,37 +170,37 @@ class Encoded:
         return term
 
     def _is_array(self, number: int) -> bool:
-        """Numbers first, what has one entry next: partial products of few entries."""
+        """Whether a term has more than one entry; such operands come last in products."""
         v = self.variables.get(number)
         return not (v is None or all(n == 1 for n in v.type.shape))
 
     def _operands(self, node: Apply, name: str) -> list[int]:
-        """A constant that is the same everywhere is one number, where another operand has its shape."""
-        shape, found = node.outputs[0].type.shape, []
+        """Operands of a node; a uniform constant is a number if another operand has its shape."""
+        shape, numbers = node.outputs[0].type.shape, []
         dtype = node.outputs[0].type.dtype
-        if dtype == "bool":  # a comparison: that of what is compared
+        if dtype == "bool":  # a comparison takes the dtype of its operands
             dtype = next((v.type.dtype for v in node.inputs if not isinstance(v, Constant)), dtype)
         for k, v in enumerate(node.inputs):
             is_float = dtype in FLOATS and not (name == "Switch" and k == 0)
             if isinstance(v, Constant) and is_float and v.type.dtype != dtype:
                 v = constant(v.data.astype(dtype))
             if isinstance(v, Constant) and is_float and v.data.size > 1:
-                others = [w for j, w in enumerate(node.inputs) if j != k]
-                covered = any(w.type.shape == shape and None not in shape for w in others)
+                siblings = [w for j, w in enumerate(node.inputs) if j != k]
+                covered = any(w.type.shape == shape and None not in shape for w in siblings)
                 if covered and np.all(v.data == v.data.flat[0]) and np.isfinite(v.data.flat[0]):
-                    found.append(self._literal(float(v.data.flat[0])))
+                    numbers.append(self._literal(float(v.data.flat[0])))
                     continue
-            found.append(self.number_of(v))
-        return found
+            numbers.append(self.number_of(v))
+        return numbers
 
-    def _other(self, node: Apply, output: int) -> Term:
+    def _opaque_term(self, node: Apply, output: int) -> Term:
         n = 2 if is_write(node) else len(node.inputs)
         operands = tuple(self.number_of(v) for v in node.inputs[:n])
         name = name_of(node, output)
         if name is None:
             types = tuple(operand_type(node.op, v.type) for v in node.inputs[:n])
-            rest: Any = node.inputs[n:]
-            name = f"#{self.table.number(node.op, types, rest, output)}"
+            constants: Any = node.inputs[n:]
+            name = f"#{self.table.number(node.op, types, constants, output)}"
             if isinstance(node.op, CheckAndRaise):
                 self.facts.append(f'(Checks "{name}")')
             if is_write(node):
@@ -223,13 +223,13 @@ class Encoded:
         shape = self.shape_of(v)
         self.facts.append(f"(set (shape (value {number})) {shape})")
         head, name, operands = self.terms[number]
-        if head == "S" and (of := self.variables.get(operands[0])) is not None:
-            self.facts.append(f"(set (read {name} {self.shape_of(of)}) {shape})")
+        if head == "S" and (operand := self.variables.get(operands[0])) is not None:
+            self.facts.append(f"(set (read {name} {self.shape_of(operand)}) {shape})")
             if v.owner is not None and is_within(v.owner):
-                self.facts.append(f"(Total {name} {self.shape_of(of)})")
+                self.facts.append(f"(Total {name} {self.shape_of(operand)})")
 
     def shape_of(self, v: Any) -> str:
-        """The shape of a variable as a term, and how many entries it has as a fact."""
+        """The shape of a variable as a term; adds its number of entries to the facts."""
         lengths = [self._length(v, axis, n) for axis, n in enumerate(v.type.shape)]
         if len(lengths) <= 2:
             shape = f"(Sh{len(lengths)} {' '.join(map(str, lengths))})"
@@ -258,10 +258,10 @@ class Encoded:
     def _values(self) -> Iterator[str]:
         for number, (head, name, operands) in enumerate(self.terms):
             args = [f"(value {k})" for k in operands]
-            what = f'"{name}"' if isinstance(name, str) else _number(name)
+            name_text = f'"{name}"' if isinstance(name, str) else _number(name)
             if head == "NN":
                 args = [_list(args)]
-            yield f"(set (value {number}) ({head} {what} {' '.join(args)}))"
+            yield f"(set (value {number}) ({head} {name_text} {' '.join(args)}))"
 
 
 def _number(x: float) -> str:
@@ -272,13 +272,13 @@ def _number(x: float) -> str:
 
 def _list(args: Sequence[str]) -> str:
     text = "(Nil)"
-    for one in reversed(args):
-        text = f"(Cons {one} {text})"
+    for head in reversed(args):
+        text = f"(Cons {head} {text})"
     return text
 
 
 def _one_float(v: Constant) -> float | None:
-    """The number that a constant of one entry is, where it is a float; nan is equal to nothing."""
+    """The value of a float constant of one entry; None for nan, which equals nothing, and others."""
     if not isinstance(v.type, TensorType) or v.type.dtype not in FLOATS or v.data.size != 1:
         return None
     value = float(v.data.flat[0])

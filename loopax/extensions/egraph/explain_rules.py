@@ -1,4 +1,4 @@
-"""Which rules were used: those that gave a class the term that was taken."""
+"""Report of the rules in use: those that added the selected term to its class."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from loopax.extensions.egraph.rules import RULES_BY_NAME
 from loopax.extensions.egraph.saturate import Saturated
 
 
-def used_rules(found: Saturated, choice: Choice, changed: Iterable[int]) -> list[str]:
-    """``"log1mexp (2)"``: the rules that gave the classes ``changed`` what was taken, the commonest first.
+def used_rules(egraph: Saturated, choice: Choice, changed: Iterable[int]) -> list[str]:
+    """Count the rules that added the selected terms of classes ``changed``: ``"log1mexp (2)"``.
 
-    An e-graph keeps what is equal and not why: of several rules that gave a class terms of one op, each
-    is named.
+    The most frequent rule comes first. An e-graph stores equalities without their reasons: of several
+    rules that added terms of one op to a class, each is named.
     """
     counts = Counter(
         name
         for c in changed
-        for name in found.used.get(c, ())
+        for name in egraph.used.get(c, ())
         if RULES_BY_NAME[name].gives(choice[c])
     )
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,12 +1,12 @@
-"""The cheapest term of each class of equal terms, where a term that is used twice is paid for once.
+"""Extraction of the cheapest term of each class, where a shared term is paid once.
 
-From the leaves upwards, each class takes the term whose own cost, with that of all that it needs, is
-least. What is needed is a set of classes, so that the union of two operands' sets counts what they
-share once (the greedy extraction of directed acyclic graphs, as in the extraction gym of the egg
-project: to find the least is NP-hard). The sets are bits of integers.
+From the leaves upwards, each class takes the term with the least cost, dependencies included.
+Dependencies are sets of classes, so that the union of two operands' sets counts shared classes once
+(the greedy extraction of directed acyclic graphs, as in the extraction gym of the egg project: the
+optimum is NP-hard). The sets are bits of integers.
 
-It ends, and what it takes has no cycles: what a class needs costs more than what any of its operands
-needs, and the costs of classes only become less.
+Termination and absence of cycles: the cost of a class exceeds that of each of its operands, and the
+costs of classes only decrease.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def cheapest(
     cost: Callable[[int, Node], float],
     preferred: Choice,
 ) -> dict[int, Node]:
-    """The term of each class that can be built. Of equally cheap ones it is that of ``preferred``.
+    """The cheapest term of each class that can be built; ties go to ``preferred``.
 
-    ``cost`` is of a class and a term in it, and positive.
+    ``cost`` maps a class and a term in it to a positive number.
     """
     users: dict[int, list[tuple[int, Node]]] = {}
     for c, nodes in classes.items():
@@ -39,7 +39,7 @@ def cheapest(
     choice: dict[int, Node] = {}
 
     def offer(c: int, node: Node) -> bool:
-        """Whether ``node`` is better than what ``c`` has, which it then takes the place of."""
+        """Select ``node`` for ``c`` if it is better; returns whether anything changed."""
         paid, price = 0, cost(c, node)
         sum_of_all = price
         for operand in sorted(set(node.operands), key=lambda k: -total[k]):
@@ -71,36 +71,36 @@ def cheapest(
 
 
 def users_of(classes: Mapping[int, list[Node]]) -> dict[int, int]:
-    """In how many classes each class may be an operand, 1 at the least.
+    """The number of classes in which each class may be an operand, at least 1.
 
-    What costs a part of itself with each of them is taken where several would have to take it at once: of
-    ``softplus(x)`` and ``softplus(-x)`` neither is cheaper by ``exp(-abs(x))`` alone.
+    With costs divided by these numbers, a term is selected that pays off for several users alone:
+    neither ``softplus(x)`` nor ``softplus(-x)`` is cheaper by ``exp(-abs(x))`` alone.
     """
-    found = dict.fromkeys(classes, 0)
+    counts = dict.fromkeys(classes, 0)
     for nodes in classes.values():
         for operand in {operand for node in nodes for operand in node.operands}:
-            found[operand] += 1
-    return {c: max(n, 1) for c, n in found.items()}
+            counts[operand] += 1
+    return {c: max(n, 1) for c, n in counts.items()}
 
 
 def _sum(bits: int, values: Mapping[int, float]) -> float:
-    found = 0.0
+    total = 0.0
     while bits:
         low = bits & -bits
-        found += values[low.bit_length() - 1]
+        total += values[low.bit_length() - 1]
         bits ^= low
-    return found
+    return total
 
 
 def needed(choice: Choice, roots: Iterable[int]) -> list[int]:
-    """The classes that ``roots`` need, each behind its operands."""
-    found: dict[int, None] = {}
+    """The classes that ``roots`` depend on, each behind its operands."""
+    ordered: dict[int, None] = {}
     stack = [(root, False) for root in reversed(list(roots))]
     while stack:
         c, is_done = stack.pop()
         if is_done:
-            found[c] = None
-        elif c not in found:
+            ordered[c] = None
+        elif c not in ordered:
             stack.append((c, True))
-            stack += [(k, False) for k in reversed(choice[c].operands) if k not in found]
-    return list(found)
+            stack += [(k, False) for k in reversed(choice[c].operands) if k not in ordered]
+    return list(ordered)

@@ -1,25 +1,25 @@
-"""What a program is in egglog: its terms, and the analyses that conditions of rules ask.
+"""The language of programs in egglog: terms, and the analyses for conditions of rules.
 
-The terms say how many operands there are and what is done with them:
+Constructors of terms encode the kind of an op and its number of operands:
 
-- ``(Atom k)`` is the k-th variable that is not looked into: an input, a constant.
+- ``(Atom k)`` is the k-th opaque variable: an input, a constant.
 - ``(Lit v)`` is a float number: a constant of one entry, whatever dtype and rank its neighbours have.
 - ``(E1 f x)``, ``(E2 f x y)``, ``(E3 f x y z)`` are elementwise. ``f`` is the name of the class of the
   scalar op, ``"Exp"``, where all operands are floats of one dtype (a comparison gives a bool, the
   condition of a ``"Switch"`` may be anything). It is ``"#k"``, the k-th op of the table, where they are
   not.
 - ``(S k x)`` reads entries of ``x`` by a fixed rule, the k-th of the table: a slice, a gather, a
-  transpose, a reshape. What is computed of each entry alone may be computed before or after.
-- ``(N1 f x)``, ``(N2 f x y)``, ``(NN f (Cons x ... (Nil)))`` is anything else: ``"dot"``, ``"inv"`` and
-  their like by name, ``"#k"`` for what no rule looks at. An op of several outputs is as many terms.
+  transpose, a reshape. An elementwise function commutes with it.
+- ``(N1 f x)``, ``(N2 f x y)``, ``(NN f (Cons x ... (Nil)))`` are all other ops: ``"dot"``, ``"inv"``
+  and the like by name, ``"#k"`` for an op without rules. An op of several outputs has a term for each.
 
-So what is awkward as a term (the slices of a subtensor, axes, dtypes, a composite, the body of a loop) is
-never one: the op, frozen as it is, is an entry of a table, and the term has its number.
+So properties that are awkward as terms (the slices of a subtensor, axes, dtypes, a composite, the body
+of a loop) are none: the op, frozen, is an entry of a table, and the term has its number.
 
 ``Few``, ``Lin`` and ``Quad`` are in no program (`rules/sufficient.py`).
 
-An array of one entry and a number are told apart by their shape, ``(Sh1 1)`` and ``(Sh0)``. A length
-that is known is that number; one that is not is a negative number, the same for the same `DimExpr`.
+An array of one entry and a number differ in shape, ``(Sh1 1)`` and ``(Sh0)``. A known length is its
+number; an unknown one is a negative number, equal for equal `DimExpr`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TERMS = """
 (datatype Shape (Sh0) (Sh1 i64) (Sh2 i64 i64) (ShN i64))
 """
 
-# Of each class of equal terms. `Used` says which rules have said that a class has one more term.
+# Analyses of classes of equal terms. `Used` names the rules that added a term to a class.
 ANALYSES = """
 (function value (i64) T :no-merge)
 (function shape (T) Shape :merge old)
@@ -60,7 +60,7 @@ ANALYSES = """
 (ruleset rules)
 """
 
-# Each: facts of terms, and what follows.
+# Facts of terms, and their consequences.
 _SHAPES = (
     ("(= s (Sh1 n)) (>= n 0)", "(set (count s) n)"),
     ("(= s (Sh2 n m)) (>= n 0) (>= m 0)", "(set (count s) (* n m))"),
@@ -117,7 +117,7 @@ _SHAPES = (
 )
 
 
-# Constants, what is zero or more (or nan), and what raises nothing, whatever its values are.
+# Constants, values that are zero or more (or nan), and terms that raise nothing for any values.
 _SIGNS = "Exp Sqr Abs Sqrt Sigmoid Softplus".split()
 _VALUES = (
     ("(= e (Lit v))", "(Known e) (Safe e)"),
@@ -147,7 +147,7 @@ _VALUES = (
 
 
 def analysis(facts: str, then: str) -> str:
-    """A rule that adds to what is known of classes, and no term."""
+    """A rule that adds facts of classes, and no term."""
     return f"(rule ({facts}) ({then}) :ruleset facts)"
 
 

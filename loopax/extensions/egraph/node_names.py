@@ -1,4 +1,4 @@
-"""What the encoding asks of a node: its name in the rules, and what it may raise."""
+"""Properties of nodes for the encoding: their names in the rules, and whether they may raise."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from loopax.ir.ops.inner_graph_op import core_of
 
 
 def name_of(node: Apply, output: int) -> str | None:
-    """What the rules call an op that is not elementwise, None for most."""
+    """The name in the rules of an op that is not elementwise; None for most ops."""
     op = core_of(node.op)
     types = [v.type for v in node.inputs]
     if (
@@ -62,23 +62,23 @@ def name_of(node: Apply, output: int) -> str | None:
 
 
 def is_total(node: Apply) -> bool:
-    """Whether a node raises nothing that is dear, so that nobody would run it where it did not."""
+    """Whether a node raises nothing, though `speculation` calls it too costly to run in vain."""
     if isinstance(node.op, Sum | All | AnyOf | CumOp):
         return all(0 not in v.type.shape for v in node.inputs)  # type: ignore[attr-defined]
     if isinstance(node.op, Reshape):
         lengths: Any = [v.type.shape for v in (node.inputs[0], node.outputs[0])]  # type: ignore[attr-defined]
-        known = not any(None in one for one in lengths)
+        known = not any(None in shape for shape in lengths)
         return known and np.prod(lengths[0]) == np.prod(lengths[1])
     return False
 
 
 def in_any_case(graph: FunctionGraph) -> list[Variable]:
-    """What is computed in any case, so that it raises whatever a rule drops elsewhere.
+    """Variables that are computed in every form of the program, so that their errors are never lost.
 
-    Rules drop what a fill is given for its shape, and what a `switch` is given: from there on nothing is.
+    Rules may drop the shape operand of a fill and the branches of a `switch`, with all their ancestors.
     """
-    seen = dict.fromkeys(graph.outputs)
-    stack = list(seen)
+    computed = dict.fromkeys(graph.outputs)
+    stack = list(computed)
     while stack:
         node = stack.pop().owner
         if node is None or isinstance(node.op, HasInnerGraph | IfElse | Blockwise):
@@ -87,14 +87,14 @@ def in_any_case(graph: FunctionGraph) -> list[Variable]:
         if isinstance(scalar, ps.Switch):
             continue
         for v in node.inputs[1:] if isinstance(scalar, ps.Second) else node.inputs:
-            if v not in seen:
-                seen[v] = None
+            if v not in computed:
+                computed[v] = None
                 stack.append(v)
-    return [v for v in seen if v.owner is not None]
+    return [v for v in computed if v.owner is not None]
 
 
 def is_within(node: Apply) -> bool:
-    """Whether what an access reads is there, so that it raises nothing."""
+    """Whether an access is in bounds, so that it raises nothing."""
     lengths: Any = node.inputs[0].type.shape  # type: ignore[attr-defined]  # of a tensor
     if isinstance(node.op, AdvancedSubtensor) and len(lengths) == 1 and lengths[0] is not None:
         index = [v.data for v in node.inputs[1:] if isinstance(v, Constant)]
@@ -103,16 +103,16 @@ def is_within(node: Apply) -> bool:
 
 
 def operand_type(op: Any, t: Any) -> Any:
-    """What an operand has to be: of an op with a body the very type, else which axes are broadcast."""
+    """The required type of an operand: exact for an op with a body, else the broadcast axes alone."""
     if not isinstance(t, TensorType) or isinstance(op, HasInnerGraph | Blockwise):
         return t
     if isinstance(op, CheckAndRaise):
-        return t.clone(shape=())  # it passes on whatever it is given
+        return t.clone(shape=())  # it accepts any shape
     return TensorType(t.dtype, tuple(1 if n == 1 else None for n in t.shape))
 
 
 def is_write(node: Apply) -> bool:
-    """Whether a node sets or adds at constant positions: of two operands."""
+    """Whether a node sets or adds at constant positions, and so has two operands."""
     op: Any = node.op
     kinds = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
     return isinstance(op, kinds) and all(isinstance(v, Constant) for v in node.inputs[2:])

@@ -1,8 +1,8 @@
-"""The ops of a program by number: what is awkward as a term is an entry here, and the term has its number.
+"""Table of the ops of a program, whose numbers stand in the terms.
 
-An entry is an op as it is in the graph, frozen, with what else says which function of its operands it
-is: the constants among its inputs (the index of a gather, the shape that a reshape asks for), the types
-of the operands, which of its outputs is meant. Two entries are one where all of this is equal.
+An entry is an op of the graph, frozen, with everything else that defines it as a function of its
+operands: the constants among its inputs (the index of a gather, the shape of a reshape), the types of
+the operands, and the position of its output. Equal entries are one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.base.upstream.pytensor import AdvancedSubtensor1
 
-# Scalar ops that are what their class is, by its name: what rules call them by, and what they make of it.
+# Scalar ops without properties, by the name of their class, which is their name in the rules.
 SCALARS: dict[str, Any] = {
     type(op).__name__: op
     for module in (ps, scalar_math)
@@ -36,19 +36,18 @@ SCALARS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Entry:
-    """An op with what it is given besides its operands.
+    """An op with its constant inputs.
 
-    ``rest`` are the constants behind the operands, ``types`` those of the operands, ``output`` which is
-    meant.
+    ``constants`` follow the operands, which have ``types``; ``output`` is the position of the output.
     """
 
     op: Any
     types: tuple[Any, ...]
-    rest: tuple[Constant, ...] = ()
+    constants: tuple[Constant, ...] = ()
     output: int = 0
 
     def __call__(self, operands: Sequence[Variable]) -> Apply:
-        return self.op.make_node(*operands, *self.rest)
+        return self.op.make_node(*operands, *self.constants)
 
 
 @dataclass
@@ -59,50 +58,50 @@ class OpTable:
     _numbers: dict[Any, int] = field(default_factory=dict)
 
     def __contains__(self, name: Any) -> bool:
-        """Whether a term of that name is said by an entry: ``"#3"``."""
+        """Whether a name refers to an entry: ``"#3"``."""
         return isinstance(name, str) and name.startswith("#")
 
     def named(self, name: str) -> Entry:
-        """The entry that ``"#3"`` says."""
+        """The entry of a name such as ``"#3"``."""
         return self.entries[int(name[1:])]
 
     def __post_init__(self) -> None:
-        # Number 0, by which the rules of linear algebra call it.
+        # Entry 0 is the transpose, by which number the rules of linear algebra refer to it.
         matrix = TensorType("float64", (None, None))
         self.number(DimShuffle(input_ndim=2, new_order=(1, 0)), (matrix,))
 
     def number(
-        self, op: Any, types: Sequence[Any], rest: Sequence[Constant] = (), output: int = 0
+        self, op: Any, types: Sequence[Any], constants: Sequence[Constant] = (), output: int = 0
     ) -> int:
-        """The number of an entry, a new one where there is none."""
-        key = op, tuple(types), tuple(c.signature() for c in rest), output
+        """The number of an entry, added where it is new."""
+        key = op, tuple(types), tuple(c.signature() for c in constants), output
         if isinstance(op, DimShuffle) and op.new_order == (1, 0) and op.input_ndim == 2:
             key = op, (TensorType("float64", (None, None)),), (), 0
         if key not in self._numbers:
             self._numbers[key] = len(self.entries)
-            self.entries.append(Entry(op, key[1], tuple(rest), output))
+            self.entries.append(Entry(op, key[1], tuple(constants), output))
         return self._numbers[key]
 
     def rows(self, index: np.ndarray) -> int:
-        """The access that reads the rows at ``index`` of a vector."""
+        """The number of the access to the rows at ``index`` of a vector."""
         vector: Any = TensorType("float64", (None,))()
-        found = self.access(vector[index].owner)
-        assert found is not None
-        return found
+        number = self.access(vector[index].owner)
+        assert number is not None
+        return number
 
     def access(self, node: Apply) -> int | None:
-        """The number of what a node reads of its first input by constants alone; None for others."""
+        """The number of a node that reads its first input at constant positions; None for others."""
         op: Any = node.op
         if not isinstance(op, ACCESSES) or not isinstance(node.inputs[0].type, TensorType):
             return None
-        array, *others = node.inputs
-        rest: Any = others
-        if not all(isinstance(v, Constant) for v in rest):
+        array, *index = node.inputs
+        constants: Any = index
+        if not all(isinstance(v, Constant) for v in constants):
             return None
         kind = TensorType("float64", (None,) * array.type.ndim)
-        if isinstance(op, DimShuffle | Alloc):  # which axes are of length 1 matters
+        if isinstance(op, DimShuffle | Alloc):  # axes of length 1 matter
             kind = TensorType("float64", tuple(n if n == 1 else None for n in array.type.shape))
-        return self.number(op, (kind,), rest)
+        return self.number(op, (kind,), constants)
 
 
 ACCESSES = (
@@ -116,11 +115,11 @@ ACCESSES = (
 
 
 def is_named(node: Apply, is_number: Callable[[Variable], bool]) -> bool:
-    """Whether an elementwise node is what the rules mean by the name of its scalar op.
+    """Whether an elementwise node has the types that the rules assume for the name of its scalar op.
 
-    Its operands are floats of one dtype, or constants that are written as such (``is_number`` says
-    which are numbers by now); of a ``Switch`` the branches, of a comparison the result is a bool; of
-    ``AND`` and ``OR`` all are bools.
+    Its operands are floats of one dtype, or constants convertible to it (``is_number`` tests for terms
+    that are numbers). The condition of a ``Switch`` may have any dtype; the result of a comparison is a
+    bool; all operands of ``AND`` and ``OR`` are bools.
     """
     op: Any = node.op
     name = type(op.scalar_op).__name__
@@ -140,5 +139,5 @@ FLOATS = {"float64", "float32"}
 
 
 def elementwise(name: str) -> Elemwise:
-    """The elementwise op of a name in the rules."""
+    """The elementwise op for a name in the rules."""
     return Elemwise(SCALARS[name])

@@ -1,15 +1,14 @@
-"""A program as the cheapest one that equations make of it.
+"""Rewriting of a program to the cheapest form under equations.
 
     log1p(-1 * exp(x))      ->  log1mexp(x)
     exp(a[i]), i of 1500    ->  exp(a)[i], where a has 120 rows
     inv(A) @ x, x @ that    ->  solve(A, x), once
 
 Condition: the option ``optimize="egraph"`` of `loopax.jaxify`, and the package egglog. The new program
-is taken where it costs less than the one that was there, by the costs of `cost.py`.
+replaces the old one where it costs less, by the model of `cost.py`.
 
-Reason: PyTensor's rewrites come one after the other, and each has to undo what the one before made of its
-pattern. Here none is lost: every form that an equation gives is kept beside the others, and one is
-taken in the end.
+Reason: PyTensor's rewrites run one after the other, and an earlier one may destroy the pattern of a
+later one. An e-graph keeps every form of an expression beside the others, and selects one at the end.
 
 In the literature: equality saturation (Tate et al. 2009, Willsey et al. 2021).
 """
@@ -31,8 +30,8 @@ MISSING = (
     "optimize='egraph' needs the package egglog, which is not installed: pip install 'loopax[egraph]'. "
     "Without it: optimize='none', the default."
 )
-LEAST = 10.0  # nanoseconds that a change has to gain
-ENOUGH = 0.95  # of the cost that was: the table of costs is no better than that
+LEAST = 10.0  # the least gain of a change, in nanoseconds
+ENOUGH = 0.95  # largest ratio of new to old cost: the model of costs is no more precise
 
 
 def optimizer() -> Callable[[FunctionGraph], None]:
@@ -58,11 +57,11 @@ def egraph(graph: FunctionGraph) -> None:
 def take_cheapest(
     graph: FunctionGraph, costs: Callable[[Any, Any], Any] | None = None, enough: float = ENOUGH
 ) -> None:
-    """Rewrite ``graph`` in place, but for its bodies, where that costs less than ``enough`` of the cost.
+    """Rewrite ``graph`` in place, without its bodies, if the new cost is below ``enough`` of the old.
 
-    ``costs`` are those of `cost.cost_of` where none are given.
+    ``costs`` builds the cost function, by default `cost.cost_of`.
     """
-    from loopax.extensions.egraph.conditions import say_conditions
+    from loopax.extensions.egraph.conditions import add_condition_facts
     from loopax.extensions.egraph.cost import DIGITS, cost_of, keeping_cost_of
     from loopax.extensions.egraph.decode import Decoder, Unwritable, original_choice, original_terms
     from loopax.extensions.egraph.encode import Encoded
@@ -70,38 +69,38 @@ def take_cheapest(
     from loopax.extensions.egraph.extract import cheapest, users_of
     from loopax.extensions.egraph.refine import refined
     from loopax.extensions.egraph.saturate import saturated
-    from loopax.extensions.egraph.sufficient.facts import say_statistics
+    from loopax.extensions.egraph.sufficient_statistics.facts import add_statistics_facts
 
     program = Encoded(graph)
-    say_conditions(program)
-    say_statistics(program, graph)
-    found = saturated(program)
-    cost = (costs or cost_of)(program.table, found)
-    keeping_cost = keeping_cost_of(program.table, found)
-    original = original_choice(program, found)
-    as_it_was = {
-        c: next((one for one in found.classes[c] if one.head == "Lit"), node)
+    add_condition_facts(program)
+    add_statistics_facts(program, graph)
+    equal_terms = saturated(program)
+    cost = (costs or cost_of)(program.table, equal_terms)
+    keeping_cost = keeping_cost_of(program.table, equal_terms)
+    original = original_choice(program, equal_terms)
+    unchanged = {
+        c: next((literal for literal in equal_terms.classes[c] if literal.head == "Lit"), node)
         for c, node in original.items()
     }
-    greedy = cheapest(found.classes, cost, as_it_was)
-    users = users_of(found.classes)
-    shared = cheapest(found.classes, lambda c, node: cost(c, node) / users[c], as_it_was)
-    roots = [found.of_term[k] for k in program.outputs]
-    pools = greedy, {**greedy, **as_it_was}
+    greedy = cheapest(equal_terms.classes, cost, unchanged)
+    users = users_of(equal_terms.classes)
+    shared = cheapest(equal_terms.classes, lambda c, node: cost(c, node) / users[c], unchanged)
+    roots = [equal_terms.of_term[k] for k in program.outputs]
+    pools = greedy, {**greedy, **unchanged}
     choice, after = min(
         (
-            refined(found.classes, cost, keeping_cost, start, pools, roots)
-            for start in (as_it_was, greedy, shared)
+            refined(equal_terms.classes, cost, keeping_cost, start, pools, roots)
+            for start in (unchanged, greedy, shared)
         ),
         key=itemgetter(1),
     )
     before = _total(
-        list(original_terms(program, found)), program, found.of_term, cost, keeping_cost
+        list(original_terms(program, equal_terms)), program, equal_terms.of_term, cost, keeping_cost
     )
     if after > enough * before or 0 <= before - after < LEAST:
         return
     try:
-        new = Decoder(program, found, choice, original, graph.outputs)
+        new = Decoder(program, equal_terms, choice, original, graph.outputs)
     except Unwritable:
         return
     for k, (old, out) in enumerate(zip(list(graph.outputs), new.outputs, strict=True)):
@@ -110,11 +109,11 @@ def take_cheapest(
                 n for n, _ in graph.clients[old] if isinstance(n.op, Output) and n.op.idx == k
             ]
             graph.change_node_input(node, 0, out, reason="egraph")
-    bound = ", a bound reached" if found.full else ""
+    bound = ", a bound reached" if equal_terms.full else ""
     lost = ", and digits that were lost" if before - after > DIGITS / 2 else ""
     times = f"{before % DIGITS:.0f} ns -> {after % DIGITS:.0f} ns by the table of costs{lost}"
-    note(f"egraph: {found.rounds} rounds{bound}; {times}")
-    for line in used_rules(found, choice, new.changed):
+    note(f"egraph: {equal_terms.rounds} rounds{bound}; {times}")
+    for line in used_rules(equal_terms, choice, new.changed):
         note(f"egraph: {line}")
 
 
@@ -125,7 +124,7 @@ def _total(
     cost: Callable[[int, Any], float],
     keeping_cost: Callable[[int, Any], float],
 ) -> float:
-    """What the terms of a program cost as they stood there."""
+    """The cost of the original terms of a program."""
     uses = Counter(program.outputs)
     for number, _ in terms:
         uses.update(program.terms[number].operands)

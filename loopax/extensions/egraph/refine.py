@@ -1,10 +1,9 @@
-"""A choice of terms made better, one class at a time, by what the whole program then costs.
+"""Local search on a choice of terms, one class at a time, by the cost of the whole program.
 
-What `extract.py` takes is the cheapest for each class by itself. That something is needed in another place
-anyway, it does not see: two halves of a function may be taken for the whole of it that is there
-already. So each class is asked once more, with all its terms, from the outputs downwards: what only it
-needs is given back, what a term needs and nobody has yet is paid. It is local search, and never makes
-anything worse.
+`extract.py` selects the cheapest term of each class by itself, and ignores what the program computes
+elsewhere anyway: it may select two halves of a function whose whole is there already. So the search
+tries all terms of each class, from the outputs downwards: it refunds the classes that no other class
+needs, and pays for new ones. It never increases the cost.
 """
 
 from __future__ import annotations
@@ -15,34 +14,34 @@ from loopax.extensions.egraph.extract import Choice, needed
 from loopax.extensions.egraph.saturate import Node
 
 SWEEPS = 4
-_LEAST = 1e-6  # nanoseconds that are an improvement
+_LEAST = 1e-6  # the least improvement, in nanoseconds
 
 
 def refined(
     classes: Mapping[int, Sequence[Node]],
     cost: Callable[[int, Node], float],
-    kept: Callable[[int, Node], float],
+    keeping_cost: Callable[[int, Node], float],
     start: Choice,
-    others: Sequence[Choice],
+    pools: Sequence[Choice],
     roots: Sequence[int],
 ) -> tuple[dict[int, Node], float]:
-    """A choice that is no dearer than ``start``, and what it costs.
+    """Improve the choice ``start``; returns the new choice and its cost.
 
-    A class that nobody needed so far takes the term that one of ``others`` has. One that two need costs
-    what ``kept`` says besides.
+    A class that enters the program takes its term from one of ``pools``. A class with two users costs
+    ``keeping_cost`` in addition.
     """
-    program = _Program(cost, kept, start, roots)
+    program = _Program(cost, keeping_cost, start, roots)
     for _ in range(SWEEPS):
         before = program.total
         for c in reversed(needed(program.choice, roots)):
-            if c not in program.uses or len(classes[c]) == 1:  # given back meanwhile
+            if c not in program.uses or len(classes[c]) == 1:  # released meanwhile
                 continue
             most = program.saved_at_most(c)
             for node in classes[c]:
                 if node == program.choice[c] or cost(c, node) >= most:
                     continue
-                for other in others:
-                    if program.attempt(c, node, other):
+                for pool in pools:
+                    if program.attempt(c, node, pool):
                         most = program.saved_at_most(c)
                         break
         if program.total > before - _LEAST:
@@ -51,17 +50,17 @@ def refined(
 
 
 class _Program:
-    """The classes that a program needs, how often, by which terms, and what they cost together."""
+    """The classes of a program, with their numbers of users, their terms, and the total cost."""
 
     def __init__(
         self,
         cost: Callable[[int, Node], float],
-        kept: Callable[[int, Node], float],
+        keeping_cost: Callable[[int, Node], float],
         start: Choice,
         roots: Sequence[int],
     ) -> None:
         self.cost = cost
-        self.kept = kept
+        self.keeping_cost = keeping_cost
         self.choice: dict[int, Node] = {}
         self.uses: dict[int, int] = {}
         self.total = 0.0
@@ -69,52 +68,52 @@ class _Program:
             self._retain(root, start)
 
     def saved_at_most(self, c: int) -> float:
-        """What ``c`` costs, with all that only it needs."""
+        """The cost of ``c``, with all classes that it alone needs."""
         before = self.total
-        given_back: dict[int, Node] = {}
+        released: dict[int, Node] = {}
         old = self.choice[c]
         for k in old.operands:
-            self._release(k, given_back)
-        found = before - self.total + self._own(c, old)
+            self._release(k, released)
+        saving = before - self.total + self._cost_in_use(c, old)
         for k in old.operands:
-            self._retain(k, given_back)
+            self._retain(k, released)
         self.total = before
-        return found
+        return saving
 
     def attempt(self, c: int, node: Node, default: Choice) -> bool:
-        """Whether the program is cheaper with ``node`` for ``c``, which it then has."""
+        """Select ``node`` for ``c`` if that makes the program cheaper; returns whether it does."""
         old, before = self.choice[c], self.total
-        given_back = self._swap(c, old, node, default)
+        released = self._swap(c, old, node, default)
         if self.total < before - _LEAST and not self._is_cyclic(c):
             return True
-        self._swap(c, node, old, given_back)
-        self.total = before  # no rounding is left over
+        self._swap(c, node, old, released)
+        self.total = before  # without accumulated rounding
         return False
 
     def _swap(self, c: int, old: Node, new: Node, default: Choice) -> dict[int, Node]:
-        """Take ``new`` for ``c``; the terms of what nobody needs any more."""
-        given_back: dict[int, Node] = {}
-        self.total += self._own(c, new) - self._own(c, old)
+        """Select ``new`` for ``c``; returns the terms of released classes."""
+        released: dict[int, Node] = {}
+        self.total += self._cost_in_use(c, new) - self._cost_in_use(c, old)
         self.choice[c] = new
         for k in new.operands:
             self._retain(k, default)
         for k in old.operands:
-            self._release(k, given_back)
-        return given_back
+            self._release(k, released)
+        return released
 
-    def _own(self, c: int, node: Node) -> float:
-        """What a term costs that is needed as often as ``c`` is."""
-        return self.cost(c, node) + (self.kept(c, node) if self.uses[c] > 1 else 0.0)
+    def _cost_in_use(self, c: int, node: Node) -> float:
+        """The cost of a term of ``c``, with its number of users."""
+        return self.cost(c, node) + (self.keeping_cost(c, node) if self.uses[c] > 1 else 0.0)
 
     def _is_cyclic(self, c: int) -> bool:
-        seen: set[int] = set()
+        visited: set[int] = set()
         stack = list(self.choice[c].operands)
         while stack:
             k = stack.pop()
             if k == c:
                 return True
-            if k not in seen:
-                seen.add(k)
+            if k not in visited:
+                visited.add(k)
                 stack += self.choice[k].operands
         return False
 
@@ -128,17 +127,17 @@ class _Program:
                 self.total += self.cost(k, node)
                 stack += node.operands
             elif self.uses[k] == 2:
-                self.total += self.kept(k, self.choice[k])
+                self.total += self.keeping_cost(k, self.choice[k])
 
-    def _release(self, k: int, given_back: dict[int, Node]) -> None:
+    def _release(self, k: int, released: dict[int, Node]) -> None:
         stack = [k]
         while stack:
             k = stack.pop()
             self.uses[k] -= 1
             if not self.uses[k]:
                 del self.uses[k]
-                node = given_back[k] = self.choice.pop(k)
+                node = released[k] = self.choice.pop(k)
                 self.total -= self.cost(k, node)
                 stack += node.operands
             elif self.uses[k] == 1:
-                self.total -= self.kept(k, self.choice[k])
+                self.total -= self.keeping_cost(k, self.choice[k])

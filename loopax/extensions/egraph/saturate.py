@@ -1,10 +1,10 @@
-"""Terms and rules in egglog, until nothing is new or a bound is reached; what is there then.
+"""Equality saturation in egglog, to a fixed point or up to a bound.
 
-The bounds are counts, so that a program becomes the same in every process and on every machine: rounds, and
-terms. Of time there is a bound only by them: a round on a full e-graph takes some 20 ms.
+The bounds are counts of rounds and terms, so that the result is the same in every process and on every
+machine. They bound the time too: a round on a full e-graph takes some 20 ms.
 
-egglog is used by its own language, and not by the expressions of its Python package: the rules are
-text, which it reads in 5 ms, and the e-graph is read back whole.
+egglog is used through its own language, in place of the expressions of its Python package: the rules
+are text, which it parses in 5 ms, and the e-graph is read back whole.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from loopax.extensions.egraph.language import LANGUAGE
 from loopax.extensions.egraph.rules import COMMUTE, FACTS, RULES
 
 ROUNDS = 8
-TERMS = 6000  # of the size of the e-graph, terms of all kinds
-_TERMS_OF_ALL = 1000  # of the programs that one engine takes
+TERMS = 6000  # the most terms of an e-graph
+_TERMS_OF_ALL = 1000  # the most terms of all programs of one engine
 
 _ROUND = "(run-schedule (saturate (run facts)) (run rules))"
 _HEADS = ("Atom", "Lit", "E1", "E2", "E3", "S", "N1", "N2", "NN")
@@ -35,7 +35,7 @@ class Node(NamedTuple):
 
 
 def in_order(node: Node) -> Node:
-    """The one of ``x + y`` and ``y + x`` that stands for both."""
+    """The representative of ``x + y`` and ``y + x``."""
     if node.head == "E2" and node.name in COMMUTE:
         return Node(node.head, node.name, tuple(sorted(node.operands)))
     return node
@@ -52,13 +52,13 @@ class Saturated:
     of_term
         The class of each term of the program, by the term's number.
     counts
-        How many entries a class has, where that is known.
+        The numbers of entries of classes, where they are known.
     known
         The classes that are constants.
     used
-        The names of the rules that have said something of a class.
+        The names of the rules that added terms to a class.
     rounds, full
-        How many there were, and whether a bound ended them.
+        The number of rounds, and whether a bound ended them.
     """
 
     classes: dict[int, list[Node]]
@@ -71,42 +71,42 @@ class Saturated:
 
 
 class _Engine:
-    """An e-graph of egglog that has the language and the rules: to make one takes 35 ms.
+    """An egglog e-graph with the language and the rules, which takes 35 ms to build.
 
-    A program is taken back when it is done with, and the next one comes. But what egglog copies for that
-    grows with every term that ever was there, by 7 us a term (egglog 14.0.0: a push took 4 ms, and 45 after
-    sixty programs of 170 terms), so that an engine serves for `_TERMS_OF_ALL` and no more.
+    Each program is pushed and popped. But the copy of a push grows with every term that the e-graph
+    ever had, by 7 us a term (egglog 14.0.0: a push took 4 ms, and 45 after sixty programs of 170
+    terms), so that an engine serves `_TERMS_OF_ALL` terms and no more.
     """
 
     def __init__(self) -> None:
         from egglog.bindings import EGraph
 
         self._graph = EGraph()
-        self.terms = 0  # of all programs so far
+        self.terms = 0  # terms of all programs so far
         self.run("\n".join([LANGUAGE, FACTS, *(rule.text for rule in RULES)]))
 
     def run(self, text: str) -> list[Any]:
-        """What the commands say."""
+        """Run commands; returns their outputs."""
         return self._graph.run_program(*self._graph.parse_program(text))
 
     def saturated(self, program: Encoded) -> Saturated:
         self.run(f"(push)\n{program.text}")
         rounds, full = 0, False
         while not full:
-            [done] = self.run(_ROUND)
-            if not done.report.updated:
+            [outcome] = self.run(_ROUND)
+            if not outcome.report.updated:
                 break
             rounds += 1
             full = rounds == ROUNDS or _size(self.run("(print-size)")) > TERMS
         self.run("(run-schedule (saturate (run facts)))")
-        found = _read(self._graph, len(program.terms), rounds, full)
+        egraph = _read_back(self._graph, len(program.terms), rounds, full)
         self.run("(pop)")
         self.terms += len(program.terms)
-        return found
+        return egraph
 
 
 class _Idle(threading.local):
-    """The engine that a thread may take. It is that thread's alone: egglog 13 refuses any other."""
+    """The idle engine of a thread; egglog 13 refuses calls from any other thread."""
 
     engine: _Engine | None = None
 
@@ -115,23 +115,23 @@ _idle = _Idle()
 
 
 def saturated(program: Encoded) -> Saturated:
-    """The e-graph of a program, after as many rounds as the bounds allow."""
+    """Saturate the e-graph of a program, within the bounds."""
     engine = _idle.engine or _Engine()
-    _idle.engine = None  # where this raises, the engine is not used again
-    found = engine.saturated(program)
+    _idle.engine = None  # an engine that raises is not used again
+    egraph = engine.saturated(program)
     if engine.terms < _TERMS_OF_ALL:
         _idle.engine = engine
-    return found
+    return egraph
 
 
 def _size(outputs: list[Any]) -> int:
-    [found] = outputs
-    return sum(n for name, n in found.sizes if name in _HEADS)
+    [table] = outputs
+    return sum(n for name, n in table.sizes if name in _HEADS)
 
 
-def _read(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
+def _read_back(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
     functions = graph.freeze().functions
-    numbers: dict[Any, int] = {}  # of classes, as they come
+    numbers: dict[Any, int] = {}  # numbers of classes, in order of appearance
 
     def number(value: Any) -> int:
         return numbers.setdefault(value, len(numbers))
@@ -145,21 +145,23 @@ def _read(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
     cells = {row.output: row.inputs for row in rows("Cons")}
 
     def items(value: Any) -> tuple[Any, ...]:
-        found = []
+        heads = []
         while value in cells:
             head, value = cells[value]
-            found.append(head)
-        return tuple(found)
+            heads.append(head)
+        return tuple(heads)
 
     classes: dict[int, dict[Node, None]] = {}
     for head in _HEADS:
-        read = {"Atom": graph.value_to_i64, "S": graph.value_to_i64, "Lit": graph.value_to_f64}.get(
-            head, graph.value_to_string
-        )
+        name_of = {
+            "Atom": graph.value_to_i64,
+            "S": graph.value_to_i64,
+            "Lit": graph.value_to_f64,
+        }.get(head, graph.value_to_string)
         for row in rows(head):
-            first, *rest = row.inputs
-            operands = items(rest[0]) if head == "NN" else tuple(rest)
-            node = Node(head, read(first), tuple(map(number, operands)))
+            first, *arguments = row.inputs
+            operands = items(arguments[0]) if head == "NN" else tuple(arguments)
+            node = Node(head, name_of(first), tuple(map(number, operands)))
             classes.setdefault(number(row.output), {})[in_order(node)] = None
     sizes = {row.inputs[0]: graph.value_to_i64(row.output) for row in rows("count")}
     counts = {
@@ -174,19 +176,19 @@ def _read(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
 
 
 def _numbers_alone(nodes: Iterable[Node]) -> list[Node]:
-    """A number has no rank of its own; what it is equal to may have several."""
-    found = list(nodes)
-    return [node for node in found if node.head == "Lit"] or found
+    """The literals of a class, if there are any, since terms equal to a number may differ in rank."""
+    terms = list(nodes)
+    return [node for node in terms if node.head == "Lit"] or terms
 
 
 def _buildable(classes: dict[int, list[Node]]) -> dict[int, list[Node]]:
-    """The terms whose operands have terms: some are of what stands in rules alone."""
+    """The terms whose operands have terms; classes that rules alone introduce may have none."""
     while True:
-        left = {
+        remaining = {
             c: [n for n in nodes if all(map(classes.__contains__, n.operands))]
             for c, nodes in classes.items()
         }
-        found = {c: nodes for c, nodes in left.items() if nodes}
-        if sum(map(len, found.values())) == sum(map(len, classes.values())):
-            return found
-        classes = found
+        nonempty = {c: nodes for c, nodes in remaining.items() if nodes}
+        if sum(map(len, nonempty.values())) == sum(map(len, classes.values())):
+            return nonempty
+        classes = nonempty

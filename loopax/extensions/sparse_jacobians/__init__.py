@@ -1,4 +1,4 @@
-"""Sparse Jacobians and Hessians by colouring: ``sparse=True`` of `loopax.jacobian` and `loopax.hessian`."""
+"""Sparse Jacobians and Hessians by colouring, for ``sparse=True`` of `jacobian` and `hessian`."""
 
 from loopax.base.extensions import Extension
 
@@ -7,7 +7,7 @@ _HERE = "loopax.extensions.sparse_jacobians"
 EXTENSION = Extension(
     "sparse_jacobians",
     {
-        "sparse_blocks": f"{_HERE}.of_functions:sparse_blocks_at",
+        "sparse_blocks": f"{_HERE}.function_jacobians:sparse_blocks_at",
         "diagonal_colours": f"{_HERE}.diagonal:diagonal_colours",
     },
 )

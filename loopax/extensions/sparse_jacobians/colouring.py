@@ -1,14 +1,13 @@
-"""Columns of a matrix in groups of which one product measures all, and which entry is read where.
+"""Colouring: groups of columns that one product measures, and the place of each entry in the products.
 
-    columns     no two that have an entry in one row have one colour: each row of a product has one entry
-    symmetric   a star colouring: no two neighbours have one colour, nor has a path of four two colours,
-    so that
-                of the entries (i, j) and (j, i), which are equal, one is alone in its row of a product
+    columns     columns with an entry in a common row differ: each row of a product has one entry
+    symmetric   a star colouring: neighbours differ in colour, and each path of four vertices has three
+                colours, so that (i, j) or (j, i), which are equal, is alone in its row of a product
 
-Both are greedy, over several orders of the columns, of which the best is taken: to find the fewest
-colours is NP-hard. On a band of half-width b they find 2 b + 1 colours, as few as there can be in either
-kind. Gebremedhin, Manne and Pothen, What Color Is Your Jacobian? Graph Coloring for Computing
-Derivatives, SIAM Review 47 (2005), algorithms 3.1 and 4.1.
+Both are greedy, over several orders of the columns, of which the best counts: the optimum is NP-hard.
+On a band of half-width b they find 2 b + 1 colours, the fewest of either kind. Gebremedhin, Manne and
+Pothen, What Color Is Your Jacobian? Graph Coloring for Computing Derivatives, SIAM Review 47 (2005),
+algorithms 3.1 and 4.1.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-# What a star colouring looks at, in steps of Python: some 0.2 us each.
+# The most Python steps of a star colouring, some 0.2 us each.
 _MANY = 20_000_000
 
 
 class Compression(NamedTuple):
-    """How a sparse matrix ``A`` follows from the rows of ``products``: ``A @ seeds.T``, one row a colour.
+    """Recovery of a sparse matrix ``A`` from products ``A @ seeds[c]``, a row for each colour ``c``.
 
-    Its entries are at ``indices`` and ``indptr`` as in a matrix in CSR form; entry ``k`` is element
-    ``(colours[k], elements[k])`` of the products, whose rows are those ``A @ seeds[c]``.
+    Its entries are at ``indices`` and ``indptr``, as in CSR form; entry ``k`` is element ``(colours[k],
+    elements[k])`` of the products.
     """
 
     seeds: np.ndarray
@@ -39,12 +38,12 @@ class Compression(NamedTuple):
 
     @property
     def passes(self) -> int:
-        """How many products there are."""
+        """The number of products."""
         return len(self.seeds)
 
 
 def by_columns(pattern: Any) -> Compression:
-    """The matrix of ``pattern``, a matrix of bools in CSR form, by products with columns in groups.
+    """Compress a matrix of ``pattern``, of bools in CSR form, by groups of columns.
 
     >>> import numpy as np
     >>> from scipy import sparse
@@ -59,7 +58,7 @@ def by_columns(pattern: Any) -> Compression:
 
 
 def by_rows(pattern: Any) -> Compression:
-    """Compression by groups of rows: element ``c, j`` of the product is that of ``seeds[c] @ A``."""
+    """Compress a matrix by groups of rows: row ``c`` of the products is ``seeds[c] @ A``."""
     pattern = _sorted(pattern)
     colour = column_colours(_sorted(pattern.T))
     rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
@@ -67,7 +66,7 @@ def by_rows(pattern: Any) -> Compression:
 
 
 def symmetric(pattern: Any) -> Compression:
-    """A symmetric matrix by products with columns in groups of a star colouring.
+    """Compress a symmetric matrix by the groups of columns of a star colouring.
 
     >>> import numpy as np
     >>> from scipy import sparse
@@ -79,9 +78,9 @@ def symmetric(pattern: Any) -> Compression:
     """
     pattern = _sorted(pattern)
     neighbours = _neighbours(pattern)
-    by_degree = np.argsort([-len(found) for found in neighbours], kind="stable")
+    by_degree = np.argsort([-len(adjacent) for adjacent in neighbours], kind="stable")
     orders = [range(len(neighbours)), by_degree]
-    if sum(len(neighbours[w]) for found in neighbours for w in found) > _MANY:
+    if sum(len(neighbours[w]) for adjacent in neighbours for w in adjacent) > _MANY:
         return by_columns(pattern)
     colour = _best(lambda order: _star(neighbours, order), orders)
     direct = by_columns(pattern)
@@ -89,7 +88,7 @@ def symmetric(pattern: Any) -> Compression:
         return direct
     rows = np.repeat(np.arange(pattern.shape[0]), np.diff(pattern.indptr))
     columns = pattern.indices
-    # How many entries of row i have the colour of column j: where it is one, (i, j) is read in row i.
+    # Number of entries of row i with the colour of column j: where it is 1, (i, j) is read in row i.
     width = int(colour.max(initial=-1)) + 1
     met = np.zeros((pattern.shape[0], width), dtype=np.int64)
     np.add.at(met, (rows, colour[columns]), 1)
@@ -108,18 +107,18 @@ def _compression(pattern: Any, colour: Any, colours: Any, elements: Any) -> Comp
 
 
 def _sorted(pattern: Any) -> Any:
-    found = sparse.csr_matrix(pattern, dtype=bool)
-    found.sum_duplicates()
-    found.eliminate_zeros()
-    return found
+    matrix = sparse.csr_matrix(pattern, dtype=bool)
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    return matrix
 
 
 def column_colours(pattern: Any) -> np.ndarray:
-    """A colour for each column, such that no two in one row have the same."""
+    """A colour for each column, such that columns with an entry in a common row differ."""
     by_column = pattern.tocsc()
     n = pattern.shape[1]
     rows_of = [by_column.indices[by_column.indptr[j] : by_column.indptr[j + 1]] for j in range(n)]
-    densest = int(np.diff(pattern.indptr).max(initial=0))  # no fewer colours than that
+    densest = int(np.diff(pattern.indptr).max(initial=0))  # a lower bound of the colours
     if densest == n:
         return np.arange(n)
     by_degree = np.argsort([-len(rows) for rows in rows_of], kind="stable")
@@ -128,8 +127,8 @@ def column_colours(pattern: Any) -> np.ndarray:
         met: list[set[int]] = [set() for _ in range(pattern.shape[0])]
         colour = np.zeros(n, dtype=np.int64)
         for j in order:
-            taken: set[int] = set().union(*(met[i] for i in rows_of[j]))
-            colour[j] = next(c for c in range(n) if c not in taken)
+            used: set[int] = set().union(*(met[i] for i in rows_of[j]))
+            colour[j] = next(c for c in range(n) if c not in used)
             for i in rows_of[j]:
                 met[i].add(int(colour[j]))
         return colour
@@ -138,29 +137,29 @@ def column_colours(pattern: Any) -> np.ndarray:
 
 
 def neighbour_colours(pattern: Any) -> np.ndarray:
-    """A colour for each column of a symmetric matrix, such that no two with an entry in common have one."""
+    """A colour for each column of a symmetric matrix, such that neighbours differ."""
     neighbours = _neighbours(_sorted(pattern))
     n = len(neighbours)
 
     def coloured(order: Sequence[int]) -> np.ndarray:
         colour = np.full(n, -1, dtype=np.int64)
         for v in order:
-            taken = {int(colour[w]) for w in neighbours[v]}
-            colour[v] = next(c for c in range(n) if c not in taken)
+            used = {int(colour[w]) for w in neighbours[v]}
+            colour[v] = next(c for c in range(n) if c not in used)
         return colour
 
-    by_degree = np.argsort([-len(found) for found in neighbours], kind="stable")
+    by_degree = np.argsort([-len(adjacent) for adjacent in neighbours], kind="stable")
     return np.asarray(_best(coloured, [range(n), by_degree]))
 
 
 def _best(coloured: Callable[[Any], np.ndarray], orders: Sequence[Any], least: int = 0) -> Any:
-    """The colouring of fewest colours of those in each order, or the first with no more than ``least``."""
-    found = []
+    """The colouring with the fewest colours over all orders, or the first with at most ``least``."""
+    colourings = []
     for order in orders:
-        found.append(coloured(order))
-        if found[-1].max(initial=-1) + 1 <= least:
+        colourings.append(coloured(order))
+        if colourings[-1].max(initial=-1) + 1 <= least:
             break
-    return min(found, key=lambda colour: int(colour.max(initial=-1)))
+    return min(colourings, key=lambda colour: int(colour.max(initial=-1)))
 
 
 def _neighbours(pattern: Any) -> list[list[int]]:
@@ -171,7 +170,7 @@ def _neighbours(pattern: Any) -> list[list[int]]:
 
 
 def _star(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> np.ndarray:
-    """Algorithm 4.1: a colour is forbidden where it would make a path of four vertices of two colours."""
+    """Algorithm 4.1: forbid colours that complete a path of four vertices in two colours."""
     n = len(neighbours)
     colour = [-1] * n
     for v in order:
@@ -183,7 +182,7 @@ def _star(neighbours: Sequence[Sequence[int]], order: Sequence[int]) -> np.ndarr
             for x in neighbours[w]:
                 if x == v or colour[x] < 0 or colour[x] in forbidden:
                     continue
-                # While w has no colour, its neighbours get different ones: it may get any later.
+                # While w has no colour, its neighbours must differ, since w may get any colour later.
                 if own < 0 or any(y != w and colour[y] == own for y in neighbours[x]):
                     forbidden.add(colour[x])
         colour[v] = next(c for c in range(n) if c not in forbidden)

@@ -1,4 +1,4 @@
-"""Sparse Jacobians and Hessians: as many products as there are colours, and the entries read off them."""
+"""Sparse Jacobians and Hessians: a product for each colour, and the entries read from the products."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from loopax.ir.shapes import lengths
 
 
 class Plan(NamedTuple):
-    """How the blocks of a sparse matrix are computed.
+    """A plan for the blocks of a sparse matrix.
 
     ``row_sizes`` and ``column_sizes`` are the numbers of elements of the outputs and of the variables.
     """
@@ -30,26 +30,25 @@ class Plan(NamedTuple):
     forward: bool
     row_sizes: tuple[int, ...]
     column_sizes: tuple[int, ...]
-    by_rows: Compression | None = None  # for an op on the way that has a pullback only
+    by_rows: Compression | None = None  # the plan for ops without a pushforward
 
 
 def plan(pattern: Any, row_sizes: Any, column_sizes: Any, is_symmetric: bool = False) -> Plan:
-    """The fewest products for a matrix of ``pattern``: of columns, or of rows where these are fewer."""
+    """Choose products for a matrix of ``pattern``: of columns, or of rows where these are fewer."""
     sizes = tuple(row_sizes), tuple(column_sizes)
     if is_symmetric:
-        # An entry that is zero on one side of the diagonal is zero on the other.
-        both = pattern.multiply(pattern.T)
-        return Plan(symmetric(both), True, *sizes)
+        # An entry that is zero on one side of the diagonal is zero on the other side.
+        symmetric_pattern = pattern.multiply(pattern.T)
+        return Plan(symmetric(symmetric_pattern), True, *sizes)
     columns, rows = by_columns(pattern), by_rows(pattern)
     forward = columns.passes <= rows.passes
     return Plan(columns if forward else rows, forward, *sizes, by_rows=rows)
 
 
 def sparse_blocks(plan: Plan, wrt: Sequence[Any], outputs: Sequence[Any]) -> list[list[Any]]:
-    """For each output a sparse matrix for each of ``wrt``: rows are its elements, in C order, columns
-    theirs.
+    """A sparse matrix for each output and each of ``wrt``, with rows and columns in C order.
 
-    Each is a matrix in CSR form of the entries of the pattern.
+    Each is in CSR form, with the entries of the pattern.
     """
     if plan.forward and plan.by_rows is not None:
         try:
@@ -60,28 +59,30 @@ def sparse_blocks(plan: Plan, wrt: Sequence[Any], outputs: Sequence[Any]) -> lis
 
 
 def _blocks(plan: Plan, wrt: Sequence[Any], outputs: Sequence[Any]) -> list[list[Any]]:
-    of = plan.compression
+    compression = plan.compression
     if plan.forward:
         tangents = [v.type() for v in wrt]
         products = pushed_forward(wrt, outputs, tangents)
-        seeds = _seeds(of.seeds, tangents, wrt, plan.column_sizes)
+        seeds = _seeds(compression.seeds, tangents, wrt, plan.column_sizes)
     else:
         cotangents = [v.type() for v in outputs]
         products = pulled_back(wrt, outputs, cotangents)
-        seeds = _seeds(of.seeds, cotangents, outputs, plan.row_sizes)
-    found = over_rows(products, seeds)
-    flat = pt.concatenate([x.reshape((of.passes, -1)) for x in found], axis=1)
-    rows = np.repeat(np.arange(of.shape[0]), np.diff(of.indptr))
+        seeds = _seeds(compression.seeds, cotangents, outputs, plan.row_sizes)
+    results = over_rows(products, seeds)
+    flat = pt.concatenate([x.reshape((compression.passes, -1)) for x in results], axis=1)
+    rows = np.repeat(np.arange(compression.shape[0]), np.diff(compression.indptr))
     row_starts, column_starts = _starts(plan.row_sizes), _starts(plan.column_sizes)
     blocks: list[list[Any]] = []
     for y, r0, r1 in zip(outputs, row_starts, row_starts[1:], strict=False):
-        mine = (rows >= r0) & (rows < r1)
+        in_rows = (rows >= r0) & (rows < r1)
         blocks.append([])
         for c0, c1 in zip(column_starts, column_starts[1:], strict=False):
-            at = np.flatnonzero(mine & (of.indices >= c0) & (of.indices < c1))
-            entries = flat[of.colours[at], of.elements[at]].astype(y.type.dtype)
+            at = np.flatnonzero(in_rows & (compression.indices >= c0) & (compression.indices < c1))
+            entries = flat[compression.colours[at], compression.elements[at]].astype(y.type.dtype)
             shape = (r1 - r0, c1 - c0)
-            form = sparse.csr_matrix((at, (rows[at] - r0, of.indices[at] - c0)), shape=shape)
+            form = sparse.csr_matrix(
+                (at, (rows[at] - r0, compression.indices[at] - c0)), shape=shape
+            )
             assert np.array_equal(form.data, at), "entries in another order than the pattern's"
             blocks[-1].append(
                 CSR(
@@ -101,10 +102,10 @@ def _starts(sizes: Sequence[int]) -> list[int]:
 def _seeds(
     matrix: np.ndarray, variables: Sequence[Any], like: Sequence[Any], sizes: Sequence[int]
 ) -> dict[Any, Any]:
-    """The part of the seeds for each variable, in the shape of what it is a derivative of."""
+    """The part of the seeds for each variable, in the shape of the primal variable."""
     starts = _starts(sizes)
-    found = {}
+    seeds = {}
     for v, x, a, b in zip(variables, like, starts, starts[1:], strict=False):
         part = pt.constant(matrix[:, a:b].astype(v.type.dtype))
-        found[v] = part if v.type.ndim == 1 else part.reshape((len(matrix), *lengths(x)))
-    return found
+        seeds[v] = part if v.type.ndim == 1 else part.reshape((len(matrix), *lengths(x)))
+    return seeds

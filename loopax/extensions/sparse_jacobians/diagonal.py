@@ -1,4 +1,4 @@
-"""Which columns of a square Jacobian one product measures together, where its diagonal alone is read."""
+"""Colours of a square Jacobian whose diagonal alone is read."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from loopax.ir.derivatives.lazy import expand
 
 
 def diagonal_colours(function: FrozenFunctionGraph, output: int, variable: int) -> Any:
-    """The colour of each column of the Jacobian of one output with respect to one input of ``function``.
+    """Colour the columns of the Jacobian of one output with respect to one input of ``function``.
 
-    Columns of one colour have no entries in the rows of one another. None where the structure is not
-    known, or the Jacobian is not square.
+    Columns j and k of one colour have no entries (j, k) and (k, j). None where the structure is
+    unknown, or the Jacobian is not square.
     """
     body = thaw(function)
     expand(body)

@@ -1,4 +1,4 @@
-"""Sparse derivatives of a function of variables: its program, the pattern of that, and the products."""
+"""Sparse derivatives of a function of variables: its program, the pattern, and the products."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from loopax.ir.derivatives.lazy import expand
 
 
 class UnknownLengths(LoopTypeError):
-    """A length is not known that a sparse derivative needs."""
+    """A sparse derivative needs a length that is unknown."""
 
 
 def sparse_blocks_at(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> list[list[Any]]:
-    """A sparse matrix for each of ``outs`` and each of ``at.wrt``, the symbols that they follow from.
+    """A sparse matrix for each of ``outs`` and each of ``at.wrt``, the symbols of the arguments.
 
     Raises
     ------
     UnknownLengths
-        The length of an argument or of the result is not known.
+        The length of an argument or of the result is unknown.
     """
     for v in at.wrt:
         if None in v.type.shape:
@@ -46,16 +46,16 @@ def sparse_blocks_at(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> li
 
 
 def _plan(at: Symbols, outs: Sequence[Any], is_symmetric: bool) -> Plan:
-    """How few products do: found on the program in the IR. What is not known of it is dense."""
-    others = [v for v in graph_inputs(outs) if v not in at.wrt and not isinstance(v, Constant)]
-    graph = FunctionGraph([*at.wrt, *others], list(outs), clone=True)
+    """Plan the products on the program in the IR; an unknown pattern is dense."""
+    parameters = [v for v in graph_inputs(outs) if v not in at.wrt and not isinstance(v, Constant)]
+    graph = FunctionGraph([*at.wrt, *parameters], list(outs), clone=True)
     columns = [prod(v.type.shape) for v in at.wrt]
-    given = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
+    known_leaves = {r: x.data for r, x in zip(at.roots, at.leaves, strict=True) if _is_number(x)}
     try:
         expand(graph)
         import_graph(graph)
-        inner = dict(zip([*at.wrt, *others], graph.inputs, strict=True))
-        values = {inner[r]: x for r, x in given.items() if r in inner and r not in at.wrt}
+        inner = dict(zip([*at.wrt, *parameters], graph.inputs, strict=True))
+        values = {inner[r]: x for r, x in known_leaves.items() if r in inner and r not in at.wrt}
         patterns = jacobian_pattern([inner[v] for v in at.wrt], graph.outputs, values)
         rows = [p.shape[0] for p in patterns]
         pattern = sparse.vstack(patterns, format="csr")

@@ -1,4 +1,4 @@
-"""What nodes know of their outputs: loops step by step, branches, calls; every other op by its rule."""
+"""Structure of the outputs of nodes: loops step by step, branches, calls; other ops by their rules."""
 
 from __future__ import annotations
 
@@ -28,46 +28,46 @@ from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.ops.scan import Scan
 
-# Nodes of steps: more of them take longer to go through than dense passes save. One takes some 0.1 ms.
+# The most nodes of all steps, some 0.1 ms each: with more the analysis costs more than dense products.
 _MANY = 200_000
 
 
-def of_node(node: Apply, given: Sequence[Known]) -> list[Known]:
-    """What is known of the outputs of ``node`` from that of its inputs.
+def of_node(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    """Infer the structure of the outputs of ``node`` from its operands.
 
     Raises
     ------
     UnknownStructure
-        A length is not known, or how many steps a loop takes.
+        A length, or the number of steps of a loop, is unknown.
     """
     op: Any = node.op
-    if _is_known(node, given):
-        return [constant(x) for x in apply(node, [k.value for k in given])]
-    if not any(k.deps is not None for k in given):
-        return known_outputs(node, given)
+    if _is_known(node, operands):
+        return [constant(x) for x in apply(node, [k.value for k in operands])]
+    if not any(k.deps is not None for k in operands):
+        return known_outputs(node, operands)
     if isinstance(op, Scan):
-        return _loop(op, given)
+        return _loop(op, operands)
     if isinstance(op, Cond):
-        return _branches(op, given)
+        return _branches(op, operands)
     if isinstance(op, Call) and op.rule is None:
-        return _body(op.fgraph, given)
+        return _body(op.fgraph, operands)
     if isinstance(op, Derivative):
-        return _body(op.expansion, given)
-    return known_outputs(node, given)
+        return _body(op.expansion, operands)
+    return known_outputs(node, operands)
 
 
-def _is_known(node: Apply, given: Sequence[Known]) -> bool:
-    """Whether its values follow from what is known. What draws, or is a user's, may give others later."""
+def _is_known(node: Apply, operands: Sequence[Known]) -> bool:
+    """Whether the outputs are constant; those of draws and of user-defined ops may change."""
     op: Any = node.op
     if isinstance(op, RandomVariable) or is_foreign(type(op)):
         return False
     if isinstance(op, HasInnerGraph) and not isinstance(op, InnerGraphOp):
         return False
-    return bool(given) and all(k.value is not None and k.deps is None for k in given)
+    return bool(operands) and all(k.value is not None and k.deps is None for k in operands)
 
 
-def _body(graph: Any, given: Sequence[Known]) -> list[Known]:
-    env = dict(zip(graph.inputs, given, strict=True))
+def _body(graph: Any, operands: Sequence[Known]) -> list[Known]:
+    env = dict(zip(graph.inputs, operands, strict=True))
     return _walked(graph, graph.toposort(), env)
 
 
@@ -80,12 +80,12 @@ def _walked(graph: Any, nodes: Sequence[Apply], env: dict[Any, Known]) -> list[K
     return [read(v) for v in graph.outputs]
 
 
-def _branches(cond: Cond, given: Sequence[Known]) -> list[Known]:
-    found = _body(cond.fgraph, given[1:])
+def _branches(cond: Cond, operands: Sequence[Known]) -> list[Known]:
+    outputs = _body(cond.fgraph, operands[1:])
     n = cond.n_outs
-    then, otherwise = found[:n], found[n:]
-    if given[0].value is not None:
-        return then if given[0].value else otherwise
+    then, otherwise = outputs[:n], outputs[n:]
+    if operands[0].value is not None:
+        return then if operands[0].value else otherwise
     return [_either(a, b) for a, b in zip(then, otherwise, strict=True)]
 
 
@@ -95,10 +95,10 @@ def _either(a: Known, b: Known) -> Known:
     return Known(shape, a.value if same else None, union([a.deps, b.deps]))
 
 
-def _loop(scan: Scan, given: Sequence[Known]) -> list[Known]:
+def _loop(scan: Scan, operands: Sequence[Known]) -> list[Known]:
     if scan.stops:
         raise UnknownStructure(f"{scan}, which stops after a number of steps that is not known")
-    args = scan.split_inputs(given)
+    args = scan.split_inputs(operands)
     if args.n_steps.value is None:
         raise UnknownStructure(f"{scan}, of which the number of steps is not known")
     n, nodes = int(args.n_steps.value), scan.fgraph.toposort()
@@ -122,7 +122,7 @@ def _loop(scan: Scan, given: Sequence[Known]) -> list[Known]:
 
 
 def _rows(x: Known, n: int) -> list[Known]:
-    """The rows of a sequence of ``n``."""
+    """Split a sequence into its ``n`` rows."""
     if x.deps is None:
         if x.value is None:
             return [Known(x.shape[1:])] * n

@@ -1,4 +1,4 @@
-"""What is known of a value before the program runs: its shape, its elements, and what these depend on."""
+"""``Known``: static structure of a value: its shape, its elements, and their dependences."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ Lengths = tuple[int | None, ...]
 
 
 class UnknownStructure(Exception):
-    """Which element depends on which cannot be told; its text says why."""
+    """The dependences of elements are unknown, for the reason in the message."""
 
 
 class Known(NamedTuple):
-    """A value of the program.
+    """The static structure of a value of the program.
 
-    ``deps`` has a row for each element, in C order, and a column for each element of what is differentiated
-    with respect to: True where there may be a derivative; None where there is none at all.
+    ``deps`` has a row for each element, in C order, and a column for each element of the inputs of
+    differentiation: True where a derivative may exist; None where none does.
     """
 
     shape: Lengths
@@ -31,12 +31,12 @@ class Known(NamedTuple):
 
     @property
     def full_shape(self) -> tuple[int, ...]:
-        """The shape, where each length is known.
+        """The shape as integers.
 
         Raises
         ------
         UnknownStructure
-            One is not.
+            A length is unknown.
         """
         if any(n is None for n in self.shape):
             raise UnknownStructure(
@@ -50,23 +50,23 @@ class Known(NamedTuple):
 
 
 def constant(value: Any) -> Known:
-    """What is known of a value that is given."""
+    """The structure of a constant."""
     return Known(np.shape(value) if isinstance(value, np.ndarray | np.generic) else (), value)
 
 
 def union(parts: Sequence[Any]) -> Any:
-    """Dependences on all that ``parts`` depend on, row by row; None among them are no dependences."""
-    given = [part for part in parts if part is not None]
-    return reduce(operator.add, given) if given else None
+    """The union of the dependences in ``parts``, row by row; None stands for no dependences."""
+    present = [part for part in parts if part is not None]
+    return reduce(operator.add, present) if present else None
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """The rows of all ``parts``, one after the other."""
+    """Concatenate the rows of all ``parts``."""
     return parts[0] if len(parts) == 1 else sparse.vstack(parts, format="csr")
 
 
 def rows_at(deps: Any, ids: np.ndarray) -> Any:
-    """The rows ``ids`` of ``deps``; -1 for an element that depends on nothing."""
+    """The rows ``ids`` of ``deps``; -1 stands for an element without dependences."""
     flat = np.asarray(ids).ravel()
     if flat.size == deps.shape[0] and np.array_equal(flat, np.arange(flat.size)):
         return deps
@@ -75,18 +75,18 @@ def rows_at(deps: Any, ids: np.ndarray) -> Any:
 
 
 def masked(deps: Any, mask: np.ndarray) -> Any:
-    """``deps`` without the rows where ``mask`` is False."""
+    """``deps`` with empty rows where ``mask`` is False."""
     return deps if mask.all() else sparse.diags(mask.ravel(), dtype=bool, format="csr") @ deps
 
 
 def gathered(deps: Any, groups: np.ndarray, n: int) -> Any:
-    """For each of ``n`` groups the dependences of all rows in it; ``groups`` has the group of each row."""
+    """The union of dependences in each of ``n`` groups; ``groups`` has the group of each row."""
     flat = np.asarray(groups).ravel()
     return _links(flat, np.arange(flat.size), (n, flat.size)) @ deps
 
 
 def linked(rows: Any, columns: Any, shape: tuple[int, int], deps: Any) -> Any:
-    """For each of ``rows`` the dependences of the row of ``deps`` that stands beside it in ``columns``."""
+    """Dependences of each of ``rows`` on the row of ``deps`` in ``columns``."""
     return _links(np.asarray(rows), np.asarray(columns), shape) @ deps
 
 

@@ -1,4 +1,4 @@
-"""The pattern of a Jacobian: which element of the outputs depends on which element of the inputs."""
+"""The pattern of a Jacobian: dependences of elements of the outputs on elements of the inputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from loopax.extensions.sparse_jacobians.known import Known, UnknownStructure, co
 def jacobian_pattern(
     wrt: Sequence[Any], outputs: Sequence[Any], values: Mapping[Any, Any] | None = None
 ) -> list[Any]:
-    """The patterns of the Jacobians of ``outputs`` with respect to ``wrt``, root variables of their graph.
+    """The patterns of the Jacobians of ``outputs`` with respect to ``wrt``, root variables of their
+    graph.
 
     Parameters
     ----------
@@ -27,18 +28,18 @@ def jacobian_pattern(
     outputs
         Tensors.
     values
-        Other variables of which the value is known.
+        Values of other variables, where they are known.
 
     Returns
     -------
-    For each output a ``scipy.sparse.csr_matrix`` of bools with a row for each of its elements, in C
-    order, and a column for each element of ``wrt``, one variable after the other, likewise. An entry that
-    is False is zero for all values of the inputs.
+    A ``scipy.sparse.csr_matrix`` of bools for each output, with a row for each of its elements, in C
+    order, and a column for each element of ``wrt``, one variable after the other. The derivative is zero
+    for all values of the inputs where an entry is False.
 
     Raises
     ------
     UnknownStructure
-        A length is not known, or how many steps a loop takes.
+        A length, or the number of steps of a loop, is unknown.
 
     Examples
     --------
@@ -61,18 +62,18 @@ def jacobian_pattern(
         env[v] = Known(v.type.shape, None, deps)
         at += size
     for node in toposort(list(outputs), blockers=[*env]):
-        made = of_node(node, [_read(env, v) for v in node.inputs])
-        env.update(zip(node.outputs, made, strict=True))
-    found = [_read(env, v) for v in outputs]
+        known = of_node(node, [_known_of(env, v) for v in node.inputs])
+        env.update(zip(node.outputs, known, strict=True))
+    known_outputs = [_known_of(env, v) for v in outputs]
     return [
         sparse.csr_matrix((k.size, n), dtype=bool)
         if k.deps is None
         else sparse.csr_matrix(k.deps, dtype=bool)
-        for k in found
+        for k in known_outputs
     ]
 
 
-def _read(env: Mapping[Any, Known], v: Any) -> Known:
+def _known_of(env: Mapping[Any, Known], v: Any) -> Known:
     if v in env:
         return env[v]
     if isinstance(v, Constant):

@@ -1,7 +1,7 @@
-"""What nodes of PyTensor's ops know of their outputs.
+"""Rules for the structure of outputs of PyTensor's ops.
 
-An op that only moves elements is run on their numbers, which then stand where the elements went. An op that
-nothing is known of makes each element of its outputs of all elements of its inputs, row of a batch by row.
+An op that only moves elements runs on their numbers, which show where the elements go. For an unknown
+op each element of the outputs depends on all elements of the inputs, in the same row of a batch.
 """
 
 from __future__ import annotations
@@ -74,43 +74,43 @@ _MOVERS = (
     AdvancedSubtensor1,
 )
 _WRITERS = (IncSubtensor, AdvancedIncSubtensor, AdvancedIncSubtensor1)
-_EXACT = 2**24  # numbers up to which a float32 holds them
+_EXACT = 2**24  # the largest range of integers that float32 represents
 
 
-def known_outputs(node: Apply, given: Sequence[Known]) -> list[Known]:
-    """What is known of the outputs of ``node``, which has no body, from that of its inputs."""
+def known_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    """Infer the structure of the outputs of ``node``, which has no body, from its operands."""
     op: Any = node.op
     if isinstance(op, Blockwise) and not op.batch_ndim(node):  # a matrix product, for instance
         node = op.core_op.make_node(*node.inputs)
         op = node.op
     if isinstance(op, Shape | Shape_i):
-        return _of_shape(node, given)
-    if not any(k.deps is not None for k in given):
-        return [Known(shape) for shape in _shapes(node, given)]
+        return _shape_of_shape(node, operands)
+    if not any(k.deps is not None for k in operands):
+        return [Known(shape) for shape in _shapes(node, operands)]
     if isinstance(op, Elemwise | ScalarOp):
-        return _elementwise(node, given)
-    if isinstance(op, ViewOp | CheckAndRaise):  # what cuts off derivatives is one of the former
+        return _elementwise(node, operands)
+    if isinstance(op, ViewOp | CheckAndRaise):  # a subclass of ViewOp stops derivatives
         cut = isinstance(op, ViewOp) and type(op) is not ViewOp
-        return [Known(given[0].shape, None, None if cut else given[0].deps)]
+        return [Known(operands[0].shape, None, None if cut else operands[0].deps)]
     if isinstance(op, CAReduce):
-        return _reduced(node, given)
+        return _reduced(node, operands)
     if isinstance(op, Dot):
-        return _product(node, given)
+        return _product(node, operands)
     if isinstance(op, CumOp | Softmax | LogSoftmax):
-        return _along_axis(node, given)
+        return _along_axis(node, operands)
     if isinstance(op, _MOVERS):
-        return _moved(node, given)
+        return _moved(node, operands)
     if isinstance(op, _WRITERS):
-        return _written(node, given)
-    return _all_of_all(node, given)
+        return _written(node, operands)
+    return _all_of_all(node, operands)
 
 
-def _of_shape(node: Apply, given: Sequence[Known]) -> list[Known]:
+def _shape_of_shape(node: Apply, operands: Sequence[Known]) -> list[Known]:
     op: Any = node.op
     if isinstance(op, Shape_i):
-        n = given[0].shape[op.i]
+        n = operands[0].shape[op.i]
         return [Known((), None if n is None else np.asarray(n, "int64"))]
-    shape = given[0].shape
+    shape = operands[0].shape
     unknown = any(n is None for n in shape)
     return [Known((len(shape),), None if unknown else np.asarray(shape, "int64"))]
 
@@ -118,19 +118,19 @@ def _of_shape(node: Apply, given: Sequence[Known]) -> list[Known]:
 # -- element by element ------------------------------------------------------------------------------
 
 
-def _elementwise(node: Apply, given: Sequence[Known]) -> list[Known]:
-    shape = _broadcast(node, given) if isinstance(node.op, Elemwise) else ()
+def _elementwise(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    shape = _broadcast(node, operands) if isinstance(node.op, Elemwise) else ()
     if not any(is_float(v) or isinstance(v.type, ps.ScalarType) for v in node.outputs):
         return [Known(shape) for _ in node.outputs]
     full = Known(shape).full_shape
     scalar_op: Any = getattr(node.op, "scalar_op", node.op)
     parts = []
-    for k, x in enumerate(given):
+    for k, x in enumerate(operands):
         if x.deps is None or not _passes(scalar_op, k):
             continue
         ids = np.broadcast_to(np.arange(x.size).reshape(x.full_shape), full)
         deps = rows_at(x.deps, ids)
-        mask = _mask(scalar_op, k, given, full)
+        mask = _mask(scalar_op, k, operands, full)
         parts.append(deps if mask is None else masked(deps, mask))
     deps = union(parts)
     return [Known(shape, None, deps if _has_slope(v) else None) for v in node.outputs]
@@ -141,68 +141,70 @@ def _has_slope(v: Any) -> bool:
 
 
 def _passes(scalar_op: Any, k: int) -> bool:
-    """Whether a derivative goes through input ``k``: none through a condition, nor through a shape."""
+    """Whether a derivative passes through input ``k``, which is no condition and no shape."""
     if isinstance(scalar_op, ps.Second | ps.Switch):
         return k > 0
     return True
 
 
-def _mask(scalar_op: Any, k: int, given: Sequence[Known], full: tuple[int, ...]) -> Any:
-    """Where input ``k`` can matter; None where it can anywhere."""
+def _mask(scalar_op: Any, k: int, operands: Sequence[Known], full: tuple[int, ...]) -> Any:
+    """Flags of the entries that may depend on input ``k``; None where all may."""
     if isinstance(scalar_op, ps.Mul):
-        zeros = [x.value for j, x in enumerate(given) if j != k and x.value is not None]
-        found = np.ones(full, dtype=bool)
+        zeros = [x.value for j, x in enumerate(operands) if j != k and x.value is not None]
+        mask = np.ones(full, dtype=bool)
         for z in zeros:
-            found &= np.broadcast_to(np.asarray(z) != 0, full)
-        return found if zeros else None
-    if isinstance(scalar_op, ps.Switch) and given[0].value is not None:
-        chosen = np.broadcast_to(np.asarray(given[0].value) != 0, full)
+            mask &= np.broadcast_to(np.asarray(z) != 0, full)
+        return mask if zeros else None
+    if isinstance(scalar_op, ps.Switch) and operands[0].value is not None:
+        chosen = np.broadcast_to(np.asarray(operands[0].value) != 0, full)
         return chosen if k == 1 else ~chosen
     return None
 
 
-def _broadcast(node: Apply, given: Sequence[Known]) -> Lengths:
-    found: list[int | None] = []
+def _broadcast(node: Apply, operands: Sequence[Known]) -> Lengths:
+    lengths: list[int | None] = []
     for axis, static in enumerate(node.outputs[0].type.shape):
         length = static
-        for v, x in zip(node.inputs, given, strict=True):
+        for v, x in zip(node.inputs, operands, strict=True):
             if length is None and v.type.shape[axis] != 1 and x.shape[axis] is not None:
                 length = x.shape[axis]
-        found.append(length)
-    return tuple(found)
+        lengths.append(length)
+    return tuple(lengths)
 
 
 # -- along axes --------------------------------------------------------------------------------------
 
 
-def _reduced(node: Apply, given: Sequence[Known]) -> list[Known]:
+def _reduced(node: Apply, operands: Sequence[Known]) -> list[Known]:
     op: Any = node.op
-    full = given[0].full_shape
+    full = operands[0].full_shape
     axes = range(len(full)) if op.axis is None else op.axis
-    kept = tuple(n for axis, n in enumerate(full) if axis not in axes)
+    remaining = tuple(n for axis, n in enumerate(full) if axis not in axes)
     if not _has_slope(node.outputs[0]):
-        return [Known(kept)]
-    groups = np.arange(prod(kept)).reshape([1 if k in axes else n for k, n in enumerate(full)])
+        return [Known(remaining)]
+    groups = np.arange(prod(remaining)).reshape([1 if k in axes else n for k, n in enumerate(full)])
     ids = np.broadcast_to(groups, full)
-    return [Known(kept, None, gathered(given[0].deps, ids, prod(kept)))]
+    return [Known(remaining, None, gathered(operands[0].deps, ids, prod(remaining)))]
 
 
-def _along_axis(node: Apply, given: Sequence[Known]) -> list[Known]:
-    """Each element from all along its axis; of a cumulative sum from those up to it."""
+def _along_axis(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    """Dependence of each element on all along its axis; in a cumulative sum on those up to it."""
     op: Any = node.op
-    full = given[0].full_shape
+    full = operands[0].full_shape
     ids = np.arange(prod(full)).reshape(full if op.axis is not None else -1)
     n = ids.shape[-1 if op.axis is None else op.axis]
     lines = np.moveaxis(ids, -1 if op.axis is None else op.axis, -1).reshape(-1, n)
-    to, of = np.tril_indices(n) if isinstance(op, CumOp) else np.indices((n, n)).reshape(2, -1)
-    rows, columns = lines[:, to].ravel(), lines[:, of].ravel()
-    deps = linked(rows, columns, (prod(full), prod(full)), given[0].deps)
+    target, source = (
+        np.tril_indices(n) if isinstance(op, CumOp) else np.indices((n, n)).reshape(2, -1)
+    )
+    rows, columns = lines[:, target].ravel(), lines[:, source].ravel()
+    deps = linked(rows, columns, (prod(full), prod(full)), operands[0].deps)
     return [Known(full if op.axis is not None or not isinstance(op, CumOp) else (n,), None, deps)]
 
 
-def _product(node: Apply, given: Sequence[Known]) -> list[Known]:
-    """``out[i, j]`` from ``a[i, k]`` and ``b[k, j]``, where the other is not known to be zero."""
-    a, b = given
+def _product(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    """Dependence of ``out[i, j]`` on ``a[i, k]`` and ``b[k, j]`` where the other may be nonzero."""
+    a, b = operands
     (m, n), (_, p) = _matrix(a.full_shape, first=True), _matrix(b.full_shape, first=False)
     parts = []
     for x, other, is_left in ((a, b, True), (b, a, False)):
@@ -210,8 +212,8 @@ def _product(node: Apply, given: Sequence[Known]) -> list[Known]:
             continue
         size = (n, p) if is_left else (m, n)
         value = other.value
-        there = np.ones(size, bool) if value is None else np.asarray(value).reshape(size) != 0
-        r, s = np.nonzero(there)
+        nonzero = np.ones(size, bool) if value is None else np.asarray(value).reshape(size) != 0
+        r, s = np.nonzero(nonzero)
         if is_left:  # out[i, s] from a[i, r]
             i = np.repeat(np.arange(m), len(r))
             rows, columns = i * p + np.tile(s, m), i * n + np.tile(r, m)
@@ -232,25 +234,25 @@ def _matrix(shape: tuple[int, ...], first: bool) -> tuple[int, int]:
 # -- elements moved ----------------------------------------------------------------------------------
 
 
-def _moved(node: Apply, given: Sequence[Known]) -> list[Known]:
-    numbered, deps = _numbered(node, given)
+def _moved(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    numbered, deps = _numbered(node, operands)
     if numbered is None:
-        return _all_of_all(node, given)
-    found = []
+        return _all_of_all(node, operands)
+    moved = []
     for v, ids in zip(node.outputs, _performed(node, numbered), strict=True):
         ids = np.asarray(ids).astype("int64")
-        found.append(Known(ids.shape, None, rows_at(deps, ids - 1) if _has_slope(v) else None))
-    return found
+        moved.append(Known(ids.shape, None, rows_at(deps, ids - 1) if _has_slope(v) else None))
+    return moved
 
 
-def _numbered(node: Apply, given: Sequence[Known]) -> tuple[Any, Any]:
-    """The inputs with numbers from 1 on for their elements, 0 where they depend on nothing; all
+def _numbered(node: Apply, operands: Sequence[Known]) -> tuple[Any, Any]:
+    """The inputs with numbers from 1 on for elements with dependences, 0 for others; and all
     dependences.
 
-    None where nobody can tell where the elements go.
+    None where an unknown value decides where the elements go.
     """
     values, parts, n = [], [], 1
-    for v, x in zip(node.inputs, given, strict=True):
+    for v, x in zip(node.inputs, operands, strict=True):
         if x.deps is not None:
             values.append(np.arange(n, n + x.size).reshape(x.full_shape))
             parts.append(x.deps)
@@ -264,25 +266,25 @@ def _numbered(node: Apply, given: Sequence[Known]) -> tuple[Any, Any]:
     return (values, stacked(parts)) if n <= _EXACT else (None, None)
 
 
-def _written(node: Apply, given: Sequence[Known]) -> list[Known]:
-    numbered, deps = _numbered(node, given)
+def _written(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    numbered, deps = _numbered(node, operands)
     if numbered is None:
-        return _all_of_all(node, given)
+        return _all_of_all(node, operands)
     op: Any = node.op
-    if isinstance(op, IncSubtensor):  # each element is written once
-        there = copy(op)
-        there.set_instead_of_inc = True
-        (ids,) = _performed(node, numbered, there)
+    if isinstance(op, IncSubtensor):  # writes each element once
+        setting_op = copy(op)
+        setting_op.set_instead_of_inc = True
+        (ids,) = _performed(node, numbered, setting_op)
         parts = [rows_at(deps, ids.astype("int64") - 1)]
         if not op.set_instead_of_inc:
             parts.append(rows_at(deps, numbered[0] - 1))
         return [Known(ids.shape, None, union(parts))]
-    for k in range(2):  # tuples, which adding joins
+    for k in range(2):  # tuples, which addition concatenates
         ids, numbered[k] = numbered[k], np.empty(numbered[k].shape, dtype=object)
         numbered[k][...] = np.frompyfunc(lambda i: (i,) if i else (), 1, 1)(ids)
     (written,) = _performed(node, numbered)
-    of = [(row, i - 1) for row, ids in enumerate(written.ravel()) for i in ids]
-    rows, columns = np.asarray(of, dtype="int64").reshape(-1, 2).T
+    links = [(row, i - 1) for row, ids in enumerate(written.ravel()) for i in ids]
+    rows, columns = np.asarray(links, dtype="int64").reshape(-1, 2).T
     return [Known(written.shape, None, linked(rows, columns, (written.size, deps.shape[0]), deps))]
 
 
@@ -293,24 +295,24 @@ def _performed(node: Apply, values: Sequence[Any], like: Any = None) -> list[Any
     return [cell[0] for cell in storage]
 
 
-# -- whatever is left --------------------------------------------------------------------------------
+# -- unknown ops ----------------------------------------------------------------------------------
 
 
-def _all_of_all(node: Apply, given: Sequence[Known]) -> list[Known]:
-    """Each element of an output from all elements of the inputs; of its own row where there is a batch."""
+def _all_of_all(node: Apply, operands: Sequence[Known]) -> list[Known]:
+    """Dependence of each element on all elements of the inputs, in its own row of a batch."""
     op: Any = node.op
     n_batch = op.batch_ndim(node) if isinstance(op, Blockwise) else 0
-    shapes = _shapes(node, given)
-    found = []
+    shapes = _shapes(node, operands)
+    known = []
     for v, shape in zip(node.outputs, shapes, strict=True):
         if not _has_slope(v):
-            found.append(Known(shape))
+            known.append(Known(shape))
             continue
         full = Known(shape).full_shape
         batch = full[:n_batch]
         ids = np.arange(prod(batch)).reshape(batch)
         parts = []
-        for x in given:
+        for x in operands:
             if x.deps is None:
                 continue
             own = x.full_shape[:n_batch]
@@ -318,38 +320,38 @@ def _all_of_all(node: Apply, given: Sequence[Known]) -> list[Known]:
             groups = np.broadcast_to(groups, x.full_shape)
             rows = gathered(x.deps, groups, prod(own))
             parts.append(rows_at(rows, np.broadcast_to(np.arange(prod(own)).reshape(own), batch)))
-        each = np.broadcast_to(ids.reshape((*batch, *[1] * (len(full) - n_batch))), full)
-        found.append(Known(shape, None, rows_at(union(parts), each)))
-    return found
+        element_rows = np.broadcast_to(ids.reshape((*batch, *[1] * (len(full) - n_batch))), full)
+        known.append(Known(shape, None, rows_at(union(parts), element_rows)))
+    return known
 
 
-def _shapes(node: Apply, given: Sequence[Known]) -> list[Lengths]:
-    """The shapes of the outputs, with None for a length that cannot be told."""
+def _shapes(node: Apply, operands: Sequence[Known]) -> list[Lengths]:
+    """The shapes of the outputs, with None for an unknown length."""
     static = [tuple(getattr(v.type, "shape", ())) for v in node.outputs]
     if not any(n is None for shape in static for n in shape):
         return static
     if isinstance(node.op, Elemwise):
-        return [_broadcast(node, given)] * len(node.outputs)
+        return [_broadcast(node, operands)] * len(node.outputs)
     try:
         inputs = [
             v.type() if x.value is None else v.type.constant_type(v.type, x.value)
-            for v, x in zip(node.inputs, given, strict=True)
+            for v, x in zip(node.inputs, operands, strict=True)
         ]
-        lengths = [_lengths(v, x) for v, x in zip(inputs, given, strict=True)]
-        found = infer_shape(node.op.make_node(*inputs).outputs, inputs, lengths)
+        lengths = [_lengths(v, x) for v, x in zip(inputs, operands, strict=True)]
+        inferred = infer_shape(node.op.make_node(*inputs).outputs, inputs, lengths)
         return [
             tuple(
                 n if n is not None else _value(length)
                 for n, length in zip(shape, symbolic, strict=True)
             )
-            for shape, symbolic in zip(static, found, strict=True)
+            for shape, symbolic in zip(static, inferred, strict=True)
         ]
-    except Exception:  # an op may raise anything where it is asked for shapes: they are not known
+    except Exception:  # shape inference of an op may raise anything
         return static
 
 
 def _lengths(v: Any, x: Known) -> Any:
-    """The lengths of ``v`` as variables, None where it has none."""
+    """The lengths of ``v`` as variables; None for a type without axes."""
     if not hasattr(v.type, "ndim"):
         return None
     return tuple(
@@ -359,7 +361,7 @@ def _lengths(v: Any, x: Known) -> Any:
 
 
 def _value(length: Any) -> int | None:
-    """The value of a symbolic length, None where it follows from what is not known."""
+    """The value of a symbolic length; None where it depends on an unknown value."""
     try:
         (n,) = evaluate(FunctionGraph([], [length], clone=True))
     except Exception:  # it needs the value of an input

@@ -12,7 +12,7 @@ from loopax.extensions.egraph.rules.rule import Rule
 from loopax.extensions.egraph.rules.sufficient import PUSHES, SUFFICIENT
 
 RULES: tuple[Rule, ...] = (*ALGEBRA, *EXPONENTIALS, *LIFTING, *LINALG, *KRONECKER, *SUFFICIENT)
-# What the conditions of rules ask, besides the analyses of the language.
+# Facts for the conditions of rules, besides the analyses of the language.
 FACTS = "\n".join([CUTS, PUSHES, OF_KRONECKER])
 RULES_BY_NAME = {rule.name: rule for rule in RULES}
 

@@ -1,7 +1,7 @@
-"""Sums, products and the stable forms of logarithms and exponentials, in whatever order they are found.
+"""Rules of sums and products, and of the stable forms of logarithms and exponentials.
 
-A rule changes no value by more than rounding where the form before is exact to rounding. Where it is not
-(``log(1 - exp(x))`` near 0), the form after is the better one, and the cost says so (`../cost.py`).
+A rule changes no value by more than rounding where the form before is exact to rounding. Where it is
+not (``log(1 - exp(x))`` near 0), the form after is the better one, and the cost says so (`../cost.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from loopax.extensions.egraph.rules.notation import equations
 COMMUTE = "Add", "Mul", "AND", "OR"
 _ORDER = "\n".join(f"{op.lower()} in any order: {op}(x, y) -> {op}(y, x)" for op in COMMUTE)
 
-# One form of signs and differences, so that the rules below need to know one.
+# One form of signs and differences, on which the rules below rely.
 _SIGNS = """
     negation as a product: -x <-> -1.0 * x
     difference as a sum: x - y <-> x + -y
@@ -86,6 +86,6 @@ _SUMS = """
 
 ALGEBRA = equations(
     _ORDER + _SIGNS + _LITERALS + _SHARED + _STABLE + _SUMS,
-    # What has one entry, y, leaves the sum over many, of which there are n.
+    # A factor or term y of one entry leaves a sum over n entries.
     ONE_OF_MANY="t == shape(y), Ones(t), s == shape(x), s == shape(z), n == count(s), n > 1",
 )

@@ -1,8 +1,8 @@
-"""One exponential for several functions of a number, and what follows from the range of a function.
+"""Rules that share one exponential among several functions, and rules on the range of a function.
 
-``softplus(x)``, ``softplus(-x)``, ``sigmoid(x)`` and ``sigmoid(-x)``, of which the log-density of zeros
-and ones has two or more with its gradient, all follow from ``exp(-abs(x))``, none with fewer digits than
-alone. One alone is as cheap as it is.
+``softplus(x)``, ``softplus(-x)``, ``sigmoid(x)`` and ``sigmoid(-x)``, two or more of which are in the
+log-density of zeros and ones with its gradient, all follow from ``exp(-abs(x))``, without loss of
+digits. A single one is as cheap in its own form.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SIGNS = """
     sqr of either sign, minus first: Sqr(Switch(c, -x, x)) -> Sqr(x) if shape(x) == shape(c)
 """
 
-# A comparison that holds for every number holds for all but nan: one question in place of two.
+# A comparison that every number satisfies is a test for nan: one comparison in place of two.
 _RANGES = """
     sigmoid is 0 or more: Sigmoid(x) >= lit(v) -> x == x if v <= 0.0
     exp is 0 or more: Exp(x) >= lit(v) -> x == x if v <= 0.0

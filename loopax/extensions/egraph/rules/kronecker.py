@@ -1,7 +1,7 @@
-"""Kronecker products: what is asked of one is asked of its factors.
+"""Rules that reduce operations on a Kronecker product to operations on its factors.
 
-``kron(a, b)`` is (n p, m q) of ``a`` (n, m) and ``b`` (p, q). What it is multiplied with is a matrix
-(m, q), row by row: ``kron(a, b) @ vec(x) = vec(a @ x @ b.T)``.
+``kron(a, b)`` has shape (n p, m q) for ``a`` (n, m) and ``b`` (p, q). A vector multiplied by it is a
+matrix (m, q), row by row: ``kron(a, b) @ vec(x) = vec(a @ x @ b.T)``.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KRONECKER = equations(
         -> solve2(b, solve2(a, x[k]).T).T[l]
         if SQUARE, s == shape(x), Matrix(n, p, s, k), Vector(n, p, s, l)
     trace of a Kronecker product: sum(diag(kron(a, b))) -> sum(diag(a)) * sum(diag(b)) if SQUARE
-    # Not as powers of determinants, one of which may overflow where the other one underflows.
+    # Not as powers of determinants, one of which may overflow where the other underflows.
     determinant of a Kronecker product: det(kron(a, b)) -> {_SIGN} * Exp({_LOG}) if SQUARE
     logarithm of a Kronecker product's determinant: logdet(kron(a, b)) -> {_LOG} if SQUARE
     sign of a Kronecker product's determinant: signdet(kron(a, b)) -> {_SIGN} if SQUARE

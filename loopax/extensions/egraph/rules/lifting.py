@@ -1,13 +1,12 @@
-"""Indexing and ``switch`` on the other side of what is elementwise: what is computed for which entries.
+"""Rules that move indexing and ``switch`` across elementwise functions, to compute fewer entries.
 
-``exp(a[i])`` of a short ``a`` and a long ``i`` is ``exp(a)[i]``; of a long ``a`` it is the other way round.
-``switch(c, f(x), g(x))`` of a constant ``c`` computes both for all entries: of a sum over it, each is
-needed for its own entries alone, and so it is where it is written as two `set_subtensor`. Which form is
-taken is left to the cost: a gather where there was none keeps a loop from being one with its neighbours
-(`../cost.py`).
+``exp(a[i])`` with a short ``a`` and a long ``i`` becomes ``exp(a)[i]``; with a long ``a`` it is the
+reverse. ``switch(c, f(x), g(x))`` with a constant ``c`` computes both branches for all entries: a sum
+over it needs each branch for its own entries alone, and so do two `set_subtensor`. The cost selects the
+form: an added gather prevents the fusion of a loop with its neighbours (`../cost.py`).
 
-The numbers of entries have to be known. A rule that moves an access over several operands asks that these
-have one shape, or one entry, so that nothing is broadcast before that was not.
+The numbers of entries have to be known. A rule that moves an access across several operands requires
+one shape, or one entry, so that it introduces no broadcasting.
 """
 
 from __future__ import annotations
@@ -57,8 +56,8 @@ _SWITCH = """
         if Safe(y), shape(e) == shape(c)
 """
 
-# For a constant c, Parts(c, i, j): the i-th and j-th access of the table read where it is true, and where
-# not.
+# Parts(c, i, j), for a constant c: the i-th access of the table reads where it is true, the j-th
+# elsewhere.
 _PARTS = """
     sum in two parts: sum(x) -> sum(x[i]) + sum(x[j])
         if Cut(x, c), Parts(c, i, j), s == shape(x) == shape(c)
@@ -78,7 +77,7 @@ _PARTS = """
         if Put(k, p), Known(y), Keeps(f)
 """
 
-# Which sums a constant condition cuts: (Cut x c). Which functions keep the dtype: (Keeps f).
+# (Cut x c): the constant condition c splits sums over x. (Keeps f): the function f keeps the dtype.
 RELATIONS = """
 (relation Cut (T T))
 (relation Base (T T))
@@ -97,12 +96,12 @@ _CUTS = (
 CUTS = "\n".join(
     [
         RELATIONS,
-        *(f'(Keeps "{name}")' for name in SCALARS),  # what has a name is of floats of one dtype
+        *(f'(Keeps "{name}")' for name in SCALARS),  # named ops take floats of one dtype
         *(analysis(*rule) for rule in _CUTS),
     ]
 )
 
-# e and x are what is behind and before an access: m and n entries.
+# e and x are the terms after and before an access, with m and n entries.
 _SIZES = "n == count(shape(x)), m == count(shape(e))"
 LIFTING = equations(
     _BEFORE + _BEHIND + _CHECKS + _SWITCH + _PARTS,

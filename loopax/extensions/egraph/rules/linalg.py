@@ -1,6 +1,7 @@
-"""Products, inverses, traces and determinants of matrices: which are computed, and in which order.
+"""Rules of products, inverses, traces and determinants of matrices.
 
-The ranks of operands are asked of their shapes: ``x @ y`` of a vector is another sum than that of a matrix.
+The ranks of operands follow from their shapes: ``x @ y`` sums over other axes for a vector than for a
+matrix.
 """
 
 from __future__ import annotations

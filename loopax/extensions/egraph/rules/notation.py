@@ -1,18 +1,19 @@
-"""Equations as one reads them, in the language of `loopax.extensions.egraph.language`.
+"""A readable notation of equations in the language of `loopax.extensions.egraph.language`.
 
     common divisor: x / a + y / a -> (x + y) / a if s == shape(x) == shape(y)
 
-is ``name: before -> after if conditions``, ``<->`` for one that is read in both directions; behind ``;``
-stands what else there is to say of it, ``stable 2`` or ``as_stable``. Terms are written in Python's syntax:
+is ``name: before -> after if conditions``, with ``<->`` for a rule in both directions; an option
+follows ``;``: ``stable 2`` or ``as_stable``. Terms are written in Python's syntax:
 
-    x + y, -x, x >= y       the elementwise op of Python's operator; ``x @ y`` and ``x.T`` are of matrices
+    x + y, -x, x >= y       the elementwise op of Python's operator; ``x @ y`` and ``x.T`` of matrices
     Exp(x), Switch(c, x, y) the elementwise op of that name; f(x), f(x, y) any
-    2.0, lit(a * b)         a number; one that is computed of numbers
-    x[k]                    what the k-th access reads
-    sum(x), inv(x)          what is not elementwise, by its name; N2(f, x, y) any of two operands
+    2.0, lit(a * b)         a number; a number computed from numbers
+    x[k]                    the k-th access of x
+    sum(x), inv(x)          an op that is not elementwise, by its name; N2(f, x, y) any of two operands
 
-A condition compares such terms, or is a relation of the language. A name in capitals is the conditions that
-the table has for it. A rule may go on in the next line; one that begins with ``#`` is a comment.
+A condition compares such terms, or is a relation of the language. A name in capitals abbreviates
+conditions of the table. A rule may continue on the next line; a line that begins with ``#`` is a
+comment.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ _SYMBOLS: dict[type[ast.AST], str] = {
     ast.GtE: ">=",
 }
 _NAMED = "sum diag inv det logdet signdet solve1 solve2 kron".split()
-# What is no op: it stands as it is.
+# Constructors and functions that are no ops, written unchanged.
 _AS_IT_IS = "shape count Sh0 Sh1 Sh2 N2 Few Lin Quad".split()
 _RULE = re.compile(r"(.+?): (.+?) (<?->) (.+?)(?: if (.+?))?(?:; (.+))?")
 
 
 def equations(table: str, **conditions: str) -> tuple[Rule, ...]:
-    """The rules in a ``table``, and what the names of ``conditions`` in it stand for."""
+    """Parse the rules in a ``table``, with ``conditions`` as abbreviations."""
     lines: list[str] = []
     for line in filter(None, map(str.strip, table.splitlines())):
         if line.startswith("#"):
@@ -68,16 +69,14 @@ def _rules(line: str, conditions: dict[str, str]) -> list[Rule]:
     match = _RULE.fullmatch(line)
     assert match is not None, line
     name, before, arrow, after, when, digits = match.groups()
-    when = re.sub(r"\b[A-Z_]{3,}\b", lambda found: conditions[found[0]], when or "")
-    facts = (
-        tuple(fact for one in _parsed(f"({when},)").elts for fact in _facts(one)) if when else ()
-    )
-    one, other = (_term(_parsed(text)) for text in (before, after))
+    when = re.sub(r"\b[A-Z_]{3,}\b", lambda word: conditions[word[0]], when or "")
+    facts = tuple(fact for x in _parsed(f"({when},)").elts for fact in _facts(x)) if when else ()
+    left, right = (_term(_parsed(text)) for text in (before, after))
     if arrow == "<->":
-        return [Rule(name, one, other, facts), Rule(f"{name}, back", other, one, facts)]
+        return [Rule(name, left, right, facts), Rule(f"{name}, back", right, left, facts)]
     is_stable = digits is not None and digits.startswith("stable")
     stable = int(digits.removeprefix("stable ")) if is_stable else 0
-    return [Rule(name, one, other, facts, stable, digits == "as_stable")]
+    return [Rule(name, left, right, facts, stable, digits == "as_stable")]
 
 
 def _parsed(text: str) -> Any:
@@ -92,7 +91,7 @@ def _term(x: ast.expr) -> str:
             return f"(Lit {number})"
         case ast.UnaryOp(ast.USub(), ast.Constant(float(number))):
             return f"(Lit {-number})"
-        case ast.Constant(number):  # of an access, or a length
+        case ast.Constant(number):  # an access, or a length
             return str(number)
         case ast.UnaryOp(ast.USub(), operand):
             return f'(E1 "Neg" {_term(operand)})'
@@ -110,8 +109,8 @@ def _term(x: ast.expr) -> str:
     name, operands = x.func.id, "".join(f" {_term(operand)}" for operand in x.args)
     if name in _AS_IT_IS:
         return f"({name}{operands})"
-    of = name if len(name) == 1 else f'"{name}"'  # a variable, or the name of an op
-    return f"({'N' if name in _NAMED else 'E'}{len(x.args)} {of}{operands})"
+    constructor_name = name if len(name) == 1 else f'"{name}"'  # a variable, or the name of an op
+    return f"({'N' if name in _NAMED else 'E'}{len(x.args)} {constructor_name}{operands})"
 
 
 def _number(x: ast.expr) -> str:

@@ -1,4 +1,4 @@
-"""A rule: ``before`` is ``after`` as well, where its conditions hold."""
+"""``Rule``: an equation between two terms, under conditions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Rule:
     Parameters
     ----------
     name
-        What `loopax.explain` says.
+        The name in the report of `loopax.explain`.
     before, after
         Two terms of the same variables.
     when
-        Facts that have to hold besides; ``e`` is the class of ``before``.
+        Further facts that have to hold; ``e`` is the class of ``before``.
     stable
-        How much better the digits of ``after`` are than those of any form of the class that has less of it:
-        what costs more and loses none is taken all the same.
+        The grade of the precision of ``after``: a form of a lower grade in the class is never selected,
+        at any cost.
     as_stable
-        ``after`` has the digits of the best form of its class.
+        Whether ``after`` has the precision of the best form of its class.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Rule:
 
     @property
     def text(self) -> str:
-        """The rule as egglog reads it: a class that has ``before`` gets ``after``, and its name."""
+        """The rule in egglog's syntax: it adds ``after`` and its name to the class of ``before``."""
         facts = " ".join([f"(= e {self.before})", *self.when])
         acts = f'(union e {self.after}) (Used e "{self.name}")'
         return f'(rule ({facts}) ({acts}) :ruleset rules :name "{self.name}")'
 
     @cached_property
     def head(self) -> tuple[str, ...]:
-        """What ``after`` begins with: ``("E1", '"Exp"')``; nothing where it is one of the variables."""
+        """The head of ``after``: ``("E1", '"Exp"')``; empty where it is a variable."""
         words = self.after.replace("(", " ( ").replace(")", " ) ").split()
         if words[0] != "(":
             return ()
@@ -50,7 +50,7 @@ class Rule:
         return words[1], name
 
     def gives(self, node: Any) -> bool:
-        """Whether ``(head, name, operands)`` begins as ``after``; any does where that is a variable."""
+        """Whether ``(head, name, operands)`` matches the head of ``after``; a variable matches all."""
         if not self.head:
             return True
         return self.head[0] == node[0] and self.head[1] in ("", f'"{node[1]}"')

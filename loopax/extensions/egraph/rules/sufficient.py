@@ -1,12 +1,12 @@
-"""Sums over many rows of constants as sums over the few that say as much (`../sufficient`).
+"""Rules that replace sums over many rows of constants by sums over few (`../sufficient_statistics`).
 
-Of the p-th set of rows, ``(Few p x)`` is a coefficient ``x``, one for all rows of a group, for fewer rows;
-``(Lin p x)`` is ``x`` of degree 1 in coordinates; ``(Quad p x)`` has the sums over groups that ``x`` has,
-which is of degree 2 or less. No program has these terms: they are pushed inwards until they stand at
-constants, which have been computed, and at indices.
+For the p-th set of rows, ``(Few p x)`` is the coefficient ``x``, uniform in each group, on fewer rows;
+``(Lin p x)`` is ``x``, of degree 1, in coordinates; ``(Quad p x)`` has the same sums over groups as
+``x``, of degree 2 or less. No program contains these terms: they are pushed inwards to constants, which
+are computed in advance, and to indices.
 
-The constants are taken for independent of one another: a term is one of its polynomials, and sums of
-each are the sums of ``x``.
+The constants are treated as independent: a term equals any of its polynomials, and all have the sums of
+``x``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from loopax.extensions.egraph.language import analysis
 from loopax.extensions.egraph.rules.notation import equations
 
-# Coef, Span, Form: of degree 0, 1, 2 at the most. One: a number, or an array of one entry.
+# Coef, Span, Form: degrees of at most 0, 1, 2. One: a number, or an array of one entry.
 RELATIONS = """
 (relation Coef (i64 T))
 (relation Span (i64 T))
@@ -76,8 +76,8 @@ _FORM = (
 )
 
 
-def _push(made: str, after: str, *facts: str) -> tuple[str, str]:
-    return f"(= e {made}) {' '.join(facts)}", f"(union e {after})"
+def _push(before: str, after: str, *facts: str) -> tuple[str, str]:
+    return f"(= e {before}) {' '.join(facts)}", f"(union e {after})"
 
 
 _ONES = "(Ones1 p (shape {}) o)"
@@ -95,11 +95,11 @@ _FEW = (
 )
 
 
-def _pushes(made: str, relation: str, one: str) -> tuple[tuple[str, str], ...]:
-    """The rules of ``Lin`` and ``Quad``; ``one`` is what a vector of ones becomes."""
+def _pushes(head: str, relation: str, ones: str) -> tuple[tuple[str, str], ...]:
+    """The rules of ``Lin`` or ``Quad``; ``ones`` replaces a vector of ones."""
 
     def form_of(term: str) -> str:
-        return f"({made} p {term})"
+        return f"({head} p {term})"
 
     x, y, is_x, is_y = form_of("x"), form_of("y"), f"({relation} p x)", f"({relation} p y)"
     few_x, few_y = "(Few p x)", "(Few p y)"
@@ -108,7 +108,7 @@ def _pushes(made: str, relation: str, one: str) -> tuple[tuple[str, str], ...]:
     def binary(name: str, a: str, b: str) -> str:
         return f'(E2 "{name}" {a} {b})'
 
-    times_x, times_y = binary("Mul", "x", one), binary("Mul", "y", one)
+    times_x, times_y = binary("Mul", "x", ones), binary("Mul", "y", ones)
     return (
         *(
             _push(form_of(binary(name, "x", "y")), binary(name, x, y), is_x, is_y, _SAME)
@@ -134,7 +134,7 @@ def _pushes(made: str, relation: str, one: str) -> tuple[tuple[str, str], ...]:
         _push(form_of(_DIV), binary("TrueDiv", x, few_y), is_x, "(Coef p y)", _SAME),
         _push(form_of(_NEG), f'(E1 "Neg" {x})', is_x),
         _push(form_of("(S k x)"), f"(S k {x})", "(Layout k)", is_x),
-        _push(form_of("x"), binary("Mul", few_x, one), "(Coef p x)", ones_x),
+        _push(form_of("x"), binary("Mul", few_x, ones), "(Coef p x)", ones_x),
     )
 
 

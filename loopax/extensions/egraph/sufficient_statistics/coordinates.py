@@ -1,4 +1,4 @@
-"""The constants of rows in coordinates: as few rows as sums over groups can tell apart."""
+"""Coordinates of the constants of rows: the fewest rows with the same sums over groups."""
 
 from __future__ import annotations
 
@@ -12,32 +12,37 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.math import Dot, Sum
 
-from loopax.extensions.egraph.sufficient.polynomials import SCATTERS, Search, Sums, index_of
-
-_ENOUGH = 0.7  # of the rows may be left
-_WORK = 4e8  # multiplications that a basis may take
-_SPREAD = (
-    1e-3  # of its size a column has around its mean, or the digits of differences would be lost
+from loopax.extensions.egraph.sufficient_statistics.polynomials import (
+    SCATTERS,
+    Search,
+    Sums,
+    index_of,
 )
-_FEW = 16  # columns: of so many those that follow from the others are left out, one by one
+
+_ENOUGH = 0.7  # the largest ratio of new to old rows
+_WORK = 4e8  # the most multiplications of a basis
+_SPREAD = (
+    1e-3  # the least range of a column, relative to its size, that keeps the digits of differences
+)
+_FEW = 16  # the most columns of which dependent ones are dropped, one by one
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """What sums over ``n`` rows are of, as fewer.
+    """Constants on fewer rows, with the sums over ``n`` rows of the original ones.
 
     Attributes
     ----------
     n
-        How many rows there were.
+        The number of original rows.
     ones
-        What a vector of ones becomes, (m,).
+        The replacement of a vector of ones, (m,).
     columns, across
-        What constants of n rows, and of n columns, become.
+        The replacements of constants of n rows, and of n columns.
     gathers, scatters
-        The nodes whose index has an entry for each row, the same for all rows of a group.
+        The nodes whose index has an entry for each row, uniform in a group.
     row_of
-        For each row that is left, one of the rows of its group, (m,).
+        An original row in the group of each new row, (m,).
     """
 
     n: int
@@ -50,20 +55,22 @@ class Statistics:
 
 
 def statistics(graph: FunctionGraph) -> Iterator[Statistics]:
-    """The sufficient statistics of a program, where they are few enough to pay."""
+    """Yield the sufficient statistics of a program where they are few enough to pay off."""
     if not any(isinstance(node.op, (Sum, Dot, *SCATTERS)) for node in graph.apply_nodes):
         return
     search = Search(graph)
     for n, sums in search.sums.items():
-        of_numbers = [one for one in sums if not one.of.gathers and not one.scatters]
-        for some in (sums, of_numbers) if len(of_numbers) < len(sums) else (sums,):
-            if some and (found := _statistics(n, some, search.value)) is not None:
-                yield found
+        of_numbers = [
+            entry for entry in sums if not entry.polynomial.gathers and not entry.scatters
+        ]
+        for subset in (sums, of_numbers) if len(of_numbers) < len(sums) else (sums,):
+            if subset and (reduced := _statistics(n, subset, search.value)) is not None:
+                yield reduced
                 break
 
 
 class _Matrix:
-    """Constants side by side, each once, and a column of ones before them."""
+    """A matrix of a column of ones and distinct constants."""
 
     def __init__(self, n: int) -> None:
         self.columns = [np.ones((n, 1))]
@@ -84,10 +91,10 @@ class _Matrix:
 
 
 def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
-    constants = dict.fromkeys(v for one in sums for v in one.of.constants)
-    across = dict.fromkeys(v for one in sums for v in one.across)
-    gathers = tuple(dict.fromkeys(v for one in sums for v in one.of.gathers))
-    scatters = tuple(dict.fromkeys(v for one in sums for v in one.scatters))
+    constants = dict.fromkeys(v for entry in sums for v in entry.polynomial.constants)
+    across = dict.fromkeys(v for entry in sums for v in entry.across)
+    gathers = tuple(dict.fromkeys(v for entry in sums for v in entry.polynomial.gathers))
+    scatters = tuple(dict.fromkeys(v for entry in sums for v in entry.scatters))
     index = [v.data for node in (*gathers, *scatters) for v in index_of(node) if v.type.ndim]
     group = np.zeros(n, int)
     if index:
@@ -120,9 +127,9 @@ def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
 
 
 def _is_spread(matrix: np.ndarray) -> bool:
-    """Whether columns vary by no little of what they are.
+    """Whether the range of each column is large enough, relative to its size.
 
-    ``y - mu`` of numbers near 1e8 that differ by 1 is exact in each row, and is not in coordinates.
+    ``y - mu`` of numbers near 1e8 that differ by 1 is exact in each row, but not in coordinates.
     """
     size = np.max(np.abs(matrix), axis=0)
     around = np.ptp(matrix, axis=0)
@@ -130,7 +137,7 @@ def _is_spread(matrix: np.ndarray) -> bool:
 
 
 def _coordinates(matrix: np.ndarray) -> np.ndarray:
-    """``Q.T @ matrix``, of an orthonormal basis ``Q`` of a space that has its columns."""
+    """``Q.T @ matrix``, for an orthonormal basis ``Q`` of a space that contains its columns."""
     n, m = matrix.shape
     if n <= 2:
         return matrix
@@ -138,10 +145,10 @@ def _coordinates(matrix: np.ndarray) -> np.ndarray:
         return np.asarray(np.linalg.qr(matrix, mode="r")) if m < n else matrix
     basis = np.empty((n, 0))
     for column in matrix.T:
-        rest = column
-        for _ in range(2):  # once more, for what rounding left the first time
-            rest = rest - basis @ (basis.T @ rest)
-        length = np.linalg.norm(rest)
+        residual = column
+        for _ in range(2):  # twice, against rounding
+            residual = residual - basis @ (basis.T @ residual)
+        length = np.linalg.norm(residual)
         if length > 32 * np.finfo(float).eps * np.linalg.norm(column):
-            basis = np.column_stack([basis, rest / length])
+            basis = np.column_stack([basis, residual / length])
     return basis.T @ matrix

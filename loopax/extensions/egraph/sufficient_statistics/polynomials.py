@@ -1,4 +1,4 @@
-"""Which sums of a program are over rows that are polynomials in constants."""
+"""Search for sums of a program over rows that are polynomials in constants."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor
 from loopax.base.upstream.pytensor import AdvancedIncSubtensor1, AdvancedSubtensor1
 from loopax.lowering.redundancy.fold_constants import known_values
 
-LEAST = 32  # rows: of fewer there is nothing to gain
+LEAST = 32  # the least rows for which a replacement pays off
 _GATHERS = AdvancedSubtensor, AdvancedSubtensor1
 SCATTERS = AdvancedIncSubtensor, AdvancedIncSubtensor1
 
 
 class Polynomial(NamedTuple):
-    """What the rows of a vector are: of which degree, of which constants and gathers, in order."""
+    """A vector whose rows are polynomials of a degree in constants, with coefficients from gathers."""
 
     degree: int
     constants: tuple[Variable, ...] = ()
@@ -31,15 +31,15 @@ class Polynomial(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """A node that sums rows: of a polynomial, of what is read or written where, across which matrix."""
+    """A node that sums the rows of a polynomial: a sum, a scatter, or a product with ``across``."""
 
-    of: Polynomial
+    polynomial: Polynomial
     across: tuple[Variable, ...] = ()
     scatters: tuple[Apply, ...] = ()
 
 
 def length_of(v: Any) -> int | None:
-    """How many rows a vector has, (n,) or (n, 1), where it has enough of them and is of doubles."""
+    """The number of rows of a float64 vector, (n,) or (n, 1); None where it has too few."""
     shape: Any = getattr(v.type, "shape", ())
     if len(shape) not in (1, 2) or shape[1:] not in ((), (1,)) or v.type.dtype != "float64":
         return None
@@ -47,7 +47,7 @@ def length_of(v: Any) -> int | None:
 
 
 def is_layout(node: Apply) -> bool:
-    """Whether a node makes (n,) of (n, 1), or the other way round."""
+    """Whether a node reshapes (n, 1) to (n,), or the reverse."""
     if not isinstance(node.op, DimShuffle) or tuple(node.op.new_order) not in ((0,), (0, "x")):
         return False
     n = length_of(node.inputs[0])
@@ -55,28 +55,28 @@ def is_layout(node: Apply) -> bool:
 
 
 class Search:
-    """The sums of a graph whose operands are polynomials, by how many rows these have."""
+    """The sums of a graph whose operands are polynomials, by number of rows."""
 
     def __init__(self, graph: FunctionGraph) -> None:
         self._values = known_values(graph, {})
-        self._of: dict[Variable, Polynomial] = {}
+        self._polynomials: dict[Variable, Polynomial] = {}
         self.sums: dict[int, list[Sums]] = {}
         for node in graph.toposort():
             if node.outputs[0] in self._values:
                 continue
-            if (found := self._polynomial(node)) is not None:
-                self._of[node.outputs[0]] = found
+            if (polynomial := self._polynomial(node)) is not None:
+                self._polynomials[node.outputs[0]] = polynomial
             if (sums := self._sums(node)) is not None:
-                n, found_sums = sums
-                self.sums.setdefault(n, []).append(found_sums)
+                n, entry = sums
+                self.sums.setdefault(n, []).append(entry)
 
     def value(self, v: Any) -> Any:
-        """The value of what is constant, None of what is not."""
+        """The value of a constant variable; None for any other."""
         return v.data if isinstance(v, Constant) else self._values.get(v)
 
     def polynomial(self, v: Any) -> Polynomial | None:
         if (value := self.value(v)) is None:
-            return self._of.get(v)
+            return self._polynomials.get(v)
         if length_of(v) is None or not np.all(np.isfinite(value)):
             return None
         return Polynomial(1, (v,))
@@ -99,10 +99,10 @@ class Search:
     def _elementwise(self, node: Apply) -> Polynomial | None:
         scalar: Any = node.op.scalar_op  # type: ignore[attr-defined]
         parts = [Polynomial(0) if _is_number(v) else self.polynomial(v) for v in node.inputs]
-        found = [one for one in parts if one is not None]
-        if len(found) < len(parts):
+        polynomials = [polynomial for polynomial in parts if polynomial is not None]
+        if len(polynomials) < len(parts):
             return None
-        degrees = [one.degree for one in found]
+        degrees = [polynomial.degree for polynomial in polynomials]
         if isinstance(scalar, ps.Add | ps.Sub | ps.Neg):
             degree = max(degrees)
         elif isinstance(scalar, ps.Mul):
@@ -115,8 +115,8 @@ class Search:
             degree = 3 * sum(degrees)
         if degree > 2:
             return None
-        constants = dict.fromkeys(v for one in found for v in one.constants)
-        gathers = dict.fromkeys(v for one in found for v in one.gathers)
+        constants = dict.fromkeys(v for polynomial in polynomials for v in polynomial.constants)
+        gathers = dict.fromkeys(v for polynomial in polynomials for v in polynomial.gathers)
         return Polynomial(degree, tuple(constants), tuple(gathers))
 
     def _sums(self, node: Apply) -> tuple[int, Sums] | None:
@@ -131,11 +131,11 @@ class Search:
         else:
             return None
         n = length_of(x)
-        if n is None or self.value(x) is not None or (found := self.polynomial(x)) is None:
+        if n is None or self.value(x) is not None or (polynomial := self.polynomial(x)) is None:
             return None
-        if across and (found.degree > 1 or np.shape(self.value(across[0]))[1] != n):
+        if across and (polynomial.degree > 1 or np.shape(self.value(across[0]))[1] != n):
             return None
-        return n, Sums(found, tuple(across), (node,) if is_scatter(node) else ())
+        return n, Sums(polynomial, tuple(across), (node,) if is_scatter(node) else ())
 
     def _is_matrix(self, v: Any) -> bool:
         value = self.value(v)
@@ -148,14 +148,14 @@ def _is_number(v: Any) -> bool:
 
 
 def is_gather(node: Apply) -> bool:
-    """Whether a node reads an entry for each row, at constant places."""
+    """Whether a node reads an entry for each row, at constant positions."""
     n = length_of(node.outputs[0])
     is_one = isinstance(node.op, _GATHERS) and node.outputs[0].type.ndim == 1 and n is not None
     return is_one and _is_index(node.inputs[1:], n)
 
 
 def is_scatter(node: Apply) -> bool:
-    """Whether a node adds rows to entries at constant places."""
+    """Whether a node adds rows to entries at constant positions."""
     if not isinstance(node.op, SCATTERS) or node.op.set_instead_of_inc:
         return False
     n = length_of(node.inputs[1])
@@ -170,7 +170,7 @@ def _is_index(index: Sequence[Any], n: int | None) -> bool:
 
 
 def at_rows(node: Apply, rows: np.ndarray) -> Apply:
-    """A gather or a scatter with the entries of its index at ``rows``."""
+    """Restrict a gather or a scatter to the entries of its index at ``rows``."""
     index = [
         type(v)(v.type.clone(shape=rows.shape), v.data[rows]) if v.type.ndim else v
         for v in index_of(node)
