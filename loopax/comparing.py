@@ -50,8 +50,8 @@ def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
     Parameters
     ----------
     fn
-        Any function that `loopax.diagnose` takes, except transformations and models; for a model pass its
-        log-density, ``loopax.pymc.logp(model)``.
+        Any function that `loopax.diagnose` takes, except transformations and models; for a model pass
+        its log-density, ``loopax.pymc.logp(model)``.
     args, kwargs
         The arguments of the call.
 
@@ -67,8 +67,9 @@ def compare(fn: Any, /, *args: Any, **kwargs: Any) -> Comparison:
 
     Notes
     -----
-    Derivatives are taken of the sum of all float outputs. At a kink, a maximum of equal numbers say, forms
-    may differ, and finite differences do not exist. Random numbers are not compared: JAX draws others.
+    Derivatives are taken of the sum of all float outputs. At a kink, a maximum of equal numbers say,
+    forms may differ, and finite differences do not exist. Random numbers are not compared: JAX draws
+    others.
 
     Examples
     --------

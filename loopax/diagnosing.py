@@ -38,16 +38,16 @@ def diagnose(
     ----------
     fn
         Anything that `loopax.jaxify` takes or returns, a log-density of `loopax.pymc.logp`, a compiled
-        function of PyTensor, or `loopax.vmap` or `loopax.grad` of a function that `jaxify` returned. A PyMC
-        model goes to `loopax.pymc.diagnose`.
+        function of PyTensor, or `loopax.vmap` or `loopax.grad` of a function that `jaxify` returned. A
+        PyMC model goes to `loopax.pymc.diagnose`.
     args, kwargs
         The arguments of the call.
     grad
         Whether to examine, where all values are finite, the gradient of the sum of all float outputs by
         every float input.
     within
-        Bounds for the values of variables, by name, ``{"h": (0, np.inf)}``: the first value outside is a
-        finding too. In loops the names are those of variables of the step.
+        Bounds for the values of variables, by name, ``{"h": (0, np.inf)}``: the first value outside is
+        a finding too. In loops the names are those of variables of the step.
 
     Returns
     -------

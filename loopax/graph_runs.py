@@ -28,7 +28,7 @@ from loopax.transforms import grad
 
 
 def call_of(fn: Any, args: Any, kwargs: Any) -> GraphRun:
-    """Convert one call of ``fn``, a function with a program, to a graph with the values of its inputs."""
+    """Convert one call of ``fn``, which has a program, to a graph with the values of its inputs."""
     return _Call.bound(fn, args, kwargs).run()
 
 

@@ -66,7 +66,7 @@ def inner(left: Arrays, right: Arrays) -> float:
 def wrong_pullback(
     pullbacks: Pullbacks, frame: Frame, names: Mapping[Variable, str], tolerance: float
 ) -> Finding | None:
-    """The first node, in the program and in the first and last steps of its loops, with a wrong pullback.
+    """The first node with a wrong pullback, in the program and in the end steps of its loops.
 
     Each pullback is compared with finite differences of the op, at the values of the run.
     """

@@ -31,8 +31,8 @@ _JUMPS = 1000  # searched steps of one loop
 class Cause:
     """A number that is not finite, computed from finite numbers alone.
 
-    ``key`` orders causes by time of computation, an input by its first read. ``relevant`` holds the frames
-    around the place, innermost first, with the flags of the values that followed in each.
+    ``key`` orders causes by time of computation, an input by its first read. ``relevant`` holds the
+    frames around the place, innermost first, with the flags of the values that followed in each.
     """
 
     place: Place
@@ -65,7 +65,7 @@ class _Search:
         self.runner, self.through = runner, through
 
     def in_frame(self, frame: Frame, bad_outputs: Flags) -> tuple[list[Cause], Inputs, Flags]:
-        """Causes inside of a frame, its inputs that are not finite, and the flags of relevant variables."""
+        """Causes inside of a frame, its bad inputs, and the flags of its relevant variables."""
         relevant: dict[Variable, Any] = {}
         keys: dict[Variable, tuple[Any, ...]] = {}
         end = (len(frame.order),)
@@ -142,7 +142,7 @@ class _Search:
     # -- loops -----------------------------------------------------------------------------------
 
     def _in_loop(self, loop: LoopRun, outs: Flags) -> tuple[list[Cause], Inputs]:
-        """Causes in the first step of a loop with a bad requested entry, and the loop's bad operands."""
+        """Causes in the first step of a loop with a bad requested entry, and its bad operands."""
         scan, node = loop.scan, loop.node
         loop_inputs = scan.split_inputs(node.inputs)
         operands: Inputs = {}

@@ -24,7 +24,7 @@ Flags = Mapping[Variable, Any]
 
 
 def bad_flags(value: Any) -> Any:
-    """Flags of the entries that are not finite, in the shape of ``value``; None where all are finite."""
+    """Flags of non-finite entries, in the shape of ``value``; None where all are finite."""
     flags = bad_entries(value)
     if flags is None or not flags.any():
         return None
@@ -36,12 +36,12 @@ def contributions(
 ) -> tuple[dict[int, Any], dict[Variable, Any]]:
     """Entries of the operands of ``node`` that made ``bad_outputs`` entries of its outputs not finite.
 
-    A nan comes from operands that are nan; where there are none, with ``through``, from infinite ones. An
-    infinity comes from operands that are not finite.
+    A nan comes from operands that are nan; where there are none, with ``through``, from infinite ones.
+    An infinity comes from operands that are not finite.
 
     Returns
     -------
-    The contributing entries by operand, and the entries that arose here by output. Constants count as none.
+    Contributing entries by operand, without constants, and the entries that arose here by output.
     """
     by_operand: dict[int, Any] = {}
     arose: dict[Variable, Any] = {}

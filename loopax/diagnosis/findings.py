@@ -292,7 +292,7 @@ def _placed(place: Place, names: Names) -> str:
 
 
 def _spread(way: Sequence[Place], names: Names, output: str) -> list[str]:
-    """Lines on the path from a cause, one at each change of line or frame, and the output at the end."""
+    """Lines on the path from a cause to the output, one at each change of line or frame."""
     lines: list[str] = []
     last: Any = None
     for place in way:

@@ -155,10 +155,10 @@ def _diagnose_values(call: GraphRun, frame: Frame, bad: Mapping[int, Any]) -> Di
 def _first_causes(
     call: GraphRun, frame: Frame, bad_outputs: Mapping[Variable, Any]
 ) -> Iterator[tuple[Cause, Cause | None]]:
-    """Causes in order of computation, each with the place at which an infinity became nan, if there is one.
+    """Causes in order of computation, each with the place, if any, at which an infinity became nan.
 
-    The cause of such a nan is the infinity, unless programs compute with it on purpose: the logarithm of 0,
-    or an infinity among the inputs.
+    The cause of such a nan is the infinity, unless programs compute with it on purpose: the logarithm
+    of 0, or an infinity among the inputs.
     """
     direct = causes(call.runner, frame, bad_outputs, through=False)
     followed = causes(call.runner, frame, bad_outputs, through=True)
@@ -178,8 +178,8 @@ def _first_causes(
 def _is_meant(cause: Cause) -> bool:
     """Whether a program computes with an infinity on purpose.
 
-    Such an infinity is a constant or an input, as the logarithm of a probability of 0; or some entries of
-    the logarithm of an array whose other entries are finite.
+    Such an infinity is a constant or an input, as the logarithm of a probability of 0; or some entries
+    of the logarithm of an array whose other entries are finite.
     """
     place = cause.place
     node = place.node

@@ -122,7 +122,7 @@ class LoopRun:
     def _find_failure(
         self, segments: Any, states: Sequence[Any], count: int, error: Exception
     ) -> None:
-        """Bisect ``count`` steps for the one that raises; run it node by node, which raises `Failed`."""
+        """Bisect ``count`` steps for the one that raises; run it node by node, up to `Failed`."""
         good, bad = 0, count
         before = list(states)
         while bad - good > 1:

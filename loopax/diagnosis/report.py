@@ -35,7 +35,8 @@ class Finding:
     Parameters
     ----------
     kind
-        ``"nan"``, ``"inf"``, ``"-inf"``, ``"error"``, ``"range"``, or ``"differs"`` of `loopax.compare`.
+        ``"nan"``, ``"inf"``, ``"-inf"``, ``"error"``, ``"range"``, or ``"differs"`` of
+        `loopax.compare`.
     op
         The op that computed it; ``"input"`` where the program received the value.
     expression
@@ -117,7 +118,7 @@ class Finding:
 class Diagnosis:
     """The result of `loopax.diagnose`.
 
-    ``str`` is a report; a notebook shows a page. ``findings`` has the causes in the order of computation.
+    ``str`` is a report; a notebook shows a page. ``findings`` has the causes by order of computation.
     """
 
     name: str

@@ -47,7 +47,7 @@ class Reverse:
         self.pullbacks = Pullbacks(runner.build)
 
     def pull(self, frame: Frame, cotangents: Sequence[Any], moving: Sequence[bool]) -> list[Any]:
-        """Pull the ``cotangents`` of the outputs of ``frame`` back to its inputs; None where none arrives.
+        """Pull ``cotangents`` of the outputs of ``frame`` back to its inputs; None where none arrives.
 
         ``moving`` flags the inputs by which the program is differentiated.
 

@@ -19,8 +19,8 @@ from loopax.ir.evaluation.evaluate import apply, own
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
 from loopax.ir.program import Input, Program
 
-# This many nodes of a loop run one by one, some 20 us each. The steps of a longer loop are compiled, and
-# a step in question alone runs node by node.
+# This many nodes of a loop run one by one, some 20 us each. The steps of a longer loop are compiled,
+# and a step in question alone runs node by node.
 _NODES = 20_000
 
 

@@ -32,8 +32,8 @@ class Segment(NamedTuple):
 class Segments:
     """The loop ``scan`` from any step on, as a function that ``build`` compiles.
 
-    Steps come in the order of execution: the sequences of a backward loop are reversed, and ``i`` counts
-    down. ``watched`` are variables of the body, as written, whose values each step returns too.
+    Steps come in the order of execution: the sequences of a backward loop are reversed, and ``i``
+    counts down. ``watched`` are variables of the body, as written, whose values each step returns too.
     """
 
     def __init__(

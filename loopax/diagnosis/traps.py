@@ -31,7 +31,7 @@ _LOGS = (
 
 
 def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
-    """Explain why the op ``name`` of ``numbers``, or of arrays, gives ``result``, which is not finite."""
+    """Explain why the op ``name`` of ``numbers``, or arrays, gives the non-finite ``result``."""
     rule = _VALUES.get(name)
     try:
         trap = rule(result, *numbers) if rule is not None else None
@@ -49,7 +49,7 @@ def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
 def of_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken: bool) -> Trap:
     """Explain why the derivative of the op ``name`` at ``numbers`` is not finite.
 
-    ``cotangent`` is that of the output; ``untaken`` says that it is 0 because a switch discards the value.
+    ``cotangent`` is that of the output; ``untaken``: it is 0 because a switch discards the value.
     """
     x = numbers[0] if numbers else np.nan
     pole = _POLES.get(name)

@@ -1,7 +1,7 @@
 """Trace a 0 back to its origin: the op in which a probability underflowed.
 
-A sum, a product or a part of zeros inherits its 0. A product of numbers that are not 0, or ``exp(-800)``,
-is the origin of one.
+A sum, a product or a part of zeros inherits its 0. A product of numbers that are not 0, or
+``exp(-800)``, is the origin of one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Arc diagrams of the bodies of loops, branches and calls, which need no layout.
 
-A box is an input, an op or an output; boxes stand in one column in the order of computation. An arc leads
-down from a box to each reader. Constants are written into the ops that read them.
+A box is an input, an op or an output; boxes stand in one column in the order of computation. An arc
+leads down from a box to each reader. Constants are written into the ops that read them.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
     time of a node  =  entries of its largest output  x  nanoseconds for each
     time of a loop  =  steps  x  time of its body
 
-The nanoseconds are measurements from `loopax.facts`. A length that is unknown counts as `UNKNOWN_LENGTH`;
-in a body, lengths are those of the operands of the loop.
+The nanoseconds are measurements from `loopax.facts`. A length that is unknown counts as
+`UNKNOWN_LENGTH`; in a body, lengths are those of the operands of the loop.
 
-Known shortcomings: the estimate ignores fusion by XLA or Numba and the cost of memory, so shares are right
-to a factor of two or so. A loop that may stop counts with its largest number of steps.
+Known shortcomings: the estimate ignores fusion by XLA or Numba and the cost of memory, so shares are
+right to a factor of two or so. A loop that may stop counts with its largest number of steps.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ from loopax.lowering.record import counts as counts_of
 class Explanation:
     """A report on the passes over a program, made by `loopax.explain`.
 
-    ``str`` gives the program as text, before the first pass and after each pass that changed it; `to_html`
-    writes a page with drawings of the loops, which a notebook shows. For a program of more than 150 ops
-    ``str`` is the `summary` with a line for each pass, and `full` is the text of all stages; the page opens
-    with the summary and folds everything else.
+    ``str`` gives the program as text, before the first pass and after each pass that changed it;
+    `to_html` writes a page with drawings of the loops, which a notebook shows. For a program of more
+    than 150 ops ``str`` is the `summary` with a line for each pass, and `full` is the text of all
+    stages; the page opens with the summary and folds everything else.
 
     Parameters
     ----------
@@ -37,11 +37,11 @@ class Explanation:
     read
         The program in the IR, before the first pass.
     stages
-        ``(name, before, after, counts)`` for each pass that changed the program, in order: two graphs, and
-        the numbers of loops and other ops in the second.
+        ``(name, before, after, counts)`` for each pass that changed the program, in order: two graphs,
+        and the numbers of loops and other ops in the second.
     part
-        The program in two parts, where one depends on shared variables alone: ``part.early`` runs once for
-        each value of these, ``part.rest`` at each call.
+        The program in two parts, where one depends on shared variables alone: ``part.early`` runs once
+        for each value of these, ``part.rest`` at each call.
     notes
         Notes of the passes: the rules that ``optimize="egraph"`` used, a line each.
     remarks
@@ -103,8 +103,8 @@ class Explanation:
 
     @property
     def summary(self) -> str:
-        """The program after the last pass in one screen: its loops, its ops, estimated shares of its time,
-        right to a factor of two or so, and the choices made in the calls so far.
+        """The program after the last pass in one screen: its loops, its ops, estimated shares of its
+        time, right to a factor of two or so, and the choices made in the calls so far.
         """
         return summary(self.lowered, self.remarks)
 

@@ -14,8 +14,8 @@ class NativeLoops:
     name
         The name of the function.
     loops
-        A line for each loop of each program that JAX has compiled so far, its derivatives and batches too:
-        ``native``, or ``JAX's`` and why, with the primitive that has no native form.
+        A line for each loop of each program that JAX has compiled so far, its derivatives and batches
+        too: ``native``, or ``JAX's`` and why, with the primitive that has no native form.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""An explanation as one HTML page: bars of counts, drawings of the loops, and the text of each stage."""
+"""An explanation as one HTML page: bars of counts, drawings of loops, and the text of each stage."""
 
 from __future__ import annotations
 

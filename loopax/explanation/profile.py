@@ -84,7 +84,7 @@ class Profile:
         return f"<p><b>{escape(self.name)}</b></p><table><tr>{head}</tr>{''.join(rows)}</table>"
 
     def to_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write a trace for Perfetto or chrome://tracing: a track for each form, its parts one by one."""
+        """Write a trace for Perfetto or chrome://tracing: a track for each form, with its parts."""
         events = []
         for track, form in enumerate(self.seconds):
             events.append(

@@ -1,4 +1,5 @@
-"""PyMC models: log-densities in JAX and in native code, and samplers that call them. The extra ``pymc``.
+"""PyMC models: log-densities in JAX and in native code, and samplers that call them. The extra
+``pymc``.
 
 logp(model)            the log-density as a function of a point; `loopax.jaxify` of a model is the same
 sample(model)          pm.sample, with its functions compiled by loopax

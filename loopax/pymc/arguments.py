@@ -61,7 +61,7 @@ def one_name(ours: str, value: Any, default: Any, theirs: str, options: dict[str
 
 
 def asks_for_pymc(options: dict[str, Any]) -> bool:
-    """Whether PyMC's own sampler alone takes one of the arguments; ``pm.sample`` tests the same ones."""
+    """Whether PyMC's own sampler alone takes one of the arguments; ``pm.sample`` does this test."""
     starts = options.get("initvals")
     return (
         any(options.get(name) is not None for name in ("step", "trace", "callback"))

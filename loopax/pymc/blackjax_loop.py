@@ -1,7 +1,7 @@
 """The loop by which PyMC's JAX sampler runs BlackJAX's NUTS.
 
-PyMC 6.4 has such a loop, written for the progress bars of BlackJAX before 1.7: it fails with 1.7. Remove
-this file when the oldest supported PyMC has a loop that runs.
+PyMC 6.4 has such a loop, written for the progress bars of BlackJAX before 1.7: it fails with 1.7.
+Remove this file when the oldest supported PyMC has a loop that runs.
 """
 
 from __future__ import annotations

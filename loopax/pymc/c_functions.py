@@ -1,7 +1,7 @@
 """C functions for nutpie, in a form that Numba compiles fast.
 
-nutpie assigns whole arrays, for which Numba compiles the errors of unequal shapes too. Here a loop copies
-the elements; checks and return codes are nutpie's (0.16).
+nutpie assigns whole arrays, for which Numba compiles the errors of unequal shapes too. Here a loop
+copies the elements; checks and return codes are nutpie's (0.16).
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ _OPTIONS = tuple(BuildOptions.__annotations__)
 class LogDensity:
     """The log-density of a model on its unconstrained space, made by `logp`.
 
-    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX traces
-    its calls like those of a function from `loopax.jaxify`. Data are read at every call.
+    Call it with a point, a dict by the names of the model's value variables, or with keywords. JAX
+    traces its calls like those of a function from `loopax.jaxify`. Data are read at every call.
 
     Attributes
     ----------
@@ -71,7 +71,8 @@ class LogDensity:
     def of_point(self) -> Any:
         """The log-density as a function of one dict, for loopax's transformations.
 
-        It has the type that `loopax.jaxify` returns. (JAX's transformations take the log-density itself.)
+        It has the type that `loopax.jaxify` returns. (JAX's transformations take the log-density
+        itself.)
         """
         inputs = {v.name: v for v in self._variables}
         name = self._value.__name__
@@ -114,8 +115,8 @@ class LogDensity:
         Parameters
         ----------
         draws
-            A point; or several, along any number of leading axes common to all values, such as chains and
-            draws.
+            A point; or several, along any number of leading axes common to all values, such as chains
+            and draws.
 
         Returns
         -------
@@ -286,7 +287,7 @@ def model_given_or_in_context(model: Any, caller: str) -> Any:
 
 
 def checked_by_value(model: Any, outputs: list[Any]) -> list[Any]:
-    """Replace PyMC's checks of parameters by minus infinity, or remove them, as PyMC's compilation does."""
+    """Replace PyMC's checks of parameters by minus infinity, or remove them, as PyMC does."""
     check = (
         "local_check_parameter_to_ninf_switch"
         if model.check_bounds

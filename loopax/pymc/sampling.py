@@ -45,20 +45,21 @@ def sample(
 ) -> Any:
     """Draw from the posterior of a PyMC model by ``pm.sample``, with its functions compiled by loopax.
 
-    Every argument of ``pm.sample`` keeps its name and meaning, the number of draws in the first place too:
-    replace ``pm.`` by ``loopax.pymc.``.
+    Every argument of ``pm.sample`` keeps its name and meaning, the number of draws in the first place
+    too: replace ``pm.`` by ``loopax.pymc.``.
 
     Parameters
     ----------
     model
         The model; the default is the model of the enclosing ``with`` block.
     sampler
-        ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the only
-        sampler with steps other than NUTS, for discrete variables say. None is nutpie where it is installed
-        and supports the call, else PyMC's own. Another name for ``nuts_sampler``.
+        ``"nutpie"``, ``"numpyro"`` or ``"blackjax"``, which are installed apart; or ``"pymc"``, the
+        only sampler with steps other than NUTS, for discrete variables say. None is nutpie where it is
+        installed and supports the call, else PyMC's own. Another name for ``nuts_sampler``.
     backend
-        ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as an
-        operation of JAX. ``"jax"``: the default of numpyro and blackjax, and possible for PyMC's own.
+        ``"numba"``, native code: the default of nutpie and PyMC's own; numpyro and blackjax call it as
+        an operation of JAX. ``"jax"``: the default of numpyro and blackjax, and possible for PyMC's
+        own.
     draws, tune, chains
         The numbers of draws, of tuning steps and of chains, as in ``pm.sample``.
     seed
@@ -73,8 +74,8 @@ def sample(
 
     Returns
     -------
-    The result of ``pm.sample``: a tree of data sets, with coordinates, deterministics and the statistics
-    of the sampler.
+    The result of ``pm.sample``: a tree of data sets, with coordinates, deterministics and the
+    statistics of the sampler.
 
     Raises
     ------
@@ -85,7 +86,8 @@ def sample(
     TypeError
         There is no model, or an argument is given under both of its names.
     pymc.exceptions.SamplingError
-        The log-density is not finite at the start of sampling; the message lists the terms of the model.
+        The log-density is not finite at the start of sampling; the message lists the terms of the
+        model.
 
     Examples
     --------
@@ -171,9 +173,9 @@ def nutpie_model(model: Any = None, **options: Any) -> Any:
 def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator[None]:
     """Use loopax's conversions in PyMC's JAX samplers and in nutpie, in a ``with`` block.
 
-    In the block ``pymc.sampling.jax`` and ``nutpie.compile_pymc_model`` use them in place of PyTensor's: in
-    your own calls of ``pm.sample(nuts_sampler=...)``, ``sample_numpyro_nuts`` and the like. It patches
-    functions of these modules, for all threads, and restores them at the end.
+    In the block ``pymc.sampling.jax`` and ``nutpie.compile_pymc_model`` use them in place of
+    PyTensor's: in your own calls of ``pm.sample(nuts_sampler=...)``, ``sample_numpyro_nuts`` and the
+    like. It patches functions of these modules, for all threads, and restores them at the end.
 
     Parameters
     ----------
@@ -234,7 +236,8 @@ def _mode(backend: str) -> str:
 def _steps_beside_nuts(model: Any) -> list[str]:
     """Variables to which PyMC assigns another step than NUTS, each with the name of the step.
 
-    The choice is that of ``pm.sample``, by the steps' competence, but without a gradient for each variable.
+    The choice is that of ``pm.sample``, by the steps' competence, but without a gradient for each
+    variable.
     """
     steps = []
     for value in model.value_vars:
