@@ -235,14 +235,14 @@ class _Comparison:
         for name, (slopes, _) in by_form.items():
             self._by_differences("gradient", name, slopes, with_floats, moving)
         name, (_, second) = next(iter(by_form.items()))
-        of_slopes = _function_of(gradients[name], values, self.floats)
-        apart = [_relative(second, x) for x in along(of_slopes, moving, direction)]
+        gradient = _function_of(gradients[name], values, self.floats)
+        apart = [_relative(second, x) for x in along(gradient, moving, direction)]
         self._add("second derivative", name, _DIFFERENCES, _least(apart), _BY_DIFFERENCES)
 
     def _compared(self, kind: str, by_form: Mapping[str, Sequence[Any]]) -> None:
-        (first, *others) = by_form or [None]
+        (first, *forms) = by_form or [None]
         tolerance = _GRADIENTS if self._is_double else _BY_DIFFERENCES
-        for name in others:
+        for name in forms:
             self._add(kind, first, name, largest(by_form[first], by_form[name]), tolerance)  # type: ignore[index, arg-type]
 
     def _by_differences(

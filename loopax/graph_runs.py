@@ -93,7 +93,7 @@ class _Call:
         error, result = None, None
         try:
             result, _ = flatten(_called(function, self.values))
-        except Exception as raised:  # a finding, whatever it is
+        except Exception as raised:  # any error is a finding
             error = raised
         is_native = function.backend_name != "jax" or any(
             line.startswith("native code") for line in function.remarks

@@ -116,7 +116,7 @@ def _wrong_pullback_of_node(
         cotangents[k] = w
     try:
         expected = [inner(weights, x) for x in along(f, moving, direction)]
-        pulled = pullbacks.of_node(node, values, cotangents)
+        pulled = pullbacks.pull_node(node, values, cotangents)
     except Exception:  # an op without a derivative, or one that refuses changed values
         return None
     gradients = [
@@ -124,10 +124,10 @@ def _wrong_pullback_of_node(
         for k, x in zip(at, moving, strict=True)
     ]
     own = inner(gradients, direction)
-    known = [x for x in expected if np.isfinite(x)]
-    if not known:
+    finite = [x for x in expected if np.isfinite(x)]
+    if not finite:
         return None
-    nearest = min(known, key=lambda x: abs(own - x))
+    nearest = min(finite, key=lambda x: abs(own - x))
     if not abs(own - nearest) > tolerance * max(abs(own), abs(nearest), 1e-8):
         return None
     why = (

@@ -39,8 +39,8 @@ def _apart(left: Any, right: Any) -> Any:
     a, b = a.astype(kind), b.astype(kind)
     with np.errstate(all="ignore"):
         apart = np.abs(a - b)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    return np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+    equal = (a == b) | (np.isnan(a) & np.isnan(b))
+    return np.where(equal, 0.0, np.where(np.isfinite(apart), apart, np.inf))
 
 
 def _scale(left: Any, right: Any) -> float:

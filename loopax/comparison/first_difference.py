@@ -107,10 +107,10 @@ def _in_loop(runner: Runner, loop: LoopRun, build: Build, tolerance: float) -> F
         own = np.stack([loop.states_before(k + 1)[j] for k in range(loop.n_done)])
         entry = first_apart(own, after, tolerance) if own.shape == after.shape else (0,)
         steps += [] if entry is None else [entry[0]]
-    turned = -1 if loop.scan.options.reverse else 1
+    direction = -1 if loop.scan.options.reverse else 1
     trace_outputs = loop.node.outputs[loop.scan.n_states :]
     for v, ys in zip(trace_outputs, segment.ys, strict=False):
-        own = np.asarray(loop.around.value(v))[::turned]
+        own = np.asarray(loop.around.value(v))[::direction]
         entry = first_apart(own, ys, tolerance) if own.shape == ys.shape else (0,)
         steps += [] if entry is None else [entry[0]]
     return loop.frame(min(steps)) if steps else None

@@ -1,4 +1,4 @@
-"""Where a value that is not finite comes from: a program run once with its values kept."""
+"""Search for the origin of a value that is not finite, in one run of a program."""
 
 from loopax.diagnosis.report import Diagnosis, Finding, Operand
 

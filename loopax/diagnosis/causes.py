@@ -246,8 +246,8 @@ def _bad(frame: Frame, requested: Flags) -> dict[Variable, Any]:
     for v, flags in requested.items():
         bad = bad_flags(frame.value(v))
         if bad is not None:
-            both = bad & flags if np.shape(flags) == bad.shape else bad
-            bad_flags_by_variable[v] = both if both.any() else bad
+            bad_requested = bad & flags if np.shape(flags) == bad.shape else bad
+            bad_flags_by_variable[v] = bad_requested if bad_requested.any() else bad
     return bad_flags_by_variable
 
 

@@ -173,12 +173,12 @@ def _moved(frame: Frame, node: Apply, v: Variable, k: int, entries: Any) -> Any:
     marked = [np.zeros_like(y) if is_inexact(y) else y for y in values]
     marked[k] = np.arange(1, x.size + 1, dtype=x.dtype).reshape(x.shape)
     try:
-        moved = np.asarray(apply(node, marked)[node.outputs.index(v)])
+        positions_moved = np.asarray(apply(node, marked)[node.outputs.index(v)])
     except Exception:  # the op refuses positions as values
         return None
-    if moved.shape != entries.shape:
+    if positions_moved.shape != entries.shape:
         return None
-    positions = moved[entries].astype("int64") - 1
+    positions = positions_moved[entries].astype("int64") - 1
     flags = np.zeros(x.size, bool)
     flags[positions[(positions >= 0) & (positions < x.size)]] = True
     return flags.reshape(x.shape)

@@ -21,7 +21,7 @@ from loopax.diagnosis.numbers import (
 from loopax.diagnosis.origin import Origin, expression, op_name
 from loopax.diagnosis.places import Place, entries_read
 from loopax.diagnosis.report import Finding, Operand
-from loopax.diagnosis.traps import Trap, of_value
+from loopax.diagnosis.traps import Trap, explain_value
 from loopax.diagnosis.zeros import first_zero
 from loopax.ir import Scan
 
@@ -248,8 +248,8 @@ def _comparisons(
     for u in flags:
         if np.all(frame.value(u)) and not np.all(frame.value(v)):
             continue  # another comparison made the condition false
-        same = entry if np.ndim(frame.value(u)) == len(entry or ()) else None
-        yield from _comparisons(frame, u, same, depth - 1)
+        inner_entry = entry if np.ndim(frame.value(u)) == len(entry or ()) else None
+        yield from _comparisons(frame, u, inner_entry, depth - 1)
 
 
 def _operand(place: Place, node: Apply, k: int, v: Variable, names: Names, code: str) -> Operand:
@@ -270,7 +270,7 @@ def _trap(cause: Place, node: Apply) -> Trap:
     for k, v in enumerate(node.inputs):
         value = cause.frame.value(v)
         numbers.append(at_entry(value, entries_read(cause, node, k)))
-    return of_value(op_name(node.op), numbers, cause.number)
+    return explain_value(op_name(node.op), numbers, cause.number)
 
 
 def _input_in_words(place: Place, names: Names) -> str:

@@ -25,7 +25,7 @@ from loopax.diagnosis.places import Place, entries_read
 from loopax.diagnosis.report import Diagnosis, Finding
 from loopax.diagnosis.reverse import NotFinite, Reverse
 from loopax.diagnosis.runner import Runner
-from loopax.diagnosis.traps import of_gradient
+from loopax.diagnosis.traps import explain_gradient
 from loopax.ir.derivatives.inner_gradients import is_float
 
 _FINITE = "every value and every derivative is finite."
@@ -78,7 +78,7 @@ def _finding(stop: NotFinite, names: Mapping[Variable, str], spread: tuple[str, 
     arrived = stop.cotangents[0]
     cotangent = at_entry(arrived, entry) if arrived is not None else np.nan
     untaken = bool(np.ndim(cotangent) == 0 and cotangent == 0 and _is_untaken(frame, out, entry))
-    trap = of_gradient(op_name(node.op), numbers, cotangent, untaken)
+    trap = explain_gradient(op_name(node.op), numbers, cotangent, untaken)
     if np.ndim(cotangent) == 0:
         trap = trap._replace(
             why=f"{trap.why} The cotangent that came in is {number_in_words(cotangent)}."

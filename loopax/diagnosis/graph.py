@@ -163,16 +163,16 @@ def _first_causes(
     direct = causes(call.runner, frame, bad_outputs, through=False)
     followed = causes(call.runner, frame, bad_outputs, through=True)
     infinite = [c for c in followed if c.place.kind != "nan" and not _is_meant(c)]
-    turned = [c for c in direct if c.place.kind == "nan" and _has_infinite_operand(c)]
+    became_nan = [c for c in direct if c.place.kind == "nan" and _has_infinite_operand(c)]
     # Infinities that programs compute with come last.
     for cause in sorted(direct, key=lambda c: (c.place.kind != "nan" and _is_meant(c), c.key)):
         earlier = next((c for c in infinite if c.key < cause.key), None)
-        if cause in turned and earlier is not None:
+        if cause in became_nan and earlier is not None:
             yield earlier, cause
         elif cause.place.kind == "nan":
             yield cause, None
         else:
-            yield cause, next((c for c in turned if c.key > cause.key), None)
+            yield cause, next((c for c in became_nan if c.key > cause.key), None)
 
 
 def _is_meant(cause: Cause) -> bool:

@@ -46,7 +46,7 @@ class Pullbacks:
         self._graphs: dict[Any, Any] = {}
         self._compiled: dict[Any, Any] = {}
 
-    def of_node(self, node: Apply, values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
+    def pull_node(self, node: Apply, values: Sequence[Any], cotangents: Sequence[Any]) -> list[Any]:
         """Cotangents of the inputs of ``node``, evaluated op by op; None where none arrives."""
         types = [v.type for v in node.inputs]
         graph, at = self._graph(node.op, types, cotangents)
@@ -57,7 +57,7 @@ class Pullbacks:
                 pulled[k] = np.asarray(g)
         return pulled
 
-    def of_segment(
+    def pull_segment(
         self, segments: Segments, inputs: Sequence[Any], cotangents: Sequence[Any]
     ) -> list[Any]:
         """Cotangents of the inputs of a run of steps, by a compiled function."""

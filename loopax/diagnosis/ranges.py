@@ -34,10 +34,10 @@ def first_outside(
     """
     missing = set(within) - set(_names_within(frame, names))
     if missing:
-        known = ", ".join(sorted(set(_names_within(frame, names)))) or "none"
+        listed = ", ".join(sorted(set(_names_within(frame, names)))) or "none"
         raise ValueError(
             f"within names {', '.join(sorted(missing))}, and the program has no such variable. Give a "
-            f"variable a name where it is made, h.name = 'h'. Names there are: {known}."
+            f"variable a name where it is made, h.name = 'h'. Names there are: {listed}."
         )
     return next(_outside(runner, frame, within, names), None)
 

@@ -59,13 +59,13 @@ class Reverse:
         sums: dict[Variable, Any] = {}
         for v, g in zip(frame.graph.outputs, cotangents, strict=True):
             _add(sums, v, g)
-        moved = {v for v, m in zip(frame.graph.inputs, moving, strict=True) if m}
+        moving_variables = {v for v, m in zip(frame.graph.inputs, moving, strict=True) if m}
         for node in frame.order:
-            if any(v in moved for v in node.inputs):
-                moved.update(v for v in node.outputs if is_float(v))
+            if any(v in moving_variables for v in node.inputs):
+                moving_variables.update(v for v in node.outputs if is_float(v))
         for node in reversed(frame.order):
             arrived = [None if v in frame.roots else sums.pop(v, None) for v in node.outputs]
-            needed = [v in moved and is_float(v) for v in node.inputs]
+            needed = [v in moving_variables and is_float(v) for v in node.inputs]
             if not any(needed) or all(g is None for g in arrived):
                 continue
             pulled = self._through(frame, node, arrived, needed)
@@ -88,7 +88,7 @@ class Reverse:
             return [None] * lead + self.pull(run, arrived, needed[lead:])
         values = [frame.value(v) for v in node.inputs]
         try:
-            pulled = self.pullbacks.of_node(node, values, arrived)
+            pulled = self.pullbacks.pull_node(node, values, arrived)
         except NotImplementedError:  # the user's own call reports it
             return [None] * len(values)
         if self.guards:
@@ -144,8 +144,8 @@ class _Back:
 
     def _trace_rows(self, start: int, count: int) -> list[Any]:
         """Cotangents of the trace rows of ``count`` steps, in the order of the steps."""
-        turned = -1 if self.loop.scan.options.reverse else 1
-        return [None if g is None else g[::turned][start : start + count] for g in self.traces]
+        direction = -1 if self.loop.scan.options.reverse else 1
+        return [None if g is None else g[::direction][start : start + count] for g in self.traces]
 
     def steps(self, start: int, stop: int) -> None:
         """Go back through steps one by one."""
@@ -169,7 +169,7 @@ class _Back:
         ]
         end = [None, None] if scan.stops else []
         cotangents = [*self.states, *rows, *[None] * scan.n_states, *end]
-        pulled = self.reverse.pullbacks.of_segment(segments, inputs, cotangents)
+        pulled = self.reverse.pullbacks.pull_segment(segments, inputs, cotangents)
         args = segments.loop.split_inputs(pulled)
         moving_cotangents = [
             g
@@ -189,8 +189,8 @@ class _Back:
                 if self.rows[j] is None:
                     self.rows[j] = np.zeros_like(self.loop.args.sequences[j])
                 if isinstance(at, slice):
-                    turned = -1 if self.loop.scan.options.reverse else 1
-                    self.rows[j][::turned][at] += g
+                    direction = -1 if self.loop.scan.options.reverse else 1
+                    self.rows[j][::direction][at] += g
                 else:
                     self.rows[j][at] += g
         zeros = [None if g is None else np.zeros_like(g) for g in self.states]

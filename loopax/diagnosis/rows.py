@@ -16,21 +16,21 @@ _MOST, _EVERY = 4, 64  # searched rows
 
 
 def rows_of(
-    in_axes: Any, out_axes: Any, result: Any, args: Any, kwargs: Any, every: bool
+    in_axes: Any, out_axes: Any, result: Any, args: Any, kwargs: Any, all_rows: bool
 ) -> Iterator[tuple[int, Any, Any]]:
-    """The first rows of ``result`` that are not finite, or ``every`` row, with their arguments."""
+    """The first rows of ``result`` that are not finite, or ``all_rows``, with their arguments."""
     flags = None
     leaves, _ = flatten(result)
     for x, axis in zip(leaves, match_prefix(_axes(out_axes), result, "out_axes"), strict=True):
         bad = bad_entries(np.asarray(x))
         if bad is None or axis is None:
             continue
-        of_rows = np.moveaxis(bad, axis, 0).reshape(bad.shape[axis], -1).any(axis=1)
-        flags = of_rows if flags is None else flags | of_rows
+        row_flags = np.moveaxis(bad, axis, 0).reshape(bad.shape[axis], -1).any(axis=1)
+        flags = row_flags if flags is None else flags | row_flags
     arguments, tree = flatten((args, kwargs))
     axes = match_prefix(_axes(in_axes), args, "in_axes")
     axes += [0] * (len(arguments) - len(axes))
-    if flags is not None and every and not flags.any():
+    if flags is not None and all_rows and not flags.any():
         rows = np.arange(min(len(flags), _EVERY))
     else:
         rows = np.zeros(0, int) if flags is None else np.flatnonzero(flags)[:_MOST]

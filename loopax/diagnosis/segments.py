@@ -80,8 +80,8 @@ class Segments:
     def inputs(self, args: ScanArgs, start: int, count: int, states: Sequence[Any]) -> list[Any]:
         """The inputs of `loop` for ``count`` steps from step ``start`` on, from ``states``."""
         n = int(args.n_steps)
-        turned = -1 if self.scan.options.reverse else 1
-        rows = [np.ascontiguousarray(x[::turned][start : start + count]) for x in args.sequences]
+        direction = -1 if self.scan.options.reverse else 1
+        rows = [np.ascontiguousarray(x[::direction][start : start + count]) for x in args.sequences]
         first = np.int64(n - 1 - start if self.scan.options.reverse else start)
         return [np.int64(count), *rows, *states, *args.consts, first]
 

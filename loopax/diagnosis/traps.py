@@ -30,7 +30,7 @@ _LOGS = (
 )
 
 
-def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
+def explain_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
     """Explain why the op ``name`` of ``numbers``, or arrays, gives the non-finite ``result``."""
     rule = _VALUES.get(name)
     try:
@@ -46,10 +46,10 @@ def of_value(name: str, numbers: Sequence[Any], result: Any) -> Trap:
     return Trap(f"{name} has no finite value for these operands.")
 
 
-def of_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken: bool) -> Trap:
+def explain_gradient(name: str, numbers: Sequence[Any], cotangent: Any, untaken: bool) -> Trap:
     """Explain why the derivative of the op ``name`` at ``numbers`` is not finite.
 
-    ``cotangent`` is that of the output; ``untaken``: it is 0 because a switch discards the value.
+    ``cotangent`` belongs to the output; ``untaken``: it is 0 because a switch discards the value.
     """
     x = numbers[0] if numbers else np.nan
     pole = _POLES.get(name)

@@ -43,7 +43,7 @@ def first_zero(place: Place) -> Place:
 
 
 def _before(frame: Frame, v: Variable, flags: Any) -> _Zeros | None:
-    """The zeros from which those of ``v`` come; None where they arose here, or were not computed."""
+    """The zeros of an operand behind the zeros of ``v``; None where they arose here, or in an input."""
     if v in frame.roots:
         return _outside(frame, v, flags)
     node = v.owner

@@ -124,8 +124,8 @@ def _boxes(op: Any) -> list[_Box]:
             n_bodies += 1
             label, kind = f"#{n_bodies} {label}", "loop"
         types = ", ".join(str(v.type) for v in node.outputs)
-        here = add(kind, label, f"{node.op}: {types}", node.inputs)
-        place.update(dict.fromkeys(node.outputs, here))
+        position = add(kind, label, f"{node.op}: {types}", node.inputs)
+        place.update(dict.fromkeys(node.outputs, position))
     for v, name in zip(body.outputs, outputs, strict=True):
         label = f"{name} = {constant_as_text(v)}" if isinstance(v, Constant) else name
         add("out", label, f"{name}: {v.type}", [v])

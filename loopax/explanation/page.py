@@ -92,23 +92,23 @@ def _table(sections: Sequence[Section]) -> Iterator[str]:
 
 def _stages(name: str, sections: Sequence[Section]) -> Iterator[str]:
     """Write the text of each stage, with drawings of the bodies that are new in it."""
-    known: set[Any] = set()
+    drawn_before: set[Any] = set()
     for title, graph, _ in sections:
         yield f"<details><summary>{escape(title)}</summary>"
         yield f"<pre>{escape(pformat(graph, name))}</pre>"
         top_bodies = bodies(graph)
-        yield from _figures(top_bodies, known)
+        yield from _figures(top_bodies, drawn_before)
         yield "</details>"
-        known = {inner.op for top in top_bodies for inner in top.flat()}
+        drawn_before = {inner.op for top in top_bodies for inner in top.flat()}
 
 
-def _figures(items: Iterable[Body], known: Collection[Any] = ()) -> Iterator[str]:
-    """Write a figure for each body that is not in ``known``, with nested figures inside."""
+def _figures(items: Iterable[Body], drawn_before: Collection[Any] = ()) -> Iterator[str]:
+    """Write a figure for each body that is not in ``drawn_before``, with nested figures inside."""
     for item in items:
-        if item.op in known:
-            continue  # and so are those inside it
+        if item.op in drawn_before:
+            continue  # nested bodies are known too
         drawn = drawing(item.op) or "<p>Too many ops to draw.</p>"
         yield f'<figure data-number="{item.number}">'
         yield f"<figcaption>{item.number} {escape(caption(item.op))}</figcaption>{drawn}"
-        yield from _figures(item.inside, known)
+        yield from _figures(item.inside, drawn_before)
         yield "</figure>"

@@ -109,8 +109,8 @@ def _op_counts(graph: FunctionGraph) -> str:
         return "none"
     listed = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     n_more = sum(n for _, n in listed[_MOST_OPS_NAMED:])
-    named = ", ".join(f"{n} {name}" for name, n in listed[:_MOST_OPS_NAMED])
-    return f"{named}, {n_more} more" if n_more else named
+    listed_ops = ", ".join(f"{n} {name}" for name, n in listed[:_MOST_OPS_NAMED])
+    return f"{listed_ops}, {n_more} more" if n_more else listed_ops
 
 
 def _name(node: Apply) -> str:

@@ -22,7 +22,7 @@ from loopax.base.upstream.jax import batching, mlir
 from loopax.jax_backend.staging.checked import Checkable
 from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 # For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
 Batch = tuple[tuple[bool, ...], ...]
@@ -34,7 +34,7 @@ kernel_jvp_p = Checkable("loopax_kernel_jvp")
 
 def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
     """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
-    args = in_mesh.alike(args)
+    args = manual_axes.vary_alike(args)
     primitive = kernel_p if kernel.pushes is None else kernel_jvp_p
     if not kernel.is_checkable:
         return primitive.bind(*args, kernel=kernel, batch=batch)
@@ -81,7 +81,7 @@ def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[A
     results = [
         jax.ShapeDtypeStruct((*lengths, *s), t) for s, t in zip(shapes, kernel.dtypes, strict=True)
     ]
-    return in_mesh.results_like(args, results)
+    return manual_axes.results_like(args, results)
 
 
 def _axes(batch: Batch, k: int, level: int | None = None) -> int:

@@ -1,7 +1,7 @@
-"""Native samplers: functions that draw once from a generator of NumPy's, for Numba to compile.
+"""Native samplers: functions for one draw from a NumPy generator, for Numba to compile.
 
-Each takes the same numbers from the generator as NumPy or SciPy does, so that what it draws is theirs, up
-to rounding. They check nothing: with parameters that are none of the distribution a loop may not end.
+Each takes the same numbers from the generator as NumPy or SciPy, so that its draws are theirs, up to
+rounding. They check nothing: with invalid parameters a loop may not end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from loopax.base.upstream.numba import random_interval
 
 
 def first_length(x: Any) -> int:
-    """The length of an array, or the number that stands for one."""
+    """The length of an array, or the number ``x`` itself."""
     return x.shape[0] if np.ndim(x) else x
 
 
@@ -27,13 +27,13 @@ def _first_length(x):  # type: ignore[no-untyped-def]
     return lambda x: x
 
 
-def taken(x: Any, order: Any) -> Any:
-    """The rows of ``x`` in this order; the order itself where ``x`` is a number."""
+def rows_in_order(x: Any, order: Any) -> Any:
+    """The rows of ``x`` in ``order``; the order itself where ``x`` is a number."""
     return x[order] if np.ndim(x) else order
 
 
-@overload(taken)
-def _taken(x, order):  # type: ignore[no-untyped-def]
+@overload(rows_in_order)
+def _rows_in_order(x, order):  # type: ignore[no-untyped-def]
     if not isinstance(x, types.Array) or not x.ndim:
         return lambda x, order: order
 
@@ -48,7 +48,7 @@ def _taken(x, order):  # type: ignore[no-untyped-def]
 
 @register_jitable
 def _inverse(x):  # type: ignore[no-untyped-def]
-    """1 / x, rounded to float32 where x is, as NumPy does and Numba does not."""
+    """1 / x, rounded to float32 for a float32 x, as in NumPy and not in Numba."""
     return np.reciprocal(x / np.float32(1))
 
 
@@ -90,17 +90,17 @@ def dirichlet(rng, alpha):  # type: ignore[no-untyped-def]
     for k in range(n):
         largest = max(largest, alpha[k])
     if largest < 0.1:  # the gammas could all be 0: break a stick instead, as NumPy does
-        rest = np.empty(n + 1)
-        rest[n] = 0.0
+        tail_sums = np.empty(n + 1)
+        tail_sums[n] = 0.0
         for k in range(n - 1, -1, -1):
-            rest[k] = rest[k + 1] + alpha[k]
-        left = 1.0
+            tail_sums[k] = tail_sums[k + 1] + alpha[k]
+        remainder = 1.0
         for k in range(n - 1):
-            part = rng.beta(alpha[k], rest[k + 1])
-            out[k] = left * part
-            left *= 1.0 - part
+            part = rng.beta(alpha[k], tail_sums[k + 1])
+            out[k] = remainder * part
+            remainder *= 1.0 - part
         if n:
-            out[n - 1] = left
+            out[n - 1] = remainder
         return out
     total = 0.0
     for k in range(n):
@@ -117,12 +117,12 @@ def permutation(rng, x):  # type: ignore[no-untyped-def]
     for i in range(len(order) - 1, 0, -1):
         j = np.intp(random_interval(rng.bit_generator, i))
         order[i], order[j] = order[j], order[i]
-    return taken(x, order)
+    return rows_in_order(x, order)
 
 
 @register_jitable
 def correlated(rng, mean, root):  # type: ignore[no-untyped-def]
-    """Normal numbers of which ``root`` times its transpose is the covariance."""
+    """Draw normal numbers with the covariance ``root @ root.T``."""
     n = len(mean)
     noise = np.empty(n)
     for k in range(n):

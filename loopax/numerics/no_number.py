@@ -1,4 +1,4 @@
-"""Values that stand for an error which cannot be raised while a program of JAX runs."""
+"""Values in place of errors, which a running JAX program cannot raise."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 
 
 def no_number(dtype: Any) -> Any:
-    """What stands for an error that cannot be raised while a program runs.
+    """The value in place of an error that cannot be raised while a program runs.
 
-    NaN; the least integer, or the largest of an unsigned type, where the least is a plausible 0.
+    NaN; the least integer; the largest integer of an unsigned type, where the least is a plausible 0.
     """
     if jnp.issubdtype(dtype, jnp.inexact):
         return np.asarray(np.nan, dtype=dtype)
@@ -23,7 +23,7 @@ def no_number(dtype: Any) -> Any:
 
 
 def is_no_number(x: Any) -> Any:
-    """Where an array may be `no_number`; None of bools, keys and what is no array."""
+    """Flags of the entries that may be `no_number`; None for bools, keys and values without a dtype."""
     dtype = getattr(x, "dtype", None)
     if dtype is None or jnp.issubdtype(dtype, jax.dtypes.extended) or jnp.issubdtype(dtype, bool):
         return None
@@ -31,5 +31,5 @@ def is_no_number(x: Any) -> Any:
 
 
 def or_no_number(ok: Any, x: Any) -> Any:
-    """``x`` where ``ok``, and no number elsewhere."""
+    """``x`` where ``ok``, and `no_number` elsewhere."""
     return jnp.where(ok, x, no_number(x.dtype))

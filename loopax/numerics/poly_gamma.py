@@ -2,8 +2,8 @@
 
     poly_gamma(n, x) = (-1)^(n + 1) n! zeta(n + 1, x)        n = 1, 2, ...
 
-Hurwitz's zeta function is summed up to a term from which Euler and Maclaurin's formula has the rest, as in
-Cephes, from which SciPy has it.
+Hurwitz's zeta function is summed up to a term, and the remainder is that of the Euler-Maclaurin
+formula, as in Cephes and SciPy.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from loopax.base.compiling.pipeline import njit_inner
 from loopax.numerics.vector_functions.gamma_functions import psi
 
-# (2 k)! / B(2 k) of Bernoulli's numbers
+# (2 k)! / B(2 k), with the Bernoulli numbers B
 _TERMS = (
     12.0,
     -720.0,
@@ -56,9 +56,9 @@ def _zeta(s: float, q: float) -> float:
     for term in _TERMS:
         rising *= s + shift
         b /= w
-        more = rising * b / term
-        total += more
-        if abs(more / total) < _EPSILON:
+        increment = rising * b / term
+        total += increment
+        if abs(increment / total) < _EPSILON:
             break
         rising *= s + shift + 1.0
         b /= w

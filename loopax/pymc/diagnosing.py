@@ -90,11 +90,11 @@ def diagnose(model: Any = None, point: Any = None) -> ModelDiagnosis:
         return _diagnose_divergences(model, point)
     point = dict(model.initial_point() if point is None else point)
     name = model.name or "the model"
-    named = {v.name: v for v in (*model.basic_RVs, *model.potentials)}
+    variables = {v.name: v for v in (*model.basic_RVs, *model.potentials)}
     values = _terms(model, point)
     bad = [n for n, x in values.items() if not np.isfinite(x)]
     if bad:
-        findings = [f for n in bad for f in _term_findings(model, named[n], point)]
+        findings = [f for n in bad for f in _term_findings(model, variables[n], point)]
         summary = f"{', '.join(bad)} {'is' if len(bad) == 1 else 'are'} not finite."
         return ModelDiagnosis(name, summary, tuple(findings), terms=values, point=point)
     return _diagnose_gradient(model, name, values, point)

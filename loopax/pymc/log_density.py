@@ -161,8 +161,8 @@ class LogDensity:
             clone_replace([self._graph])[0]
         )  # it rewrites its argument in place
         slopes = pytensor.grad(value, floats, disconnected_inputs="ignore") if floats else []
-        named = {v.name: g for v, g in zip(floats, slopes, strict=True)}
-        return self._jaxified((value, named), f"gradient of {self._value.__name__}")
+        by_name = {v.name: g for v, g in zip(floats, slopes, strict=True)}
+        return self._jaxified((value, by_name), f"gradient of {self._value.__name__}")
 
     @cached_property
     def _constrained(self) -> Any:
@@ -188,13 +188,13 @@ class LogDensity:
 
     def _values(self, point: Mapping[str, Any]) -> list[Any]:
         """Order the values of a point, or of draws, by `names`."""
-        named = self._named((point,), {})
-        if missing := [n for n in self.names if n not in named]:
+        values = self._named((point,), {})
+        if missing := [n for n in self.names if n not in values]:
             raise MissingInputError(
                 f"A point has a value for each of {', '.join(self.names)}; {', '.join(missing)} is not "
-                f"among {', '.join(named)}. These are on the unconstrained space: f.initial_point() is one."
+                f"among {', '.join(values)}. These are on the unconstrained space: f.initial_point() is one."
             )
-        return [named[n] for n in self.names]
+        return [values[n] for n in self.names]
 
     def _split(self, vector: Any) -> list[Any]:
         ends = np.cumsum([int(np.prod(s)) for s in self._shapes]).tolist()

@@ -15,7 +15,7 @@ from pytensor.scan.utils import until
 
 import loopax
 from loopax.jax_backend.staging.linear import Linear
-from loopax.numerics.in_mesh import axes_of
+from loopax.numerics.manual_axes import axes_of
 from tests import test_programs
 from tests.programs import reference
 from tests.programs.catalogue import due

@@ -74,7 +74,7 @@ def cost_of(table: OpTable, egraph: Saturated) -> Callable[[int, Node], float]:
     def cost(c: int, node: Node) -> float:
         head, name, operands = node
         if head in ("Atom", "Lit") or (
-            c in egraph.known and all(k in egraph.known for k in operands)
+            c in egraph.constants and all(k in egraph.constants for k in operands)
         ):
             return LEAF
         n = entries(c)

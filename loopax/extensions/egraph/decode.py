@@ -61,7 +61,7 @@ def original_terms(program: Encoded, egraph: Saturated) -> Iterator[tuple[int, N
         if number in needed:
             head, name, operands = program.terms[number]
             needed.update(operands)
-            node = Node(head, name, tuple(egraph.of_term[k] for k in operands))
+            node = Node(head, name, tuple(egraph.class_of_term[k] for k in operands))
             yield number, in_order(node)
 
 
@@ -70,7 +70,7 @@ def original_choice(program: Encoded, egraph: Saturated) -> dict[int, Node]:
     terms = reversed(list(original_terms(program, egraph)))
     choice: dict[int, Node] = {}
     for number, node in terms:
-        choice.setdefault(egraph.of_term[number], node)
+        choice.setdefault(egraph.class_of_term[number], node)
     return choice
 
 
@@ -89,10 +89,10 @@ class Decoder:
         self.choice = choice
         self.variables: dict[int, Variable] = {}
         for number, v in program.variables.items():
-            self.variables.setdefault(egraph.of_term[number], v)
+            self.variables.setdefault(egraph.class_of_term[number], v)
         self.values: dict[int, Any] = {}
         self._built: dict[Any, Any] = {}
-        roots = [egraph.of_term[k] for k in program.outputs]
+        roots = [egraph.class_of_term[k] for k in program.outputs]
         order = needed(choice, roots)
         self.dtypes = self._float_dtypes(order)
         self.users: dict[int, list[Node]] = {}
@@ -102,11 +102,11 @@ class Decoder:
                 uses[operand] += 1
                 self.users.setdefault(operand, []).append(choice[c])
         self.uses = uses
-        same: set[int] = set()
+        unchanged: set[int] = set()
         self.changed: list[int] = []
         for c in order:
-            if choice[c] == original.get(c) and all(k in same for k in choice[c].operands):
-                same.add(c)
+            if choice[c] == original.get(c) and all(k in unchanged for k in choice[c].operands):
+                unchanged.add(c)
                 self.values[c] = self._unchanged(c)
             else:
                 if choice[c] != original.get(c):

@@ -245,9 +245,9 @@ class Encoded:
             self.facts.append(f"(Ones {shape})")
         return shape
 
-    def _length(self, v: Any, axis: int, known: int | None) -> int:
-        if known is not None:
-            return known
+    def _length(self, v: Any, axis: int, static: int | None) -> int:
+        if static is not None:
+            return static
         length = self._dims.length(v, axis)
         if length.constant is not None and length.constant != 1:
             return length.constant

@@ -67,8 +67,8 @@ def is_total(node: Apply) -> bool:
         return all(0 not in v.type.shape for v in node.inputs)  # type: ignore[attr-defined]
     if isinstance(node.op, Reshape):
         lengths: Any = [v.type.shape for v in (node.inputs[0], node.outputs[0])]  # type: ignore[attr-defined]
-        known = not any(None in shape for shape in lengths)
-        return known and np.prod(lengths[0]) == np.prod(lengths[1])
+        are_static = not any(None in shape for shape in lengths)
+        return are_static and np.prod(lengths[0]) == np.prod(lengths[1])
     return False
 
 

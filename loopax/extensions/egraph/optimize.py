@@ -85,7 +85,7 @@ def take_cheapest(
     greedy = cheapest(equal_terms.classes, cost, unchanged)
     users = users_of(equal_terms.classes)
     shared = cheapest(equal_terms.classes, lambda c, node: cost(c, node) / users[c], unchanged)
-    roots = [equal_terms.of_term[k] for k in program.outputs]
+    roots = [equal_terms.class_of_term[k] for k in program.outputs]
     pools = greedy, {**greedy, **unchanged}
     choice, after = min(
         (
@@ -95,7 +95,11 @@ def take_cheapest(
         key=itemgetter(1),
     )
     before = _total(
-        list(original_terms(program, equal_terms)), program, equal_terms.of_term, cost, keeping_cost
+        list(original_terms(program, equal_terms)),
+        program,
+        equal_terms.class_of_term,
+        cost,
+        keeping_cost,
     )
     if after > enough * before or 0 <= before - after < LEAST:
         return
@@ -120,7 +124,7 @@ def take_cheapest(
 def _total(
     terms: Sequence[tuple[int, Any]],
     program: Any,
-    of_term: Sequence[int],
+    class_of_term: Sequence[int],
     cost: Callable[[int, Any], float],
     keeping_cost: Callable[[int, Any], float],
 ) -> float:
@@ -129,7 +133,7 @@ def _total(
     for number, _ in terms:
         uses.update(program.terms[number].operands)
     return sum(
-        cost(of_term[number], node)
-        + (keeping_cost(of_term[number], node) if uses[number] > 1 else 0.0)
+        cost(class_of_term[number], node)
+        + (keeping_cost(class_of_term[number], node) if uses[number] > 1 else 0.0)
         for number, node in terms
     )

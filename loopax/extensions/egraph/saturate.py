@@ -49,11 +49,11 @@ class Saturated:
     ----------
     classes
         The terms of each class.
-    of_term
+    class_of_term
         The class of each term of the program, by the term's number.
     counts
         The numbers of entries of classes, where they are known.
-    known
+    constants
         The classes that are constants.
     used
         The names of the rules that added terms to a class.
@@ -62,9 +62,9 @@ class Saturated:
     """
 
     classes: dict[int, list[Node]]
-    of_term: list[int]
+    class_of_term: list[int]
     counts: dict[int, int]
-    known: set[int]
+    constants: set[int]
     used: dict[int, set[str]]
     rounds: int
     full: bool
@@ -139,9 +139,9 @@ def _read_back(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
     def rows(name: str) -> Any:
         return functions[name].rows if name in functions else ()
 
-    of_term = [0] * n_terms
+    class_of_term = [0] * n_terms
     for row in rows("value"):
-        of_term[graph.value_to_i64(row.inputs[0])] = number(row.output)
+        class_of_term[graph.value_to_i64(row.inputs[0])] = number(row.output)
     cells = {row.output: row.inputs for row in rows("Cons")}
 
     def items(value: Any) -> tuple[Any, ...]:
@@ -170,9 +170,9 @@ def _read_back(graph: Any, n_terms: int, rounds: int, full: bool) -> Saturated:
     used: dict[int, set[str]] = {}
     for row in rows("Used"):
         used.setdefault(number(row.inputs[0]), set()).add(graph.value_to_string(row.inputs[1]))
-    known = {number(row.inputs[0]) for row in rows("Known")}
+    constant_classes = {number(row.inputs[0]) for row in rows("Known")}
     terms = _buildable({c: _numbers_alone(nodes) for c, nodes in classes.items()})
-    return Saturated(terms, of_term, counts, known, used, rounds, full)
+    return Saturated(terms, class_of_term, counts, constant_classes, used, rounds, full)
 
 
 def _numbers_alone(nodes: Iterable[Node]) -> list[Node]:

@@ -32,7 +32,7 @@ from loopax.ir.ops.scan import Scan
 _MANY = 200_000
 
 
-def of_node(node: Apply, operands: Sequence[Known]) -> list[Known]:
+def known_node_outputs(node: Apply, operands: Sequence[Known]) -> list[Known]:
     """Infer the structure of the outputs of ``node`` from its operands.
 
     Raises
@@ -76,7 +76,9 @@ def _walked(graph: Any, nodes: Sequence[Apply], env: dict[Any, Known]) -> list[K
         return constant(v.data) if isinstance(v, Constant) else env[v]
 
     for node in nodes:
-        env.update(zip(node.outputs, of_node(node, [read(v) for v in node.inputs]), strict=True))
+        env.update(
+            zip(node.outputs, known_node_outputs(node, [read(v) for v in node.inputs]), strict=True)
+        )
     return [read(v) for v in graph.outputs]
 
 
@@ -91,8 +93,8 @@ def _branches(cond: Cond, operands: Sequence[Known]) -> list[Known]:
 
 def _either(a: Known, b: Known) -> Known:
     shape = tuple(m if m == n else None for m, n in zip(a.shape, b.shape, strict=True))
-    same = a.value is not None and b.value is not None and np.array_equal(a.value, b.value)
-    return Known(shape, a.value if same else None, union([a.deps, b.deps]))
+    are_equal = a.value is not None and b.value is not None and np.array_equal(a.value, b.value)
+    return Known(shape, a.value if are_equal else None, union([a.deps, b.deps]))
 
 
 def _loop(scan: Scan, operands: Sequence[Known]) -> list[Known]:

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import toposort
 from scipy import sparse
 
-from loopax.extensions.sparse_jacobians.inner import of_node
+from loopax.extensions.sparse_jacobians.inner import known_node_outputs
 from loopax.extensions.sparse_jacobians.known import Known, UnknownStructure, constant
 
 
@@ -62,8 +62,8 @@ def jacobian_pattern(
         env[v] = Known(v.type.shape, None, deps)
         at += size
     for node in toposort(list(outputs), blockers=[*env]):
-        known = of_node(node, [_known_of(env, v) for v in node.inputs])
-        env.update(zip(node.outputs, known, strict=True))
+        outs = known_node_outputs(node, [_known_of(env, v) for v in node.inputs])
+        env.update(zip(node.outputs, outs, strict=True))
     known_outputs = [_known_of(env, v) for v in outputs]
     return [
         sparse.csr_matrix((k.size, n), dtype=bool)

@@ -303,10 +303,10 @@ def _all_of_all(node: Apply, operands: Sequence[Known]) -> list[Known]:
     op: Any = node.op
     n_batch = op.batch_ndim(node) if isinstance(op, Blockwise) else 0
     shapes = _shapes(node, operands)
-    known = []
+    outs = []
     for v, shape in zip(node.outputs, shapes, strict=True):
         if not _has_slope(v):
-            known.append(Known(shape))
+            outs.append(Known(shape))
             continue
         full = Known(shape).full_shape
         batch = full[:n_batch]
@@ -321,8 +321,8 @@ def _all_of_all(node: Apply, operands: Sequence[Known]) -> list[Known]:
             rows = gathered(x.deps, groups, prod(own))
             parts.append(rows_at(rows, np.broadcast_to(np.arange(prod(own)).reshape(own), batch)))
         element_rows = np.broadcast_to(ids.reshape((*batch, *[1] * (len(full) - n_batch))), full)
-        known.append(Known(shape, None, rows_at(union(parts), element_rows)))
-    return known
+        outs.append(Known(shape, None, rows_at(union(parts), element_rows)))
+    return outs
 
 
 def _shapes(node: Apply, operands: Sequence[Known]) -> list[Lengths]:

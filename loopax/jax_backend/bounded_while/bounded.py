@@ -36,7 +36,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
 )
 from loopax.jax_backend.bounded_while.reverse_pass import Blocks, backward, forward
 from loopax.jax_backend.staging.linear import Function, Linear
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 _INNERMOST = 32  # steps that are kept as they are: below, a level more costs more than it saves
 _WIDEST = 64  # blocks or steps in one scan, where two levels would have more
@@ -150,7 +150,9 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
     def where_going(go_on: Any, carry: Any, leading: Any) -> Any:
         """``go_on(carry)`` if any row of the batch is still going; the carry, and zeros, if none is."""
         rows = () if leading is None else jax.tree.map(lambda y: _stacked(y, leading), shapes)
-        return in_mesh.cond(any_row(carry[2]), go_on, lambda carry: (carry, _zeros(rows)), carry)
+        return manual_axes.cond(
+            any_row(carry[2]), go_on, lambda carry: (carry, _zeros(rows)), carry
+        )
 
     def one(carry: Any, row: Any) -> Any:
         """A step, where the loop is still going."""
@@ -179,7 +181,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
 
         def block(carry: Any, rows: Any) -> Any:
             def go_on(carry: Any) -> Any:
-                return in_mesh.scan(inner, carry, rows, length=sizes[depth])
+                return manual_axes.scan(inner, carry, rows, length=sizes[depth])
 
             return where_going(go_on, carry, sizes[depth:] if keep else None)
 
@@ -188,7 +190,7 @@ def with_traces(steps: Steps, given: Given, keep: bool = True) -> tuple[tuple[An
 
     count = counted(0)
     start = count, given.states, count < n_steps, jnp.asarray(False)
-    (count, states, _, stopped), ys = in_mesh.scan(level(1), start, rows, length=sizes[0])
+    (count, states, _, stopped), ys = manual_axes.scan(level(1), start, rows, length=sizes[0])
     ys = jax.tree.map(lambda y: y.reshape(total, *y.shape[len(sizes) :])[: steps.bound], ys)
     return (states, count, stopped), ys
 

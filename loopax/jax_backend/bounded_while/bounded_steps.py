@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 @dataclass(frozen=True)
@@ -72,5 +72,5 @@ def while_loop(steps: Steps, given: Given) -> tuple[Any, Any, Any]:
         return count + 1, states, stop
 
     start = counted(0), given.states, jnp.asarray(False)
-    count, states, stopped = in_mesh.while_loop(going, body, start)
+    count, states, stopped = manual_axes.while_loop(going, body, start)
     return states, count, stopped

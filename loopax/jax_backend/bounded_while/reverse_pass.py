@@ -26,7 +26,7 @@ from loopax.jax_backend.bounded_while.bounded_steps import (
     row,
     steps_asked_for,
 )
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 class Blocks(NamedTuple):
@@ -59,11 +59,11 @@ def forward(steps: Steps, given: Given) -> tuple[tuple[Any, Any, Any], Blocks]:
         k, count, states, going, stopped, kept = carry
         kept = jax.tree.map(lambda b, s: b.at[k // size].set(s), kept, states)
         inside = k, count, states, going, stopped, kept
-        return in_mesh.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), one_step, inside)
+        return manual_axes.while_loop(lambda c: (c[0] < k + size) & any_row(c[3]), one_step, inside)
 
     zero = counted(0)
     start = zero, zero, given.states, zero < n_steps, jnp.asarray(False), kept
-    most, count, states, _, stopped, kept = in_mesh.while_loop(
+    most, count, states, _, stopped, kept = manual_axes.while_loop(
         lambda c: any_row(c[3]), block, start
     )
     return (states, count, stopped), Blocks(kept, count, most)
@@ -150,7 +150,7 @@ def _through_blocks(
             return k + 1, chosen(k < blocks.count, jax.tree.leaves(new), states), kept
 
         states = [a[b] for a in jax.tree.leaves(blocks.states)]
-        _, _, kept = in_mesh.while_loop(lambda c: c[0] < end, again, (begin, states, kept))
+        _, _, kept = manual_axes.while_loop(lambda c: c[0] < end, again, (begin, states, kept))
 
         def back(carry: Any) -> Any:
             k, cotangents, of_rows, of_shared = carry
@@ -170,11 +170,11 @@ def _through_blocks(
             return steps_asked_for(steps, given) - 1 - k if steps.reverse else k
 
         carry = end, cotangents, of_rows, of_shared
-        _, *found = in_mesh.while_loop(lambda c: c[0] > begin, back, carry)
+        _, *found = manual_axes.while_loop(lambda c: c[0] > begin, back, carry)
         return b - 1, *found, kept
 
     last = (most - 1) // size
     zeros = [jnp.zeros_like(x) for x in sequences], [jnp.zeros_like(x) for x in shared]
     carry = last, list(cotangents), *zeros, kept
-    _, *found, _ = in_mesh.while_loop(lambda c: c[0] >= 0, block, carry)
+    _, *found, _ = manual_axes.while_loop(lambda c: c[0] >= 0, block, carry)
     return found

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from loopax.calling.progress import Progress
 from loopax.ir.places import with_items
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 def vmap(
@@ -93,7 +93,7 @@ def _in_batches(
         return k + 1, jax.vmap(one)(some)
 
     first = [x[: whole * size].reshape(whole, size, *x.shape[1:]) for x in rows]
-    _, outs = in_mesh.scan(batch, jnp.asarray(0), first, length=whole)
+    _, outs = manual_axes.scan(batch, jnp.asarray(0), first, length=whole)
     outs = jax.tree.map(lambda y: y.reshape(whole * size, *y.shape[2:]), outs)
     if whole * size < n:
         report(whole)

@@ -27,7 +27,7 @@ from loopax.jax_backend.staging.symbolic import traced
 from loopax.jax_backend.values.crossing import release
 from loopax.jax_backend.values.x64 import as_declared
 from loopax.lowering import PASSES, after_canonical, passes_with, run_passes
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.no_number import is_no_number
 
 NOTHING = -1  # has failed; checkify numbers its checks from 0
@@ -155,12 +155,12 @@ class Variant:
             for k, v in enumerate(self.graph.inputs)
         ]
         native = self._native
-        if in_mesh.is_divided():
+        if manual_axes.in_shard_map():
             # Where all results vary over a mesh anyway, as a log-density of a part of the data does, native
             # code may run, and a gradient has one all-reduce: JAX casts, and adds up cotangents, at each
             # place where a value meets one that varies.
-            if in_mesh.all_vary(self._in_jax, args):
-                args = in_mesh.alike(args)
+            if manual_axes.all_vary(self._in_jax, args):
+                args = manual_axes.vary_alike(args)
             else:
                 native = None
         outs = None if native is None else native.run(args)

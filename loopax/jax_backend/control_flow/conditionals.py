@@ -15,7 +15,7 @@ from loopax.jax_backend.staging.registry import rule
 from loopax.jax_backend.staging.static import is_traced
 from loopax.jax_backend.values.lists import as_row
 from loopax.jax_backend.values.sparse import OrderedBCOO, carried
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 class _UnequalBranches(Exception):
@@ -38,7 +38,7 @@ def cond_rule(site: Site, condition: Any, *operands: Any) -> tuple[Any, ...]:
         outs = branch(bool(condition))
     else:
         try:
-            outs = in_mesh.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
+            outs = manual_axes.cond(condition, *_of_one_form(partial(_or_no_numbers, site, branch)))
         except _UnequalBranches:
             # The shape of the result hangs on the condition, which must then be known.
             outs = branch(bool(site.static(0)))

@@ -27,7 +27,7 @@ from loopax.jax_backend.staging.legal import or_refused
 from loopax.jax_backend.staging.symbolic import as_length, require_one
 from loopax.jax_backend.values.lists import RaggedList, StackedList, from_rows
 from loopax.jax_backend.values.padded_array import PaddedArray
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 _UNROLLED = 64  # steps; a longer loop is not traced step by step
 
@@ -106,7 +106,7 @@ def _scan(site: Site, args: Any, index: Any, kept: Any) -> Any:
     xs = jax.tree.map(jnp.asarray, (index, sequences))
     reverse, unroll = op.options.reverse, op.options.unroll
     length = n if isinstance(n, int) else None
-    return in_mesh.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
+    return manual_axes.scan(body, init, xs, length=length, reverse=reverse, unroll=unroll)
 
 
 def _unroll(site: Site, args: Any, first_index: int, kept: Any) -> Any:

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.special.forward_mode import with_slopes
 
 
@@ -57,7 +57,7 @@ def _of_integers(x: Any, y: Any) -> Any:
         return product, base * base, bits >> 1
 
     bits = np.iinfo(dtype).bits
-    product, _, _ = in_mesh.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
+    product, _, _ = manual_axes.fori_loop(0, bits, square, (jnp.ones_like(x), x, jnp.maximum(y, 0)))
     if dtype.kind == "u":
         return product
     inverse = jnp.where(x == 1, 1, jnp.where(x == -1, 1 - 2 * (y & 1), 0)).astype(dtype)

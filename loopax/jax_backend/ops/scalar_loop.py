@@ -15,7 +15,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.loop import ScalarLoop
 
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.special.forward_mode import differentiable
 
 
@@ -59,7 +59,7 @@ def scalar_loop(
 
         # A loop of no steps did not fail: `until` counts as reached.
         done = jnp.zeros(n_steps.shape, dtype=bool)
-        _, finals, reached = in_mesh.while_loop(
+        _, finals, reached = manual_axes.while_loop(
             going, step, (jnp.asarray(0, n_steps.dtype), list(carry), done)
         )
         return [*finals, reached | (n_steps <= 0)] if op.is_while else list(finals)

@@ -28,7 +28,7 @@ from loopax.ir.evaluation.evaluate import apply
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.host_shapes import output_shapes
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 def unsupported(node: Apply) -> str:
@@ -84,7 +84,7 @@ def call_back(site: Site, values: Sequence[Any]) -> Any:
 
     def value(*inputs: Any) -> tuple[Any, ...]:
         return tuple(
-            in_mesh.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential")
+            manual_axes.pure_callback(on_host, tuple(shapes), *inputs, vmap_method="sequential")
         )
 
     if is_detached(site, node.outputs):

@@ -31,7 +31,7 @@ from loopax.base.upstream.jax import ad, batching, mlir
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values.generators import is_key
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 class Failure(NamedTuple):
@@ -133,9 +133,9 @@ def _raising(*args: Any, failure: Failure, **params: Any) -> list[Any]:
 
     def failed(xs: Any) -> Any:
         # It gives the results, though it never does, or XLA would drop it.
-        return [of_type(in_mesh.pure_callback(fail, plain_shape(x)), x) for x in xs]
+        return [of_type(manual_axes.pure_callback(fail, plain_shape(x)), x) for x in xs]
 
-    return in_mesh.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
+    return manual_axes.cond(args[-1], lambda xs: xs, failed, list(args[:-1]))
 
 
 def plain_shape(x: Any) -> Any:

@@ -22,7 +22,7 @@ from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
 from loopax.ir.places import with_items
 from loopax.jax_backend.staging.checked import of_type, plain_shape
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 Batch = tuple[tuple[bool, ...], ...]
 
@@ -89,10 +89,10 @@ def _in_program(*args: Any, n: int, report: Report, batch: Batch) -> list[Any]:
         found = _of_rows(report, batch, n)(*given)
         # It gives the results, though it never does, or XLA would drop it.
         shapes = [plain_shape(x) for x in xs]
-        return list(map(of_type, in_mesh.pure_callback(fail, shapes, found), xs))
+        return list(map(of_type, manual_axes.pure_callback(fail, shapes, found), xs))
 
     xs, flag, given = list(args[:n]), args[n], list(args[n + 1 :])
-    return in_mesh.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, given)
+    return manual_axes.cond(jnp.any(flag), failed, lambda xs, given: xs, xs, given)
 
 
 _lowered = mlir.lower_fun(_in_program, multiple_results=True)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from loopax.base.upstream.jax import Primitive, ad, batching, jaxpr_as_fun, mlir
 from loopax.ir.places import function_at, with_items
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,9 @@ class Linear:
     shapes: Sequence[Any] | None = None
 
     def __call__(self, residuals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
-        return _linear.bind(*in_mesh.alike([*residuals, *tangents]), of=self, n=len(residuals))
+        return _linear.bind(
+            *manual_axes.vary_alike([*residuals, *tangents]), of=self, n=len(residuals)
+        )
 
 
 class LoweredWhole(Primitive):
@@ -118,7 +120,7 @@ def _define(primitive: Primitive, run: Any, jvp: Any, batch: Any) -> None:
         outs = params["of"].shapes
         if outs is None:
             outs = jax.make_jaxpr(partial(run, **params))(*args).out_avals
-        return in_mesh.results_like(args, outs)
+        return manual_axes.results_like(args, outs)
 
     primitive.multiple_results = True
     primitive.def_impl(lambda *args, **of: jax.jit(lambda *xs: run(*xs, **of))(*args))
@@ -143,7 +145,7 @@ class Function:
 
     def __call__(self, args: Sequence[Any]) -> list[Any]:
         # As a jaxpr it shows what is in it, and is traced once.
-        args = in_mesh.alike(args)
+        args = manual_axes.vary_alike(args)
         return _function.bind(*args, of=self, jaxpr=jax.make_jaxpr(self.run)(args))
 
 

@@ -71,9 +71,9 @@ class NumbaContext(SharedContext):
 
     def _with_arrays(self, arrays: dict[str, np.ndarray]) -> NumbaContext:
         types = [s.variable.type for s in self._layout.shared]
-        named = list(zip(self._layout.names, types, strict=True))
-        refuse_names(arrays, [n for name, t in named for n in _entries(t, name, arrays)])
-        return NumbaContext(self._layout, [_decoded(t, name, arrays) for name, t in named])
+        types_by_name = list(zip(self._layout.names, types, strict=True))
+        refuse_names(arrays, [n for name, t in types_by_name for n in _entries(t, name, arrays)])
+        return NumbaContext(self._layout, [_decoded(t, name, arrays) for name, t in types_by_name])
 
 
 def _replicated(x: Any, k: int) -> Any:

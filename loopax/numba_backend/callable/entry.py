@@ -248,30 +248,30 @@ def _result(namespace: dict[str, Any], y: str, declared: Any) -> str:
         return y
     dtype = namespace[f"dtype_{y}"] = np.dtype(declared.dtype)
     # NumPy infers the dtype of a Python number faster than it reads an explicit one.
-    same = np.array(_NUMBERS[dtype.kind](0)).dtype == dtype and dtype.kind != "u"
-    return f"asarray({y})" if same else f"asarray({y}, dtype_{y})"
+    is_default = np.array(_NUMBERS[dtype.kind](0)).dtype == dtype and dtype.kind != "u"
+    return f"asarray({y})" if is_default else f"asarray({y}, dtype_{y})"
 
 
 def _structure(build: Callable[[Any], Any], results: Sequence[str]) -> str:
     """``build([*results])`` as an expression, written out for lists, tuples and dicts."""
     marks = [object() for _ in results]
-    named = {id(mark): text for mark, text in zip(marks, results, strict=True)}
+    texts = {id(mark): text for mark, text in zip(marks, results, strict=True)}
     call = f"build([{', '.join(results)}])"
     try:
-        return _tree_text(build(marks), named) or call
+        return _tree_text(build(marks), texts) or call
     except Exception:  # a user's class that accepts arrays alone
         return call
 
 
-def _tree_text(tree: Any, named: dict[int, str]) -> str | None:
-    if id(tree) in named:
-        return named[id(tree)]
+def _tree_text(tree: Any, texts: dict[int, str]) -> str | None:
+    if id(tree) in texts:
+        return texts[id(tree)]
     if tree is None:
         return "None"
     if type(tree) not in (list, tuple, dict):
         return None
     values = list(tree.values()) if type(tree) is dict else list(tree)
-    parts = [_tree_text(value, named) for value in values]
+    parts = [_tree_text(value, texts) for value in values]
     if None in parts:
         return None
     if type(tree) is tuple:

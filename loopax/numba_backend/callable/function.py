@@ -226,8 +226,8 @@ class NumbaFunction(ProgramFunction):
     def _labels(self) -> list[str]:
         """Labels of the inputs of the residual program, which excludes the early part."""
         part, shared_labels = self._part, self._arguments.shared_whats
-        named = [*self._arguments.whats, *(shared_labels[k] for k in part.left)]
-        return [*named, *["What follows from shared variables"] * len(part.early.outputs)]
+        labels = [*self._arguments.whats, *(shared_labels[k] for k in part.left)]
+        return [*labels, *["What follows from shared variables"] * len(part.early.outputs)]
 
     def _direct(self) -> Any:
         """The function of the arguments alone, which reads shared variables at each call."""

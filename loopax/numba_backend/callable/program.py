@@ -237,8 +237,8 @@ def _emitted(
         elif is_opaque(v.type):
             arguments.append(Opaque(name))
         elif v.type.ndim:
-            known = {axis: n for (i, axis), n in sizes.items() if i == k}
-            arguments.append(emit.localized(emit.argument(k, name, v, known), v))
+            static_lengths = {axis: n for (i, axis), n in sizes.items() if i == k}
+            arguments.append(emit.localized(emit.argument(k, name, v, static_lengths), v))
         else:  # a Python number is a float64 or an int64
             typed = call("bool", name) if v.type.dtype == "bool" else name.astype(v.type.dtype)
             arguments.append(small(emit.temp(typed, "v"), v.type.dtype))

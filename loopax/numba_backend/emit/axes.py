@@ -72,10 +72,12 @@ class Axes(Writer):
 
     def product(self, shape: Sequence[Dim]) -> Dim:
         """The number of elements of an array of ``shape``."""
-        known = int(np.prod([n for n in shape if isinstance(n, int)], dtype=int))
-        if known == 0:
+        static_size = int(np.prod([n for n in shape if isinstance(n, int)], dtype=int))
+        if static_size == 0:
             return 0
-        return self.number(prod([n for n in shape if isinstance(n, Expr)], start=1) * known, "n")
+        return self.number(
+            prod([n for n in shape if isinstance(n, Expr)], start=1) * static_size, "n"
+        )
 
     @property
     def is_in_elements(self) -> bool:
@@ -88,8 +90,8 @@ class Axes(Writer):
         Returns the position of its scope; None where there is none.
         """
         scopes, outermost = self.scopes.open, None
-        known = {scope.index for scope in scopes}
-        if not all(isinstance(i, int) or i in known for i in at):
+        loop_indices = {scope.index for scope in scopes}
+        if not all(isinstance(i, int) or i in loop_indices for i in at):
             return None  # a computed index may depend on any loop
         for k, scope in reversed([*enumerate(scopes)]):
             if scope.index is None or scope.index in at:
@@ -103,10 +105,10 @@ class Axes(Writer):
         An enclosing loop over ``at`` shares the local, since no loop over axes writes to memory that it
         reads. Later statements may write there, so that the local is known inside of that loop alone.
         """
-        if known := self.scopes.known(value):
-            return known
+        if existing := self.scopes.local_of(value):
+            return existing
         name = self.local(hint)
         self.scopes.open[loop].before.add(Assign((name,), value))
         if not is_static(at):
-            self.scopes.open[loop - 1].known[value] = name
+            self.scopes.open[loop - 1].local_of[value] = name
         return name

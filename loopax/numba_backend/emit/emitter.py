@@ -162,8 +162,8 @@ class Emitter(Storage):
         """Add ``function``, with globals from ``namespace``, to the globals of this one."""
         add_safepoints(function, namespace)
         # No others, since the key of the cache on disk contains all globals.
-        named = {*re.findall(r"\w+", str(function))} & namespace.keys()
-        python_function = function.function({name: namespace[name] for name in named}, keys)
+        used_names = {*re.findall(r"\w+", str(function))} & namespace.keys()
+        python_function = function.function({name: namespace[name] for name in used_names}, keys)
         self.namespace[function.name] = compiled(python_function, inner=True)
         self.functions.append(function)
 

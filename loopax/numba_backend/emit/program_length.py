@@ -67,7 +67,7 @@ def estimated_lines(graph: FunctionGraph, sizes: Sizes, largest: int) -> int:
         for k, v in enumerate(graph.inputs)
     ]
     count = _Count(largest)
-    lines = sum(len(s) + count.width(s) for s in shapes) + count.of_graph(graph, shapes)
+    lines = sum(len(s) + count.width(s) for s in shapes) + count.graph_lines(graph, shapes)
     return lines - sum(sum(n) - max(n) - len(n) for n in count.alike.values() if is_worth_it(n))
 
 
@@ -78,7 +78,7 @@ class _Count:
         self.largest = largest
         self.alike: dict[Any, list[int]] = defaultdict(list)
 
-    def of_graph(self, graph: AbstractFunctionGraph, shapes: Sequence[Lengths]) -> int:
+    def graph_lines(self, graph: AbstractFunctionGraph, shapes: Sequence[Lengths]) -> int:
         shape_of, uses = _shapes(graph, shapes), uses_of(graph)
         elements_of: dict[Any, int] = {}  # variable -> unrolled elements of its reader
         lines = 0
@@ -89,7 +89,7 @@ class _Count:
             elements_of |= {
                 v: n for v, n in zip(node.inputs, n_read, strict=True) if len(uses[v]) == 1
             }
-            lines += self.of_node(node.op, ins, outs, own, n_read[:1])
+            lines += self.node_lines(node.op, ins, outs, own, n_read[:1])
         return lines
 
     def width(self, shape: Lengths) -> int:
@@ -116,13 +116,13 @@ class _Count:
             for pattern in patterns
         ]
 
-    def of_node(self, op: Any, ins: Any, outs: Any, own: int, n_read: Sequence[int]) -> int:
+    def node_lines(self, op: Any, ins: Any, outs: Any, own: int, n_read: Sequence[int]) -> int:
         if isinstance(op, Scan | Cond):
             stored = outs if isinstance(op, Cond) else outs[: op.n_states]
-            inner = self.of_graph(op.fgraph, ins[1:] if isinstance(op, Cond) else ins)
+            inner = self.graph_lines(op.fgraph, ins[1:] if isinstance(op, Cond) else ins)
             return inner + 2 * sum(map(self.width, stored)) + _LOOP
         if isinstance(op, InnerGraphOp | OpFromGraph):
-            return self.of_graph(op.fgraph, ins)
+            return self.graph_lines(op.fgraph, ins)
         in_locals = all(is_small(s, self.largest) for s in (*ins, *outs))
         if isinstance(op, (*_NAMES, *_NUMBERS)) or (in_locals and isinstance(op, _MOVES)):
             return 0

@@ -93,8 +93,8 @@ class _Repeat:
         ]
         if len(windows) < 2:
             return None
-        same = {k for k in operands if len({w.distinct[k] for w in windows}) == 1}
-        args = [k for k in operands if k not in same or distinct[k] not in program.globals]
+        shared = {k for k in operands if len({w.distinct[k] for w in windows}) == 1}
+        args = [k for k in operands if k not in shared or distinct[k] not in program.globals]
         columns = zip(*(w.floats for w in windows), strict=True)
         floats = [j for j, column in enumerate(columns) if len(set(column)) > 1]
         return cls(windows, args, results, floats)

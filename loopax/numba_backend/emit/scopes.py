@@ -29,7 +29,7 @@ class Scope:
     before: Block = field(default_factory=Block)
     index: Expr | None = None
     checks: Block = field(default_factory=Block)
-    known: dict[Any, Expr] = field(default_factory=dict)  # expression -> local
+    local_of: dict[Any, Expr] = field(default_factory=dict)  # expression -> local
     checked: set[Expr] = field(default_factory=set)  # calls of checks that have passed
     equal: dict[Expr, Dim] = field(default_factory=dict)  # length -> an equal length
 
@@ -90,9 +90,9 @@ class Scopes:
         loop, *inside = self.open[self.frames[-1] :]
         return None if any(scope.chosen for scope in inside) else loop
 
-    def known(self, expression: Any) -> Expr | None:
+    def local_of(self, expression: Any) -> Expr | None:
         """The local that holds ``expression``."""
-        return next((s.known[expression] for s in self.open if expression in s.known), None)
+        return next((s.local_of[expression] for s in self.open if expression in s.local_of), None)
 
     def is_checked(self, call: Expr) -> bool:
         return any(call in scope.checked for scope in self.open)

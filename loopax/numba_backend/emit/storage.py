@@ -55,11 +55,11 @@ class Storage(Axes):
         if isinstance(at, Position):
             return self.temp(self._in_line(value)[at.index])
         if isinstance(value, Array):
-            here = value.name[at]
+            element = value.name[at]
             # LLVM would load it at each step: it cannot prove that stores go to another array.
             if not self.scopes.frames and (loop := self.loop_over_others(at)) is not None:
-                return self.before_loop(loop, here, at, "t")
-            return self.temp(here)
+                return self.before_loop(loop, element, at, "t")
+            return self.temp(element)
         if value.elements.size == 1:
             return value.elements.item()
         if not is_static(at):  # a rule with many such reads calls `indexable` before its loop
@@ -73,10 +73,10 @@ class Storage(Axes):
         """
         view = call("in_line", value.name)
         loop = next(scope for scope in reversed(self.scopes.open) if scope.index is not None)
-        if view not in loop.known:
-            loop.known[view] = self.local("line")
-            loop.before.add(Assign((loop.known[view],), view))
-        return loop.known[view]
+        if view not in loop.local_of:
+            loop.local_of[view] = self.local("line")
+            loop.before.add(Assign((loop.local_of[view],), view))
+        return loop.local_of[view]
 
     def scalar(self, value: Value) -> Expr:
         """The only element of a scalar."""
@@ -114,10 +114,10 @@ class Storage(Axes):
     def _table(self, value: Small, level: int) -> Array:
         """An array of locals that no step changes, for a step to index."""
         key = (value.dtype, value.elements.shape, *value.elements.flat)
-        name = self.scopes.known(key)
+        name = self.scopes.local_of(key)
         if name is None:
             around, loop = self.scopes.frame(level)
-            around.known[key] = name = self.room(value.shape, value.dtype, loop.before)
+            around.local_of[key] = name = self.room(value.shape, value.dtype, loop.before)
             self.scopes.define([name], level)
             for at, x in np.ndenumerate(value.elements):
                 loop.before.add(Assign((name[at],), x))
@@ -197,12 +197,12 @@ class Storage(Axes):
         self.scopes.lengths.update(n for n in shape if isinstance(n, Expr))
         return Array(name, shape, variable.type.dtype, fresh)
 
-    def argument(self, k: int, name: Expr, variable: Any, known: dict[int, int]) -> Array:
-        """Argument ``k`` as an array with the lengths ``known`` of some axes."""
+    def argument(self, k: int, name: Expr, variable: Any, static_lengths: dict[int, int]) -> Array:
+        """Argument ``k`` as an array with ``static_lengths`` of some axes."""
         shape = list(variable.type.shape)
         for axis, n in enumerate(shape):
             if n is None:
-                n = known.get(axis) or self.number(name.length(axis), "n")
+                n = static_lengths.get(axis) or self.number(name.length(axis), "n")
                 if isinstance(n, Expr):
                     self.axes[n] = (k, axis)
                     self.scopes.lengths.add(n)

@@ -89,11 +89,13 @@ class Writer:
             yield
 
     @contextmanager
-    def repeated(self, count: Expr, n: Dim, is_steps: bool = False, **known: Any) -> Iterator[None]:
-        """Write statements that run ``n`` times; ``known`` are further fields of the `Scope`."""
+    def repeated(
+        self, count: Expr, n: Dim, is_steps: bool = False, **scope_fields: Any
+    ) -> Iterator[None]:
+        """Write statements that run ``n`` times; ``scope_fields`` are further fields of the `Scope`."""
         loop = For(count, n, is_steps=is_steps)
         self.add(loop)
-        with self.inside(Scope(loop.body, **known)):
+        with self.inside(Scope(loop.body, **scope_fields)):
             yield
 
     @contextmanager
@@ -129,16 +131,16 @@ class Writer:
         scopes = self.scopes
         if isinstance(value, int) or value.is_name:
             return value
-        if known := scopes.known(value):
-            return known
+        if existing := scopes.local_of(value):
+            return existing
         level = scopes.depth if may_raise else scopes.level(value)
         if level >= scopes.depth:
-            scopes.innermost.known[value] = name = self.temp(value, hint)
+            scopes.innermost.local_of[value] = name = self.temp(value, hint)
             return name
         (around, loop), name = scopes.frame(level), local(self.source.fresh(hint))
         loop.before.add(Assign((name,), value))
         scopes.define([name], level)
-        around.known[value] = name
+        around.local_of[value] = name
         return name
 
     def bind(self, thing: Any, hint: str, key: str | None = None) -> str:
@@ -166,8 +168,8 @@ class Writer:
 
     def agree(self, *dims: Dim) -> Dim:
         """The common length of ``dims``, with checks where equality is unknown."""
-        first, *others = sorted({self.scopes.canonical(n) for n in dims}, key=self.scopes.order)
-        for n in others:
+        first, *lengths = sorted({self.scopes.canonical(n) for n in dims}, key=self.scopes.order)
+        for n in lengths:
             if isinstance(n, int):
                 self.fail("ValueError", "Input dimension mismatch: two lengths differ")
             else:
@@ -181,9 +183,9 @@ class Writer:
 
     def are_equal(self, *numbers: Expr) -> None:
         """Record that numbers, or a number and a length, are equal in this block, after a check."""
-        known = [self.scopes.canonical(as_dim(x)) for x in numbers]
-        if len({*known}) == 2 and not {*known} & self.scopes.changing:
-            first, n = sorted(known, key=self.scopes.order)
+        dims = [self.scopes.canonical(as_dim(x)) for x in numbers]
+        if len({*dims}) == 2 and not {*dims} & self.scopes.changing:
+            first, n = sorted(dims, key=self.scopes.order)
             if isinstance(n, Expr):
                 self.scopes.unify(n, first)
 

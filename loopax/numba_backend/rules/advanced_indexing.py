@@ -164,11 +164,11 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
             for n, m in zip(entry.shape, x.shape[len(entries) :], strict=False):
                 if n != m:
                     emit.do("mask_length", n, m)
-            known = _known_mask(emit, entry)
+            static_mask = _known_mask(emit, entry)
             entries += (
                 _true_positions(emit, entry)
-                if known is None
-                else [emit.constant_array(k) for k in known.nonzero()]
+                if static_mask is None
+                else [emit.constant_array(k) for k in static_mask.nonzero()]
             )
         else:
             entries.append(entry)
@@ -195,8 +195,8 @@ def _selection(site: Site, x: Value, index: Sequence[Any]) -> Selection:
 def _known_mask(emit: Emitter, mask: Value) -> np.ndarray | None:
     if isinstance(mask, Small):
         values = [e.value for e in mask.elements.flat]
-        known = None not in values and mask.shape
-        return np.array(values, dtype=bool).reshape(mask.shape) if known else None
+        is_static = None not in values and mask.shape
+        return np.array(values, dtype=bool).reshape(mask.shape) if is_static else None
     return emit.constant_data(mask)
 
 
@@ -225,8 +225,8 @@ def _broadcast(emit: Emitter, shapes: Sequence[tuple[Dim, ...]]) -> tuple[Dim, .
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     lengths: list[Dim] = []
     for dims in zip(*padded, strict=True):
-        first, *others = dict.fromkeys(n for n in dims if n != 1) or {1: None}
-        for n in others:
+        first, *tail = dict.fromkeys(n for n in dims if n != 1) or {1: None}
+        for n in tail:
             first = emit.temp(call("broadcast_index", first, n), "n")
         lengths.append(first)
     return tuple(lengths)
@@ -239,13 +239,13 @@ def _step(emit: Emitter, n: Dim, m: Dim) -> Dim:
 
 
 def _position(emit: Emitter, k: Expr, dtype: str, n: Dim) -> Index:
-    known = as_dim(k)
-    if isinstance(known, int) and isinstance(n, int):
-        if not -n <= known < n:
+    static = as_dim(k)
+    if isinstance(static, int) and isinstance(n, int):
+        if not -n <= static < n:
             emit.fail("IndexError", "index is out of bounds")
             return 0
-        return known % n
-    k = k if isinstance(known, int) else _as_int64(k, dtype)
+        return static % n
+    k = k if isinstance(static, int) else _as_int64(k, dtype)
     return emit.number(call("index", k, n), may_raise=True)
 
 

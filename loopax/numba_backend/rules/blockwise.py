@@ -156,8 +156,8 @@ class _Place:
         self.emit, self.batch, self.dtype = emit, batch, v.type.dtype
         declared = v.type.shape[len(batch) :]
         self.core = [n if n is not None else d for n, d in zip(core, declared, strict=True)]
-        self.known = None not in self.core
-        if self.known:
+        self.has_known_shape = None not in self.core
+        if self.has_known_shape:
             self.name = emit.empty([*batch, *self.core], self.dtype)  # type: ignore[list-item]
         else:
             self.name = emit.local("a")
@@ -181,7 +181,7 @@ class _Place:
 
     def write(self, at: Sequence[Index], value: Value) -> None:
         emit = self.emit
-        if not self.known:
+        if not self.has_known_shape:
             with emit.when(expr("not {}", self.is_allocated)):
                 self._allocate(value.shape)
                 for row, n in zip(self.rows, value.shape, strict=True):
@@ -195,8 +195,8 @@ class _Place:
                 emit.set(self.name[*at, *core_index], emit.read(value, core_index))
 
     def array(self, without_rows: Sequence[Dim | None]) -> Array:
-        if not self.known:
+        if not self.has_known_shape:
             with self.emit.when(expr("not {}", self.is_allocated)):
                 self._allocate_empty(without_rows)
-        shape = (*self.batch, *(self.core if self.known else self.rows))
+        shape = (*self.batch, *(self.core if self.has_known_shape else self.rows))
         return Array(self.name, shape, self.dtype, fresh=True, compact=True)  # type: ignore[arg-type]

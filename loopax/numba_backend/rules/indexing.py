@@ -62,8 +62,8 @@ def read(site: Site, x: Value, *values: Value) -> Any:
         ):
             view = x.name[[e.first for e in entries if e.count is None]]
     declared = site.out.type.shape
-    known = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
-    value = Virtual(known, x.dtype, at, view=view, **traits(x))
+    result_shape = tuple(n if d is None else d for n, d in zip(shape, declared, strict=True))
+    value = Virtual(result_shape, x.dtype, at, view=view, **traits(x))
     return emit.fresh(value) if site.snapshot else site.result(value)
 
 
@@ -155,8 +155,8 @@ def read_entry(emit: Emitter, entry: Any) -> Any:
     """A part of an index: an integer where it is static, else an expression of int64."""
     if entry is None or isinstance(entry, int):
         return entry
-    known = as_dim(emit.scalar(entry))
-    return signed(known, entry.dtype)
+    dim = as_dim(emit.scalar(entry))
+    return signed(dim, entry.dtype)
 
 
 def signed(k: Dim, dtype: str) -> Dim:

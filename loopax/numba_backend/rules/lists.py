@@ -173,9 +173,9 @@ def make_list(site: Site, *values: Any) -> Opaque:
 
 
 @rule(Extend)
-def extend(site: Site, rows: Rows | Opaque, more: Rows | Opaque) -> Opaque:
+def extend(site: Site, rows: Rows | Opaque, extension: Rows | Opaque) -> Opaque:
     extended = _changeable(site, as_list(site.emit, rows))
-    site.emit.add(Do(extended.name.method("extend", as_list(site.emit, more).name)))
+    site.emit.add(Do(extended.name.method("extend", as_list(site.emit, extension).name)))
     return extended
 
 

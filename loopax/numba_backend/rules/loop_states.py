@@ -59,14 +59,14 @@ def keeps(emit: Emitter, op: Scan, values: Sequence[Any], k: int) -> list[bool |
 
     None where only the run of the loop can tell.
     """
-    known = {
+    lengths = {
         Length(v, axis): _length(emit, n)
         for v, value in zip(op.fgraph.inputs[1:], values, strict=True)
         for axis, n in enumerate(getattr(value, "shape", ()))
     }
     starts = [_length(emit, n) for n in getattr(values[k], "shape", ())]
     dims = body_dims(op)
-    return [dims.keeps_its_start(k, axis, n, known.get) for axis, n in enumerate(starts)]
+    return [dims.keeps_its_start(k, axis, n, lengths.get) for axis, n in enumerate(starts)]
 
 
 def _length(emit: Emitter, n: Dim) -> DimExpr:
@@ -74,21 +74,21 @@ def _length(emit: Emitter, n: Dim) -> DimExpr:
     return DimExpr(offset=n) if isinstance(n, int) else DimExpr.variable(n)
 
 
-def of_the_same_shape(
+def with_shape_of(
     emit: Emitter, state: Any, following: Any, keeps_length: Sequence[bool | None]
 ) -> Any:
     """Unify the shapes of ``following`` and ``state``, with checks where equality is unknown."""
     if isinstance(state, Rows | Opaque):
         return following
-    for n, m, known in zip(following.shape, state.shape, keeps_length, strict=True):
+    for n, m, is_kept in zip(following.shape, state.shape, keeps_length, strict=True):
         if emit.scopes.same(n, m):
             continue
         if isinstance(n, int) and isinstance(m, int):
-            if not known:
+            if not is_kept:
                 emit.check("keeps", n, m)
             return state  # a check has raised
         pair = (n, m) if isinstance(n, Expr) else (m, n)
-        if known:
+        if is_kept:
             emit.scopes.unify(*pair)
         else:
             emit.equate("keeps", *pair)
@@ -117,14 +117,14 @@ def step(emit: Emitter, pairs: Sequence[tuple[Any, Any]]) -> None:
             own = isinstance(value, Array) and value.fresh and not emit.is_room(value)
             names.append(state.name)
             expressions.append((value if own else emit.fresh(value, reuse=False)).name)
-    moved, later = _exchanged(emit, arrays)
+    new_names, later = _exchanged(emit, arrays)
     changing = emit.scopes.changing  # reassigned before the element is written
     written = [
         (state.name, at, emit.temp(element) if element in changing else element)
         for state, value in later
         for at, element in np.ndenumerate(value.elements)
     ]
-    emit.assign([*names, *moved], [*expressions, *moved.values()])
+    emit.assign([*names, *new_names], [*expressions, *new_names.values()])
     for name, at, element in written:
         emit.set(name[at], element)
 

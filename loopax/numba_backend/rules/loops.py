@@ -17,7 +17,7 @@ from loopax.numba_backend.emit.schedule import chains
 from loopax.numba_backend.emit.statements import Break
 from loopax.numba_backend.emit.uses import READS_ONCE, uses_of
 from loopax.numba_backend.emit.values import Array, Small, Value, shared, small
-from loopax.numba_backend.rules.loop_states import keeps, names, of_the_same_shape, started, step
+from loopax.numba_backend.rules.loop_states import keeps, names, started, step, with_shape_of
 
 
 @rule(Loop)
@@ -32,7 +32,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
     steady = {
         k
         for k in range(n)
-        if k in writes or all(known in assumed_kept for known in keeps_length[k])
+        if k in writes or all(is_kept in assumed_kept for is_kept in keeps_length[k])
     }
     states: list[Any] = [
         started(site, k, value, k in steady, k in writes) for k, value in enumerate(values[:n])
@@ -62,7 +62,7 @@ def loop(site: Site, n_steps: Value, *values: Value) -> Any:
             body, arguments, [*writes.values()], snapshots, counted=counted, last=flag
         )
         for k in sorted(steady - writes.keys()):
-            following[k] = of_the_same_shape(emit, states[k], following[k], keeps_length[k])
+            following[k] = with_shape_of(emit, states[k], following[k], keeps_length[k])
         stop = emit.temp(emit.scalar(following[n])) if op.stops else None
         step(emit, [(states[k], following[k]) for k in range(n) if k not in writes])
         if n_done is not None:

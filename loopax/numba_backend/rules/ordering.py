@@ -39,9 +39,9 @@ def sort(site: Site, x: Value, *axis_input: Value) -> Any:
             emit.do("sort_order", values, order, room)
             with emit.loops([n]) as positions:
                 for (k,) in positions:
-                    here = order[k]
-                    here = here if isinstance(site.op, ArgSortOp) else values[here]
-                    emit.set(name[*at[:axis], k, *at[axis:]], here)
+                    entry = order[k]
+                    entry = entry if isinstance(site.op, ArgSortOp) else values[entry]
+                    emit.set(name[*at[:axis], k, *at[axis:]], entry)
     return Array(name, x.shape, dtype, fresh=True, compact=True)
 
 

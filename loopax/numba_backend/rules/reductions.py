@@ -161,10 +161,10 @@ def _fold(kind: type, dtype: str, acc: str) -> tuple[str, Expr] | None:
 def _times(emit: Emitter, term: Expr, lengths: list[Dim], dtype: str) -> Expr:
     """The sum of ``term`` over all indices of ``lengths``; 0 for an empty shape, for inf too."""
     n = emit.product(lengths)
-    several = (term.astype(dtype) * as_element(n).astype(dtype)).astype(dtype)
+    total = (term.astype(dtype) * as_element(n).astype(dtype)).astype(dtype)
     if not isinstance(n, int) or n <= 0:
-        several = expr("{} if {} > 0 else {}", several, n, literal(0, dtype))
-    return emit.temp(several, "sum")
+        total = expr("{} if {} > 0 else {}", total, n, literal(0, dtype))
+    return emit.temp(total, "sum")
 
 
 def _cast(emit: Emitter, x: Expr, source: str, target: str) -> Expr:

@@ -59,13 +59,13 @@ def _is_length(v: Any) -> bool:
 def _completed(emit: Emitter, lengths: list[Dim], total: Dim) -> list[Dim]:
     """Replace a length of -1 by the inferred length, and check the shape."""
     if is_static(lengths) and isinstance(total, int):
-        others = emit.product([n for n in lengths if n != -1])
-        assert isinstance(others, int)
-        completed: list[Dim] = [total // max(others, 1) if n == -1 else n for n in lengths]
+        known_size = emit.product([n for n in lengths if n != -1])
+        assert isinstance(known_size, int)
+        completed: list[Dim] = [total // max(known_size, 1) if n == -1 else n for n in lengths]
         if (
             emit.product(completed) != total
             or lengths.count(-1) > 1
-            or (others == 0 and -1 in lengths)
+            or (known_size == 0 and -1 in lengths)
         ):
             emit.fail("ValueError", "cannot reshape array: its size is another one")
         return completed
@@ -73,10 +73,10 @@ def _completed(emit: Emitter, lengths: list[Dim], total: Dim) -> list[Dim]:
         emit.check("same_size", total, emit.product(lengths))
         return lengths
     if lengths.count(-1) == 1:
-        known = [n for n in lengths if n != -1]
-        if is_static(known):
-            others = emit.product(known)
-            inferred = emit.temp(call("left_over", total, others), "n")
+        other_lengths = [n for n in lengths if n != -1]
+        if is_static(other_lengths):
+            known_size = emit.product(other_lengths)
+            inferred = emit.temp(call("left_over", total, known_size), "n")
             return [inferred if n == -1 else n for n in lengths]
     # Any of the lengths may be -1 at run time.
     whole = emit.temp(prod(call("np.int64", n) for n in lengths), "n")
@@ -107,8 +107,8 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
             for at in indices:
                 before, middle, after = split(at, len(old))
                 position = _raveled(emit, middle, old)
-                there = [position if n != 1 else 0 for n in new]
-                emit.set(name[*before, *there, *after], emit.read(x, at))
+                ravelled = [position if n != 1 else 0 for n in new]
+                emit.set(name[*before, *ravelled, *after], emit.read(x, at))
         return Array(name, tuple(shape), x.dtype, fresh=True, compact=True)
 
     def at(index: Sequence[Index]) -> Expr:
@@ -116,9 +116,9 @@ def _reshaped(site: Site, x: Value, shape: Sequence[Dim]) -> Any:
         position = _raveled(emit, middle, new)
         return emit.read(x, [*before, *_unraveled(emit, position, old), *after])
 
-    known = traits(x)
-    known["cheap"] &= sum(n != 1 for n in old) <= 1
-    return site.result(Virtual(tuple(shape), x.dtype, at, **known))
+    properties = traits(x)
+    properties["cheap"] &= sum(n != 1 for n in old) <= 1
+    return site.result(Virtual(tuple(shape), x.dtype, at, **properties))
 
 
 READS_ONCE[Reshape] = lambda node, position: position == 0

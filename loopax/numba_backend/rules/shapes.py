@@ -118,8 +118,8 @@ def dimshuffle(site: Site, x: Value) -> Any:
         x = site.emit.for_scalar_code(x)
     # A transpose of a transpose is a view.
     base = x.view if isinstance(x, Virtual) else None
-    turned = tuple(order) == (1, 0)
-    if turned and isinstance(x, Array):
+    is_transpose = tuple(order) == (1, 0)
+    if is_transpose and isinstance(x, Array):
         base = site.emit.contiguous(x)
 
     def at(index: Any) -> Expr:
@@ -127,14 +127,14 @@ def dimshuffle(site: Site, x: Value) -> Any:
         return site.emit.read(x, [where.get(k, 0) for k in range(len(x.shape))])
 
     shape = tuple(1 if k == "x" else x.shape[k] for k in order)
-    view = base.T if turned and base is not None else None
+    view = base.T if is_transpose and base is not None else None
     flat = x if isinstance(x, Array) else x.flat if isinstance(x, Virtual) else None
     if kept_axes != sorted(kept_axes):
         flat = None
     cost = x.cost if isinstance(x, Virtual) else None
-    known = traits(x)
-    known["is_gathered"] = known["is_gathered"] or strided
-    return site.result(Virtual(shape, x.dtype, at, view=view, flat=flat, cost=cost, **known))
+    properties = traits(x)
+    properties["is_gathered"] = properties["is_gathered"] or strided
+    return site.result(Virtual(shape, x.dtype, at, view=view, flat=flat, cost=cost, **properties))
 
 
 READS_ONCE[DimShuffle] = lambda node, position: True
@@ -193,10 +193,10 @@ def join(site: Site, *values: Any) -> Any:
     emit = site.emit
     axis = getattr(site.op, "axis", None)  # 3.3 made it a property; in 3.0 it is the first input
     if axis is None:
-        known = as_dim(emit.scalar(values[0]))
-        if not isinstance(known, int):
+        static_axis = as_dim(emit.scalar(values[0]))
+        if not isinstance(static_axis, int):
             return leaf(site, *values)
-        axis, values = known, values[1:]
+        axis, values = static_axis, values[1:]
     axis %= site.out.type.ndim
     dtype = site.out.type.dtype
     if any(v.dtype != dtype for v in values):
@@ -233,10 +233,10 @@ def split(site: Site, x: Value, *inputs: Any) -> Any:
     emit, sizes = site.emit, inputs[-1]
     axis = getattr(site.op, "axis", None)
     axis = as_dim(emit.scalar(inputs[0])) if axis is None else axis
-    known = emit.constant_data(sizes)
-    if not isinstance(axis, int) or not (isinstance(sizes, Small) or known is not None):
+    static_sizes = emit.constant_data(sizes)
+    if not isinstance(axis, int) or not (isinstance(sizes, Small) or static_sizes is not None):
         return leaf(site, x, *inputs)
-    lengths = [as_dim(e) for e in sizes.elements] if known is None else known.tolist()
+    lengths = [as_dim(e) for e in sizes.elements] if static_sizes is None else static_sizes.tolist()
     total = emit.number(sum(lengths))
     if not emit.scopes.same(total, x.shape[axis]):
         with emit.when(expr("{} != {}", total, x.shape[axis])):

@@ -94,7 +94,7 @@ def offset(k: int) -> int:
 
 
 @type_callable(offset)
-def _of_offset(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+def _type_of_offset(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
     def result(k):  # type: ignore[no-untyped-def]
         return types.int64 if isinstance(k, types.Integer) else None
 
@@ -102,7 +102,7 @@ def _of_offset(context):  # type: ignore[no-untyped-def]  # Numba reads the sign
 
 
 @lower_builtin(offset, types.Integer)
-def _hidden(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_offset(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     k = context.cast(builder, args[0], signature.args[0], types.int64)
     return builder.asm(ir.FunctionType(k.type, [k.type]), "", "=r,0", [k], side_effect=False)
 
@@ -219,10 +219,10 @@ def not_empty(n: int) -> None:
 @njit_inner
 def grown(rows: Any) -> Any:
     """Copy rows to a buffer of twice as many."""
-    more = np.empty((2 * rows.shape[0],) + rows.shape[1:], rows.dtype)
+    larger = np.empty((2 * rows.shape[0],) + rows.shape[1:], rows.dtype)
     for k in range(rows.shape[0]):
-        more[k] = rows[k]
-    return more
+        larger[k] = rows[k]
+    return larger
 
 
 def as_scalar(x: Any) -> Any:

@@ -51,7 +51,7 @@ def safepoint(i: int, period: int) -> None:
 
 
 @type_callable(safepoint)
-def _of_safepoint(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+def _type_of_safepoint(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
     def result(i, period):  # type: ignore[no-untyped-def]
         return types.none if isinstance(i, types.Integer) else None
 

@@ -25,8 +25,8 @@ from loopax.numerics import native_samplers as native
 
 def sampler(op: RandomVariable, node: Any) -> Any:
     """The native function for one draw of ``op``; None where none draws the same values."""
-    known = {*numba_core_rv_funcify.registry, *_DRAWS, *_NOT_PYTENSORS, rv.MvNormalRV}
-    family = next((c for c in type(op).__mro__ if c in known), object)
+    families = {*numba_core_rv_funcify.registry, *_DRAWS, *_NOT_PYTENSORS, rv.MvNormalRV}
+    family = next((c for c in type(op).__mro__ if c in families), object)
     if family is object or family in _NOT_PYTENSORS or not _draws_as(op, family):
         return None
     if family is rv.MvNormalRV:
@@ -40,10 +40,10 @@ def sampler(op: RandomVariable, node: Any) -> Any:
 def _draws_as(op: RandomVariable, family: type) -> bool:
     """Whether ``op`` draws by the code of ``family``; a subclass with its own code does not."""
     methods = ("rng_fn", "rng_fn_scipy", "perform")
-    same = all(
+    has_its_methods = all(
         getattr_static(type(op), m, None) is getattr_static(family, m, None) for m in methods
     )
-    return same and op.name == getattr(family, "name", op.name)
+    return has_its_methods and op.name == getattr(family, "name", op.name)
 
 
 def conditions(op: RandomVariable) -> tuple[str, ...]:

@@ -45,7 +45,7 @@ def _compile_to(instruction: Callable[[Any, Any], Any], function: Callable) -> N
     """Compile ``function`` to ``instruction``, from an LLVM builder and two arguments."""
 
     @type_callable(function)
-    def of_types(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+    def result_type(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
         def result(total, term):  # type: ignore[no-untyped-def]
             return total if isinstance(total, types.Float) and total == term else None
 

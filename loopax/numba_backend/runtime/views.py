@@ -20,7 +20,7 @@ def in_line(a: Any) -> Any:
 
 
 @type_callable(in_line)
-def _of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
+def _type_of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads the signature of what follows
     def result(a):  # type: ignore[no-untyped-def]
         return a.copy(ndim=1) if isinstance(a, types.Array) and a.layout == "C" else None
 
@@ -28,7 +28,7 @@ def _of_in_line(context):  # type: ignore[no-untyped-def]  # Numba reads the sig
 
 
 @lower_builtin(in_line, types.Array)
-def _viewed(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _lower_in_line(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     source = make_array(signature.args[0])(context, builder, args[0])
     result = make_array(signature.return_type)(context, builder)
     populate_array(

@@ -12,12 +12,12 @@ from loopax.numerics.samplers.inverse_gaussian import inverse_gaussian
 
 
 def uniform(key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
-    # Not with jax.random.uniform's bounds: where low is all it can return, that has half a derivative.
+    # jax.random.uniform's own bounds give half a derivative where it can return low alone.
     return low + (high - low) * jax.random.uniform(key, shape, low.dtype)
 
 
 def triangular(key: Any, shape: Any, dtype: Any, left: Any, mode: Any, right: Any) -> Any:
-    """The inverse of the distribution function, which has one formula on each side of the mode."""
+    """Invert the distribution function, which has one formula on each side of the mode."""
     u = jax.random.uniform(key, shape, left.dtype)
     rise, fall, width = mode - left, right - mode, right - left
     below = left + _root(u * width * rise)
@@ -26,18 +26,18 @@ def triangular(key: Any, shape: Any, dtype: Any, left: Any, mode: Any, right: An
 
 
 def _root(x: Any) -> Any:
-    """The square root; at 0 with the derivative 0, since NaN would come from the branch not taken."""
+    """The square root, with derivative 0 at 0: NaN would come from the branch not taken."""
     return jnp.where(x > 0, jnp.sqrt(jnp.where(x > 0, x, 1)), jnp.where(x == 0, 0, jnp.nan))
 
 
 def truncated_exponential(key: Any, shape: Any, dtype: Any, b: Any, loc: Any, scale: Any) -> Any:
-    """On ``[loc, loc + b scale]``: the inverse of ``(1 - exp(-x)) / (1 - exp(-b))``."""
+    """Invert ``(1 - exp(-x)) / (1 - exp(-b))``, for draws on ``[loc, loc + b scale]``."""
     u = jax.random.uniform(key, shape, b.dtype)
     return loc + scale * -jnp.log1p(u * jnp.expm1(-b))
 
 
 def wrapped_around(key: Any, shape: Any, dtype: Any, mu: Any, kappa: Any) -> Any:
-    """In ``[-pi, pi]``, whatever ``mu`` is."""
+    """Draw angles in ``[-pi, pi]``, for any ``mu``."""
     angle = mu + von_mises(key, jnp.broadcast_to(kappa, shape))
     return angle - 2 * jnp.pi * jax.lax.stop_gradient(jnp.round(angle / (2 * jnp.pi)))
 

@@ -1,13 +1,13 @@
 """The von Mises distribution around 0.
 
 Rejection from a wrapped Cauchy distribution (Best and Fisher, "Efficient simulation of the von Mises
-distribution", Applied Statistics 28, 1979). Their ``s`` is here in closed form: with
-``t = sqrt(1 + 4 kappa^2)`` their rho and r give ``s = (1 + t) / (2 kappa)``, so ``kappa (s - 1)`` is
-``d = (1 + 1 / (t + 2 kappa)) / 2``. In these terms nothing cancels for a large concentration and nothing
-is divided by a small one: no limit needs a case of its own, and 0 gives the uniform distribution.
+distribution", Applied Statistics 28, 1979). Their ``s`` is here in closed form: with ``t = sqrt(1 + 4
+kappa^2)`` their rho and r give ``s = (1 + t) / (2 kappa)``, so ``kappa (s - 1)`` is ``d = (1 + 1 / (t +
+2 kappa)) / 2``. In these terms nothing cancels for a large concentration, and there is no division by a
+small one: no limit needs a special case, and 0 gives the uniform distribution.
 
-An angle that rejection has found does not move with ``kappa`` as the steps of the algorithm do: its
-derivative is that of the distribution function ``F``, ``-(dF / dkappa) / f``, where
+The derivative of an accepted angle is not the derivative of the algorithm's steps: it follows from the
+distribution function ``F`` as ``-(dF / dkappa) / f``, where
 
     dF / dkappa = integral from 0 to x of (cos t - A) f(t) dt,    A = I1(kappa) / I0(kappa)
 
@@ -38,13 +38,13 @@ def _angle(kappa: Any, key: Any) -> Any:
 
     def propose(at: Any, height: Any) -> Any:
         half = jnp.pi / 2 * at
-        rest = 2 * jnp.sin(half) ** 2 * d / (d + bounded * 2 * jnp.cos(half) ** 2)  # 1 - cos x
-        y = d + bounded * rest
+        versine = 2 * jnp.sin(half) ** 2 * d / (d + bounded * 2 * jnp.cos(half) ** 2)  # 1 - cos x
+        y = d + bounded * versine
         accepted = jnp.log(y) - jnp.log(height) + 1 - y >= 0
-        return 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(rest / 2, 1))), accepted
+        return 2 * jnp.arcsin(jnp.sqrt(jnp.minimum(versine / 2, 1))), accepted
 
     key, side = split(key)
-    # Two of three proposals are accepted at worst.
+    # At least two of three proposals are accepted.
     x = by_rejection(key, kappa >= 0, dtype, propose)
     return jnp.where(jax.random.bernoulli(side, shape=shape), x, -x)
 

@@ -1,7 +1,7 @@
 """Discrete families: whole numbers.
 
-They are computed in the widest float, so counts beyond 2^53 (in JAX's 32-bit mode, 2^24) are rounded,
-as they are in NumPy's own samplers.
+They are computed in the widest float, so that counts beyond 2^53 (in JAX's 32-bit mode, 2^24) are
+rounded, as in NumPy's own samplers.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from loopax.numerics.samplers.rejection import split, widest_float
 
 
 def as_count(x: Any, dtype: Any) -> Any:
-    """Whole floats as integers: the largest where they pass it, no number where they are none."""
+    """Convert whole floats to integers: the largest one on overflow, `no_number` for NaN."""
     dtype = jax.dtypes.canonicalize_dtype(dtype)
     if not jnp.issubdtype(dtype, jnp.integer):
         return x
     largest = jnp.iinfo(dtype).max
     fits = x < float(largest)
-    found = jnp.where(fits, jnp.where(fits, x, 0).astype(dtype), jnp.asarray(largest, dtype))
-    return jnp.where(jnp.isnan(x), no_number(dtype), found)
+    whole = jnp.where(fits, jnp.where(fits, x, 0).astype(dtype), jnp.asarray(largest, dtype))
+    return jnp.where(jnp.isnan(x), no_number(dtype), whole)
 
 
 def poisson_draw(key: Any, mean: Any) -> Any:
-    """Poisson draws, one for each element of ``mean``, as floats."""
+    """Draw from Poisson distributions, one for each element of ``mean``, as floats."""
     return draw_count(
         key,
         mean,
@@ -45,29 +45,29 @@ def poisson_draw(key: Any, mean: Any) -> Any:
 
 
 def binomial_draw(key: Any, n: Any, p: Any) -> Any:
-    """Binomial draws, one for each element of ``n`` and ``p`` (floats of one shape), as floats."""
-    rare = jnp.minimum(p, 1 - p)  # of the rarer outcome: the search is then short
-    rest = 1 - rare
+    """Draw from binomial distributions of ``n`` and ``p`` (floats of one shape), as floats."""
+    rare = jnp.minimum(p, 1 - p)  # the probability of the rarer outcome, for a short search
+    common = 1 - rare
     mean = n * rare
-    odds = rare / rest
-    found = draw_count(
+    odds = rare / common
+    count = draw_count(
         key,
         mean,
-        variance=mean * rest,
+        variance=mean * common,
         mode=jnp.minimum(jnp.floor(mean + rare), n),
         largest=n,
         first=jnp.exp(n * jnp.log1p(-rare)),
         ratio=lambda k: odds * (n - k + 1) / k,
-        log_mass=lambda k: log_binomial(k, n, rare, rest),
+        log_mass=lambda k: log_binomial(k, n, rare, common),
     )
-    return jnp.where(p > 0.5, n - found, found)
+    return jnp.where(p > 0.5, n - count, count)
 
 
 def hypergeometric_draw(key: Any, good: Any, bad: Any, sample: Any) -> Any:
-    """Draws of how many of ``sample`` are good, as floats. All of one shape.
+    """Draw the number of good items in a ``sample``, as floats. All arguments have one shape.
 
-    Good and bad, drawn and left may change places: of each two the fewer are looked at, so that 0 is
-    possible and the search from there is short.
+    By symmetry, good and bad items, and drawn and remaining ones, are exchanged so that the fewer
+    count: then 0 is possible, and the search from there is short.
     """
     total = good + bad
     few, many = jnp.minimum(good, bad), jnp.maximum(good, bad)
@@ -75,20 +75,20 @@ def hypergeometric_draw(key: Any, good: Any, bad: Any, sample: Any) -> Any:
     share = jnp.where(total > 0, few / jnp.where(total > 0, total, 1), 0)
     mean = drawn * share
     largest = jnp.minimum(few, drawn)
-    left = jnp.where(total > 1, (total - drawn) / jnp.where(total > 1, total - 1, 1), 0)
-    found = draw_count(
+    correction = jnp.where(total > 1, (total - drawn) / jnp.where(total > 1, total - 1, 1), 0)
+    count = draw_count(
         key,
         mean,
-        variance=mean * (1 - share) * left,
+        variance=mean * (1 - share) * correction,
         mode=jnp.minimum(jnp.floor((drawn + 1) * ((few + 1) / (total + 2))), largest),
         largest=largest,
         first=jnp.exp(log_hypergeometric(jnp.zeros_like(few), few, many, drawn)),
         ratio=lambda k: (few - k + 1) * (drawn - k + 1) / (k * (many - drawn + k)),
         log_mass=lambda k: log_hypergeometric(k, few, many, drawn),
     )
-    found = jnp.where(total > 0, found, 0)
-    found = jnp.where(good > bad, drawn - found, found)
-    return jnp.where(drawn < sample, good - found, found)
+    count = jnp.where(total > 0, count, 0)
+    count = jnp.where(good > bad, drawn - count, count)
+    return jnp.where(drawn < sample, good - count, count)
 
 
 def bernoulli(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
@@ -96,7 +96,7 @@ def bernoulli(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
 
 
 def integers(key: Any, shape: Any, dtype: Any, low: Any, high: Any) -> Any:
-    """In ``[low, high)``, drawn as int64 and then converted, as PyTensor does."""
+    """Draw from ``[low, high)`` as int64, then converted, as in PyTensor."""
     wide = jax.dtypes.canonicalize_dtype("int64")
     return jax.random.randint(key, shape, low.astype(wide), high.astype(wide), wide)
 
@@ -118,14 +118,14 @@ def beta_binomial(key: Any, shape: Any, dtype: Any, n: Any, a: Any, b: Any) -> A
 
 
 def negative_binomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
-    """Failures before the ``n``-th success: a Poisson draw of a gamma distributed mean."""
+    """Draw failures before the ``n``-th success: Poisson with a gamma distributed mean."""
     first, second = split(key)
     mean = gamma_draw(first, shape, n) * ((1 - p) / p)
     return as_count(poisson_draw(second, jnp.minimum(mean, LARGEST_MEAN)), dtype)
 
 
 def geometric(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
-    """Trials up to and with the first success, so 1 at least: an exponential draw, rounded up."""
+    """Draw trials up to and with the first success, at least 1: exponential, rounded up."""
     e = jax.random.exponential(key, shape, widest_float())
     return as_count(jnp.maximum(jnp.ceil(e / -jnp.log1p(-p)), 1), dtype)
 

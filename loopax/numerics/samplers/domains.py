@@ -1,7 +1,7 @@
-"""What must hold of the parameters of each distribution: conditions in words, and their truth, elementwise.
+"""Conditions on the parameters of each distribution: text, and elementwise truth.
 
-A condition uses as few parameters as it can, so that it is known while JAX traces whenever those are. The
-parameters are arrays of NumPy or JAX, as they are given; a NaN fulfils none.
+A condition uses as few parameters as possible, so that it is known while JAX traces whenever they are.
+The parameters are arrays of NumPy or JAX; NaN fulfils no condition.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-# NumPy's bound: beyond, a draw could pass the largest int64.
+# NumPy's bound, beyond which a draw could exceed the largest int64.
 LARGEST_MEAN = 9.223372006484771e18
 
 Conditions = Mapping[str, Any]
@@ -139,9 +139,9 @@ def multinomial(n: Any, p: Any) -> Conditions:
     return {"n >= 0": n >= 0, "p >= 0, with sum(p[:-1]) <= 1": fits}
 
 
-def choice(items: Any, *others: Any) -> Conditions:
-    """``others`` are the probabilities, where there are some, and the shape of a draw."""
-    return categorical(others[0]) if len(others) == 2 else {}
+def choice(items: Any, *p_and_shape: Any) -> Conditions:
+    """Conditions on the probabilities, if given; ``p_and_shape`` ends with the shape of a draw."""
+    return categorical(p_and_shape[0]) if len(p_and_shape) == 2 else {}
 
 
 def _is_probability(p: Any) -> Any:
@@ -149,11 +149,11 @@ def _is_probability(p: Any) -> Any:
 
 
 def _is_distribution(p: Any) -> Any:
-    """Whether the last axis has probabilities, elementwise over the others. NumPy's tolerance."""
+    """Whether the last axis has probabilities, within NumPy's tolerance."""
     return (p >= 0).all(-1) & (abs(p.sum(-1) - 1) <= _tolerance(p))
 
 
 def _tolerance(p: Any) -> float:
-    """The square root of the precision of ``p``, which NumPy's ``choice`` allows a sum of probabilities."""
+    """NumPy's tolerance of a sum of probabilities in ``choice``: the root of the precision of ``p``."""
     dtype = p.dtype if jnp.issubdtype(p.dtype, jnp.floating) else np.float64
     return float(jnp.finfo(dtype).eps) ** 0.5

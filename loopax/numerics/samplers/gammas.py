@@ -1,6 +1,6 @@
-"""Families made of gamma draws: JAX's, which have the derivative of the distribution function.
+"""Families of gamma draws: JAX's, which have the derivative of the distribution function.
 
-Where a small shape would underflow, they are drawn as logarithms.
+Where a small shape would underflow, the draws are logarithms.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from loopax.numerics.samplers.rejection import split
 
 
 def log_gamma(key: Any, shape: Any, a: Any) -> Any:
-    """The logarithm of gamma draws of shape parameter ``a`` and scale 1; -inf where ``a`` is 0."""
+    """Draw logarithms of gamma variables of shape ``a`` and scale 1; -inf where ``a`` is 0."""
     return jnp.where(
         a == 0, -jnp.inf, jax.random.loggamma(key, jnp.where(a == 0, 1, a), shape, a.dtype)
     )
 
 
 def gamma_draw(key: Any, shape: Any, a: Any) -> Any:
-    """Gamma draws of shape parameter ``a`` and scale 1; 0 where ``a`` is 0, as in NumPy."""
+    """Draw gamma variables of shape ``a`` and scale 1; 0 where ``a`` is 0, as in NumPy."""
     return jnp.where(a == 0, 0, jax.random.gamma(key, jnp.where(a == 0, 1, a), shape, a.dtype))
 
 
 def beta_draw(key: Any, shape: Any, a: Any, b: Any) -> Any:
-    """Beta draws from two gamma draws, whose logarithms differ by the logit."""
+    """Draw beta variables from two gamma variables, whose logarithms differ by the logit."""
     first, second = split(key)
     return jax.nn.sigmoid(log_gamma(first, shape, a) - log_gamma(second, shape, b))
 
@@ -48,7 +48,7 @@ def beta(key: Any, shape: Any, dtype: Any, a: Any, b: Any) -> Any:
 
 
 def student_t(key: Any, shape: Any, dtype: Any, df: Any, loc: Any, scale: Any) -> Any:
-    """A normal over the root of a gamma of mean 1; the normal itself at infinite ``df``."""
+    """Draw a normal over the root of a gamma of mean 1; the normal itself at infinite ``df``."""
     normal, chi = split(key)
     half = jnp.where(df == jnp.inf, 1, df) / 2
     log_spread = (jnp.log(half) - log_gamma(chi, shape, half)) / 2

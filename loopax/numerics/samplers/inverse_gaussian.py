@@ -1,18 +1,19 @@
 """The inverse Gaussian distribution of mean ``mu`` and scale ``lam``.
 
-A root of ``lam (x - mu)^2 / (mu^2 x) = z^2`` for a normal ``z`` (Michael, Schucany and Haas, "Generating
-random variates using transformations with multiple roots", The American Statistician 30, 1976). With
-``w = mu z^2 / (2 lam)`` the smaller one is ``mu t``, ``t = 1 / (1 + w + sqrt(w^2 + 2 w))``, in which
-nothing cancels; it is taken with probability ``1 / (1 + t)``, the other, ``mu / t``, else.
+A root of ``lam (x - mu)^2 / (mu^2 x) = z^2`` for a normal ``z`` (Michael, Schucany and Haas,
+"Generating random variates using transformations with multiple roots", The American Statistician 30,
+1976). With ``w = mu z^2 / (2 lam)`` the smaller one is ``mu t``, ``t = 1 / (1 + w + sqrt(w^2 + 2 w))``,
+in which nothing cancels; it is selected with probability ``1 / (1 + t)``, and else the other, ``mu /
+t``.
 
-Which root is taken changes with the parameters, so the derivative of these steps is not that of the
-draw. That is ``-(dF / dmu) / f`` with the distribution function of Shuster (Journal of the American
-Statistical Association 63, 1968), which comes to
+The selection of the root changes with the parameters, so that the derivative of these steps is not that
+of the draw, ``-(dF / dmu) / f``. With the distribution function of Shuster (Journal of the American
+Statistical Association 63, 1968) it equals
 
     dx / dmu = 2 lam / mu^2 * sqrt(x^3 / lam) * M(b),    b = sqrt(lam / x) (x / mu + 1),
 
-where ``M`` is the ratio of the normal's upper tail to its density. ``x`` scales with both parameters, so
-``mu dx/dmu + lam dx/dlam = x`` gives the other one.
+where ``M`` is the ratio of the normal's upper tail to its density. ``x`` scales with both parameters,
+so ``mu dx/dmu + lam dx/dlam = x`` gives the other one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from loopax.numerics.samplers.rejection import split
 
 
 def inverse_gaussian(key: Any, mu: Any, lam: Any) -> Any:
-    """One draw for each element of ``mu`` and ``lam``, which have one shape and float dtype."""
+    """Draw once for each element of ``mu`` and ``lam``, of one shape and float dtype."""
     return _draw(mu, lam, key)
 
 

@@ -1,4 +1,4 @@
-"""Families that are a standard draw, moved and stretched, or a monotone function of one."""
+"""Families that shift and scale a standard draw, or apply a monotone function to one."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def log_normal(key: Any, shape: Any, dtype: Any, mean: Any, sigma: Any) -> Any:
 
 
 def weibull(key: Any, shape: Any, dtype: Any, a: Any) -> Any:
-    """``E^(1 / a)`` for an exponential ``E``; 0 for the shape 0, as in NumPy."""
-    # An E of 0 has the power 0 but, through its logarithm, the derivative NaN.
+    """Draw ``E^(1 / a)`` for an exponential ``E``; 0 for the shape 0, as in NumPy."""
+    # E = 0 has the power 0 but, through its logarithm, the derivative NaN.
     e = jnp.maximum(jax.random.exponential(key, shape, a.dtype), jnp.finfo(a.dtype).tiny)
     positive = a > 0
     return jnp.where(positive | jnp.isnan(a), e ** (1 / jnp.where(a == 0, 1, a)), 0)

@@ -1,9 +1,9 @@
 """Logarithms of probabilities of counts, exact to rounding for large counts too.
 
-``k! = k^k exp(-k) exp(excess(k))``; with it the large terms of a mass function cancel on paper and not
-in floating point, and what is left of them is the deviance ``x log(x / m) + m - x`` (Loader, "Fast and
-accurate computation of binomial probabilities", 2000). Through ``lgamma`` the mass at a mean of 1e15
-would be off by a factor of e^4.
+With ``k! = k^k exp(-k) exp(excess(k))`` the large terms of a mass function cancel on paper and not in
+floating point; the difference is the deviance ``x log(x / m) + m - x`` (Loader, "Fast and accurate
+computation of binomial probabilities", 2000). Through ``lgamma`` the mass at a mean of 1e15 would be
+off by a factor of e^4.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TABLE = np.array(
 
 
 def excess(k: Any) -> Any:
-    """``log k! - k log k + k`` of whole numbers ``k >= 0``: a table, and Stirling's series from 16 on."""
+    """``log k! - k log k + k`` for whole ``k >= 0``: a table, and Stirling's series from 16 on."""
     small = jnp.asarray(_TABLE, dtype=k.dtype)[jnp.clip(k, 0, 15).astype(jnp.int32)]
     n = jnp.maximum(k, 16)
     square = n * n
@@ -52,9 +52,9 @@ def log_binomial(k: Any, n: Any, p: Any, q: Any) -> Any:
 
 
 def log_hypergeometric(k: Any, good: Any, bad: Any, sample: Any) -> Any:
-    """The log-mass of ``k`` good ones: two binomials of one ``p``, given their sum (Loader, section 5)."""
+    """The log-mass of ``k`` good items: two binomials of one ``p``, given their sum (Loader, 5)."""
     total = good + bad
     p = sample / total
     q = (total - sample) / total
-    both = log_binomial(k, good, p, q) + log_binomial(sample - k, bad, p, q)
-    return both - log_binomial(sample, total, p, q)
+    joint = log_binomial(k, good, p, q) + log_binomial(sample - k, bad, p, q)
+    return joint - log_binomial(sample, total, p, q)

@@ -1,4 +1,4 @@
-"""What samplers are made of: keys, uniform numbers, and draws by rejection."""
+"""Building blocks of samplers: keys, uniform numbers, and rejection."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 def widest_float() -> Any:
@@ -17,34 +17,34 @@ def widest_float() -> Any:
 
 
 def uniform(key: Any, shape: Any, dtype: Any) -> Any:
-    """Uniform on (0, 1], so that its logarithm is finite."""
+    """Draw uniform numbers on (0, 1], with finite logarithms."""
     return 1 - jax.random.uniform(key, shape, dtype)
 
 
-_ROUNDS = 200  # at an acceptance above one half, nobody needs them
+_ROUNDS = 200  # a bound that an acceptance above one half never reaches
 
 
 def by_rejection(
-    key: Any, wanted: Any, dtype: Any, propose: Callable[[Any, Any], tuple[Any, Any]]
+    key: Any, active: Any, dtype: Any, propose: Callable[[Any, Any], tuple[Any, Any]]
 ) -> Any:
-    """A draw wherever one is ``wanted``, else NaN: the first proposal that is accepted.
+    """Draw the first accepted proposal where ``active``, else NaN.
 
-    ``propose`` makes of two uniform numbers each a proposal, and whether it is accepted.
+    ``propose`` maps two uniform numbers to a proposal and whether it is accepted.
     """
 
     def step(carry: Any) -> Any:
-        found, open_, key, rounds = carry
+        draws, open_, key, rounds = carry
         key, pair = split(key)
-        x, accepted = propose(*uniform(pair, (2, *wanted.shape), dtype))
-        return jnp.where(open_ & accepted, x, found), open_ & ~accepted, key, rounds + 1
+        x, accepted = propose(*uniform(pair, (2, *active.shape), dtype))
+        return jnp.where(open_ & accepted, x, draws), open_ & ~accepted, key, rounds + 1
 
     def unfinished(carry: Any) -> Any:
         return carry[1].any() & (carry[3] < _ROUNDS)
 
-    start = (jnp.full(wanted.shape, jnp.nan, dtype), wanted, key, 0)
-    return in_mesh.while_loop(unfinished, step, start)[0]
+    start = (jnp.full(active.shape, jnp.nan, dtype), active, key, 0)
+    return manual_axes.while_loop(unfinished, step, start)[0]
 
 
 def split(key: Any, count: int = 2) -> list[Any]:
-    """``count`` keys for as many draws that one is made of."""
+    """Split ``key`` into ``count`` keys."""
     return list(jax.random.split(key, count))

@@ -1,4 +1,4 @@
-"""Permutations, and choices without replacement. What they order are rows along the first core axis."""
+"""Permutations, and choices without replacement, of rows along the first core axis."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loopax.numerics.samplers.rejection import widest_float
 
 
 def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
-    """``x`` with its batch dimensions broadcast to ``shape`` and made one."""
+    """Broadcast the batch dimensions of ``x`` to ``shape``, and flatten them."""
     core = x.shape[x.ndim - core_ndim :]
     return jnp.broadcast_to(x, (*shape, *core)).reshape(-1, *core)
 
@@ -21,9 +21,9 @@ def _rows(shape: Any, x: Any, core_ndim: int) -> Any:
 def permutation(
     key: Any, shape: Any, dtype: Any, x: Any, *, core_ndim: int, name: str = "permutation"
 ) -> Any:
-    """The rows of ``x``, along the first of its ``core_ndim`` last axes, in another order for each draw.
+    """Permute the rows of ``x``, along the first of its last ``core_ndim`` axes, anew for each draw.
 
-    With no such axis ``x`` is a number, of NumPy, and what is permuted are as many integers.
+    Without such an axis ``x`` is a NumPy number, and that many integers are permuted.
 
     Raises
     ------
@@ -41,8 +41,8 @@ def permutation(
         x = jnp.broadcast_to(items, (*shape, items.size))
     rows = _rows(shape, x, max(core_ndim, 1))
     keys = jax.random.split(key, rows.shape[0])
-    found = jax.vmap(jax.random.permutation)(keys, rows)
-    return found.reshape(*shape, *rows.shape[1:])
+    permuted = jax.vmap(jax.random.permutation)(keys, rows)
+    return permuted.reshape(*shape, *rows.shape[1:])
 
 
 def choice(
@@ -50,28 +50,29 @@ def choice(
     shape: Any,
     dtype: Any,
     a: Any,
-    *others: Any,
+    *p_and_shape: Any,
     core_ndim: int,
     name: str = "choice",
 ) -> Any:
-    """Rows of ``a``, which is as for `permutation`, without replacement: the first of a random order.
+    """Choose rows of ``a`` without replacement: the first of a random order; ``a`` is as in
+    `permutation`.
 
-    ``others`` are probabilities of the rows, where there are some, and the shape of a draw, of NumPy.
-    The order is even, or with probabilities that of ``log p`` plus Gumbel noise.
+    ``p_and_shape`` has the probabilities of the rows, if given, and the shape of a draw, a NumPy array.
+    The order is uniform, or with probabilities the order of ``log p`` plus Gumbel noise.
 
-    That order is the one of successive draws in proportion to what is left (Yellott, "The relationship
-    between Luce's choice axiom, Thurstone's theory of comparative judgment, and the double exponential
-    distribution", Journal of Mathematical Psychology 15, 1977), which is how NumPy draws.
+    The latter is the order of successive draws in proportion to the remaining rows (Yellott, "The
+    relationship between Luce's choice axiom, Thurstone's theory of comparative judgment, and the double
+    exponential distribution", Journal of Mathematical Psychology 15, 1977), which is how NumPy draws.
     """
-    p = others[0] if len(others) == 2 else None
-    shapes = np.asarray(others[-1])
+    p = p_and_shape[0] if len(p_and_shape) == 2 else None
+    shapes = np.asarray(p_and_shape[-1])
     core_shape = tuple(int(n) for n in shapes.reshape(-1, shapes.shape[-1])[0])
     of_range = core_ndim == 0
     sizes = np.broadcast_to(np.asarray(a), shape) if of_range else None
     count = int(sizes.max(initial=0)) if sizes is not None else a.shape[a.ndim - core_ndim]
     least = int(sizes.min(initial=count)) if sizes is not None else count
-    wanted = int(np.prod(core_shape, dtype=np.int64))
-    if min(core_shape, default=0) < 0 or wanted > least:
+    n_chosen = int(np.prod(core_shape, dtype=np.int64))
+    if min(core_shape, default=0) < 0 or n_chosen > least:
         raise ValueError(
             f"{name}: {core_shape} of {least} items cannot be chosen without replacement. Ask for fewer, "
             "or choose with replace=True."
@@ -81,22 +82,22 @@ def choice(
     keys = jax.random.split(key, int(np.prod(shape, dtype=np.int64)))
     if p is None:
         order = jax.vmap(lambda k: jax.random.permutation(k, count))(keys)
-        if sizes is not None:  # the order of all, without those that a row does not have
+        if sizes is not None:  # the order of all items, without those absent from a row
             absent = order >= sizes.reshape(-1, 1)
             order = jnp.take_along_axis(order, jnp.argsort(absent, axis=-1, stable=True), axis=-1)
-        order = order[:, :wanted]
+        order = order[:, :n_chosen]
     else:
         p = _rows(shape, p, 1).astype(widest_float())
         noise = jax.vmap(lambda k: jax.random.gumbel(k, (count,), p.dtype))(keys)
         log_p = jnp.where(p > 0, jnp.log(jnp.where(p > 0, p, 1)), -jnp.inf)
-        order = jax.lax.top_k(log_p + noise, wanted)[1]
+        order = jax.lax.top_k(log_p + noise, n_chosen)[1]
     if of_range:
-        found = order.reshape(*shape, *core_shape)
+        chosen = order.reshape(*shape, *core_shape)
     else:
         rows = _rows(shape, a, core_ndim)
-        found = jax.vmap(lambda x, k: x[k])(rows, order)
-        found = found.reshape(*shape, *core_shape, *rows.shape[2:])
+        chosen = jax.vmap(lambda x, k: x[k])(rows, order)
+        chosen = chosen.reshape(*shape, *core_shape, *rows.shape[2:])
     if p is None:
-        return found
-    enough = ((p > 0).sum(-1) >= wanted).reshape(*shape, *[1] * (found.ndim - len(shape)))
-    return or_no_number(enough, found)
+        return chosen
+    enough = ((p > 0).sum(-1) >= n_chosen).reshape(*shape, *[1] * (chosen.ndim - len(shape)))
+    return or_no_number(enough, chosen)

@@ -7,13 +7,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.samplers.counts import as_count, binomial_draw
 from loopax.numerics.samplers.rejection import uniform
 
 
 def categorical(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
-    """Where a uniform number falls among the cumulated probabilities.
+    """Draw the position of a uniform number among the cumulated probabilities.
 
     An outcome of probability 0 does not occur: the number is above 0, and no larger than the sum.
     """
@@ -25,9 +25,9 @@ def categorical(key: Any, shape: Any, dtype: Any, p: Any) -> Any:
 
 
 def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
-    """Outcome by outcome, each binomial among the trials that are left.
+    """Draw outcome by outcome, each binomial among the remaining trials.
 
-    The last outcome has whatever probability the others leave, as in NumPy.
+    The last outcome has the remaining probability, as in NumPy.
     """
     if not p.shape[-1]:
         return jnp.zeros((*shape, 0), dtype)
@@ -35,24 +35,24 @@ def multinomial(key: Any, shape: Any, dtype: Any, n: Any, p: Any) -> Any:
     p = jnp.moveaxis(jnp.concatenate([p[..., :-1], last], axis=-1), -1, 0)
     remaining = jnp.cumsum(p[::-1], axis=0)[::-1]
     share = jnp.where(remaining > 0, p / jnp.where(remaining > 0, remaining, 1), 0)
-    # Rounding has no part in the last one, which takes all that is left.
+    # The last outcome takes all remaining trials, free of rounding.
     share = jnp.clip(share, 0, 1).at[-1].set(1)
 
-    def outcome(left: Any, given: Any) -> Any:
-        key, share = given
-        count = binomial_draw(key, left, jnp.broadcast_to(share, shape))
-        return left - count, count
+    def outcome(trials: Any, key_and_share: Any) -> Any:
+        key, share = key_and_share
+        count = binomial_draw(key, trials, jnp.broadcast_to(share, shape))
+        return trials - count, count
 
     keys = jax.random.split(key, p.shape[0])
     start = jnp.broadcast_to(jnp.floor(n), shape)
-    _, counts = in_mesh.scan(outcome, start, (keys, share))
+    _, counts = manual_axes.scan(outcome, start, (keys, share))
     return as_count(jnp.moveaxis(counts, 0, -1), dtype)
 
 
 def multivariate_normal(
     key: Any, shape: Any, dtype: Any, mean: Any, cov: Any, *, method: str
 ) -> Any:
-    """Draws by a factor of the covariance, as ``method`` says: "cholesky", "svd" or "eigh".
+    """Draw by a factor of the covariance; ``method`` is "cholesky", "svd" or "eigh".
 
     NaN where the covariance is not positive definite, or with "eigh" not semidefinite.
     """
@@ -75,7 +75,7 @@ def _factor(method: str, cov: Any) -> Any:
         values, vectors = jnp.linalg.eigh(cov)
     largest = abs(values).max(-1, keepdims=True, initial=0)
     rounding = largest * values.shape[-1] * jnp.finfo(values.dtype).eps
-    # Of a singular covariance, rounding makes a 0 negative; its root has no derivative either way.
+    # Rounding makes a zero eigenvalue of a singular covariance negative; its root has no derivative.
     positive = values > rounding
     root = jnp.sqrt(jnp.where(positive, values, 1))
     root = jnp.where(positive, root, jnp.where(values < -rounding, jnp.nan, 0))

@@ -1,1 +1,1 @@
-"""Special functions where JAX's are wrong on a part of their domain."""
+"""Special functions in place of JAX's where these are wrong on a part of their domain."""

@@ -1,8 +1,8 @@
-"""Bessel functions of the first kind of the orders 0 and 1, which JAX does not have.
+"""Bessel functions of the first kind of orders 0 and 1, which JAX lacks.
 
-Near 0 by Bessel's integral (DLMF 10.9.1), of which the midpoint rule is exact to the last digit as soon
-as it has some more nodes than the argument; farther out by Hankel's expansion (10.17.3). Those of real
-orders run on the host.
+Near 0 by Bessel's integral (DLMF 10.9.1), for which the midpoint rule is exact to the last digit with a
+few more nodes than the argument; farther out by Hankel's expansion (10.17.3). Functions of real orders
+run on the host.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ j1.defjvps(lambda t, out, x: t * (j0(x) - _over(out, x)))
 
 
 def _over(out: Any, x: Any) -> Any:
-    """``j1(x) / x``, at 0 its limit."""
+    """``j1(x) / x``, with its limit at 0."""
     at_zero = x == 0
     return jnp.where(at_zero, 0.5, out / jnp.where(at_zero, 1, x))
 
 
 def _bessel(order: int, x: Any) -> Any:
-    """For an argument without its sign."""
+    """The Bessel function of ``order`` at the absolute value of ``x``."""
     dtype = x.dtype
     x = jnp.abs(x.astype(jax.dtypes.canonicalize_dtype(jnp.float64)))
     far = x > _FAR
@@ -54,7 +54,7 @@ def _expansion(order: int, x: Any) -> Any:
     for k in range(1, _TERMS):
         term = term * (4 * order**2 - (2 * k - 1) ** 2) / (8 * k * x)
         sums[k % 2] += (-1) ** (k // 2) * term
-    # The cosine and sine of x less an odd number of eighths of a turn, without the rounding of that.
+    # The cosine and sine of x minus an odd multiple of pi / 4, without rounding of the difference.
     cos, sin = jnp.cos(x), jnp.sin(x)
     turned = (cos + sin, sin - cos) if order == 0 else (sin - cos, -sin - cos)
     return (sums[0] * turned[0] - sums[1] * turned[1]) / (np.sqrt(np.pi) * jnp.sqrt(x))

@@ -1,8 +1,8 @@
 """Derivatives, in any mode, of elementwise functions that only forward mode can differentiate.
 
-A series whose length follows from its arguments is a ``while_loop``, which reverse mode refuses. But the
-derivative of an elementwise function is elementwise: along one argument it is a function of the same kind,
-whose product with a tangent reverse mode transposes.
+A series whose length depends on its arguments is a ``while_loop``, which reverse mode refuses. But the
+derivative of an elementwise function along one argument is elementwise too, and reverse mode transposes
+its product with a tangent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.custom_derivatives import SymbolicZero
 
 
 def with_slopes(f: Callable[..., Any], *slopes: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, elementwise, with its derivative along each argument, for where that is asked for."""
+    """Attach to the elementwise ``f`` its derivative along each argument, computed on demand."""
     function = jax.custom_jvp(f)
 
     def jvp(xs: Any, tangents: Any) -> Any:
@@ -33,7 +33,7 @@ def with_slopes(f: Callable[..., Any], *slopes: Callable[..., Any]) -> Callable[
 
 
 def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
-    """``f``, of arrays of one shape, with one output or a list of them, each an elementwise function."""
+    """Make ``f``, elementwise on arrays of one shape, with one output or several, differentiable."""
 
     @jax.custom_jvp
     def function(*xs: Any) -> Any:
@@ -51,8 +51,8 @@ def differentiable(f: Callable[..., Any]) -> Callable[..., Any]:
                 total + s * t if jnp.issubdtype(total.dtype, jnp.inexact) else total
                 for total, s in zip(totals, slopes, strict=True)
             ]
-        moved = [_tangent(x, t) for x, t in zip(leaves, totals, strict=True)]
-        return out, jax.tree.unflatten(tree, moved)
+        out_tangents = [_tangent(x, t) for x, t in zip(leaves, totals, strict=True)]
+        return out, jax.tree.unflatten(tree, out_tangents)
 
     function.defjvp(jvp, symbolic_zeros=True)
     return function
@@ -62,18 +62,18 @@ def slope(f: Callable[..., Any], k: int) -> Callable[..., Any]:
     """The derivative of ``f`` along its argument ``k``, which is `differentiable` again."""
 
     def along(*xs: Any) -> Any:
-        def of_one(x: Any) -> Any:
+        def at_argument(x: Any) -> Any:
             return f(*xs[:k], x, *xs[k + 1 :])
 
-        found = jax.jvp(of_one, (xs[k],), (jnp.ones_like(xs[k]),))[1]
+        derivative = jax.jvp(at_argument, (xs[k],), (jnp.ones_like(xs[k]),))[1]
         return jax.tree.map(
-            lambda d: jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d, found
+            lambda d: jnp.zeros(d.shape) if d.dtype == jax.dtypes.float0 else d, derivative
         )
 
     return differentiable(along)
 
 
 def _tangent(x: Any, total: Any) -> Any:
-    """``total``, or what stands for the tangent of an integer."""
+    """``total``, or JAX's float0 zeros for an integer ``x``."""
     is_float = jnp.issubdtype(x.dtype, jnp.inexact)
     return total if is_float else np.zeros(x.shape, jax.dtypes.float0)

@@ -1,7 +1,7 @@
-"""Gauss's hypergeometric function: its series where that is soon summed, SciPy where it is not.
+"""Gauss's hypergeometric function: its series where that converges fast, SciPy elsewhere.
 
-JAX's is for positive arguments: it is 1.0 for nan, wrong for most negative ones, and its sums have no
-bound, so that some arguments do not end.
+JAX's function is for positive arguments: it is 1.0 for nan, wrong for most negative ones, and its sums
+are unbounded, so that it does not end for some arguments.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.special.forward_mode import slope, with_slopes
 
-_RADIUS = 0.995  # where the terms fall to a millionth of a percent in some 8,000 steps
-_PARAMETER = 30.0  # larger ones have terms that cancel, or very many
-_LOST = 1e4  # how many times larger than the sum its largest part may be
+_RADIUS = 0.995  # here the terms fall to a millionth of a percent in some 8,000 steps
+_PARAMETER = 30.0  # with a larger parameter the terms cancel, or are very many
+_LOST = 1e4  # the largest ratio of the sum of absolute terms to the sum
 
 
 def hyp2f1(a: Any, b: Any, c: Any, z: Any) -> Any:
@@ -29,9 +29,9 @@ def hyp2f1(a: Any, b: Any, c: Any, z: Any) -> Any:
 
 
 def _value(a: Any, b: Any, c: Any, z: Any) -> Any:
-    """It is computed on the host where an element is one that the series does not give."""
+    """The function by its series; on the host where that fails for an element."""
     value, summed = _by_series(a, b, c, z)
-    return in_mesh.cond(
+    return manual_axes.cond(
         jnp.all(summed), lambda *_: value, partial(_on_host, value.dtype), a, b, c, z
     )
 
@@ -40,16 +40,16 @@ def _slope(k: int) -> Callable[..., Any]:
     """The derivative with respect to parameter ``k``."""
 
     def along(*xs: Any) -> Any:
-        # Nothing is known for the others: better no number than a wrong one.
-        found = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
-        return jnp.where(_by_series(*xs)[1], found, jnp.nan)
+        # Elsewhere the derivative is unknown: NaN is better than a wrong number.
+        derivative = slope(lambda *xs: _by_series(*xs)[0], k)(*xs)
+        return jnp.where(_by_series(*xs)[1], derivative, jnp.nan)
 
     return along
 
 
 def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
-    """The sum, and where it is the function's value."""
-    # Pfaff's transformation takes all negative z into the unit interval (DLMF 15.8.1).
+    """The sum of the series, and flags of the entries where it is the function's value."""
+    # Pfaff's transformation maps all negative z to the unit interval (DLMF 15.8.1).
     negative = z < 0
     y = jnp.where(negative, z / (z - 1), z)
     other = jnp.where(negative, c - b, b)
@@ -57,7 +57,7 @@ def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
     for x in (a, other, c):
         easy &= jnp.abs(x) <= _PARAMETER
     first, second, third, at = (jnp.where(easy, x, 0.5) for x in (a, other, c, y))
-    # The ratio of two terms tends to y from 1 + (a + b - c - 1) / n times that.
+    # The ratio of two terms is about (1 + (a + b - c - 1) / n) y, and tends to y.
     growth = jnp.maximum(jnp.abs(first) + jnp.abs(second) - third, 0)
     lengths = (40 + 7 * growth) / -jnp.log(jnp.clip(at, 1e-30, _RADIUS))
     length = jnp.max(jax.lax.stop_gradient(lengths), initial=0).astype(jnp.int32) + 40
@@ -68,9 +68,9 @@ def _by_series(a: Any, b: Any, c: Any, z: Any) -> tuple[Any, Any]:
         term = term * ((first + k) * (second + k) / ((third + k) * (k + 1)) * at)
         return n + 1, term, total + term, size + jnp.abs(term)
 
-    one = jnp.ones_like(at)
-    start = (jnp.asarray(0, jnp.int32), one, one, one)
-    _, term, total, size = in_mesh.while_loop(lambda s: s[0] < length, add, start)
+    ones = jnp.ones_like(at)
+    start = (jnp.asarray(0, jnp.int32), ones, ones, ones)
+    _, term, total, size = manual_axes.while_loop(lambda s: s[0] < length, add, start)
     sound = (jnp.abs(term) <= np.finfo(at.dtype).eps * size) & (size <= _LOST * jnp.abs(total))
     power = jnp.where(negative & easy, jnp.power(1 - jnp.where(negative & easy, z, 0), -first), 1)
     return total * power, easy & sound
@@ -82,7 +82,7 @@ def _on_host(dtype: Any, *arguments: Any) -> Any:
             return np.asarray(scipy.special.hyp2f1(*map(np.asarray, xs)), dtype=dtype)
 
     shape = jax.ShapeDtypeStruct(jnp.shape(arguments[0]), dtype)
-    return in_mesh.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")
+    return manual_axes.pure_callback(by_scipy, shape, *arguments, vmap_method="expand_dims")
 
 
 _hyp2f1 = with_slopes(

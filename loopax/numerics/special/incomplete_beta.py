@@ -1,7 +1,7 @@
 """The regularized incomplete beta function, with its derivatives with respect to the parameters.
 
-The value is JAX's, which refuses those derivatives ("Betainc gradient with respect to a and b not
-supported", JAX 0.12). A Student t distribution of unknown degrees of freedom that is censored or cut off
+The value is JAX's, which refuses these derivatives ("Betainc gradient with respect to a and b not
+supported", JAX 0.12). A censored or truncated Student t distribution of unknown degrees of freedom
 needs them.
 """
 
@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import xlog1py, xlogy
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gammaln
 
-_MOST_STEPS = 2000  # some ten times the root of the larger parameter are taken
+_MOST_STEPS = 2000  # a bound; the steps are some ten times the root of the larger parameter
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:
@@ -30,7 +30,7 @@ def _slope(k: int) -> Callable[..., Any]:
     """The derivative with respect to parameter ``k``."""
 
     def along(a: Any, b: Any, x: Any) -> Any:
-        at_an_end = (x == 0) | (x == 1)  # where the function is 0 or 1 whatever the parameters
+        at_an_end = (x == 0) | (x == 1)  # the function is 0 or 1 for all parameters
         return jnp.where(at_an_end, 0, slope(_by_fraction, k)(a, b, x))
 
     return along
@@ -53,7 +53,7 @@ def _betaln(a: Any, b: Any) -> Any:
 def _by_fraction(a: Any, b: Any, x: Any) -> Any:
     """The function by its continued fraction (DLMF 8.17.22), which forward mode can differentiate.
 
-    By Lentz's method, on the side of the mean on which it converges; its tangents converge as fast, a few
+    Lentz's method, on the side of the mean on which it converges; the tangents converge as fast, a few
     steps later.
     """
     mirrored = x > (a + 1) / (a + b + 2)
@@ -80,7 +80,7 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
 
     first = 1 / away_from_zero(1 - (p + q) * z / (p + 1))
     start = (jnp.ones((), z.dtype), jnp.ones_like(z), first, first, jnp.array(True), jnp.array(8))
-    _, _, _, fraction, _, _ = in_mesh.while_loop(
+    _, _, _, fraction, _, _ = manual_axes.while_loop(
         lambda state: (state[4] | (state[5] > 0)) & (state[0] < _MOST_STEPS), two_terms, start
     )
     value = jnp.exp(p * jnp.log(z) + q * jnp.log1p(-z) - _betaln(p, q)) * fraction / p
@@ -88,7 +88,7 @@ def _by_fraction(a: Any, b: Any, x: Any) -> Any:
 
 
 def _value(a: Any, b: Any, x: Any) -> Any:
-    """JAX's, but 0 and 1 at the ends: it multiplies them by a normalization that overflows (0.7, 1e38)."""
+    """JAX's value, but 0 and 1 at the ends, where its normalization may overflow (0.7, 1e38)."""
     at_an_end = ((x == 0) | (x == 1)) & (a > 0) & (b > 0)
     return jnp.where(at_an_end, x, jax.scipy.special.betainc(a, b, jnp.where(at_an_end, 0.5, x)))
 

@@ -1,8 +1,8 @@
-"""The incomplete gamma functions, also for large shapes and at the ends.
+"""The incomplete gamma functions, for large shapes and at the ends too.
 
-JAX sums as many terms as the square root of the shape asks for, so that ``gammainc(1e300, 1e300)`` does
-not end. For large shapes this is Temme's uniform expansion instead (DLMF 8.12.3 and 8.12.9), whose error
-falls with the third power of the shape.
+The terms in JAX's sums grow with the square root of the shape, so that ``gammainc(1e300, 1e300)`` does
+not end. For large shapes this is Temme's uniform expansion instead (DLMF 8.12.3 and 8.12.9), whose
+error falls with the third power of the shape.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import xlogy
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.special.forward_mode import slope, with_slopes
 from loopax.numerics.special.polygammas import gamma, gammaln
 
 _LARGE = 1e4  # below, JAX sums fewer than a thousand terms; above, the expansion is exact to 1e-15
-_MOST_STEPS = 5000  # some ten times the root of the shape are taken
-_SMALL = 0.1  # below, the upper function is small, and no difference of something and 1
+_MOST_STEPS = 5000  # a bound; the steps are some ten times the root of the shape
+_SMALL = 0.1  # below, the upper function is small, and 1 minus the lower would cancel
 # The coefficients of powers of eta in the terms of DLMF 8.12.12, as in 8.12.10 and Temme's table.
 _C0 = (-1 / 3, 1 / 12, -2 / 135, 1 / 864, 1 / 2835, -139 / 777600, 1 / 25515, -571 / 261273600)
 _C1 = (-1 / 540, -1 / 288, 1 / 378, -77 / 77760, 1 / 4860)
 _C2 = (25 / 6048, -139 / 51840)
 
-# Riemann's zeta function from 2 on (DLMF 25.6); computed by XLA they would take seconds to fold.
+# Riemann's zeta function from 2 on (DLMF 25.6), which XLA would take seconds to fold.
 _ZETAS = (
     *(1.6449340668482264, 1.2020569031595943, 1.0823232337111382, 1.0369277551433699),
     *(1.0173430619844491, 1.0083492773819228, 1.0040773561979443, 1.0020083928260822),
@@ -43,7 +43,7 @@ def gammainc(k: Any, x: Any) -> Any:
 
 
 def gammaincc(k: Any, x: Any) -> Any:
-    """The regularized upper one, ``1 - gammainc(k, x)`` without the loss of digits."""
+    """The regularized upper incomplete gamma function, ``1 - gammainc(k, x)`` with all digits."""
     return _upper(k, x)
 
 
@@ -56,7 +56,7 @@ def gammau(k: Any, x: Any) -> Any:
 
 
 def _incomplete(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None = None) -> Any:
-    """``plain_sum`` in the place of JAX's function, which has no second derivative by ``k``."""
+    """The function, with ``plain_sum`` for JAX's, which has no second derivative by ``k``."""
     inside = (k > 0) & (x > 0) & jnp.isfinite(k) & jnp.isfinite(x)
     large = inside & (k > _large(k.dtype))
     plain = inside & ~large
@@ -73,7 +73,7 @@ def _incomplete(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | Non
 
 
 def _large(dtype: Any) -> float:
-    # In float32 the logarithms of JAX's sums cancel: 1e-4 is wrong for a shape of 1,000.
+    # In float32 the logarithms in JAX's sums cancel: an error of 1e-4 for a shape of 1,000.
     return _LARGE if dtype == jnp.float64 else 200.0
 
 
@@ -97,17 +97,17 @@ def _by_expansion(k: Any, x: Any, upper: bool) -> Any:
     dtype = k.dtype
     wide = jax.dtypes.canonicalize_dtype(jnp.float64)
     k, x = k.astype(wide), x.astype(wide)
-    mu = jnp.clip((x - k) / k, -1 + 1e-12, 1e8)  # outside, the answer is 0 or 1 as it is there
+    mu = jnp.clip((x - k) / k, -1 + 1e-12, 1e8)  # beyond, the result is 0 or 1, as at the bounds
     eta = mu * jnp.sqrt(2 * _excess(mu))
-    # Farther out the answer is 0 or 1, and the series would be no sum of small terms.
-    first, *others = (_polynomial(c, jnp.clip(eta, -1, 1)) for c in (_C0, _C1, _C2))
+    # Beyond, the result is 0 or 1, and the terms of the series would be large.
+    first, *higher = (_polynomial(c, jnp.clip(eta, -1, 1)) for c in (_C0, _C1, _C2))
     far = jnp.abs(eta) > 0.1
     first = jnp.where(far, 1 / jnp.where(far, mu, 1) - 1 / jnp.where(far, eta, 1), first)
-    rest = first + (others[0] + others[1] / k) / k
-    rest = rest * jnp.exp(-k * eta**2 / 2) / jnp.sqrt(2 * np.pi * k)
+    correction = first + (higher[0] + higher[1] / k) / k
+    correction = correction * jnp.exp(-k * eta**2 / 2) / jnp.sqrt(2 * np.pi * k)
     sign = 1 if upper else -1
     tail = 0.5 * jax.scipy.special.erfc(sign * eta * jnp.sqrt(k / 2))
-    return (tail + sign * rest).astype(dtype)
+    return (tail + sign * correction).astype(dtype)
 
 
 def _series(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None) -> Any:
@@ -116,31 +116,31 @@ def _series(k: Any, x: Any, upper: bool, plain_sum: Callable[..., Any] | None) -
     small = (k < _SMALL) & (x <= 1.1)
     return jnp.where(
         small,
-        _of_small_shape(jnp.where(small, k, _SMALL), jnp.where(small, x, 1), upper),
+        _small_shape_series(jnp.where(small, k, _SMALL), jnp.where(small, x, 1), upper),
         plain_sum(jnp.where(small, 1, k), jnp.where(small, 1, x)),
     )
 
 
 def _summed(k: Any, x: Any, upper: bool) -> Any:
-    """JAX's sums, in loops that forward mode differentiates as often as one likes.
+    """JAX's sums, in loops that forward mode differentiates to any order.
 
-    The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method right
-    of it; some steps more than the value needs, since tangents converge as fast, a little later.
+    The power series (DLMF 8.11.4) left of the mean, the continued fraction (8.9.2) by Lentz's method
+    right of it, with some steps more than the value needs: tangents converge as fast, a little later.
     """
-    left = x < k + 1
-    near, far = jnp.where(left, x, 1), jnp.where(left, k + 2, x)
+    is_left = x < k + 1
+    near, far = jnp.where(is_left, x, 1), jnp.where(is_left, k + 2, x)
     eps, tiny = jnp.finfo(x.dtype).eps, jnp.finfo(x.dtype).tiny
-    one = jnp.ones_like(x)
+    ones = jnp.ones_like(x)
 
     def add(state: Any) -> Any:
         n, term, total = state
         term = term * near / (k + n)
         return n + 1, term, total + term
 
-    _, _, total = in_mesh.while_loop(
+    _, _, total = manual_axes.while_loop(
         lambda s: jnp.any(s[1] > 1e-4 * eps * s[2]) & (s[0] < _MOST_STEPS),
         add,
-        (jnp.ones((), x.dtype), one, one),
+        (jnp.ones((), x.dtype), ones, ones),
     )
 
     def another(state: Any) -> Any:
@@ -152,22 +152,22 @@ def _summed(k: Any, x: Any, upper: bool) -> Any:
         return n + 1, c, d, fraction * c * d, jnp.where(going, 8, more - 1)
 
     first = 1 / (far + 1 - k)
-    start = (jnp.ones((), x.dtype), one / tiny**0.5, first, first, jnp.array(8))
-    *_, fraction, _ = in_mesh.while_loop(
+    start = (jnp.ones((), x.dtype), ones / tiny**0.5, first, first, jnp.array(8))
+    *_, fraction, _ = manual_axes.while_loop(
         lambda s: (s[4] > 0) & (s[0] < _MOST_STEPS), another, start
     )
     size = jnp.exp(k * jnp.log(x) - x - gammaln(k))
     lower, above = size * total / k, size * fraction
-    return jnp.where(left, 1 - lower, above) if upper else jnp.where(left, lower, 1 - above)
+    return jnp.where(is_left, 1 - lower, above) if upper else jnp.where(is_left, lower, 1 - above)
 
 
 def _away_from(tiny: Any, y: Any) -> Any:
     return jnp.where(jnp.abs(y) < tiny, tiny, y)
 
 
-def _of_small_shape(k: Any, x: Any, upper: bool) -> Any:
-    """``x**k / gamma(k + 1) * (1 + sum of k (-x)**n / (n! (k + n)))``, or what is missing to 1."""
-    # log(gamma(1 + k)), by its series: with the digits of k, not of 1.
+def _small_shape_series(k: Any, x: Any, upper: bool) -> Any:
+    """``x**k / gamma(k + 1) * (1 + sum of k (-x)**n / (n! (k + n)))``, or 1 minus that."""
+    # log(gamma(1 + k)) by its series, with a relative error in k, not in 1.
     coefficients = [-np.euler_gamma, *((-1) ** n * z / n for n, z in enumerate(_ZETAS, 2))]
     log_gamma = k * _polynomial(coefficients, k)
     total, factor = jnp.zeros_like(x), jnp.ones_like(x)

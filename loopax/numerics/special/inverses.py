@@ -1,8 +1,8 @@
-"""Inverses of the incomplete gamma and beta functions, which JAX does not have.
+"""Inverses of the incomplete gamma and beta functions, which JAX lacks.
 
-The logarithm of a gamma variable, and the logit of a beta one, have log-concave densities, and so
-log-concave distribution functions: Newton's method on the logarithm of the smaller tail, kept between
-bounds that close in.
+The logarithm of a gamma variable, and the logit of a beta variable, have log-concave densities, and so
+log-concave distribution functions: the method is Newton's on the logarithm of the smaller tail, within
+bounds that shrink.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 from loopax.numerics.special import incomplete_beta
 from loopax.numerics.special.forward_mode import slope
 from loopax.numerics.special.incomplete_gammas import density, gammainc, gammaincc
 from loopax.numerics.special.polygammas import psi, tri_gamma
 
 _MOST_STEPS = 100
-_END, _TINY = 750.0, 700.0  # of the logarithms of numbers, and of those that are not nearly 0
+_END, _TINY = 750.0, 700.0  # bounds of logarithms of all numbers, and of normal ones
 
 
 def _solved(
     lower: Any, upper: Any, tails: Callable[[Any], tuple[Any, Any, Any]], start: Any
 ) -> Any:
-    """The ``t`` with this lower and upper tail; ``tails(t)`` are both, and the density."""
+    """Solve for ``t`` with tails ``lower`` and ``upper``; ``tails(t)`` are both, and the density."""
     by_lower = lower <= upper
     eps = jnp.finfo(start.dtype).eps
     goal = jnp.where(by_lower, lower, upper)
@@ -39,7 +39,7 @@ def _solved(
         left, right = jnp.where(is_left, t, left), jnp.where(is_left, right, t)
         change = jnp.log(goal / at) * at / height
         new = t + jnp.where(by_lower, change, -change)
-        # Where nothing of the tail is left, or the step leads too far, half of what is left.
+        # Where the tail vanishes, or the step leaves the bounds, bisect.
         new = jnp.where((new > left) & (new < right), new, (left + right) / 2)
         new = jnp.where(at == goal, t, new)
         going = jnp.abs(new - t) > eps * jnp.maximum(jnp.abs(t), 1)
@@ -48,9 +48,9 @@ def _solved(
     ends = jnp.full_like(start, _END)
     start = jnp.where(jnp.isfinite(start), jnp.clip(start, -_END, _END), 0)
     state = 0, start, -ends, ends, True
-    t = in_mesh.while_loop(lambda s: s[4] & (s[0] < _MOST_STEPS), step, state)[1]
+    t = manual_axes.while_loop(lambda s: s[4] & (s[0] < _MOST_STEPS), step, state)[1]
     below, above, _ = tails(t)
-    # A tail that JAX's sum has lost says nothing of where it is.
+    # A tail that underflows in JAX's sum does not determine the position.
     lost = (jnp.where(by_lower, below, above) == 0) & (jnp.abs(t) < _TINY)
     return jnp.where(lost, jnp.nan, t)
 
@@ -70,15 +70,17 @@ def _inverse_gamma(k: Any, p: Any, upper: bool) -> Any:
     deviate = _normal(low, high)
     start = psi(shape) + deviate * jnp.sqrt(tri_gamma(shape))
     x = jnp.exp(_solved(low, high, tails, start))
-    x = jnp.where(x <= (1 + 1e-6) * jnp.finfo(wide).tiny, 0, x)  # the least that XLA has on the CPU
+    x = jnp.where(
+        x <= (1 + 1e-6) * jnp.finfo(wide).tiny, 0, x
+    )  # the least number of XLA on the CPU
     undefined = ~(k >= 0) | jnp.isinf(k) | ~((p >= 0) & (p <= 1))
-    all_of_it = (p == 0) if upper else (p == 1)  # for shape 0 all of the mass is at 0
-    ends = jnp.where(all_of_it, jnp.inf, 0.0)
+    at_zero = (p == 0) if upper else (p == 1)  # for shape 0 all of the mass is at 0
+    ends = jnp.where(at_zero, jnp.inf, 0.0)
     return jnp.where(inside, x, jnp.where(undefined, jnp.nan, ends)).astype(dtype)
 
 
 def _normal(low: Any, high: Any) -> Any:
-    """The normal quantile, of whichever tail is the smaller."""
+    """The normal quantile, from the smaller tail."""
     least = jnp.finfo(low.dtype).tiny
     ndtri = jax.scipy.special.ndtri
     small = ndtri(jnp.clip(jnp.minimum(low, high), least, 0.5))
@@ -97,24 +99,24 @@ def _gamma_inverse(upper: bool) -> Callable[..., Any]:
         k, p = primals
         x = function(k, p)
         height = density(k, x)
-        moved = slope(tail, 0)(k, x) * tangents[0]
-        change = (moved - tangents[1] if upper else tangents[1] - moved) / height
+        tail_tangent = slope(tail, 0)(k, x) * tangents[0]
+        change = (tail_tangent - tangents[1] if upper else tangents[1] - tail_tangent) / height
         return x, change
 
     return function
 
 
-_of_lower, _of_upper = _gamma_inverse(False), _gamma_inverse(True)
+_lower_inverse, _upper_inverse = _gamma_inverse(False), _gamma_inverse(True)
 
 
 def gammaincinv(k: Any, p: Any) -> Any:
     """The ``x`` with ``gammainc(k, x) == p``."""
-    return _of_lower(*jnp.broadcast_arrays(k, p))
+    return _lower_inverse(*jnp.broadcast_arrays(k, p))
 
 
 def gammainccinv(k: Any, p: Any) -> Any:
     """The ``x`` with ``gammaincc(k, x) == p``."""
-    return _of_upper(*jnp.broadcast_arrays(k, p))
+    return _upper_inverse(*jnp.broadcast_arrays(k, p))
 
 
 def betaincinv(a: Any, b: Any, p: Any) -> Any:
@@ -131,10 +133,10 @@ def _beta(a: Any, b: Any, p: Any) -> Any:
     first, second, mass = (jnp.where(inside, x, o) for x, o in ((a, 1), (b, 1), (p, 0.5)))
 
     def tails(t: Any) -> tuple[Any, Any, Any]:
-        x, rest = jax.nn.sigmoid(t), jax.nn.sigmoid(-t)
+        x, complement = jax.nn.sigmoid(t), jax.nn.sigmoid(-t)
         below = incomplete_beta.betainc(first, second, x)
-        above = incomplete_beta.betainc(second, first, rest)
-        # Beside a tiny x the rest has lost it.
+        above = incomplete_beta.betainc(second, first, complement)
+        # Next to a tiny x, 1 - x rounds to 1.
         right = jnp.where((t < -7) & (below > 0.1), 1 - below, above)
         left = jnp.where((t > 7) & (above > 0.1), 1 - above, below)
         return left, right, incomplete_beta.density_of(first, second, t)
@@ -152,6 +154,6 @@ def _beta_jvp(primals: Any, tangents: Any) -> Any:
     a, b, p = primals
     x = _beta(a, b, p)
     height = incomplete_beta.density(a, b, x)
-    moved = slope(incomplete_beta.betainc, 0)(a, b, x) * tangents[0]
-    moved = moved + slope(incomplete_beta.betainc, 1)(a, b, x) * tangents[1]
-    return x, (tangents[2] - moved) / height
+    tail_tangent = slope(incomplete_beta.betainc, 0)(a, b, x) * tangents[0]
+    tail_tangent = tail_tangent + slope(incomplete_beta.betainc, 1)(a, b, x) * tangents[1]
+    return x, (tangents[2] - tail_tangent) / height

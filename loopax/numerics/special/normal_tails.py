@@ -1,7 +1,7 @@
 """Inverses of the normal distribution in its tails, and Owen's T function at the ends.
 
-PyTensor's ``ndtri_exp`` in JAX is ``ndtri(exp(x))``: minus infinity below -745, where ``exp`` underflows,
-and infinity above -1e-17, where it is 1.
+PyTensor's ``ndtri_exp`` in JAX is ``ndtri(exp(x))``: minus infinity below -745, where ``exp``
+underflows, and infinity above -1e-17, where it is 1.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ import numpy as np
 
 _ROOT_2 = float(np.sqrt(2))
 _ROOT_2_PI = float(np.sqrt(2 * np.pi))
-_FAR = (
-    12.0  # deviations from the mean: nearer, even float32 holds the mass of the tail's square root
-)
-_STEPS = 5  # of Newton's method, from a start that is good to a tenth
+_FAR = 12.0  # deviations from the mean, below which float32 represents the root of the tail's mass
+_STEPS = 5  # Newton steps, from a start within a tenth
 
 
 @jax.custom_jvp
@@ -29,7 +27,7 @@ def ndtri_exp(x: Any) -> Any:
     near = x > -0.01
     middle = jax.scipy.special.ndtri(jnp.exp(jnp.where(far | near, -1, x)))
     top = -jax.scipy.special.ndtri(-jnp.expm1(jnp.where(near, x, -0.01)))
-    # XLA takes numbers below the least normal one for 0.
+    # XLA flushes subnormal numbers to 0.
     value = jnp.where(far, -_tail(jnp.where(far, x, -3)), jnp.where(near, top, middle))
     value = jnp.where(x == 0, jnp.inf, jnp.where(x > 0, jnp.nan, value))
     return value.astype(dtype)
@@ -42,7 +40,7 @@ def _ndtri_exp_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def erfcinv(x: Any) -> Any:
-    """JAX and PyTensor divide by 2 first, which is 0 for the least normal number."""
+    """The inverse of ``erfc``, also near 0, where JAX and PyTensor divide by 2 first and underflow."""
     tiny = (x > 0) & (x < 1e-30)
     tail = -ndtri_exp(jnp.log(jnp.where(tiny, x, 0.5)) - np.log(2.0).astype(x.dtype)) / _ROOT_2
     body = -jax.scipy.special.ndtri(jnp.where(tiny, 1, x) / 2) / _ROOT_2
@@ -51,7 +49,7 @@ def erfcinv(x: Any) -> Any:
 
 @jax.custom_jvp
 def erfcx(x: Any) -> Any:
-    """``exp(x**2) erfc(x)``. JAX's has no second derivative, and none at all before 0.11."""
+    """``exp(x**2) erfc(x)``. JAX's has no second derivative, and before 0.11 no derivative."""
     far = x > _FAR / _ROOT_2
     t = jnp.where(far, x, _FAR) * _ROOT_2
     tail = _series(t) / t * (_ROOT_2 / np.sqrt(np.pi))
@@ -63,16 +61,16 @@ def erfcx(x: Any) -> Any:
 def _erfcx_jvp(primals: Any, tangents: Any) -> Any:
     (x,) = primals
     out = erfcx(x)
-    # Far out the two terms cancel: what is left of them is the rest of the series.
+    # Far out the two terms cancel, and the difference is the remainder of the series.
     far = x > 100
     y = 1 / jnp.where(far, x, 100) ** 2
-    rest = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / np.sqrt(np.pi)
-    slope = jnp.where(far, rest, 2 * jnp.where(far, 0, x) * out - 2 / np.sqrt(np.pi))
+    remainder = -y * (1 - 1.5 * y * (1 - 2.5 * y)) / np.sqrt(np.pi)
+    slope = jnp.where(far, remainder, 2 * jnp.where(far, 0, x) * out - 2 / np.sqrt(np.pi))
     return out, tangents[0] * slope
 
 
 def owens_t(h: Any, a: Any) -> Any:
-    """JAX's is nan for ``h = 0`` and an infinite slope, where the integral is a tail of the normal."""
+    """Owen's T function; JAX's is nan for ``h = 0`` with infinite ``a``, where it is a normal tail."""
     h, a = jnp.broadcast_arrays(h, a)
     endless = jnp.isinf(a)
     inside = jax.scipy.special.owens_t(h, jnp.where(endless, 1, a))
@@ -82,7 +80,7 @@ def owens_t(h: Any, a: Any) -> Any:
 
 
 def _series(t: Any) -> Any:
-    """``t exp(t**2 / 2)`` times the integral of ``exp(-u**2 / 2)`` from ``t`` on, for large ``t``."""
+    """``t exp(t**2 / 2)`` times the integral of ``exp(-u**2 / 2)`` over ``u > t``, for large ``t``."""
     # (2n - 1)!! / t**2n with alternating signs: DLMF 7.12.1.
     y = 1 / t**2
     total = jnp.ones_like(t)
@@ -102,7 +100,7 @@ def _ratio(z: Any) -> Any:
 
 def _tail(x: Any) -> Any:
     """The positive ``t`` with ``log_ndtr(-t) == x``, for ``x < -2``."""
-    huge = x < -1e20  # the density's logarithm is all that counts, and its square overflows
+    huge = x < -1e20  # the density's logarithm dominates, and its square overflows
     y = jnp.where(huge, -3, x)
     t = jnp.sqrt(-2 * y - jnp.log(2 * np.pi * (-2 * y - 1)))
     for _ in range(_STEPS):

@@ -1,9 +1,9 @@
 """The gamma function and the derivatives of its logarithm, on the whole line.
 
-JAX's `polygamma` sums nine terms and adds the tail of a positive argument, so it is wrong below about
--10, and with it every derivative of `digamma` and the second ones of `gammaln` there; its `digamma` is
-nan or the wrong infinity at the two zeros. Here each is the derivative of the one before, to any order.
-To go when JAX's `polygamma(1, -30.25)` is 19.7.
+JAX's `polygamma` sums nine terms and adds the tail of a positive argument, so that it is wrong below
+about -10, and with it every derivative of `digamma` and the second derivative of `gammaln`; its
+`digamma` is nan or the wrong infinity at the two zeros. Here each function is the derivative of the one
+before, to any order. Remove this file when JAX's `polygamma(1, -30.25)` is 19.7.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-_MAX_ORDER = 10_000  # from here on only the parity of the order counts: the factorial is infinite
+_MAX_ORDER = 10_000  # beyond, the factorial is infinite, and only the parity of the order matters
 
 
 @jax.custom_jvp
@@ -23,13 +23,13 @@ def gamma(x: Any) -> Any:
 
 @jax.custom_jvp
 def gammaln(x: Any) -> Any:
-    """SciPy's: minus infinity stays what it is, which no limit says."""
+    """The logarithm of the gamma function; minus infinity maps to itself, as in SciPy."""
     return jnp.where(x == -jnp.inf, x, jax.scipy.special.gammaln(x))
 
 
 @jax.custom_jvp
 def psi(x: Any) -> Any:
-    """The derivative of `gammaln`; at the two zeros the limit from the side of their sign."""
+    """The derivative of `gammaln`; at 0.0 and -0.0 the limit from the side of the sign."""
     return jnp.where(x == 0, -jnp.copysign(jnp.inf, x), jax.scipy.special.digamma(x))
 
 
@@ -40,10 +40,10 @@ def polygamma(n: Any, x: Any) -> Any:
     odd = n % 2 == 1
     # The factorial is large where the sum is small: float32 holds the product, not the factors.
     wide = jnp.asarray(x).astype(jax.dtypes.canonicalize_dtype(jnp.float64))
-    order = jnp.maximum(n, 1)  # of a value that is used
+    order = jnp.maximum(n, 1)  # a valid order for the branch not taken
     total = _hurwitz_zeta(order + 1, odd, wide)
     size = jnp.exp(jax.lax.lgamma(order.astype(wide.dtype) + 1) + jnp.log(jnp.abs(total)))
-    # The factorial is infinite, and nothing is left of the sum: the product is not known.
+    # The factorial is infinite and the sum underflows: their product is unknown.
     size = jnp.where((n > 170) & (total == 0), jnp.nan, size)
     value = jnp.where(odd, 1, -1) * jnp.sign(total) * size
     value = jnp.where(n == 0, psi(wide), jnp.where(n < 0, jnp.nan, value))
@@ -51,7 +51,7 @@ def polygamma(n: Any, x: Any) -> Any:
 
 
 def _small_order(n: Any) -> Any:
-    """A small order of the same kind: negative, even or odd."""
+    """Clip an order, and keep its kind: negative, even or odd."""
     n = jnp.asarray(n)
     n = n.astype(jnp.int32) if n.dtype.itemsize < 4 else n  # in a byte the largest order would wrap
     return jnp.where(n < 0, -1, jnp.minimum(n, _MAX_ORDER + n % 2)).astype(jnp.int32)
@@ -63,11 +63,12 @@ def tri_gamma(x: Any) -> Any:
 
 
 def _hurwitz_zeta(s: Any, even: Any, q: Any) -> Any:
-    """The sum of ``(q + k)**-s`` over all ``k >= 0``, for integers ``s > 1``; ``even``: whether ``s`` is.
+    """The sum of ``(q + k)**-s`` over all ``k >= 0``, for integers ``s > 1``; ``even``: whether ``s``
+    is.
 
-    For negative ``q``, all integers ``k`` but those left of it: with ``f = q - floor(q)`` the sum over
-    all integers is ``zeta(s, f) + (-1)**s zeta(s, 1 - f)``, and what is left of ``q`` is
-    ``(-1)**s zeta(s, 1 - q)``. Exact, and the same work for -10 and for -1e6.
+    For negative ``q`` it is a difference of sums: with ``f = q - floor(q)`` the sum over all integers
+    ``k`` is ``zeta(s, f) + (-1)**s zeta(s, 1 - f)``, and the sum over ``k < 0`` is ``(-1)**s zeta(s, 1
+    - q)``. This is exact, with the same work for -10 and for -1e6.
     """
     whole = jnp.floor(q)
     pole = (q == whole) & (q <= 0)
@@ -77,13 +78,13 @@ def _hurwitz_zeta(s: Any, even: Any, q: Any) -> Any:
     left = _zeta(s, jnp.where(negative, (whole + 1) - q, 1))
     beyond = _zeta(s, jnp.where(negative, 1 - q, 1))
     sign = jnp.where(even, 1, -1)
-    # In this order: the first two cancel at half integers, and what is left of them is the answer.
+    # In this order, since the first two terms cancel at half integers, and their difference dominates.
     total = jnp.where(negative, (right + sign * left) - sign * beyond, right)
     return jnp.where(pole, jnp.inf, total)
 
 
 def _zeta(s: Any, q: Any) -> Any:
-    """For positive ``q``. JAX's is 0 for large ``q``, where ``q**-s`` underflows, and nan for infinity."""
+    """``zeta(s, q)``, ``q > 0``. JAX's is 0 where ``q**-s`` underflows, and nan for infinite ``q``."""
     s = s.astype(q.dtype)
     large = q > 1e8
     tail = (1 / (s - 1) + 0.5 / q) * jnp.power(q, 1 - s)

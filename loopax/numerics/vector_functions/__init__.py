@@ -1,4 +1,4 @@
-"""Functions of numbers without a branch or a call, of which LLVM makes vector code in loops."""
+"""Functions of numbers without branches or calls, which LLVM vectorizes in loops."""
 
 from loopax.numerics.vector_functions import (
     error_functions,

@@ -1,4 +1,4 @@
-"""What the functions beside this file are made of: bits, polynomials, and sums that lose nothing."""
+"""Building blocks of vector functions: bits, polynomials, and exact sums."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from numba.extending import intrinsic
 from loopax.base.compiling.pipeline import njit_inner
 from loopax.base.upstream.numba import get_host_cpu_features, ir
 
-# A product and a sum may be one instruction, which rounds once. Dividing by zero is no error.
+# A product and a sum may be one instruction, which rounds once. A division by zero does not raise.
 compiled = njit_inner(error_model="numpy", fastmath={"contract"}, forceinline=True)
-# What takes back the rounding of another operation: each rounds as it is written.
+# For compensation of the rounding of another operation: each operation rounds as written.
 compiled_as_written = njit_inner(error_model="numpy", forceinline=True)
 
-# Without it, LLVM calls the C library for each `fused`, and there are no loops of vector code.
+# Without this instruction LLVM calls the C library for each `fused`, which prevents vector code.
 HAS_FUSED = platform.machine() not in ("x86_64", "AMD64", "i686") or bool(
     get_host_cpu_features().get("fma")
 )
@@ -55,7 +55,7 @@ def fused(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
 
 @intrinsic
 def where(typing_context: Any, condition: Any, x: Any, y: Any) -> Any:
-    """``x if condition else y``, of which Numba would make branches: five times as long to compile."""
+    """``x if condition else y`` without branches, which take five times as long to compile."""
 
     def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.select(*args)
@@ -65,7 +65,7 @@ def where(typing_context: Any, condition: Any, x: Any, y: Any) -> Any:
 
 @intrinsic
 def nearest_integer(typing_context: Any, x: Any) -> Any:
-    """`numpy.rint`, which takes Numba a third of a second to find."""
+    """`numpy.rint`, without the third of a second that Numba takes to resolve it."""
 
     def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         rint = builder.module.declare_intrinsic("llvm.rint", [ir.DoubleType()])
@@ -75,9 +75,9 @@ def nearest_integer(typing_context: Any, x: Any) -> Any:
 
 
 def polynomial(*coefficients: float) -> Any:
-    """A function for ``c[0] + c[1] x + c[2] x^2 + ...``, in Estrin's order: half of it at a time.
+    """A function for ``c[0] + c[1] x + c[2] x^2 + ...``, by Estrin's scheme.
 
-    Horner's would have each product wait for the sum before.
+    In Horner's scheme each product waits for the sum before.
     """
 
     @intrinsic
@@ -106,18 +106,18 @@ def _product(builder: Any, a: Any, b: Any) -> Any:
 
 
 def table(name: str, numbers: Sequence[float]) -> Any:
-    """A function for ``numbers[n]``. LLVM gathers them for some elements of a loop at a time."""
+    """A function for ``numbers[n]``, which LLVM vectorizes to gathers."""
 
     @intrinsic
     def entry(typing_context: Any, n: Any) -> Any:
         def write(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             kind = ir.ArrayType(ir.DoubleType(), len(numbers))
-            held = builder.module.globals.get(name)
-            if held is None:
-                held = ir.GlobalVariable(builder.module, kind, name)
-                held.global_constant, held.linkage = True, "internal"
-                held.initializer = ir.Constant(kind, list(numbers))
-            return builder.load(builder.gep(held, [ir.IntType(64)(0), args[0]], inbounds=True))
+            array = builder.module.globals.get(name)
+            if array is None:
+                array = ir.GlobalVariable(builder.module, kind, name)
+                array.global_constant, array.linkage = True, "internal"
+                array.initializer = ir.Constant(kind, list(numbers))
+            return builder.load(builder.gep(array, [ir.IntType(64)(0), args[0]], inbounds=True))
 
         return types.float64(types.int64), write
 
@@ -132,20 +132,20 @@ def within(x: float, low: float, high: float) -> float:
 
 @compiled
 def with_sign_of(sign: float, x: float) -> float:
-    """``x``, which is not negative, with the sign of another number, that of a zero too."""
+    """``x``, which is not negative, with the sign of another number, which may be a zero."""
     return from_bits(bits(x) | (bits(sign) & SIGN_BIT))
 
 
 @compiled_as_written
 def exact_product(a: float, b: float) -> tuple[float, float]:
-    """The product and what it was rounded by."""
+    """The rounded product and its rounding error."""
     product = a * b
     return product, fused(a, b, -product)
 
 
 @compiled_as_written
 def exact_sum(a: float, b: float) -> tuple[float, float]:
-    """The sum and what it was rounded by (Knuth)."""
+    """The rounded sum and its rounding error (Knuth)."""
     total = a + b
     other = total - a
     return total, (a - (total - other)) + (b - other)

@@ -1,11 +1,11 @@
-"""``erf``, ``erfc`` and ``erfcx`` of float64, of which LLVM makes vector code.
+"""``erf``, ``erfc`` and ``erfcx`` of float64, as vector code.
 
 ``erf`` is within one unit in the last place, the others within three.
 
-Near 0, ``erf(x) / x`` is a polynomial of ``x^2``. For the rest there is ``erfcx(x) = exp(x^2) erfc(x)``,
-smooth on the whole half-line: ``(1 + 2 x) erfcx(x)`` is a polynomial of ``(x - 4) / (x + 4)``, as Shepherd
-and Laframboise (1981) have it. Both have the least greatest relative error. What ``x^2`` is rounded by
-goes into ``exp(x^2)``.
+Near 0, ``erf(x) / x`` is a polynomial of ``x^2``. Elsewhere ``erfcx(x) = exp(x^2) erfc(x)`` is smooth
+on the half-line: ``(1 + 2 x) erfcx(x)`` is a polynomial of ``(x - 4) / (x + 4)``, as in Shepherd and
+Laframboise (1981). Both polynomials have minimax relative error. The rounding error of ``x^2`` enters
+``exp(x^2)``.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _erfcx(x: float) -> float:
     scaled = 1.0 + u * _ERFCX(u - 1.0)
     over_slope = plus_four * inverse
     y = scaled * over_slope
-    y += (scaled - y * slope) * over_slope  # what four roundings did
+    y += (scaled - y * slope) * over_slope  # compensates four roundings
     return where(is_far, _ONE_OVER_ROOT_PI * inverse, y)
 
 
@@ -89,8 +89,8 @@ def erf(x: float) -> float:
 def erfc(x: float) -> float:
     size = abs(x)
     far = where(size < 28.0, size, 28.0)
-    square, rest = exact_product(far, far)
-    y = exp_of_sum(-square, -rest) * _erfcx(far)
+    square, rounding = exact_product(far, far)
+    y = exp_of_sum(-square, -rounding) * _erfcx(far)
     y = where(x > 0.0, y, 2.0 - y)
     return where(size < 0.5, 1.0 - (x + x * _ERF(x * x)), where(x == x, y, x))
 
@@ -99,9 +99,9 @@ def erfc(x: float) -> float:
 def erfcx(x: float) -> float:
     size = abs(x)
     near = where(size < 28.0, size, 28.0)
-    square, rest = exact_product(near, near)
+    square, rounding = exact_product(near, near)
     y = _erfcx(size)
-    y = where(x >= 0.0, y, 2.0 * exp_of_sum(square, rest) - y)
+    y = where(x >= 0.0, y, 2.0 * exp_of_sum(square, rounding) - y)
     return where(x == x, y, x)
 
 

@@ -1,10 +1,11 @@
-"""``exp``, ``log`` and their kin of float64, of which LLVM makes vector code.
+"""``exp``, ``log`` and related functions of float64, as vector code.
 
-``exp`` and ``log`` are within one unit in the last place, ``expm1``, ``log1p`` and ``softplus`` within two,
-the others within three.
+``exp`` and ``log`` are within one unit in the last place, ``expm1``, ``log1p`` and ``softplus`` within
+two, the others within three.
 
-The reduction of arguments, the form of ``log`` and its coefficients are those of FreeBSD's msun (e_log.c,
-s_log1p.c, s_expm1.c, by Sun Microsystems); ``exp`` of the reduced argument is its Taylor polynomial.
+The reduction of arguments, the form of ``log`` and its coefficients are those of FreeBSD's msun
+(e_log.c, s_log1p.c, s_expm1.c, by Sun Microsystems); ``exp`` of the reduced argument is its Taylor
+polynomial.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ _LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = (
     6.93147180369123816490e-01,
     1.90821492927058770002e-10,
-)  # 33 bits, and the rest
-_LARGEST, _SMALLEST = 709.782712893384, -745.1332191019412  # beyond them exp is inf, and 0
+)  # 33 bits, and the remainder
+_LARGEST, _SMALLEST = 709.782712893384, -745.1332191019412  # beyond these bounds exp is inf or 0
 
 _TAYLOR = polynomial(*(1 / math.factorial(k) for k in range(2, 14)))  # of (exp(r) - 1 - r) / r^2
 SMALLEST_NORMAL = 2.2250738585072014e-308
@@ -42,7 +43,7 @@ _TWO_52, _TWO_52_BITS = 2.0**52, (1023 + 52) << 52
 
 @compiled
 def reduced(x: float) -> tuple[float, float]:
-    """``n`` and ``r`` with ``x = n ln 2 + r`` and ``|r| <= ln(2) / 2``, for ``x`` within exp's range."""
+    """``n`` and ``r`` with ``x = n ln 2 + r``, ``|r| <= ln(2) / 2``, for ``x`` within exp's range."""
     n = (x * _LOG2_E + SHIFT) - SHIFT
     return n, (x - n * LN2_HIGH) - n * LN2_LOW
 
@@ -61,7 +62,7 @@ def power_of_two(n: float) -> float:
 
 @compiled
 def scaled(x: float, n: float) -> float:
-    """``x 2^n``, in two steps: ``2^n`` may be denormal."""
+    """``x 2^n``, in two steps, since ``2^n`` may be denormal."""
     half = (n * 0.5 + SHIFT) - SHIFT
     return x * power_of_two(half) * power_of_two(n - half)
 
@@ -78,7 +79,7 @@ def exp(x: float) -> float:
 
 @compiled
 def exp_of_sum(x: float, low: float) -> float:
-    """``exp(x + low)`` for an ``x`` up to 1000 in size, and a ``low`` that is less than its last place."""
+    """``exp(x + low)`` for ``x`` up to 1000 in size, and ``low`` below its last place."""
     n, r = reduced(x)
     return scaled(1.0 + expm1_of_reduced(r + low), n)
 
@@ -95,7 +96,7 @@ def expm1(x: float) -> float:
 
 @compiled
 def exponent_and_fraction(u: float) -> tuple[float, float]:
-    """``e`` and ``f`` with ``u = 2^e (1 + f)``, ``1 + f`` from sqrt(1/2) to sqrt(2); ``u`` is normal."""
+    """``e`` and ``f`` with ``u = 2^e (1 + f)``, ``1 + f`` in sqrt(1/2) to sqrt(2), ``u`` normal."""
     shifted = bits(u) + (_ONE_BITS - _SQRT_HALF_BITS)
     exponent = from_bits((shifted >> 52) | _TWO_52_BITS) - (_TWO_52 + 1023.0)
     return exponent, from_bits((shifted & _MANTISSA) + _SQRT_HALF_BITS) - 1.0
@@ -103,7 +104,7 @@ def exponent_and_fraction(u: float) -> tuple[float, float]:
 
 @compiled
 def log_of_sum(u: float, c: float) -> float:
-    """``log(u + c)`` for a normal ``u`` and a ``c`` that is less than its last place; over ``u`` here."""
+    """``log(u + u c)`` for a normal ``u``, where ``u c`` is below its last place."""
     exponent, f = exponent_and_fraction(u)
     s = f / (2.0 + f)
     z = s * s

@@ -1,10 +1,10 @@
-"""``gammaln``, ``psi`` and ``tri_gamma`` of float64, of which LLVM makes vector code.
+"""``gammaln``, ``psi`` and ``tri_gamma`` of float64, as vector code.
 
-Within three units in the last place. Where the argument is large they are Stirling's series, as polynomials
-of its inverse; near their zeros, polynomials with the zero as a factor; arguments between are moved there
-by the recurrences, those below 0 by the reflection formulas. Below 0 the first two have a zero in each
-unit: near it the error is absolute, some units in the last place of what the reflection subtracts. The
-polynomials have the least greatest error, relative to the function.
+Within three units in the last place. For large arguments they are Stirling's series, as polynomials of
+the inverse; near their zeros, polynomials with the zero as a factor; recurrences map arguments in
+between, and reflection formulas arguments below 0. Below 0 the first two functions have a zero in each
+unit: near it the error is absolute, some units in the last place of the terms of the reflection. The
+polynomials have minimax error, relative to the function.
 """
 
 from __future__ import annotations
@@ -179,7 +179,7 @@ def gammaln(x: float) -> float:
     is_reflected = x < -0.2
     w = where(is_reflected, 1.0 - x, x)
     is_tiny, is_below, is_direct, is_near = w < 0.2, w < 1.2, w < 2.5, w < 3.5
-    # Up to 3.5 it is gammaln(2 + t) and log(p), or less it; a series with log(w) beyond.
+    # Up to 3.5 it is gammaln(2 + t) plus or minus log(p); beyond, a series with log(w).
     t = w - where(is_tiny, 0.0, where(is_below, 1.0, where(is_direct, 2.0, 3.0)))
     p = where(is_tiny, abs(w * (w + 1.0)), where(is_below, w, where(is_direct, 1.0, w - 1.0)))
     p = log(where(is_near, p, w))
@@ -199,7 +199,7 @@ def psi(x: float) -> float:
     is_reflected = x < 0.0
     w = where(is_reflected, 1.0 - x, x)
     is_below, is_direct, is_near = w < 1.0, w < 2.25, w < 3.25
-    # One quotient for the step of the recurrence, up or down, and for the series.
+    # One quotient serves the step of the recurrence, up or down, and the series.
     inverse = 1.0 / where(is_near, where(is_direct, w, w - 1.0), w)
     y = where(is_below, w + 1.0, where(is_direct, w, w - 1.0))
     step = where(is_below, -inverse, where(is_direct, 0.0, inverse))
@@ -218,7 +218,7 @@ def psi(x: float) -> float:
 def tri_gamma(x: float) -> float:
     is_reflected = x < 0.0
     w = where(is_reflected, 1.0 - x, x)
-    # The recurrence goes up, also from 2 to 3: one quotient for 1 / w and 1 / (w + 1).
+    # The recurrence goes up, from 2 to 3 too: one quotient serves 1 / w and 1 / (w + 1).
     is_below, is_direct = w < 1.0, w < 2.0
     is_stepped = (2.0 <= w) & (w < 3.0)
     quotient = 1.0 / where(is_stepped, w * (w + 1.0), w)

@@ -1,8 +1,8 @@
-"""``erfinv`` of float64, of which LLVM makes vector code.
+"""``erfinv`` of float64, as vector code.
 
-``erfinv(x) / x`` is a polynomial of ``w = -log(1 - x^2)``, or in the tails of its root, as Giles has it
-(Approximating the erfinv function, GPU Computing Gems, 2011): within four units in the last place. XLA
-computes the same polynomials.
+``erfinv(x) / x`` is a polynomial of ``w = -log(1 - x^2)``, or in the tails of its root (Giles,
+Approximating the erfinv function, GPU Computing Gems, 2011): within four units in the last place. XLA
+evaluates the same polynomials.
 """
 
 from __future__ import annotations

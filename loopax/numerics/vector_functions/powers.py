@@ -1,8 +1,8 @@
-"""``x**y`` of float64, of which LLVM makes vector code: within one unit in the last place, C's at the ends.
+"""``x**y`` of float64, as vector code: within one unit in the last place, with C's special values.
 
-The logarithm is the sum of two float64, right to some 64 bits: in ``exp(y log(x))`` its error is multiplied
-by up to 745. It is the series of ``2 artanh(s)`` at ``s = f / (2 + f)``, of which the first two terms and
-the reduction are computed in two float64 each, by fused products (Dekker 1971).
+The logarithm is the sum of two float64, right to some 64 bits: ``exp(y log(x))`` multiplies its error
+by up to 745. It is the series of ``2 artanh(s)`` at ``s = f / (2 + f)``, with the first two terms and
+the reduction in two float64 each, by fused products (Dekker 1971).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from loopax.numerics.vector_functions.exponentials import (
 )
 
 _THIRD, _THIRD_LOW = 0.3333333333333333, 1.850371707708594e-17
-_REST = polynomial(
+_TAIL = polynomial(
     0.20000000000001128,
     0.14285714285050313,
     0.11111111259884619,
@@ -45,7 +45,7 @@ _REST = polynomial(
 
 @compiled_as_written
 def _log(x: float) -> tuple[float, float]:
-    """The logarithm of a positive number in two parts."""
+    """The logarithm of a positive number as a sum of two float64."""
     is_denormal = x < SMALLEST_NORMAL
     exponent, f = exponent_and_fraction(where(is_denormal, x * 2.0**54, x))
     exponent -= where(is_denormal, 54.0, 0.0)
@@ -58,7 +58,7 @@ def _log(x: float) -> tuple[float, float]:
     third, third_low = exact_product(z, _THIRD)
     third_low += z * _THIRD_LOW + z_low * _THIRD
     series, low = exact_sum_with_smaller(1.0, third)
-    low += third_low + z * z * _REST(z)
+    low += third_low + z * z * _TAIL(z)
     y, y_low = exact_product(2.0 * s, series)
     y_low += 2.0 * (s * low + s_low * series)
     high, lost = exact_sum_with_smaller(exponent * LN2_HIGH, y)

@@ -1,12 +1,12 @@
-"""``sin`` and ``cos`` of float64, of which LLVM makes vector code. Within two units in the last place.
+"""``sin`` and ``cos`` of float64, as vector code, within two units in the last place.
 
-From the argument the nearest multiple of pi is taken (for ``cos``, the nearest odd multiple of pi / 2), and
-the sine of the rest is one polynomial, with the least greatest error over that range. Up to 2^24 pi comes
-in three parts, as Cody and Waite (1980) have it: with fused products the first difference is exact. Beyond,
-there are the digits of 1 / pi that count at that size, as Payne and Hanek (1983) have it, three float64 of
-them. So the rest is right to 2^-98 there, which is two units in its last place for all but one of 2^45
-arguments. Vector code does both for every element, but fetches the digits, from a table with a row for
-each 8 powers of two, only for those that are so large.
+The nearest multiple of pi is subtracted from the argument (for ``cos``, the nearest odd multiple of pi
+/ 2), and the sine of the remainder is one minimax polynomial. Up to 2^24 pi has three parts, as in Cody
+and Waite (1980): with fused products the first difference is exact. Beyond, the reduction uses three
+float64 of the digits of 1 / pi that matter at that size, as in Payne and Hanek (1983). So the remainder
+is right to 2^-98, which is two units in its last place for all but one of 2^45 arguments. Vector code
+computes both for every element, but loads the digits, from a table with a row for each 8 powers of two,
+for large ones alone.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _SINE = polynomial(
 
 
 def _row(j: int) -> tuple[float, float, float]:
-    """``2^(8 j) / pi`` in three parts, without the multiples of two in it."""
+    """``2^(8 j) / pi`` modulo 2, in three parts."""
     turns = Fraction((_ONE_OVER_PI << _ROW_BITS * j) % (2 << _BITS), 1 << _BITS)
-    rest, parts = turns - 2 if turns > 1 else turns, []
+    remainder, parts = turns - 2 if turns > 1 else turns, []
     for _ in range(3):
-        parts.append(float(rest))
-        rest -= Fraction(parts[-1])
+        parts.append(float(remainder))
+        remainder -= Fraction(parts[-1])
     return parts[0], parts[1], parts[2]
 
 
@@ -75,11 +75,11 @@ def _half_turns(x: float, offset: float) -> tuple[int, float]:
         (1023 - _ROW_BITS * row) << 52
     )  # an integer below 2^60, where digits are left out
     at = 3 * row
-    high, rest = exact_product(x, _DIGITS(at))
+    high, fraction = exact_product(x, _DIGITS(at))
     middle, last = exact_product(x, _DIGITS(at + 1))
     high -= 2.0 * nearest_integer(0.5 * high)
-    rest, lost = exact_sum(rest, middle)  # both below 2^7
-    total, also_lost = exact_sum(high, rest)
+    fraction, lost = exact_sum(fraction, middle)  # both below 2^7
+    total, also_lost = exact_sum(high, fraction)
     shifted = (total - offset) + SHIFT
     total -= (shifted - SHIFT) + offset
     low = (lost + also_lost) + (last + x * _DIGITS(at + 2))

@@ -60,10 +60,10 @@ def statistics(graph: FunctionGraph) -> Iterator[Statistics]:
         return
     search = Search(graph)
     for n, sums in search.sums.items():
-        of_numbers = [
+        without_indices = [
             entry for entry in sums if not entry.polynomial.gathers and not entry.scatters
         ]
-        for subset in (sums, of_numbers) if len(of_numbers) < len(sums) else (sums,):
+        for subset in (sums, without_indices) if len(without_indices) < len(sums) else (sums,):
             if subset and (reduced := _statistics(n, subset, search.value)) is not None:
                 yield reduced
                 break
@@ -100,8 +100,8 @@ def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
     if index:
         group = np.unique(np.stack(index), axis=1, return_inverse=True)[1].reshape(n)
     matrix = _Matrix(n)
-    of_columns = {v: matrix.add(value(v)) for v in constants}
-    of_across = {v: matrix.add(np.ascontiguousarray(value(v).T)) for v in across}
+    column_slices = {v: matrix.add(value(v)) for v in constants}
+    across_slices = {v: matrix.add(np.ascontiguousarray(value(v).T)) for v in across}
     n_groups = int(group.max()) + 1
     if n_groups > _ENOUGH * n or n * matrix.width * min(n, matrix.width) > _WORK:
         return None
@@ -118,8 +118,8 @@ def _statistics(n: int, sums: Sequence[Sums], value: Any) -> Statistics | None:
     return Statistics(
         n,
         few[:, 0].copy(),
-        {v: few[:, k].reshape(len(few), *np.shape(value(v))[1:]) for v, k in of_columns.items()},
-        {v: np.ascontiguousarray(few[:, k].T) for v, k in of_across.items()},
+        {v: few[:, k].reshape(len(few), *np.shape(value(v))[1:]) for v, k in column_slices.items()},
+        {v: np.ascontiguousarray(few[:, k].T) for v, k in across_slices.items()},
         gathers,
         scatters,
         np.array(row_of),

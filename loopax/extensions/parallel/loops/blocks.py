@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.numerics.in_mesh import scan
+from loopax.numerics.manual_axes import scan
 
 # Steps inside a block. On an accelerator each is a kernel or a few, whose start takes longer than its work.
 _INSIDE = 16

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.extensions.parallel.loops.images import Image
-from loopax.numerics.in_mesh import axes_of, varying
+from loopax.numerics.manual_axes import axes_of, varying
 
 
 @dataclass(frozen=True)

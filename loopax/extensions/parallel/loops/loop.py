@@ -45,7 +45,7 @@ from loopax.jax_backend.staging.symbolic import as_length
 from loopax.jax_backend.values.lists import StackedList
 from loopax.jax_backend.values.padded_array import PaddedArray
 from loopax.lowering.analysis.atoms import Atom, atoms
-from loopax.numerics.in_mesh import alike, scan, zeros_like
+from loopax.numerics.manual_axes import scan, vary_alike, zeros_like
 
 _LONG = 1000  # steps: of a shorter loop nobody asks why it is not in parallel
 
@@ -110,7 +110,7 @@ class _Loop:
         rows = [jnp.asarray(index), *(jnp.asarray(rows_of(x)) for x in self.args.sequences)]
         many, start = len(rows), initial_states(self.args.states, self.op.args.states)
         # On a mesh a step may make any of them vary as any other does.
-        given = alike([*rows, *start, *self.args.consts])
+        given = vary_alike([*rows, *start, *self.args.consts])
         self.rows, self.start = given[:many], tuple(given[many : many + len(start)])
         step = scan_step(self.site, given[many + len(start) :])
 

@@ -38,7 +38,7 @@ from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, tr
 from loopax.ir.ops.records import Newton
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.evaluate import Site
-from loopax.numerics.in_mesh import cond, while_loop
+from loopax.numerics.manual_axes import cond, while_loop
 
 _LEAST_DAMPING = 0.05  # less is none
 _TRIALS = 32  # whole steps in a row that may make the residual larger

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 
 from loopax.extensions.parallel.loops.blocks import scan_in_blocks
-from loopax.numerics.in_mesh import zeros_like
+from loopax.numerics.manual_axes import zeros_like
 
 # Up to this size matrices are multiplied by elementwise operations, which XLA fuses into one.
 _WRITTEN_OUT = 4

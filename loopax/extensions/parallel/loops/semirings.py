@@ -32,7 +32,7 @@ from loopax.extensions.parallel.loops.forms import SEMIRINGS, ZEROS, Linear
 from loopax.extensions.parallel.loops.semiring_forms import linear_in
 from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one
 from loopax.jax_backend.staging.static import is_traced
-from loopax.numerics.in_mesh import axes_of, cond, varying
+from loopax.numerics.manual_axes import axes_of, cond, varying
 
 WORDS = {
     "logs": "linear in logarithms",

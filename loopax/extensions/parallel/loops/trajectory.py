@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from loopax.base.upstream.jax import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.recurrence import linear_recurrence, states_before
-from loopax.numerics.in_mesh import scan
+from loopax.numerics.manual_axes import scan
 
 
 @dataclass(frozen=True, eq=False)

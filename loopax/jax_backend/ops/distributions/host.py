@@ -22,7 +22,7 @@ from loopax.jax_backend.staging.callback import (
     without_derivative,
 )
 from loopax.jax_backend.staging.host_shapes import output_shape
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 if TYPE_CHECKING:
     from loopax.jax_backend.staging.evaluate import Site
@@ -60,7 +60,7 @@ def draw_on_host(site: Site, key: Any, size: Any, parameters: Sequence[Any]) -> 
         return np.asarray(draw, dtype=out.dtype)
 
     def value(words: Any, *given: Any) -> Any:
-        return in_mesh.pure_callback(on_host, out, words, *given, vmap_method="sequential")
+        return manual_axes.pure_callback(on_host, out, words, *given, vmap_method="sequential")
 
     given = [jnp.asarray(x) for x in parameters]
     discrete = not jnp.issubdtype(out.dtype, jnp.inexact)

@@ -11,7 +11,7 @@ from pytensor.tensor.linalg.solvers.tridiagonal import LUFactorTridiagonal, Solv
 
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.registry import rule
-from loopax.numerics import in_mesh
+from loopax.numerics import manual_axes
 
 
 @rule(TensorInv)
@@ -53,7 +53,7 @@ def tridiagonal_factors(site: Site, below: Any, diagonal: Any, above: Any) -> An
     none = jnp.zeros(1, dtype)
     steps = jnp.arange(n - 1), below, diagonal[1:], jnp.concatenate([above[1:], none])
     start = diagonal[0], jnp.concatenate([above, none])[0]
-    (last, _), (factors, pivots, kept, fill, order) = in_mesh.scan(eliminate, start, steps)
+    (last, _), (factors, pivots, kept, fill, order) = manual_axes.scan(eliminate, start, steps)
     places = jnp.concatenate([order, jnp.full(1, n)]).astype(jnp.int32)
     return factors, jnp.concatenate([pivots, last[None]]), kept, fill[: max(n - 2, 0)], places
 
@@ -83,7 +83,7 @@ def _lower(factors: Any, swaps: Any, b: Any) -> Any:
         first, second = jnp.where(swap, y, x), jnp.where(swap, x, y)
         return second - factor * first, first
 
-    last, rows = in_mesh.scan(step, b[0], (factors, swaps, b[1:]))
+    last, rows = manual_axes.scan(step, b[0], (factors, swaps, b[1:]))
     return jnp.concatenate([rows, last[None]])
 
 
@@ -93,7 +93,7 @@ def _lower_transposed(factors: Any, swaps: Any, b: Any) -> Any:
         new = x - factor * y
         return jnp.where(swap, y, new), jnp.where(swap, new, y)
 
-    first, rows = in_mesh.scan(step, b[-1], (factors, swaps, b[:-1]), reverse=True)
+    first, rows = manual_axes.scan(step, b[-1], (factors, swaps, b[:-1]), reverse=True)
     return jnp.concatenate([first[None], rows])
 
 
@@ -109,4 +109,4 @@ def _upper(diagonal: Any, above: Any, fill: Any, b: Any, transposed: bool) -> An
 
     zero = jnp.zeros_like(b[0])
     rows = diagonal, above, fill, b
-    return in_mesh.scan(step, (zero, zero), rows, reverse=not transposed)[1]
+    return manual_axes.scan(step, (zero, zero), rows, reverse=not transposed)[1]

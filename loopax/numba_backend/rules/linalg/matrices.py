@@ -93,7 +93,7 @@ def _as_tuple(results: Any) -> tuple[Any, ...]:
 
 
 def _place(emit: Emitter, value: Value, place: Any = None) -> Any:
-    """Assign ``value`` to a new local, or to that of ``place``."""
+    """Assign ``value`` to a new local, or to the local of ``place``."""
     if not value.shape:
         name = emit.local("y") if place is None else emit.scalar(place)
         emit.set(name, emit.scalar(value))

@@ -49,8 +49,8 @@ def pseudo_inverse(site: Site, a: Value) -> Any:
 
     def at(index: Sequence[Index]) -> Expr:
         i, j = index
-        here, there = emit.read(a, [i, j]), emit.read(a, [j, i])
-        return emit.temp(expr("{0} if {1} >= {2} else " + conjugate, here, i, j, there))
+        element, mirrored = emit.read(a, [i, j]), emit.read(a, [j, i])
+        return emit.temp(expr("{0} if {1} >= {2} else " + conjugate, element, i, j, mirrored))
 
     return leaf(site, Virtual(a.shape, a.dtype, at))
 

@@ -46,9 +46,9 @@ def lu_factor(emit: Emitter, a: np.ndarray) -> tuple[np.ndarray, list[Expr], Exp
     for k in range(n - 1):
         best = emit.temp(call("abs", a[k, k]))
         for i in range(k + 1, n):
-            here = call("abs", a[i, k])
-            with emit.when(expr("{} > {}", here, best)):
-                emit.add(Assign((best, pivots[k]), tuple_of([here, i])))
+            size = call("abs", a[i, k])
+            with emit.when(expr("{} > {}", size, best)):
+                emit.add(Assign((best, pivots[k]), tuple_of([size, i])))
         for i in range(k + 1, n):
             with emit.when(expr("{} == {}", pivots[k], i)):
                 _exchange(emit, a[k], a[i])
