@@ -187,14 +187,14 @@ class LogDensity:
         )
 
     def _values(self, point: Mapping[str, Any]) -> list[Any]:
-        """Order the values of a point, or of draws, by `names`."""
-        values = self._named((point,), {})
-        if missing := [n for n in self.names if n not in values]:
+        """Order the items of a point, or of draws, by `names`."""
+        items = self._named((point,), {})
+        if missing := [n for n in self.names if n not in items]:
             raise MissingInputError(
                 f"A point has a value for each of {', '.join(self.names)}; {', '.join(missing)} is not "
-                f"among {', '.join(values)}. These are on the unconstrained space: f.initial_point() is one."
+                f"among {', '.join(items)}. These are on the unconstrained space: f.initial_point() is one."
             )
-        return [values[n] for n in self.names]
+        return [items[n] for n in self.names]
 
     def _split(self, vector: Any) -> list[Any]:
         ends = np.cumsum([int(np.prod(s)) for s in self._shapes]).tolist()
