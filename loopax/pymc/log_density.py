@@ -187,7 +187,7 @@ class LogDensity:
         )
 
     def _values(self, point: Mapping[str, Any]) -> list[Any]:
-        """Order the items of a point, or of draws, by `names`."""
+        """Order the values of a point, or of draws, by `names`."""
         items = self._named((point,), {})
         if missing := [n for n in self.names if n not in items]:
             raise MissingInputError(
