@@ -61,9 +61,7 @@ def conversion_key(node: Apply, key: str | None) -> str | None:
     try:
         content.write((key, node.op, *(v.type for v in (*node.inputs, *node.outputs))))
         content.write([v.data for v in node.inputs if isinstance(v, Constant)])
-        for cls in sorted(
-            content.op_classes, key=str
-        ):  # the classes of the op and of ops inside of it
+        for cls in sorted(content.op_classes, key=str):  # of the op, and of ops inside of it
             for registry in _REGISTRIES:
                 conversion = registry.dispatch(cls)
                 if _package_of(conversion) not in _CONVERSIONS_OF:

@@ -139,9 +139,7 @@ class Emitter(Storage):
         self.keeps_shapes = keeps_shapes
         # Flag -> the numbers that are equal if it holds.
         self.equal: dict[Expr, tuple[Expr, Expr]] = {}
-        self.ready: dict[
-            Expr, float
-        ] = {}  # local of a step -> cycle at which it is ready: see schedule.py
+        self.ready: dict[Expr, float] = {}  # local of a step -> its cycle: see schedule.py
         self.candidates: dict[Any, list[Any]] = {}  # regions that may be functions: outlining.py
         self.functions: list[Function] = []  # functions that the program calls
         self.foreign_calls: list[ForeignCall] = []
