@@ -32,7 +32,7 @@ from loopax.kernels.primitive import bind
 # after 5 s, as XLA's operations after 2, and from then on takes a third of their time; a second process has
 # it from the disk after 0.3 of theirs.
 _MOST_LINES = 1000
-# Nanoseconds of each call, with "auto": where there is no loop, for less nobody waits a second for Numba.
+# Nanoseconds saved by each call, with "auto" and no loop: less is not worth a second of compilation.
 _LEAST_SAVED = 5_000.0
 
 InJax = Callable[[Sequence[Any]], list[Any]]
@@ -45,13 +45,14 @@ class Candidate:
     Parameters
     ----------
     inputs, outputs
-        Of the graph from before the passes.
+        The graph's, from before the passes.
     name
-        That of the program.
+        The program's name.
     in_jax
-        The program in JAX's operations, of a value for each input.
+        The program in JAX's operations, from a value for each input.
     transpiled
-        Makes of another graph of the same inputs, behind the canonical passes, what ``in_jax`` is.
+        Turns another graph of the same inputs, after the canonical passes, into a function like
+        ``in_jax``.
     checks
         One of `CHECKS`.
     static
@@ -78,22 +79,22 @@ class Candidate:
 
     def __post_init__(self) -> None:
         self._traced: dict[Shapes, tuple[list[Shape], Cost]] = {}
-        self.remarks: dict[str, None] = {}  # what was chosen for the calls so far, and why
+        self.remarks: dict[str, None] = {}  # the form chosen for each call so far, and why
 
     def run(self, args: Sequence[Any]) -> list[Any] | None:
-        """The outputs, or None where native code is not for this program, its arguments or its outputs."""
+        """The outputs; None where native code does not suit the program or its arguments."""
         if self._draws:
             return self._with_native_loops(args)
         arrays = [np.asarray(x) if isinstance(x, bool | int | float | complex) else x for x in args]
         if obstacle := self._obstacle or self._obstacle_in(arrays):
             self.remarks[f"JAX's operations: {obstacle}"] = None
             return None
-        self.remarks[f"native code {self._cost_said(_shapes(arrays))}"] = None
+        self.remarks[f"native code {self._cost_in_words(_shapes(arrays))}"] = None
         return bind(self._kernel, arrays)
 
     @cached_property
     def _draws(self) -> bool:
-        """Whether it takes or gives generators, which are keys of JAX's, and besides them arrays alone."""
+        """Whether the program takes or returns generators (JAX's keys), and otherwise only arrays."""
         types = [v.type for v in (*self.inputs, *self.outputs)]
         has_keys = any(isinstance(t, RandomType) for t in types)
         return has_keys and all(isinstance(t, RandomType | DenseTensorType) for t in types)
@@ -101,7 +102,7 @@ class Candidate:
     def _with_native_loops(self, args: Sequence[Any]) -> list[Any] | None:
         """A call of a program with keys: its form in JAX's operations, whose loops are native.
 
-        So a draw is JAX's own, of the same random bits, whatever it runs as.
+        So a draw is JAX's own, from the same random bits, in either form.
         """
         obstacle = None
         if not self._has_loop:
@@ -115,8 +116,8 @@ class Candidate:
         if obstacle is not None:
             self.remarks[f"JAX's operations: {obstacle}"] = None
             return None
-        found: list[Any] = with_native_loops(self._in_jax, args, self._plan)
-        return found
+        outputs: list[Any] = with_native_loops(self._in_jax, args, self._plan)
+        return outputs
 
     @cached_property
     def _plan(self) -> Plan:
@@ -124,19 +125,19 @@ class Candidate:
 
     @cached_property
     def _obstacle(self) -> str | None:
-        """What keeps the program from being native code, whatever its arguments."""
+        """Why the program cannot be native code, whatever its arguments; None where it can."""
         if not all(isinstance(v.type, DenseTensorType) for v in (*self.inputs, *self.outputs)):
             return "an input or output is no array"
         if self.loops == "native":
-            # To see what a program costs it is traced, and that in vain where it has no native code: where
-            # costs do not count, that is asked first.
+            # A cost needs a trace, in vain where there is no native code: where costs do not count,
+            # ask that first.
             return self._no_code
         if any(isinstance(op, InnerGraphOp) and op.asks_for_all_steps_at_once for op in self._ops):
             return "a loop is to take all its steps at once"
         return None if jax.default_backend() == "cpu" else "there is an accelerator"
 
     def _obstacle_in(self, arrays: Sequence[Any]) -> str | None:
-        """What keeps these arguments from native code."""
+        """Why these arguments rule out native code; None where they do not."""
         if not all(map(_is_plain, arrays)):
             return "an argument is no plain array, or part of a mesh"
         if any(x.dtype != v.type.dtype for x, v in zip(arrays, self.inputs, strict=True)):
@@ -145,16 +146,16 @@ class Candidate:
         if any(is_symbolic_dim(n) for shape in shapes for n in shape):
             return "a length is a symbol, which is exported"
         try:
-            worth = self._worth(shapes, 1)
+            prefers_native = self._prefers_native(shapes, 1)
         except NotPlain:
             return "an output is no plain array"
-        return self._no_code if worth else self._cost_said(shapes)
+        return self._no_code if prefers_native else self._cost_in_words(shapes)
 
     @property
     def _no_code(self) -> str | None:
         return self._kernel.no_code if self.is_direct else self._kernel.no_code_yet
 
-    def _cost_said(self, shapes: Shapes) -> str:
+    def _cost_in_words(self, shapes: Shapes) -> str:
         _, cost = self._trace(shapes)
         return f"for shapes {', '.join(map(str, shapes))}, about {cost.in_words()}"
 
@@ -168,8 +169,8 @@ class Candidate:
             self.name,
             Policy(
                 checks=self.checks,
-                worth=self._worth,
-                divided=self._divided,
+                prefers_native=self._prefers_native,
+                uses_threads=self._uses_threads,
                 most_lines=math.inf if self.loops == "native" else _MOST_LINES,
                 optimize=self.optimize,
                 refused=self._refused,
@@ -187,13 +188,13 @@ class Candidate:
     def _at_static(self, in_jax: InJax) -> Callable[..., list[Any]]:
         return lambda *args: in_jax([self.static.get(k, x) for k, x in enumerate(args)])
 
-    def _worth(self, shapes: Shapes, rows: int, is_backward: bool = False) -> bool:
-        """Whether native code is faster for inputs of these shapes, in a batch of so many rows."""
+    def _prefers_native(self, shapes: Shapes, rows: int, is_backward: bool = False) -> bool:
+        """Whether native code is faster for inputs of these shapes, in a batch of ``rows`` rows."""
         _, cost = self._trace(shapes[: len(self.inputs)])
         least = 0 if self._has_loop else _LEAST_SAVED
         return self.loops == "native" or cost.saved(rows, is_backward) > least
 
-    def _divided(self, shapes: Shapes, rows: int) -> bool:
+    def _uses_threads(self, shapes: Shapes, rows: int) -> bool:
         _, cost = self._trace(shapes[: len(self.inputs)])
         return cost.is_divided(rows)
 
@@ -206,7 +207,7 @@ class Candidate:
         return any(isinstance(op, Scan | Loop) for op in self._ops)
 
     def _trace(self, shapes: Shapes) -> tuple[list[Shape], Cost]:
-        """The shapes of the outputs, and what the program costs."""
+        """The shapes of the outputs, and the cost of the program."""
         if shapes not in self._traced:
             args = [
                 jax.ShapeDtypeStruct(s, v.type.dtype)
@@ -224,9 +225,9 @@ def _shapes(arrays: Sequence[Any]) -> Shapes:
 
 
 def _is_plain(x: Any) -> bool:
-    """Whether ``x`` is an array, and of no mesh, which JAX divides, or wants to see what is done to.
+    """Whether ``x`` is an array outside of any mesh whose shardings JAX has to see.
 
-    Inside of ``shard_map`` it is what one device has.
+    Inside ``shard_map`` an array is one device's part.
     """
     if not isinstance(x, np.ndarray | np.generic | jax.Array):
         return False

@@ -1,4 +1,4 @@
-"""What a program costs as XLA's thunks, and as native code: nanoseconds of one CPU core, roughly.
+"""The cost of a program as XLA's thunks and as native code: nanoseconds of one CPU core, roughly.
 
 Both are read off the jaxpr. The constants are what single operations of float64 took in loops of 2,000
 steps on an x86-64 machine: they decide between forms that differ by a factor, and may be off by two where
@@ -22,20 +22,20 @@ import numpy as np
 
 from loopax.base.upstream.jax import Jaxpr, Literal
 
-_STEP = 15.0  # XLA: to come back to the head of a loop
+_STEP = 15.0  # XLA: a return to the head of a loop
 _THUNK = (
     25.0  # XLA: a fusion, a slice, a reduction; in a loop, whose thunks run one after the other
 )
-_TASK = 300.0  # XLA: the same outside of loops
-_CALL = 400.0  # native: to be called, its results allocated and copied
-# By which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
+_TASK = 300.0  # XLA: a thunk outside of loops
+_CALL = 400.0  # native: a call, with its results allocated and copied
+# The factor by which XLA's programs took longer than this sum, from GARCH to an HMM, 1 to 64 rows.
 _MARGIN = 1.4
-# Native: what rows take at least that threads share. In a program that comes again and again, a sampler,
-# the threads are awake: 4 rows of 3 us take 0.5 of the time of one thread. Where they sleep, to wake one
-# takes up to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share memory,
-# and one of them has to wait at the end.
+# Native: the least time of rows that threads share. In a program called again and again, a sampler's,
+# the threads are awake: 4 rows of 3 us take 0.5 of the time of one thread. Waking one that sleeps
+# takes up to 10 us, but such a call is rare. Two threads take 0.54 of the time of one: they share
+# memory, and one of them has to wait at the end.
 _DIVIDED, _TOLL = 10_000.0, 0.08
-_MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows when
+_MOST_STEPS = 20.0  # of a loop whose number of steps depends on values
 
 # An element of a simple operation, of a root or quotient, of exp, logarithms, tanh, sines, powers,
 # of error functions, of gamma functions, of other functions; a multiplication of a product. From some
@@ -43,30 +43,30 @@ _MOST_STEPS = 20.0  # of a loop that stops at a value, of which nobody knows whe
 # "function".
 _VECTOR = {"simple": 0.35, "root": 1.0, "exp": 3.0, "log": 3.0, "tanh": 3.0, "function": 3.0}
 _VECTOR |= {"sine": 10.0, "power": 15.0, "erf": 15.0, "gamma": 40.0, "product": 0.15}
-# XLA: of few elements.
+# XLA: an operation on few elements.
 _NARROW = {"simple": 0.4, "root": 1.5, "exp": 14.0, "log": 13.0, "tanh": 11.0, "function": 14.0}
 _NARROW |= {"sine": 6.0, "power": 15.0, "erf": 6.0, "gamma": 33.0, "product": 0.3}
-# Of few elements in each of many rows: what XLA fuses stays in registers. 64 rows of 500 steps of one tanh
-# take 0.06 ms so, and 0.5 as native code, row by row; of Runge and Kutta's 0.34 and 0.58.
+# XLA: few elements in each of many rows, where fused values stay in registers. 64 rows of 500 steps
+# of one tanh take 0.06 ms so, and 0.5 as native code, row by row; of Runge and Kutta's 0.34 and 0.58.
 _OF_ROWS = {**_VECTOR, "simple": 0.08, "root": 0.5, "exp": 1.4, "log": 6.0, "tanh": 0.9}
 _OF_ROWS |= {"sine": 5.0, "power": 7.0, "erf": 2.4, "gamma": 20.0}
-# What the backward loop reads of each such operation comes from memory: XLA takes twice the time of native
-# code for the gradients of 64 rows of 500 Runge-Kutta steps. A pushforward reads nothing that was kept, and
-# is counted as the program is.
+# The residual of such an operation, which the backward loop reads from memory: XLA takes twice the
+# time of native code for the gradients of 64 rows of 500 Runge-Kutta steps. A pushforward reads no
+# residuals and is counted as the program is.
 _RESIDUAL = 0.32
-# Native: of few elements, and the same until the result is there. For that long, what waits for it has
-# nothing else to do.
+# Native: the throughput on few elements, and the latency, for which an operation that reads the
+# result waits.
 _SCALAR = {"simple": 0.4, "root": 1.5, "exp": 6.0, "log": 8.0, "tanh": 20.0, "function": 15.0}
 _SCALAR |= {"sine": 8.0, "power": 18.0, "erf": 8.0, "gamma": 12.0, "product": 0.3}
 _LATENCY = {"simple": 1.1, "root": 4.0, "exp": 8.0, "log": 12.0, "tanh": 24.0, "function": 20.0}
 _LATENCY |= {"sine": 9.0, "power": 21.0, "erf": 9.0, "gamma": 15.0, "product": 2.2}
-# Native: of many elements.
+# Native: an operation on many elements.
 _NATIVE = {"simple": 0.4, "root": 1.5, "exp": 1.5, "log": 1.5, "tanh": 1.5, "function": 6.0}
 _NATIVE |= {"sine": 3.5, "power": 4.0, "erf": 4.0, "gamma": 5.0, "product": 0.3}
-_WIDE, _VECTOR_WIDTH = 8, 4  # elements: of what counts as many, and of a register of float64
-# Multiplications of a product in the step of a loop which native code leaves to BLAS, and to which no other
-# thread of XLA comes. A network of 32 units and 16 rows (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's
-# time, 48 by 48 by 48 took 1.5, and a matrix by a vector of 64 to 512 elements 0.3 to 0.05.
+_WIDE, _VECTOR_WIDTH = 8, 4  # elements: "many" begins here; a register of float64 holds so many
+# Multiplications of a product in a loop's step which native code leaves to BLAS and XLA runs on one
+# thread. A network of 32 units and 16 rows (RNN 100 of `benchmarks`) took 0.7 to 0.9 of XLA's time,
+# 48 by 48 by 48 took 1.5, and a matrix by a vector of 64 to 512 elements 0.3 to 0.05.
 _BLAS_LEAST, _BLAS_MOST, _BLAS_MOST_OF_VECTORS, _BLAS_PRODUCT = 4e3, 2.5e4, 1e6, 0.2
 
 _ROOTS = {"div", "rem", "sqrt", "rsqrt", "cbrt"}
@@ -83,7 +83,8 @@ _SPECIAL = {
     **dict.fromkeys(("erf", "erfc"), "erf"),
     **dict.fromkeys(("lgamma", "digamma"), "gamma"),
 }
-# Multiplications for each of n^3, n the length of an axis (m n min(m, n) of a matrix that is not square).
+# Multiplications divided by n^3, for a square matrix of length n (by m n min(m, n) for an m by n
+# matrix).
 _FACTORIZATIONS = {
     "cholesky": 1 / 3,
     "lu": 2 / 3,
@@ -119,8 +120,8 @@ _KINDS = {
 class Cost:
     """Nanoseconds: XLA's own for each operation, of its scalar and its vector code, and of native code.
 
-    ``narrow`` is what XLA's operations on few elements take: with so many rows they are vector code too,
-    ``vectorized``. ``residuals`` is what a derivative of so many rows takes beyond that in loops.
+    ``narrow`` is the time of XLA's operations on few elements: over many rows they are vector code
+    too, ``vectorized``. ``residuals`` is the further time of a derivative over many rows in loops.
     """
 
     thunks: float = 0.0
@@ -137,15 +138,15 @@ class Cost:
         return Cost(*(n * a for a in astuple(self)))
 
     def saved(self, rows: int, is_backward: bool = False) -> float:
-        """By native code, for a batch: XLA's operations are those of one row, on all of them."""
+        """The time that native code saves on a batch, all of whose rows each operation of XLA takes."""
         return self._xla(rows, is_backward) - self._native(rows)
 
     def in_words(self) -> str:
-        """Both, in words."""
+        """Both costs, in words."""
         return f"{self._native(1) / 1e3:.3g} us native, {self._xla(1) / 1e3:.3g} us as JAX's operations"
 
     def is_divided(self, rows: int) -> bool:
-        """Whether native code of so many rows is faster if threads share them."""
+        """Whether native code is faster where threads share its ``rows`` rows."""
         return rows > 1 and _cores() > 1 and rows * self.native > _DIVIDED
 
     def _native(self, rows: int) -> float:
@@ -172,7 +173,7 @@ def _cores() -> int:
 def cost_of(jaxpr: Jaxpr, in_loop: bool = False) -> Cost:
     """The cost of running ``jaxpr`` once, by itself or as a part of a loop's step."""
     total = Cost()
-    fused = False  # whether the operation before is one that this one can be fused with
+    fused = False  # whether the next operation can be fused with the previous one
     for eqn in jaxpr.eqns:
         name = eqn.primitive.name
         inner = _inner(eqn, in_loop)
@@ -191,11 +192,12 @@ def _inner(eqn: Any, in_loop: bool) -> Cost | None:
     match eqn.primitive.name:
         case "scan":
             body = params["jaxpr"].jaxpr
-            # A row of each sequence and trace, which native code reads and writes where it is.
-            read, written = _rows(eqn.invars, body.invars), _rows(eqn.outvars, body.outvars)
-            step = cost_of(body, in_loop=True) + Cost(thunks=_STEP + _THUNK * (read + written))
-            following = body.outvars[: len(body.outvars) - written]
-            states = body.invars[: len(body.invars) - read][-len(following) :]
+            # A row of each sequence and trace costs XLA a thunk; native code reads and writes it in
+            # place.
+            n_read, n_written = _rows(eqn.invars, body.invars), _rows(eqn.outvars, body.outvars)
+            step = cost_of(body, in_loop=True) + Cost(thunks=_STEP + _THUNK * (n_read + n_written))
+            following = body.outvars[: len(body.outvars) - n_written]
+            states = body.invars[: len(body.invars) - n_read][-len(following) :]
             chain = _chain(body, states, following) if following else 0.0
             return replace(step, native=max(step.native, chain)).times(params["length"])
         case "while":
@@ -204,8 +206,8 @@ def _inner(eqn: Any, in_loop: bool) -> Cost | None:
             return (body + Cost(thunks=_STEP)).times(_steps(eqn))
         case "cond":
             branches = [cost_of(branch.jaxpr, in_loop) for branch in params["branches"]]
-            own = Cost(_THUNK if in_loop else _TASK)
-            return max(branches, key=lambda cost: cost.native) + own
+            overhead = Cost(_THUNK if in_loop else _TASK)
+            return max(branches, key=lambda cost: cost.native) + overhead
     for value in params.values():
         jaxpr = getattr(value, "jaxpr", value)
         if hasattr(jaxpr, "eqns"):
@@ -213,19 +215,21 @@ def _inner(eqn: Any, in_loop: bool) -> Cost | None:
     return None
 
 
-def _rows(whole: Sequence[Any], body: Sequence[Any]) -> int:
-    """How many go into a step, or come out of it, row by row."""
-    return sum(v.aval.shape != w.aval.shape for v, w in zip(whole, body, strict=True))
+def _rows(outer: Sequence[Any], inner: Sequence[Any]) -> int:
+    """The number of arrays that enter or leave a step row by row."""
+    return sum(v.aval.shape != w.aval.shape for v, w in zip(outer, inner, strict=True))
 
 
 def _chain(jaxpr: Jaxpr, states: Sequence[Any], following: Sequence[Any]) -> float:
-    """How long native code takes at least from the states of a step to those that follow."""
-    when: dict[Any, float] = dict.fromkeys(states, 0.0)
+    """The critical path of native code from the states of a step to the next states."""
+    ready_at: dict[Any, float] = dict.fromkeys(states, 0.0)
     for eqn in jaxpr.eqns:
-        known = [when[v] for v in eqn.invars if not isinstance(v, Literal) and v in when]
-        if known:
-            when.update(dict.fromkeys(eqn.outvars, max(known) + _latency(eqn)))
-    return max((when.get(v, 0.0) for v in following if not isinstance(v, Literal)), default=0.0)
+        operand_times = [
+            ready_at[v] for v in eqn.invars if not isinstance(v, Literal) and v in ready_at
+        ]
+        if operand_times:
+            ready_at.update(dict.fromkeys(eqn.outvars, max(operand_times) + _latency(eqn)))
+    return max((ready_at.get(v, 0.0) for v in following if not isinstance(v, Literal)), default=0.0)
 
 
 def _latency(eqn: Any) -> float:
@@ -250,18 +254,18 @@ def _steps(eqn: Any) -> float:
 
 
 def _operation(eqn: Any, name: str, in_loop: bool) -> Cost:
-    """Without the thunk that it takes of XLA."""
+    """The cost of one operation without XLA's overhead for a thunk."""
     kind, size = _kind_and_size(eqn, name)
-    read = 0.0 if name in _INDICES else size  # by native code
+    native_size = 0.0 if name in _INDICES else size  # by native code
     if size < _WIDE:
         return Cost(
             narrow=_NARROW[kind] * size,
             vectorized=_OF_ROWS[kind] * size,
             residuals=_RESIDUAL * size if in_loop else 0.0,
-            native=_SCALAR[kind] * read,
+            native=_SCALAR[kind] * native_size,
         )
     native = _BLAS_PRODUCT if in_loop and _is_for_blas(eqn, size) else _NATIVE[kind]
-    return Cost(wide=_VECTOR[kind] * _share_of_register(eqn) * size, native=native * read)
+    return Cost(wide=_VECTOR[kind] * _share_of_register(eqn) * size, native=native * native_size)
 
 
 def _share_of_register(eqn: Any) -> float:
@@ -271,24 +275,24 @@ def _share_of_register(eqn: Any) -> float:
     steps of a stencil on 256 by 256 int8 took XLA 0.16 ms, of int32 0.56, and native code 0.77 and 0.66.
     """
     dtypes = (v.aval.dtype for v in (*eqn.invars, *eqn.outvars))
-    types = [t for t in dtypes if isinstance(t, np.dtype)]  # that of a random key is none
-    short = all(t.kind in "iub" and t.itemsize <= 2 for t in types)
-    return max(t.itemsize for t in types) / 8 if short and types else 1.0
+    types = [t for t in dtypes if isinstance(t, np.dtype)]  # a random key's is no NumPy dtype
+    are_short = all(t.kind in "iub" and t.itemsize <= 2 for t in types)
+    return max(t.itemsize for t in types) / 8 if are_short and types else 1.0
 
 
 def _is_for_blas(eqn: Any, size: float) -> bool:
-    """Whether it is a product of floats, so many multiplications, that BLAS is fast with in a loop."""
+    """Whether an equation is a product of ``size`` multiplications that BLAS computes fast in a loop."""
     if eqn.primitive.name != "dot_general" or eqn.outvars[0].aval.dtype.kind not in "fc":
         return False
     (summed, _), (batched, _) = eqn.params["dimension_numbers"]
     left, right = (math.prod(v.aval.shape) for v in eqn.invars)
     length = math.prod(eqn.invars[0].aval.shape[k] for k in summed)
-    most = _BLAS_MOST_OF_VECTORS if length in (left, right) else _BLAS_MOST
-    return not batched and _BLAS_LEAST <= size < most
+    limit = _BLAS_MOST_OF_VECTORS if length in (left, right) else _BLAS_MOST
+    return not batched and _BLAS_LEAST <= size < limit
 
 
 def _kind_and_size(eqn: Any, name: str) -> tuple[str, float]:
-    """The kind of operations that an equation consists of, and their number."""
+    """The kind and the number of scalar operations of an equation."""
     shapes = [v.aval.shape for v in eqn.invars]
     size = float(max((math.prod(v.aval.shape) for v in eqn.outvars), default=1))
     if name == "dot_general":

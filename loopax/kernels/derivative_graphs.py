@@ -1,4 +1,4 @@
-"""Derivatives of a graph, as graphs: JAX's where a function has a kink, the IR's otherwise."""
+"""Derivatives of a graph as graphs: JAX's where a function has a kink, the IR's otherwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Variables = Sequence[Any]
 def with_gradient(
     inputs: Variables, outputs: Variables, scalar: int, wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``inputs -> [*outputs, *gradient]``, that of output ``scalar``, a number, by the inputs at ``wrt``.
+    """``inputs -> [*outputs, *gradient]``: the gradient of output ``scalar`` in the inputs at ``wrt``.
 
     Raises
     ------
@@ -31,9 +31,9 @@ def with_gradient(
     """
 
     def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
-        one = graph.outputs[scalar].ones_like()
-        cotangents = [one if k == scalar else None for k in range(len(outputs))]
-        gradient = _pulled_back(graph, cotangents, wrt)
+        seed = graph.outputs[scalar].ones_like()
+        cotangents = [seed if k == scalar else None for k in range(len(outputs))]
+        gradient = _cotangents_of_inputs(graph, cotangents, wrt)
         return graph.inputs, [*graph.outputs, *gradient]
 
     return _derived(inputs, outputs, len(inputs), derive, with_gradient, scalar, tuple(wrt))
@@ -49,17 +49,17 @@ def with_pushforward(
 
     def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
         tangents = {k: graph.inputs[k].type() for k in wrt}
-        every = [tangents.get(k) for k in range(len(inputs))]
-        moved = push_forward(graph.inputs, graph.outputs, every)
+        in_tangents = [tangents.get(k) for k in range(len(inputs))]
+        out_tangents = push_forward(graph.inputs, graph.outputs, in_tangents)
         chosen = [graph.outputs[k] for k in moving]
-        new = _complete(chosen, [moved[k] for k in moving])
-        return [*graph.inputs, *tangents.values()], [*graph.outputs, *new]
+        dense = _complete(chosen, [out_tangents[k] for k in moving])
+        return [*graph.inputs, *tangents.values()], [*graph.outputs, *dense]
 
     n = len(inputs) + len(wrt)
     return _derived(inputs, outputs, n, derive, with_pushforward, tuple(moving), tuple(wrt))
 
 
-def pushed_forward(
+def pushforward(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
     """``[*inputs, *tangents of those at wrt] -> tangents of the outputs at moving``.
@@ -69,7 +69,7 @@ def pushed_forward(
     return _without_outputs(with_pushforward(inputs, outputs, moving, wrt), len(outputs))
 
 
-def pulled_back(
+def pullback(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
     """``[*inputs, *cotangents of the outputs at moving] -> cotangents of the inputs at wrt``.
@@ -79,16 +79,16 @@ def pulled_back(
     return _without_outputs(_with_pullback(inputs, outputs, moving, wrt), len(outputs))
 
 
-def pulled_back_in_two(
+def partitioned_pullback(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> Partition | None:
-    """The outputs, and `pulled_back`, which gets what the first graph keeps for it; see `partition`.
+    """Two graphs: the outputs with residuals, and the `pullback`, which reads these; see `partition`.
 
     Raises as `with_gradient` does.
     """
     joint = _with_pullback(inputs, outputs, moving, wrt)
     run_passes(joint, CANONICAL_PASSES)
-    merge_equal(joint)  # what is there twice would be kept twice
+    merge_equal(joint)  # equal values would be kept twice
     n, m = len(inputs), len(outputs)
     return partition(joint.inputs[:n], joint.outputs[:m], joint.inputs[n:], joint.outputs[m:])
 
@@ -96,20 +96,20 @@ def pulled_back_in_two(
 def _with_pullback(
     inputs: Variables, outputs: Variables, moving: Sequence[int], wrt: Sequence[int]
 ) -> FunctionGraph:
-    """``[*inputs, *cotangents] -> [*outputs, *cotangents that arrive at the inputs at wrt]``."""
+    """``[*inputs, *cotangents] -> [*outputs, *cotangents of the inputs at wrt]``."""
 
     def derive(graph: FunctionGraph) -> tuple[Variables, Variables]:
         cotangents = {k: graph.outputs[k].type() for k in moving}
-        every = [cotangents.get(k) for k in range(len(outputs))]
-        arrived = _pulled_back(graph, every, wrt)
-        return [*graph.inputs, *cotangents.values()], [*graph.outputs, *arrived]
+        out_cotangents = [cotangents.get(k) for k in range(len(outputs))]
+        in_cotangents = _cotangents_of_inputs(graph, out_cotangents, wrt)
+        return [*graph.inputs, *cotangents.values()], [*graph.outputs, *in_cotangents]
 
     n = len(inputs) + len(moving)
-    return _derived(inputs, outputs, n, derive, pulled_back, tuple(moving), tuple(wrt))
+    return _derived(inputs, outputs, n, derive, pullback, tuple(moving), tuple(wrt))
 
 
 def _without_outputs(joint: FunctionGraph, n: int) -> FunctionGraph:
-    """The derivatives of a graph that has ``n`` outputs before them."""
+    """The graph without its first ``n`` outputs: the derivatives alone."""
     return FunctionGraph(joint.inputs, joint.outputs[n:], clone=True)
 
 
@@ -118,26 +118,28 @@ def _derived(
     outputs: Variables,
     n_inputs: int,
     derive: Callable[[FunctionGraph], tuple[Variables, Variables]],
-    *parts: Any,
+    *key: Any,
 ) -> FunctionGraph:
-    """What ``derive`` makes of a graph: it has ``n_inputs``, and ``parts`` say which derivative it is."""
+    """The graph of ``derive``, with ``n_inputs`` inputs; ``key`` says which derivative it is."""
 
     def variables() -> list[Any]:
         graph = with_own_kinks(*derive(with_jax_kinks(inputs, outputs)))
         import_graph(graph)  # the rules of PyTensor's ops are written in any op
         return [*graph.inputs, *graph.outputs]
 
-    every = rewritten(inputs, outputs, variables, *parts)
-    return FunctionGraph(every[:n_inputs], every[n_inputs:], clone=False)
+    derived = rewritten(inputs, outputs, variables, *key)
+    return FunctionGraph(derived[:n_inputs], derived[n_inputs:], clone=False)
 
 
-def _pulled_back(graph: FunctionGraph, cotangents: Variables, wrt: Sequence[int]) -> list[Any]:
-    arrived = pull_back(graph.inputs, graph.outputs, cotangents)
-    if any(is_null(arrived[k]) for k in wrt):
+def _cotangents_of_inputs(
+    graph: FunctionGraph, cotangents: Variables, wrt: Sequence[int]
+) -> list[Any]:
+    in_cotangents = pull_back(graph.inputs, graph.outputs, cotangents)
+    if any(is_null(in_cotangents[k]) for k in wrt):
         raise NotImplementedError("an op has no derivative in PyTensor")
-    return _complete([graph.inputs[k] for k in wrt], [arrived[k] for k in wrt])
+    return _complete([graph.inputs[k] for k in wrt], [in_cotangents[k] for k in wrt])
 
 
 def _complete(variables: Variables, derivatives: Variables) -> list[Any]:
-    """The derivatives of these variables: zeros where none arrives."""
+    """The derivatives of ``variables``, with zeros in the place of None."""
     return [zeros_for(v) if d is None else d for v, d in zip(variables, derivatives, strict=True)]

@@ -1,8 +1,8 @@
 """The derivatives of a kernel, which are kernels again, to any order.
 
-The native code is that of the IR's derivatives (`derivative_graphs`); JAX derives the form in its own
-operations. Each is made once for a kernel and the positions ``wrt`` of the inputs that it is with respect
-to. It raises NotImplementedError where PyTensor has no derivative of an op.
+The native code comes from the IR's derivatives (`derivative_graphs`); JAX differentiates the form in
+its own operations. Each derivative is built once for a kernel and the positions ``wrt`` of the
+inputs, and raises NotImplementedError where PyTensor has no derivative of an op.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from loopax.kernels.kernel import InJax, Kernel, Shape, Shapes
 
 
 def with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """The outputs, and behind them the gradient of the one that is a number."""
+    """A kernel of the outputs, followed by the gradient of the one output that is a number."""
     return kernel.derivative("gradient", wrt, lambda wrt: _with_gradient(kernel, wrt))
 
 
 def with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """The kernel of the inputs of `pushforward`: the outputs, and then the tangents."""
+    """The kernel from the inputs of `pushforward` to the outputs followed by their tangents."""
     return kernel.derivative("with_pushforward", wrt, lambda wrt: _with_pushforward(kernel, wrt))
 
 
@@ -33,7 +33,7 @@ def pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
 
 
 def pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    """The kernel from the inputs and the cotangents of the outputs to those of the inputs at ``wrt``."""
+    """The kernel from inputs and cotangents of the outputs to cotangents of the inputs at ``wrt``."""
     return kernel.derivative("pullback", wrt, lambda wrt: _pullback(kernel, wrt))
 
 
@@ -70,14 +70,14 @@ def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     n = len(kernel.inputs)
 
     def in_jax(*args: Any) -> list[Any]:
-        outs, moved = _pushed_forward_in_jax(kernel, kernel.in_jax, wrt, args)
-        return [*outs, *(moved[k] for k in kernel.floats)]
+        outs, tangents = _pushed_forward_in_jax(kernel, kernel.in_jax, wrt, args)
+        return [*outs, *(tangents[k] for k in kernel.floats)]
 
     def shapes(inputs: Shapes) -> list[Shape]:
         outs = kernel.shapes(inputs[:n])
         return [*outs, *(outs[k] for k in kernel.floats)]
 
-    # It goes forward only, as the program does: no policy of its own.
+    # It runs forward only, as the program does, so that the program's policy holds.
     return Kernel(
         graph.inputs,
         graph.outputs,
@@ -85,12 +85,12 @@ def _with_pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
         shapes,
         f"{kernel.name}_with_pushforward",
         kernel.policy,
-        pushes=(kernel, wrt),
+        jvp_of=(kernel, wrt),
     )
 
 
 def _pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    graph = derivative_graphs.pushed_forward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
+    graph = derivative_graphs.pushforward(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     n = len(kernel.inputs)
 
     def shapes(inputs: Shapes) -> list[Shape]:
@@ -110,7 +110,7 @@ def _pushforward(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
 
 
 def _pullback(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
-    graph = derivative_graphs.pulled_back(kernel.inputs, kernel.outputs, kernel.floats, wrt)
+    graph = derivative_graphs.pullback(kernel.inputs, kernel.outputs, kernel.floats, wrt)
     return Kernel(
         graph.inputs,
         graph.outputs,
@@ -135,7 +135,7 @@ def _pushed_forward_in_jax(
 
 
 def pulled_back_in_jax(kernel: Kernel, wrt: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
-    """What the `pullback` gives, in JAX's operations."""
+    """The results of the `pullback`, in JAX's operations."""
     n = len(kernel.inputs)
     floats = function_at(_floats_in_jax(kernel), args[:n], wrt)
     return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))

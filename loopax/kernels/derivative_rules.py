@@ -1,10 +1,10 @@
 """The rules of `loopax_kernel`'s derivatives: forwards, and, taken apart, backwards.
 
-Forwards one kernel gives the outputs and their tangents; two, where many tangents share their outputs
-(`jax.jacfwd`), and where what is derived is a gradient. Backwards JAX has another way: it computes first
-what does not read the tangents, keeps what is linear in them, and transposes that. Then the gradient of a
-number is computed with the number, and the product with the tangent is JAX's; of arrays there is a
-`linearization`. A derivative forwards that JAX has traced, the step of a loop, is taken apart later.
+Forwards one kernel gives the outputs and their tangents; two do, where many tangents share their
+outputs (`jax.jacfwd`) and where a gradient is differentiated. Backwards JAX first computes all that
+does not read the tangents, keeps the linear part and transposes it. Then the gradient of a number is
+computed with the number, and the product with the tangent is JAX's; arrays have a `linearization`. A
+forward derivative that JAX has traced, in the step of a loop, is taken apart later.
 
 In one kernel a value and a tangent take 0.7 to 0.8 of the time of a gradient and the product with it, those
 of 64 rows 0.2 to 0.7 (GARCH, AR(2), HMM, Kalman, nested loops; Runge-Kutta 1.1, XLA's in both).
@@ -60,22 +60,22 @@ def _jvp(primals: Any, tangents: Any, *, kernel: Kernel, batch: Batch, **params:
 def _jvp_at_once(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
-    of_both = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
+    joint_batch = tuple((*has_axis, *(has_axis[k] for k in wrt)) for has_axis in batch)
     if kernel.policy.is_backward:
         # A product with a Hessian reads the tangents alone, and XLA drops the gradient. Both in one kernel
         # took three times as long for a hidden Markov model in logs, too long to be held in locals.
         outs = bind(kernel, primals, batch)
-        moved = bind(pushforward(kernel, wrt), [*primals, *tangents], of_both)
+        out_tangents = bind(pushforward(kernel, wrt), [*primals, *tangents], joint_batch)
     else:
-        found = bind(with_pushforward(kernel, wrt), [*primals, *tangents], of_both)
-        outs, moved = found[: len(kernel.outputs)], found[len(kernel.outputs) :]
-    return outs, _with_zeros(outs, dict(zip(kernel.floats, moved, strict=True)))
+        results = bind(with_pushforward(kernel, wrt), [*primals, *tangents], joint_batch)
+        outs, out_tangents = results[: len(kernel.outputs)], results[len(kernel.outputs) :]
+    return outs, _with_zeros(outs, dict(zip(kernel.floats, out_tangents, strict=True)))
 
 
 def _linearized(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
-    """Outputs that do not read the tangents, and what is linear in these."""
+    """Outputs that do not read the tangents, and tangents linear in these."""
     derive = _linearized_scalar if kernel.is_scalar else _linearized_arrays
     return derive(kernel, batch, primals, wrt, tangents)
 
@@ -83,7 +83,7 @@ def _linearized(
 def _linearized_scalar(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
-    """By the gradient, which is computed with the value: what is left is linear, and JAX's."""
+    """The value with its gradient by one kernel; the product with the tangents is linear, and JAX's."""
     outs = bind(with_gradient(kernel, wrt), primals, batch)
     values, slopes = outs[: len(kernel.outputs)], outs[len(kernel.outputs) :]
     depth = len(batch)
@@ -91,13 +91,13 @@ def _linearized_scalar(
     total: Any = jnp.zeros((), kernel.dtypes[scalar])
     for k, slope, t in zip(wrt, slopes, tangents, strict=True):
         product = slope * _spread(t, [has_axis[k] for has_axis in batch])
-        part = product.sum(axis=tuple(range(depth, slope.ndim)))
-        total = total + part.astype(total.dtype)  # an input may have fewer bits, or more
+        contribution = product.sum(axis=tuple(range(depth, slope.ndim)))
+        total = total + contribution.astype(total.dtype)  # an input may have another precision
     return values, _with_zeros(values, {scalar: total})
 
 
 def _spread(t: Any, has_axis: Sequence[bool]) -> Any:
-    """``t`` with an axis of length 1 for each one of the batch that it does not have."""
+    """``t`` with an axis of length 1 for each axis of the batch that it lacks."""
     missing = [level for level, has in enumerate(has_axis) if not has]
     return jnp.expand_dims(t, missing) if missing else t
 
@@ -107,18 +107,18 @@ def _linearized_arrays(
 ) -> Any:
     shared = _shared(kernel, batch, primals, wrt)
     forward, push = shared or (kernel, pushforward(kernel, wrt))
-    found = bind(forward, primals, batch)
-    outs, residuals = found[: len(kernel.outputs)], found[len(kernel.outputs) :]
-    full = (True,) * len(residuals)  # what comes out has all axes of the batch
-    of_all = tuple((*has_axis, *full, *(has_axis[k] for k in wrt)) for has_axis in batch)
-    moved = bind(push, [*primals, *residuals, *tangents], of_all)
-    return outs, _with_zeros(outs, dict(zip(kernel.floats, moved, strict=True)))
+    results = bind(forward, primals, batch)
+    outs, residuals = results[: len(kernel.outputs)], results[len(kernel.outputs) :]
+    all_axes = (True,) * len(residuals)  # outputs have all axes of the batch
+    push_batch = tuple((*has_axis, *all_axes, *(has_axis[k] for k in wrt)) for has_axis in batch)
+    out_tangents = bind(push, [*primals, *residuals, *tangents], push_batch)
+    return outs, _with_zeros(outs, dict(zip(kernel.floats, out_tangents, strict=True)))
 
 
 def _shared(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...]
 ) -> Linearization | None:
-    """The `linearization`; None too where the residuals have shapes that JAX cannot know."""
+    """The `linearization`; None also where JAX cannot know the shapes of the residuals."""
     shared = linearization(kernel, wrt)
     try:
         if shared is not None:
@@ -132,8 +132,8 @@ def _jvp_in_jax(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
     values = function_at(in_jax(kernel, batch), primals, wrt)
-    outs, moved = jax.jvp(values, tuple(primals[k] for k in wrt), tuple(tangents))
-    return outs, _with_zeros(outs, {k: moved[k] for k in kernel.floats})
+    outs, out_tangents = jax.jvp(values, tuple(primals[k] for k in wrt), tuple(tangents))
+    return outs, _with_zeros(outs, {k: out_tangents[k] for k in kernel.floats})
 
 
 def _with_zeros(outs: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
@@ -149,31 +149,31 @@ def _zero_of(x: Any) -> ad.Zero:
 
 
 def _split(trace: Any, *tracers: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:
-    """Where JAX computes what does not read the tangents, and keeps the rest: in a loop, say."""
-    assert kernel.pushes is not None
-    of, wrt = kernel.pushes
-    n = len(of.inputs)
-    known = [t.is_known() for t in tracers]
-    if all(known) or not all(known[:n]):
+    """Partial evaluation: the outputs are computed, the tangents stay linear; in a loop, say."""
+    assert kernel.jvp_of is not None
+    primal_kernel, wrt = kernel.jvp_of
+    n = len(primal_kernel.inputs)
+    is_known = [t.is_known() for t in tracers]
+    if all(is_known) or not all(is_known[:n]):
         params = {"kernel": kernel, "batch": batch, **params}
         return trace.default_process_primitive(kernel_jvp_p, tracers, params)
     primals, moving = tracers[:n], dict(zip(wrt, tracers[n:], strict=True))
     tangents = [moving.get(k, _zero_of(x)) for k, x in enumerate(primals)]
     with set_current_trace(trace):
-        of_values = tuple(has_axis[:n] for has_axis in batch)
-        outs, moved = _jvp(primals, tangents, kernel=of, batch=of_values)
-        return [*outs, *(moved[k] for k in of.floats)]
+        primal_batch = tuple(has_axis[:n] for has_axis in batch)
+        outs, out_tangents = _jvp(primals, tangents, kernel=primal_kernel, batch=primal_batch)
+        return [*outs, *(out_tangents[k] for k in primal_kernel.floats)]
 
 
 def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEqn) -> Any:
-    """`_split` for `jax.checkpoint`, which computes the values again before it transposes what is left.
+    """`_split` for `jax.checkpoint`, which computes the values again before it transposes.
 
-    Returns what is computed at first, what is computed later, which outputs only the latter gives, and
-    which it gives at all; and the inputs that it needs beside those that it has. What may be saved by the
-    policy of the checkpoint is computed again all the same.
+    Returns the equation for the first run, the one for later, which outputs only the latter gives, which it
+    gives at all, and the inputs to instantiate. Values that the policy of the checkpoint saves are computed
+    again all the same.
     """
-    of, _ = eqn.params["kernel"].pushes
-    n, n_outs, n_all = len(of.inputs), len(of.outputs), len(eqn.outvars)
+    primal_kernel, _ = eqn.params["kernel"].jvp_of
+    n, n_outs, n_all = len(primal_kernel.inputs), len(primal_kernel.outputs), len(eqn.outvars)
     missing = [
         v for v, has in zip(eqn.invars, instantiated, strict=True) if isinstance(v, Var) and not has
     ]
@@ -186,7 +186,7 @@ def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEq
         primitive=kernel_p,
         invars=eqn.invars[:n],
         outvars=eqn.outvars[:n_outs],
-        params={"kernel": of, "batch": batch},
+        params={"kernel": primal_kernel, "batch": batch},
     )
     later = [k >= n_outs for k in range(n_all)]
     return values, eqn, later, [True] * n_all, missing
@@ -195,21 +195,21 @@ def _split_equation(saveable: Any, unknown: Any, instantiated: Any, eqn: JaxprEq
 def _transpose(
     cotangents: Any, *args: Any, kernel: Kernel, batch: Batch, **params: Any
 ) -> list[Any]:
-    first = len(kernel.inputs) - kernel.linear
+    n_fixed = len(kernel.inputs) - kernel.linear
     assert kernel.transpose is not None, f"{kernel.name} is not linear"
     pull = kernel.transpose()
     dense = [ad.instantiate_zeros(ct) for ct in cotangents]
-    full = (True,) * len(dense)  # the outputs have all axes of the batch
-    of_both = tuple((*has_axis[:first], *full) for has_axis in batch)
-    arrived = bind(pull, [*args[:first], *dense], of_both)
-    of_inputs: list[Any] = [None] * first
-    for k, ct in enumerate(arrived, first):
+    all_axes = (True,) * len(dense)  # the outputs have all axes of the batch
+    pull_batch = tuple((*has_axis[:n_fixed], *all_axes) for has_axis in batch)
+    pulled = bind(pull, [*args[:n_fixed], *dense], pull_batch)
+    in_cotangents: list[Any] = [None] * n_fixed
+    for k, ct in enumerate(pulled, n_fixed):
         if not ad.is_undefined_primal(args[k]):
-            of_inputs.append(None)
+            in_cotangents.append(None)
             continue
         missing = tuple(level for level, has_axis in enumerate(batch) if not has_axis[k])
-        of_inputs.append(ct.sum(axis=missing) if missing else ct)
-    return of_inputs
+        in_cotangents.append(ct.sum(axis=missing) if missing else ct)
+    return in_cotangents
 
 
 for _p in (kernel_p, kernel_jvp_p):

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class NotPlain(Exception):
-    """An output is no array: a trace as long as its loop has taken steps, say."""
+    """An output is not an array of known shape: a trace as long as its loop has taken steps, say."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,29 +41,29 @@ class Policy:
     checks
         One of `CHECKS`. With ``"raise"`` a check raises in native code, otherwise it is left out there;
         with ``"checkify"``, checkify sees it in the form in JAX's operations.
-    worth
-        Whether native code is faster, for arguments of these shapes, so many rows of a batch, and a way
-        back through the program or not. A derivative asks it with the shapes of its own inputs, of which
-        those of its kernel are the first.
-    divided
-        Whether so many rows take long enough for threads to share them; asked as ``worth`` is.
+    prefers_native
+        Whether native code is faster, from the shapes of the arguments, the rows of a batch, and
+        whether the program runs backward. A derivative passes the shapes of its own inputs, the
+        kernel's first.
+    uses_threads
+        Whether the rows take long enough for threads to share them; called as ``prefers_native`` is.
     most_lines
-        Of the native source: what is longer takes too long to compile.
+        The most lines of native source: longer programs take too long to compile.
     longest
-        How many lines the native source may have for small arrays to be in locals; None for the usual
-        number.
+        How many lines the native source may have for small arrays to be held in locals; None for the
+        default.
     optimize
-        One of `loopax.lowering.OPTIMIZERS`: for its passes, and those of each derivative.
+        One of `loopax.lowering.OPTIMIZERS`: for the kernel's passes and those of each derivative.
     refused
-        Told that a kernel runs as JAX's operations, by its name, and why.
+        Called with the name of a kernel that runs as JAX's operations, and the reason.
     is_backward
-        Whether it is that of a gradient or a pullback, or of a derivative of these, which read what the
-        way forward has left.
+        Whether the kernel is a gradient, a pullback, or a derivative of one: it reads residuals of
+        the forward run.
     """
 
     checks: str = "checkify"
-    worth: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
-    divided: Callable[[Shapes, int], bool] = lambda shapes, rows: False
+    prefers_native: Callable[[Shapes, int, bool], bool] = lambda shapes, rows, is_backward: True
+    uses_threads: Callable[[Shapes, int], bool] = lambda shapes, rows: False
     most_lines: float = math.inf
     longest: int | None = None
     optimize: str = "none"
@@ -75,7 +75,7 @@ class Policy:
         return replace(self, is_backward=True)
 
     def chooses_native(self, shapes: Shapes, rows: int) -> bool:
-        return self.worth(shapes, rows, self.is_backward)
+        return self.prefers_native(shapes, rows, self.is_backward)
 
 
 class Kernel:
@@ -86,22 +86,22 @@ class Kernel:
     inputs, outputs
         A graph in the IR, from before the passes.
     in_jax
-        The same function in JAX's operations: of arrays, to a list of arrays.
+        The same function in JAX's operations, from arrays to a list of arrays.
     shapes
-        Of the outputs, from those of the inputs.
+        The shapes of the outputs as a function of the inputs' shapes.
     policy
-        When it is native code.
+        When the kernel is native code.
     linear
-        How many of the inputs, the last ones, the outputs are linear in.
+        The number of trailing inputs in which the outputs are linear.
     transpose
-        The transpose in these inputs: a kernel of the others and of a cotangent for each output.
+        The transpose in these inputs: a kernel of the other inputs and of a cotangent for each output.
     transpiled
-        Makes of another graph of the same inputs what ``in_jax`` is. Without it nothing is kept for a
-        pullback: a derivative's own would seldom be asked for.
+        Turns another graph of the same inputs into a function like ``in_jax``. Without it nothing is
+        kept for a pullback: derivatives have none, as their own derivatives are seldom needed.
     canonical
-        Whether the graph is a part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
-    pushes
-        The kernel, and the positions of its inputs, whose outputs and pushforward it computes at once.
+        Whether the graph is part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
+    jvp_of
+        The kernel and the input positions whose outputs and pushforward this one computes together.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Kernel:
         transpose: Callable[[], Kernel] | None = None,
         transpiled: Callable[[FunctionGraph], InJax] | None = None,
         canonical: bool = False,
-        pushes: tuple[Kernel, tuple[int, ...]] | None = None,
+        jvp_of: tuple[Kernel, tuple[int, ...]] | None = None,
     ) -> None:
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
@@ -127,7 +127,7 @@ class Kernel:
         self.transpose = transpose
         self.transpiled = transpiled
         self.canonical = canonical
-        self.pushes = pushes
+        self.jvp_of = jvp_of
         self._shapes = shapes
         self._derivatives: dict[tuple[str, tuple[int, ...]], Any] = {}
 
@@ -150,17 +150,17 @@ class Kernel:
 
     @property
     def is_scalar(self) -> bool:
-        """Whether the one output with a derivative is a number, so that a gradient is all of it."""
+        """Whether the one output with a derivative is a number, whose derivative is a gradient."""
         return len(self.floats) == 1 and self.outputs[self.floats[0]].type.ndim == 0
 
     @cached_property
     def is_differentiated_by_jax(self) -> bool:
-        """Whether PyTensor means another derivative: of a complex number, its conjugate."""
+        """Whether PyTensor's convention differs: for complex numbers it has the conjugate."""
         return any(v.type.dtype.startswith("complex") for v in (*self.inputs, *self.outputs))
 
     @cached_property
     def is_checkable(self) -> bool:
-        """Whether there is something in it that checkify is to see."""
+        """Whether the graph has checks that checkify must see."""
         return self.policy.checks == "checkify" and any(
             isinstance(node.op, CheckAndRaise) for node in self._nodes
         )
@@ -191,12 +191,12 @@ class Kernel:
 
     @cached_property
     def code(self) -> Any:
-        """Its native code, or a sentence that says why there is none."""
+        """The native code, or a sentence that says why there is none."""
         raises, optimize = self.policy.checks == "raise", self.policy.optimize
         with TRACING:
-            # To write what is then refused takes a third of the time that XLA takes for it.
-            parts = "lines", raises, optimize, self.canonical, self.policy.longest or 0
-            length = fact_of_rewritten(self.inputs, self.outputs, *parts)
+            # Writing a source only to refuse it takes a third of XLA's time to compile the program.
+            key_parts = "lines", raises, optimize, self.canonical, self.policy.longest or 0
+            length = fact_of_rewritten(self.inputs, self.outputs, *key_parts)
             lines = length.known()
             if lines is not None and lines > self.policy.most_lines:
                 return _too_long(lines)
@@ -220,20 +220,20 @@ class Kernel:
     def derivative(
         self, kind: str, wrt: tuple[int, ...], make: Callable[[tuple[int, ...]], T]
     ) -> T:
-        """What ``make`` makes of the positions ``wrt``: made once.
+        """The derivative ``make(wrt)``, built once for each ``kind`` and ``wrt``.
 
         Raises
         ------
         NotImplementedError
-            It fails.
+            ``make`` fails.
         """
         with TRACING:
             if (kind, wrt) not in self._derivatives:
                 try:
                     self._derivatives[kind, wrt] = make(wrt)
                 except Exception as error:
-                    # PyTensor has none, or fails: of several values of an `IfElse`, of which one is an
-                    # integer, and of QR (3.3.7).
+                    # PyTensor has no derivative, or fails: an `IfElse` with an integer among its
+                    # values, QR (3.3.7).
                     raise NotImplementedError(str(error)) from error
             return self._derivatives[kind, wrt]
 

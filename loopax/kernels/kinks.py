@@ -1,12 +1,12 @@
-"""Derivatives where a function has a kink, or a check, as JAX has them.
+"""JAX's derivatives of functions with a kink and of checks.
 
 At such points PyTensor and JAX choose different elements of the subdifferential: of ``maximum(x, y)`` at
 ``x == y`` all to ``x``, or one half to each; of ``abs(x)`` at 0 it is 0, or 1; of ``max(x)`` with equal
-elements 1 for each, or 1 shared among them. What runs as native code must not change ``jax.grad``. So these
+elements 1 for each, or 1 shared among them. Native code must not change ``jax.grad``. So these
 ops are replaced by equal ones with JAX's derivatives (the JVP rules of ``max_p``, ``min_p``, ``abs_p`` and
 ``reduce_max_p`` in `jax.lax`) before a graph is differentiated, and put back afterwards.
 
-A check is one of the derivatives too, or a program that reads these alone would run without it.
+A check is applied to its derivatives too, or a program that reads only these would run without it.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from loopax.lowering.bodies import replace_nodes
 
 
 def with_jax_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
-    """A copy of a graph whose derivatives are JAX's, in bodies too."""
+    """A copy of a graph, bodies of loops included, whose derivatives are JAX's."""
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
     _exchange(graph, _JAX_FORMS)
     return graph
 
 
 def with_own_kinks(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> FunctionGraph:
-    """A copy of what was derived from a graph `with_jax_kinks`, of PyTensor's own ops again."""
+    """A copy of a derivative of a graph `with_jax_kinks`, in PyTensor's own ops again."""
     graph = FunctionGraph(list(inputs), list(outputs), clone=True)
     _exchange(graph, _OWN_FORMS)
     return graph
@@ -57,12 +57,12 @@ def _exchange(graph: FunctionGraph, forms: dict[type, Any]) -> None:
 
 class _JaxMaximum(Maximum):
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        return _of_the_chosen(inputs, outputs, cotangents)
+        return _halves_at_ties(inputs, outputs, cotangents)
 
 
 class _JaxMinimum(Minimum):
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        return _of_the_chosen(inputs, outputs, cotangents)
+        return _halves_at_ties(inputs, outputs, cotangents)
 
 
 class _JaxAbs(Abs):
@@ -73,15 +73,15 @@ class _JaxAbs(Abs):
         return [ps.switch(ps.ge(x, _number(0.0, x)), g, -g)]
 
 
-def _of_the_chosen(inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-    """One half to each of two equal numbers."""
+def _halves_at_ties(inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+    """The cotangents of two numbers: all to the chosen one, one half to each of equal ones."""
     (x, y), (z,), (g,) = inputs, outputs, cotangents
 
-    def share(mine: Any, others: Any) -> Any:
+    def share(mine: Any, other: Any) -> Any:
         if mine.type not in ps.float_types:
             return mine.zeros_like(dtype="float64")
-        both = ps.switch(ps.eq(others, z), _number(0.5, g), _number(1.0, g))
-        return g * ps.switch(ps.eq(mine, z), both, _number(0.0, g))
+        chosen_share = ps.switch(ps.eq(other, z), _number(0.5, g), _number(1.0, g))
+        return g * ps.switch(ps.eq(mine, z), chosen_share, _number(0.0, g))
 
     return [share(x, y), share(y, x)]
 
@@ -91,7 +91,7 @@ def _number(value: float, like: Any) -> Any:
 
 
 class _SharedAmongEqual:
-    """The derivative of a largest (or smallest) element goes to all that are equal to it, in parts."""
+    """A reduction to an extremum whose cotangent is shared among all elements equal to it."""
 
     axis: Any
 
@@ -123,7 +123,7 @@ class _JaxMin(_SharedAmongEqual, Min):
 
 
 class _CheckedThrough(CheckAndRaise):
-    """The check ``own``, which its derivatives are checked by as well."""
+    """The check ``own``, whose derivatives are checked as well."""
 
     __props__ = ("own",)
 
@@ -132,8 +132,8 @@ class _CheckedThrough(CheckAndRaise):
         super().__init__(own.exc_type, own.msg)  # type: ignore[no-untyped-call]
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> Any:
-        first, *others = super().pullback(inputs, outputs, cotangents)  # type: ignore[no-untyped-call]
-        return [self._of(first, inputs), *others]
+        value_cotangent, *condition_cotangents = super().pullback(inputs, outputs, cotangents)  # type: ignore[no-untyped-call]
+        return [self._of(value_cotangent, inputs), *condition_cotangents]
 
     def pushforward(self, inputs: Any, outputs: Any, tangents: Any) -> Any:
         return [self._of(tangents[0], inputs)]
@@ -143,7 +143,7 @@ class _CheckedThrough(CheckAndRaise):
         return self(derivative, *inputs[1:]) if is_one else derivative
 
 
-# Each class with that of JAX's derivative, and the other way round.
+# Each class with the class of JAX's derivative, and the reverse.
 _JAX_FORMS: dict[type, Any] = {
     Maximum: _JaxMaximum,
     Minimum: _JaxMinimum,
@@ -155,7 +155,7 @@ _OWN_FORMS: dict[type, Any] = {v: k for k, v in _JAX_FORMS.items()}
 
 
 def _exchanged(op: Any, forms: dict[type, Any]) -> Any:
-    """The form of ``op``; None where it has none."""
+    """``op`` in its other form; None where it has none."""
     if isinstance(op, _CheckedThrough):
         return op.own if forms is _OWN_FORMS else None
     if isinstance(op, CheckAndRaise):

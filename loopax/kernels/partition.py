@@ -1,12 +1,12 @@
-"""A function and its pullback as two graphs: the first keeps for the second what is dear to compute again.
+"""A function and its pullback as two graphs: the first keeps residuals that are dear to compute again.
 
     before   x -> y                           before   x, dy -> dx   (runs the loop of y once more)
     after    x -> y, states                   after    x, states, dy -> dx
 
-What is kept is a minimum cut of the pullback's graph between what must not run twice (loops, linear
-algebra, functions such as exp, draws) and what needs the cotangents: the fewest bytes, where what lies
-behind the cut is cheap to compute again. So a loop keeps its states, and the inside of a step is computed
-again. PyTorch's ahead-of-time autograd partitions its joint graphs so (functorch,
+The residuals are a minimum cut of the pullback's graph between the nodes that must not run twice
+(loops, linear algebra, functions such as exp, draws) and those that need the cotangents: the fewest
+bytes from which the rest is cheap to compute. So a loop keeps its states, and the values inside a
+step are computed again. PyTorch's ahead-of-time autograd partitions its joint graphs so (functorch,
 ``min_cut_rematerialization_partition``).
 """
 
@@ -34,9 +34,10 @@ from loopax.ir.replace import replaced
 
 Variables = Sequence[Any]
 
-# Entries along an axis of unknown length. Loops take many steps, and what has no such axis is kept first.
+# Entries along an axis of unknown length. Loops take many steps, so values without such an axis are
+# kept first.
 _USUAL_LENGTH = 128
-_UNCUT = 2**30  # more than all that there is to keep
+_UNCUT = 2**30  # more than all values together
 _MOST_BYTES = 2**20
 
 
@@ -48,63 +49,64 @@ class Partition(NamedTuple):
 
 
 def partition(
-    inputs: Variables, outputs: Variables, cotangents: Variables, arrived: Variables
+    inputs: Variables, outputs: Variables, cotangents: Variables, in_cotangents: Variables
 ) -> Partition | None:
-    """``inputs -> outputs`` and its pullback, ``[*inputs, *cotangents] -> arrived``, as two graphs.
+    """``inputs -> outputs`` and its pullback, ``[*inputs, *cotangents] -> in_cotangents``, as two
+    graphs.
 
-    None where there is nothing worth keeping, or it is no array.
+    None where nothing is worth keeping, or a residual is not an array.
     """
-    residuals = residuals_of(inputs, cotangents, arrived)
+    residuals = residuals_of(inputs, cotangents, in_cotangents)
     if not residuals or not all(isinstance(v.type, DenseTensorType) for v in residuals):
         return None
-    kept = [v.type() for v in residuals]
-    pullback = replaced(arrived, dict(zip(residuals, kept, strict=True)))
+    residual_inputs = [v.type() for v in residuals]
+    pullback = replaced(in_cotangents, dict(zip(residuals, residual_inputs, strict=True)))
     return Partition(
         FunctionGraph(list(inputs), [*outputs, *residuals], clone=True),
-        FunctionGraph([*inputs, *kept, *cotangents], pullback, clone=True),
+        FunctionGraph([*inputs, *residual_inputs, *cotangents], pullback, clone=True),
     )
 
 
-def residuals_of(inputs: Variables, cotangents: Variables, arrived: Variables) -> list[Any]:
-    """What a pullback is to get from the forward run besides the ``inputs``: a minimum cut."""
-    before, wanted = _before_the_cotangents(inputs, cotangents, arrived)
-    values = [v for node in before for v in node.outputs]
-    place = {v: k for k, v in enumerate(values)}
-    # Each value has an edge from its entry to its exit, which cutting means keeping it.
+def residuals_of(inputs: Variables, cotangents: Variables, in_cotangents: Variables) -> list[Any]:
+    """The residuals that a pullback reads besides the ``inputs``: a minimum cut."""
+    nodes, boundary = _known_part(inputs, cotangents, in_cotangents)
+    values = [v for node in nodes for v in node.outputs]
+    index = {v: k for k, v in enumerate(values)}
+    # Each value has an edge from its entry to its exit; cutting that edge means keeping the value.
     source, sink = 2 * len(values), 2 * len(values) + 1
     edges = {(2 * k, 2 * k + 1): _bytes(v) for k, v in enumerate(values)}
-    for node in before:
-        read = [2 * place[v] + 1 for v in facts_of(node.op).reads(node) if v in place]
-        from_where = [source, *read] if _must_run_once(node) else read
-        edges |= {(x, 2 * place[out]): _UNCUT for x in from_where for out in node.outputs}
-    edges |= {(2 * place[v] + 1, sink): _UNCUT for v in wanted if v in place}
+    for node in nodes:
+        operand_exits = [2 * index[v] + 1 for v in facts_of(node.op).reads(node) if v in index]
+        tails = [source, *operand_exits] if _must_run_once(node) else operand_exits
+        edges |= {(x, 2 * index[out]): _UNCUT for x in tails for out in node.outputs}
+    edges |= {(2 * index[v] + 1, sink): _UNCUT for v in boundary if v in index}
     return [values[k] for k in _cut(edges, source, sink)]
 
 
-def _before_the_cotangents(
-    inputs: Variables, cotangents: Variables, arrived: Variables
+def _known_part(
+    inputs: Variables, cotangents: Variables, in_cotangents: Variables
 ) -> tuple[list[Apply], set[Any]]:
-    """The nodes of a pullback that need no cotangent, and those of their values that the others read."""
-    moving, known, before = set(cotangents), set(inputs), []
-    wanted = {v for v in arrived if v not in moving}
-    for node in toposort(arrived, blockers=[*inputs]):
+    """The nodes of a pullback that need no cotangent, and their values that other nodes read."""
+    moving, known, nodes = set(cotangents), set(inputs), []
+    boundary = {v for v in in_cotangents if v not in moving}
+    for node in toposort(in_cotangents, blockers=[*inputs]):
         if any(v in moving for v in node.inputs):
             moving.update(node.outputs)
-            wanted.update(v for v in facts_of(node.op).reads(node) if v not in moving)
+            boundary.update(v for v in facts_of(node.op).reads(node) if v not in moving)
         elif any(v in known for v in node.inputs):  # else it is a constant, folded by a pass
             known.update(node.outputs)
-            before.append(node)
-    return before, (wanted - moving) & known
+            nodes.append(node)
+    return nodes, (boundary - moving) & known
 
 
 def _cut(edges: dict[tuple[int, int], int], source: int, sink: int) -> list[int]:
-    """The places of the values whose edges are a minimum cut between ``source`` and ``sink``."""
+    """The indices of the values whose edges are a minimum cut between ``source`` and ``sink``."""
     n = sink + 1
     rows, columns = np.array([*edges], dtype=np.int32).reshape(-1, 2).T
     capacity = csr_matrix((np.fromiter(edges.values(), np.int32), (rows, columns)), shape=(n, n))
-    left = capacity - maximum_flow(capacity, source, sink).flow
-    left.eliminate_zeros()
-    reached = set(breadth_first_order(left, source, return_predecessors=False).tolist())
+    residual_graph = capacity - maximum_flow(capacity, source, sink).flow
+    residual_graph.eliminate_zeros()
+    reached = set(breadth_first_order(residual_graph, source, return_predecessors=False).tolist())
     return [k for k in range(source // 2) if 2 * k in reached and 2 * k + 1 not in reached]
 
 
@@ -112,7 +114,7 @@ _RUN_ONCE = Structure.CONTRACTS, Structure.OTHER
 
 
 def _must_run_once(node: Apply) -> bool:
-    """Whether ``node`` is not to run again: it is dear, or need not give the same again."""
+    """Whether ``node`` must not run again: it is dear, or may give another result."""
     op: Any = node.op
     structure = facts_of(op).structure
     if structure is Structure.ELEMENTWISE:
@@ -121,7 +123,7 @@ def _must_run_once(node: Apply) -> bool:
 
 
 def _is_small_power(node: Apply) -> bool:
-    """Whether it is a product of a few factors, which a pass makes of it."""
+    """Whether ``node`` is a power that a pass turns into a product of few factors."""
     try:
         exponent = get_underlying_scalar_constant_value(node.inputs[-1])
     except NotScalarConstantError:

@@ -1,8 +1,9 @@
 """``loopax_kernel``: a `Kernel` as a primitive of JAX; its shapes, batches and lowering.
 
-Its derivatives and batches are the same primitive, of other kernels or over more axes, so that every
-transformation of JAX takes it, to any order. On the CPU it is one call of native code; on other platforms,
-and where it is exported, JAX's operations. The rules of its derivatives are in `derivative_rules`.
+Its derivatives and batches are the same primitive, with other kernels or more axes, so that every
+transformation of JAX applies, to any order. On the CPU it is one call of native code; on other
+platforms, and where it is exported, JAX's operations. The rules for its derivatives are in
+`derivative_rules`.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from loopax.kernels.derivative_kernels import pushforward
 from loopax.kernels.kernel import Kernel, Shapes
 from loopax.numerics import manual_axes
 
-# For each axis of a batch, the first one first, which inputs have it. The outputs have all of them.
+# For each axis of a batch, the first one first, which inputs have it. The outputs have all axes.
 Batch = tuple[tuple[bool, ...], ...]
 
 kernel_p = Checkable("loopax_kernel")
-# Of a kernel that gives outputs and their tangents at once: JAX takes it apart where a transpose follows.
+# A kernel of outputs with their tangents: JAX takes it apart where a transpose follows.
 kernel_jvp_p = Checkable("loopax_kernel_jvp")
 
 
 def bind(kernel: Kernel, args: Sequence[Any], batch: Batch = ()) -> list[Any]:
     """The outputs of ``kernel`` for ``args``, which have the dtypes that its inputs declare."""
     args = manual_axes.vary_alike(args)
-    primitive = kernel_p if kernel.pushes is None else kernel_jvp_p
+    primitive = kernel_p if kernel.jvp_of is None else kernel_jvp_p
     if not kernel.is_checkable:
         return primitive.bind(*args, kernel=kernel, batch=batch)
     avals = tuple((jnp.shape(x), jnp.result_type(x)) for x in args)
@@ -56,7 +57,7 @@ def _compiled(kernel: Kernel, batch: Batch) -> Any:
 
 
 def _impl(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
-    # Else it would come back here: without jit, and to find out which operation has made a nan.
+    # Or JAX would call this rule again: without jit, and to look for the operation that gave a nan.
     with jax.disable_jit(False), jax.debug_nans(False), jax.debug_infs(False):
         outs = _compiled(kernel, batch)(*args)
     _check_special(kernel, outs)
@@ -64,14 +65,14 @@ def _impl(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> Any:
 
 
 def _check_special(kernel: Kernel, outs: Sequence[Any]) -> None:
-    """Raise what JAX raises of an operation, where it is to look for nan or inf."""
+    """Raise JAX's error for a nan or an inf, where JAX is configured to look for them."""
     looks = {
         "nan": (jax.config.jax_debug_nans, jnp.isnan),
         "inf": (jax.config.jax_debug_infs, jnp.isinf),
     }
-    for said, (looked_for, is_it) in looks.items():
-        if looked_for and any(is_it(outs[k]).any() for k in kernel.floats):
-            raise FloatingPointError(f"invalid value ({said}) encountered in {kernel.name}")
+    for kind, (is_enabled, is_special) in looks.items():
+        if is_enabled and any(is_special(outs[k]).any() for k in kernel.floats):
+            raise FloatingPointError(f"invalid value ({kind}) encountered in {kernel.name}")
 
 
 def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[Any]:
@@ -85,7 +86,7 @@ def _abstract(*args: Any, kernel: Kernel, batch: Batch, **params: Any) -> list[A
 
 
 def _axes(batch: Batch, k: int, level: int | None = None) -> int:
-    """How many axes of the batch (before ``level``) input ``k`` has."""
+    """The number of axes of the batch (before ``level``) that input ``k`` has."""
     return sum(has_axis[k] for has_axis in batch[:level])
 
 
@@ -104,18 +105,18 @@ def _batch_shape(args: Sequence[Any], batch: Batch) -> tuple[int, ...]:
 
 def _batched(args: Any, axes: Any, *, kernel: Kernel, batch: Batch, **params: Any) -> Any:
     has_axis = tuple(axis is not None for axis in axes)
-    moved = [
+    operands = [
         jnp.moveaxis(x, axis, 0) if has else x
         for x, axis, has in zip(args, axes, has_axis, strict=True)
     ]
-    if kernel.pushes is not None:
-        of, wrt = kernel.pushes
-        n = len(of.inputs)
-        if not any(has_axis[:n]):  # many tangents at one place, as in jacfwd: one value
-            outs = bind(of, moved[:n], tuple(level[:n] for level in batch))
-            tangents = bind(pushforward(of, wrt), moved, (has_axis, *batch))
+    if kernel.jvp_of is not None:
+        primal_kernel, wrt = kernel.jvp_of
+        n = len(primal_kernel.inputs)
+        if not any(has_axis[:n]):  # many tangents at one point, as in jacfwd: one value
+            outs = bind(primal_kernel, operands[:n], tuple(level[:n] for level in batch))
+            tangents = bind(pushforward(primal_kernel, wrt), operands, (has_axis, *batch))
             return [*outs, *tangents], [None] * len(outs) + [0] * len(tangents)
-    outs = bind(kernel, moved, (has_axis, *batch))
+    outs = bind(kernel, operands, (has_axis, *batch))
     return outs, [0] * len(outs)
 
 
@@ -144,8 +145,8 @@ def _lowered_to_native(ctx: Any, *args: Any, kernel: Kernel, batch: Batch, **par
         kernel.policy.refused(kernel.name, kernel.no_code)
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
     try:
-        divided = kernel.policy.divided(shapes, rows)
-        name, address = kernel.code.handler(shapes, batch, divided)
+        uses_threads = kernel.policy.uses_threads(shapes, rows)
+        name, address = kernel.code.handler(shapes, batch, uses_threads)
     except UnsupportedOpError as error:
         warnings.warn(f"{error} It runs as JAX's operations.", UserWarning, stacklevel=2)
         return _lowered_to_jax(ctx, *args, kernel=kernel, batch=batch)
@@ -157,7 +158,7 @@ _REGISTERED: set[str] = set()
 
 
 def _register(name: str, address: int) -> None:
-    """XLA takes a name once."""
+    """Register a handler once: XLA takes a name once."""
     with TRACING:
         if name not in _REGISTERED:
             jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(address), platform="cpu")

@@ -53,7 +53,7 @@ def test_derivatives_of_native_code_in_jax(graph):
     first = derivative_graphs.with_gradient(graph.inputs, graph.outputs, 0, wrt)
     assert not foreign(first)
     assert not foreign(derivative_graphs.with_pushforward(graph.inputs, graph.outputs, (0,), wrt))
-    for derive in derivative_graphs.pushed_forward, derivative_graphs.pulled_back:
+    for derive in derivative_graphs.pushforward, derivative_graphs.pullback:
         assert not foreign(derive(first.inputs, first.outputs, (1, 2), wrt))
 
 

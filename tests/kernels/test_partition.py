@@ -17,7 +17,7 @@ from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.derivatives.traversal import pull_back
 from loopax.kernels import derivative_rules
 from loopax.kernels import linearization as module
-from loopax.kernels.derivative_graphs import pulled_back_in_two
+from loopax.kernels.derivative_graphs import partitioned_pullback
 from loopax.kernels.partition import partition
 from loopax.lowering import lower_to_loops
 from tests.random_programs import in_ir
@@ -35,7 +35,7 @@ def pullback_of(inputs, outputs):
 
 
 def residuals(inputs, outputs):
-    parts = pulled_back_in_two(inputs, outputs, range(len(outputs)), range(len(inputs)))
+    parts = partitioned_pullback(inputs, outputs, range(len(outputs)), range(len(inputs)))
     return [] if parts is None else parts.forward.outputs[len(outputs) :]
 
 
@@ -125,13 +125,13 @@ def filtered(p, x):
 def found(monkeypatch):
     """The linearizations that were made."""
     made = []
-    make = module.pulled_back_in_two
+    make = module.partitioned_pullback
 
     def spied(*args):
         made.append(make(*args))
         return made[-1]
 
-    monkeypatch.setattr(module, "pulled_back_in_two", spied)
+    monkeypatch.setattr(module, "partitioned_pullback", spied)
     return made
 
 

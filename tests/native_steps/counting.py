@@ -67,8 +67,8 @@ def forms(inputs: Any, cost: Any) -> Forms:
     yield "value", graph.clone
     yield "gradient in JAX", lambda: derivative_graphs.with_gradient(ins, outs, 0, wrt)
     yield "pushforward in JAX", lambda: derivative_graphs.with_pushforward(ins, outs, (0,), wrt)
-    yield "gradient pushed forward in JAX", lambda: in_jax(derivative_graphs.pushed_forward)
-    yield "gradient pulled back in JAX", lambda: in_jax(derivative_graphs.pulled_back)
+    yield "gradient pushed forward in JAX", lambda: in_jax(derivative_graphs.pushforward)
+    yield "gradient pulled back in JAX", lambda: in_jax(derivative_graphs.pullback)
     yield "gradient", lambda: alone(gradient())
     yield "gradient pushed forward", product
 

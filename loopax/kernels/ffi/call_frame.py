@@ -1,4 +1,4 @@
-"""What XLA hands to a handler: the layout of its call frame, read by code that a builder writes.
+"""The call frame that XLA passes to a handler, and code that reads it.
 
 The layout is that of ``xla/ffi/api/c_api.h`` (its folder is ``jax.ffi.include_dir()``) on 64 bits. The
 fields named here stand at the same places in all versions of the interface from 0.1 to 0.5: fields are
@@ -42,7 +42,7 @@ class CallFrame:
 
     @contextmanager
     def is_call(self) -> Iterator[None]:
-        """Code for a call that is to compute; one that asks what the handler is gets its answer."""
+        """A context for code that computes; a call that asks for metadata is answered here."""
         builder = self._builder
         extension = self._load(self._address, EXTENSION)
         extended = builder.icmp_unsigned("!=", extension, I64(0))
@@ -72,7 +72,7 @@ class Buffer:
 
     @property
     def data(self) -> Any:
-        """The address of its first element, an i64."""
+        """The address of the first element, an i64."""
         return self._builder.load(pointer(self._builder, self._address, _DATA, I64))
 
     def length(self, axis: int) -> Any:

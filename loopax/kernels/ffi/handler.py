@@ -19,7 +19,7 @@ from loopax.kernels.ffi.threads import run_in_threads
 from loopax.numba_backend.cache.code_cache import CodeCache, is_possible
 from loopax.numba_backend.runtime.safepoints import raise_later, stopping
 
-_ROWS = 16  # after which it is asked whether to stop: a row may be a program of microseconds
+_ROWS = 16  # rows between two tests for an interrupt: a row may be a program of microseconds
 
 
 def handler(
@@ -35,21 +35,21 @@ def handler(
     Parameters
     ----------
     function
-        Numba's, of one value for each of ``inputs``. It returns a tuple of new arrays in C order, and of
-        numbers where there are no axes.
+        Numba's function of one value for each of ``inputs``, which returns a tuple of new arrays in C
+        order, and numbers where there are no axes.
     inputs, outputs
         Their types, without the axes of a batch.
     mapped
         For each axis of a batch, the first one first, whether the inputs have it. The function is called
         for each element; all outputs have these axes.
     key
-        Of its code on disk, if it may be kept there; see `content_key`.
+        The key of its code on disk, if it may be kept there; see `content_key`.
     threads
         Whether the elements of a batch are divided among XLA's threads. Not on Windows.
 
     Returns
     -------
-    Numba's ``CFunc``, to be kept for as long as XLA may call it.
+    Numba's ``CFunc``, which must live for as long as XLA may call it.
     """
 
     @intrinsic
@@ -67,12 +67,12 @@ def handler(
     def program(frame: int) -> int:
         return run(frame)
 
-    made = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
+    cfunc = CFunc(program, ((types.int64,), types.int64), locals={}, options={"nopython": True})
     if key is not None and is_possible():
-        made._cache = CodeCache(key)
+        cfunc._cache = CodeCache(key)
     with compilation_of(function.py_func):
-        uninterrupted(made.compile)
-    return made
+        uninterrupted(cfunc.compile)
+    return cfunc
 
 
 def _all_rows(
@@ -92,14 +92,14 @@ def _all_rows(
             builder.store(run_in_threads(context, builder, address, row, total), failure)
         else:
             with cgutils.for_range(builder, total) as loop:
-                found = builder.call(row, [address, loop.index, I64(1)])
-                builder.store(found, failure)
-                with cgutils.if_unlikely(builder, builder.icmp_unsigned("!=", found, I64(0))):
+                status = builder.call(row, [address, loop.index, I64(1)])
+                builder.store(status, failure)
+                with cgutils.if_unlikely(builder, builder.icmp_unsigned("!=", status, I64(0))):
                     loop.do_break()
                 with stopping(builder, loop.index, I64(_ROWS)):
                     raise_later(builder)
                     builder.store(I64(STOPPED), failure)
                     loop.do_break()
-    found = builder.load(failure)
-    is_stopped = builder.icmp_unsigned("==", found, I64(STOPPED))
-    return builder.select(is_stopped, I64(0), found)
+    status = builder.load(failure)
+    is_stopped = builder.icmp_unsigned("==", status, I64(STOPPED))
+    return builder.select(is_stopped, I64(0), status)

@@ -38,20 +38,20 @@ class KernelCode:
     Parameters
     ----------
     inputs, outputs
-        Of a graph in the IR from before the passes; it is left as it is.
+        The inputs and outputs of a graph in the IR, from before the passes; it is left as it is.
     checks
         Whether its checks raise, or are left out.
     optimize
         One of `loopax.lowering.OPTIMIZERS`.
     canonical
-        Whether it is a part of a graph that has been through `loopax.lowering.CANONICAL_PASSES`.
+        Whether the graph is part of one that has been through `loopax.lowering.CANONICAL_PASSES`.
     longest
-        How many lines its source may have if small arrays are in locals; None for the usual number.
+        The most lines of a source with small arrays in locals; None for the default.
 
     Raises
     ------
     UnsupportedOpError
-        Something in it is no array, or has no native code.
+        A value in the graph is no array, or an op has no native code.
     """
 
     def __init__(
@@ -69,10 +69,10 @@ class KernelCode:
                 lines,
             )
         graph = FunctionGraph(list(inputs), list(outputs), clone=True)
-        before = () if checks else (drop_checks,)
+        check_passes = () if checks else (drop_checks,)
         passes = passes_with(optimize, NATIVE_PASSES)
         passes = after_canonical(passes) if canonical else passes
-        run_passes(graph, (*before, *passes, solve_for_inverses))
+        run_passes(graph, (*check_passes, *passes, solve_for_inverses))
         self.graph = graph  # lowered: what the native code computes
         self._variants = native_variants(
             graph, on_missing="raise", inner=True, longest=longest or LINES
@@ -82,7 +82,7 @@ class KernelCode:
 
     @property
     def lines(self) -> int:
-        """How long its source is, as it was written last."""
+        """The number of lines of the source written last."""
         return self._variants.source.count("\n") + 1
 
     def handler(
@@ -93,7 +93,7 @@ class KernelCode:
         Parameters
         ----------
         shapes
-            Of the arguments, without the axes of a batch.
+            The shapes of the arguments, without the axes of a batch.
         mapped, threads
             See `loopax.kernels.ffi.handler.handler`.
 
@@ -117,8 +117,8 @@ class KernelCode:
                         function, self._inputs, self._outputs, mapped, key, threads
                     )
                 except NumbaError as error:
-                    said = f"Numba cannot compile a program for JAX: {error}"
-                    raise UnsupportedOpError(said, [said]) from error
+                    message = f"Numba cannot compile a program for JAX: {error}"
+                    raise UnsupportedOpError(message, [message]) from error
             return name, _HANDLERS[name].address
 
 

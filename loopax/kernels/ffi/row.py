@@ -15,7 +15,7 @@ from loopax.kernels.ffi.call_frame import I64, Buffer, CallFrame
 from loopax.kernels.ffi.failures import OTHER_SHAPE, STOPPED, SYMBOL
 from loopax.numba_backend.runtime.safepoints import raise_later
 
-# What Numba makes of the number that a call of a `NumbaFunction` gives for a 0-d argument.
+# Numba's types of the number that a `NumbaFunction` passes for a 0-d argument.
 _NUMBERS = {"b": types.boolean, "i": types.int64, "f": types.float64, "c": types.complex128}
 
 # For each axis of a batch, the first one first, whether the inputs have it.
@@ -35,7 +35,7 @@ class ArrayType:
 
     @property
     def native(self) -> Any:
-        """The type that a native function has for such an argument: an array in C order, or a number."""
+        """The type of such an argument in a native function: an array in C order, or a number."""
         if self.ndim:
             return types.Array(self.element, self.ndim, "C")
         kind = np.dtype(self.dtype).kind
@@ -43,7 +43,7 @@ class ArrayType:
 
 
 def axes_before(mapped: Mapped, level: int, k: int) -> int:
-    """How many axes of the batch before ``level`` input ``k`` has."""
+    """The number of axes of the batch before ``level`` that input ``k`` has."""
     return sum(has_axis[k] for has_axis in mapped[:level])
 
 
@@ -63,11 +63,11 @@ def row_function(
     outputs: Sequence[ArrayType],
     mapped: Mapped,
 ) -> ir.Function:
-    """A function ``(frame, row, reports) -> failure`` of numbers: what Numba compiled, for one row.
+    """A function ``(frame, row, reports) -> failure`` that calls Numba's function for one row.
 
     ``row`` counts the rows of the outputs. The failure is 0, or else the address of XLA's error, which
-    Python makes; 1 where ``reports`` is 0, and then Python is not called. It is `STOPPED` where somebody
-    wants it to stop, and Python is about to raise.
+    Python makes; 1 where ``reports`` is 0, and then Python is not called. It is `STOPPED` after an
+    interrupt, where Python is about to raise.
     """
     kind = ir.FunctionType(I64, [I64, I64, I64])
     function = ir.Function(module, kind, module.get_unique_name("loopax_row"))
@@ -78,7 +78,7 @@ def row_function(
 
 
 class _Row:
-    """Writes the body of such a function, as LLVM's instructions: of such copies Numba takes 2 s."""
+    """The writer of a row function's body in LLVM's instructions; Numba takes 2 s for them."""
 
     def __init__(
         self,
@@ -105,13 +105,13 @@ class _Row:
         self.builder.ret(self.builder.load(self.failure))
 
     def _rows_of_inputs(self, lengths: Sequence[Any]) -> list[Any]:
-        """Which row of each input it is, counted over the axes of the batch that the input has."""
-        builder, rest, indices = self.builder, self.row, []
+        """The row of each input, counted over the axes of the batch that the input has."""
+        builder, quotient, indices = self.builder, self.row, []
         for n in reversed(lengths[1:]):
-            indices.insert(0, builder.urem(rest, n))
-            rest = builder.udiv(rest, n)
+            indices.insert(0, builder.urem(quotient, n))
+            quotient = builder.udiv(quotient, n)
         rows: list[Any] = [I64(0) for _ in self.inputs]
-        for index, n, has_axis in zip([rest, *indices], lengths, self.mapped, strict=False):
+        for index, n, has_axis in zip([quotient, *indices], lengths, self.mapped, strict=False):
             rows = [
                 builder.add(builder.mul(x, n), index) if has else x
                 for x, has in zip(rows, has_axis, strict=True)
@@ -119,18 +119,18 @@ class _Row:
         return rows
 
     def _call(self, frame: CallFrame, rows: Sequence[Any]) -> None:
-        """A call of the function, and its results copied to where XLA wants them."""
+        """Call the function and copy its results into XLA's buffers."""
         depth = len(self.mapped)
         buffers = [frame.argument(k) for k in range(len(self.inputs))]
         values = [
-            self._value(buffer, t, at, axes_before(self.mapped, depth, k))
-            for k, (buffer, t, at) in enumerate(zip(buffers, self.inputs, rows, strict=True))
+            self._value(buffer, t, row, axes_before(self.mapped, depth, k))
+            for k, (buffer, t, row) in enumerate(zip(buffers, self.inputs, rows, strict=True))
         ]
         signature = self.compiled.signature
         status, returned = self.context.call_internal_no_propagate(
             self.builder, self.compiled.fndesc, signature, values
         )
-        with self.builder.if_else(status.is_error, likely=False) as (failed, done):
+        with self.builder.if_else(status.is_error, likely=False) as (failed, succeeded):
             with failed:
                 with self.builder.if_else(status.is_python_exc) as (stopped, raised_here):
                     with stopped:
@@ -141,14 +141,14 @@ class _Row:
                         pickled = self.builder.extract_value(raised, 0)
                         size = self.builder.sext(self.builder.extract_value(raised, 1), I64)
                         self._fail(self.builder.ptrtoint(pickled, I64), size)
-            with done:
+            with succeeded:
                 types_returned = signature.return_type.types
                 for k, t in enumerate(self.outputs):
                     value = self.builder.extract_value(returned, k)
                     self._return(frame.result(k), t, types_returned[k], value)
 
     def _value(self, buffer: Buffer, t: ArrayType, row: Any, axes: int) -> Any:
-        """Row ``row`` of ``buffer``, which has ``axes`` axes of the batch, as the function takes it."""
+        """Row ``row`` of ``buffer``, which has ``axes`` axes of the batch, as an argument."""
         context, builder = self.context, self.builder
         lengths = [buffer.length(axes + k) for k in range(t.ndim)]
         data = self._position(buffer, t, row, lengths)
@@ -174,23 +174,23 @@ class _Row:
         return array._getvalue()
 
     def _return(self, buffer: Buffer, t: ArrayType, native: Any, value: Any) -> None:
-        """Copy ``value``, of the type ``native``, to its row of ``buffer``, and let go of it."""
+        """Copy ``value``, of the type ``native``, to its row of ``buffer``, and release it."""
         context, builder = self.context, self.builder
         lengths = [buffer.length(len(self.mapped) + k) for k in range(t.ndim)]
         data = self._position(buffer, t, self.row, lengths)
         if not t.ndim:
             model = context.data_model_manager[t.element]
             number = context.cast(builder, value, native, t.element)
-            place = builder.inttoptr(data, ir.PointerType(model.get_data_type()))
-            builder.store(model.as_data(builder, number), place)
+            target = builder.inttoptr(data, ir.PointerType(model.get_data_type()))
+            builder.store(model.as_data(builder, number), target)
             return
         assert native.layout == "C", f"a native function returns {native}, which is not in C order"
         array = make_array(native)(context, builder, value)
-        same: Any = ir.IntType(1)(1)
+        has_shape: Any = ir.IntType(1)(1)
         for n, axis in zip(lengths, range(t.ndim), strict=True):
-            made = builder.extract_value(array.shape, axis)
-            same = builder.and_(same, builder.icmp_signed("==", n, made))
-        with builder.if_else(same, likely=True) as (fits, other):
+            length = builder.extract_value(array.shape, axis)
+            has_shape = builder.and_(has_shape, builder.icmp_signed("==", n, length))
+        with builder.if_else(has_shape, likely=True) as (fits, differs):
             with fits:
                 size: Any = I64(np.dtype(t.dtype).itemsize)
                 for n in lengths:
@@ -202,19 +202,19 @@ class _Row:
                     size,
                     itemsize=1,
                 )
-            with other:
+            with differs:
                 self._fail(I64(0), I64(OTHER_SHAPE))
         context.nrt.decref(builder, native, value)
 
     def _position(self, buffer: Buffer, t: ArrayType, row: Any, lengths: Sequence[Any]) -> Any:
-        """The address of row ``row``, each of these lengths, in ``buffer``."""
+        """The address of row ``row`` in ``buffer``, whose rows have these lengths."""
         offset = self.builder.mul(row, I64(np.dtype(t.dtype).itemsize))
         for n in lengths:
             offset = self.builder.mul(offset, n)
         return self.builder.add(buffer.data, offset)
 
     def _fail(self, pickled: Any, size: Any) -> None:
-        """Let Python make XLA's error, if it is to; see `failures`."""
+        """Record a failure, and let Python make XLA's error if the row reports; see `failures`."""
         builder, kind = self.builder, ir.FunctionType(I64, [I64, I64, I64])
         builder.store(I64(1), self.failure)
         with builder.if_then(builder.icmp_unsigned("!=", self.reports, I64(0))):

@@ -1,12 +1,12 @@
 """The elements of a batch, divided among the threads of XLA's pool.
 
-The thread that calls takes element after element, and so does each task that the pool has come to run;
-who takes one adds 1 to a counter. So nothing waits for a task to begin, which in a pool of one thread, or
-of threads that all wait, none would. Those that begin when no element is left find that out and end: what
-they read is no longer the call frame then, but a block of memory that the last one frees.
+The calling thread takes element after element, and so does each task that the pool runs; taking one
+adds 1 to a counter. So nothing waits for a task to begin: in a pool of one thread, or of threads that
+all wait, none would. A task that begins when no element is left ends at once. It does not read the
+call frame, which may be gone, but a block of memory that the last thread frees.
 
-The error is that of the first element that fails, as if one had run after the other: all before it have
-been taken before it. It is run once more, by the thread that calls, to make XLA's error.
+The error is that of the first element that fails, as in sequential order, since all elements before
+it have been taken before it. The calling thread runs it once more to make XLA's error.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from loopax.kernels.ffi.call_frame import API, CONTEXT, I64, pointer
 # Bytes from the beginning of XLA_FFI_Api.
 _ERROR_DESTROY, _SCHEDULE, _NUMBER = 64, 136, 144
 
-# Numbers in the block: the call frame, how many elements there are, have been taken, are done, which is the
-# first that failed, and by how many threads the block is known.
-_FRAME, _TOTAL, _TAKEN, _DONE, _FAILED, _KNOWN_BY = range(6)
+# Integers in the block: the call frame, the numbers of elements in all, taken and done, the first
+# element that failed, and the number of threads that hold the block.
+_FRAME, _TOTAL, _TAKEN, _DONE, _FAILED, _REFERENCES = range(6)
 _BYTES = 48
 
 _VOID = ir.VoidType()
@@ -41,14 +41,14 @@ def run_in_threads(
     builder.call(take_all, [block])
     _wait(builder, block, total)
     failed = builder.load_atomic(_field(builder, block, _FAILED), "acquire", 8)
-    _forget(context, builder, block)
+    _release(context, builder, block)
     with builder.if_then(builder.icmp_unsigned("<", failed, total), likely=False):
         builder.store(builder.call(row, [address, failed, I64(1)]), failure)
     return builder.load(failure)
 
 
 def _taking_function(module: ir.Module, row: ir.Function) -> ir.Function:
-    """A function of a block that calls ``row`` for elements that nobody has taken, while there are some."""
+    """A function of a block that takes elements and calls ``row`` for each, until none is left."""
     function = _function(module, "loopax_take_all", ir.FunctionType(_VOID, [I64]))
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     block = function.args[0]
@@ -56,16 +56,16 @@ def _taking_function(module: ir.Module, row: ir.Function) -> ir.Function:
     head, inside, end = (function.append_basic_block(name) for name in ("head", "inside", "end"))
     builder.branch(head)
     builder.position_at_end(head)
-    taken = builder.atomic_rmw("add", _field(builder, block, _TAKEN), I64(1), "seq_cst")
-    builder.cbranch(builder.icmp_unsigned("<", taken, total), inside, end)
+    element = builder.atomic_rmw("add", _field(builder, block, _TAKEN), I64(1), "seq_cst")
+    builder.cbranch(builder.icmp_unsigned("<", element, total), inside, end)
     builder.position_at_end(inside)
-    first = _field(builder, block, _FAILED)
-    goes_on = builder.icmp_unsigned("<", taken, builder.load_atomic(first, "acquire", 8))
-    with builder.if_then(goes_on, likely=True):
+    first_failed = _field(builder, block, _FAILED)
+    is_before = builder.icmp_unsigned("<", element, builder.load_atomic(first_failed, "acquire", 8))
+    with builder.if_then(is_before, likely=True):
         frame = builder.load(_field(builder, block, _FRAME))
-        failure = builder.call(row, [frame, taken, I64(0)])
+        failure = builder.call(row, [frame, element, I64(0)])
         with builder.if_then(builder.icmp_unsigned("!=", failure, I64(0)), likely=False):
-            builder.atomic_rmw("umin", first, taken, "seq_cst")
+            builder.atomic_rmw("umin", first_failed, element, "seq_cst")
     builder.atomic_rmw("add", _field(builder, block, _DONE), I64(1), "seq_cst")
     builder.branch(head)
     builder.position_at_end(end)
@@ -74,11 +74,11 @@ def _taking_function(module: ir.Module, row: ir.Function) -> ir.Function:
 
 
 def _task(context: Any, module: ir.Module, take_all: ir.Function) -> ir.Function:
-    """What the pool runs, with a block."""
+    """The function that the pool runs, with a block."""
     function = _function(module, "loopax_task", ir.FunctionType(_VOID, [I64]))
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     builder.call(take_all, function.args)
-    _forget(context, builder, function.args[0])
+    _release(context, builder, function.args[0])
     builder.ret_void()
     return function
 
@@ -98,18 +98,18 @@ def _schedule(builder: ir.IRBuilder, address: Any, task: Any, block: Any, total:
     threads_and_rows = builder.load(threads), total
     fewer = builder.icmp_unsigned("<", *threads_and_rows)
     tasks = builder.sub(builder.select(fewer, *threads_and_rows), I64(1))
-    known_by = _field(builder, block, _KNOWN_BY)
+    references = _field(builder, block, _REFERENCES)
     function = builder.ptrtoint(task, I64)
     with cgutils.for_range(builder, tasks) as loop:
-        builder.atomic_rmw("add", known_by, I64(1), "seq_cst")
+        builder.atomic_rmw("add", references, I64(1), "seq_cst")
         refused = _call_api(builder, api, _SCHEDULE, context, function, block)
         with builder.if_then(refused, likely=False):  # there is no pool
-            builder.atomic_rmw("sub", known_by, I64(1), "seq_cst")
+            builder.atomic_rmw("sub", references, I64(1), "seq_cst")
             loop.do_break()
 
 
 def _call_api(builder: ir.IRBuilder, api: Any, offset: int, *fields: Any) -> Any:
-    """Call the function of XLA there, with a struct of these fields; whether it failed."""
+    """Call the function at ``offset`` of XLA's API with a struct of ``fields``; whether it failed."""
     values = [I64(8 * (2 + len(fields))), I64(0), *fields]
     struct = cgutils.alloca_once(builder, I64, size=len(values))
     for k, value in enumerate(values):
@@ -125,25 +125,25 @@ def _call_api(builder: ir.IRBuilder, api: Any, offset: int, *fields: Any) -> Any
 
 
 def _wait(builder: ir.IRBuilder, block: Any, total: Any) -> None:
-    """Until all elements are done: those that are not, other threads are at work on."""
-    rest = cgutils.get_or_insert_function(
+    """Wait until all elements are done: other threads work on the remaining ones."""
+    sched_yield = cgutils.get_or_insert_function(
         builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield"
     )
     head, inside, end = (builder.append_basic_block(name) for name in ("wait", "yield", "done"))
     builder.branch(head)
     builder.position_at_end(head)
-    done = builder.load_atomic(_field(builder, block, _DONE), "acquire", 8)
-    builder.cbranch(builder.icmp_unsigned("<", done, total), inside, end)
+    n_done = builder.load_atomic(_field(builder, block, _DONE), "acquire", 8)
+    builder.cbranch(builder.icmp_unsigned("<", n_done, total), inside, end)
     builder.position_at_end(inside)
-    builder.call(rest, [])
+    builder.call(sched_yield, [])
     builder.branch(head)
     builder.position_at_end(end)
 
 
-def _forget(context: Any, builder: ir.IRBuilder, block: Any) -> None:
-    """One thread less knows the block; the last one frees it."""
-    known_by = builder.atomic_rmw("sub", _field(builder, block, _KNOWN_BY), I64(1), "seq_cst")
-    with builder.if_then(builder.icmp_unsigned("==", known_by, I64(1))):
+def _release(context: Any, builder: ir.IRBuilder, block: Any) -> None:
+    """Drop one reference to the block; the last thread frees it."""
+    references = builder.atomic_rmw("sub", _field(builder, block, _REFERENCES), I64(1), "seq_cst")
+    with builder.if_then(builder.icmp_unsigned("==", references, I64(1))):
         context.nrt.free(builder, builder.inttoptr(block, ir.PointerType(ir.IntType(8))))
 
 

@@ -18,7 +18,7 @@ _NUMBERS = bool, int, float, complex, np.bool_, np.number, np.ndarray, jax.Array
 
 
 class NativeFunction:
-    """What `loopax.native` returns: ``f``, traced as by ``jax.jit``, with its loops as native code."""
+    """The result of `loopax.native`: ``f``, traced as by ``jax.jit``, with its loops as native code."""
 
     def __init__(self, f: Callable[..., Any], plan: Plan) -> None:
         functools.update_wrapper(self, f)
@@ -26,32 +26,32 @@ class NativeFunction:
         self._jitted: dict[Any, Any] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        jitted, arrays = self._of_call(args, kwargs)
+        jitted, arrays = self._resolved(args, kwargs)
         return jitted(*arrays)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Compile what a call with these arguments runs; it is not run."""
-        jitted, arrays = self._of_call(args, kwargs)
+        """Compile the code that a call with these arguments runs, without running it."""
+        jitted, arrays = self._resolved(args, kwargs)
         jitted.lower(*arrays)
 
-    def _of_call(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
-        """The function of arrays that a call runs, and the arrays."""
+    def _resolved(self, args: Any, kwargs: Any) -> tuple[Any, list[Any]]:
+        """The function from arrays that a call runs, and its arguments."""
         leaves, tree = jax.tree.flatten((args, kwargs))
         is_array = tuple(isinstance(x, _NUMBERS) for x in leaves)
         static = tuple(x for x, array in zip(leaves, is_array, strict=True) if not array)
         arrays = [x for x, array in zip(leaves, is_array, strict=True) if array]
-        return self._of_arrays(tree, is_array, static), arrays
+        return self._jitted_for(tree, is_array, static), arrays
 
     @property
     def remarks(self) -> list[str]:
-        """What has become of each loop of what was compiled so far."""
+        """The form of each loop compiled so far, a line each."""
         return list(self.plan.remarks)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
 
-    def _of_arrays(self, tree: Any, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
-        """The function of the leaves that are arrays, under ``jax.jit``."""
+    def _jitted_for(self, tree: Any, is_array: Sequence[bool], static: Sequence[Any]) -> Any:
+        """The function from the leaves that are arrays, under ``jax.jit``."""
 
         def run(*arrays: Any) -> Any:
             values = iter(arrays), iter(static)
@@ -73,20 +73,20 @@ class NativeFunction:
 
 
 def with_native_loops(f: Callable[..., Any], args: Sequence[Any], plan: Plan) -> Any:
-    """``f(*args)`` of arrays, traced now, with its loops as ``plan`` has them."""
+    """``f(*args)`` for arrays, traced now, with its loops in the form that ``plan`` chooses."""
     jaxpr, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
     return jax.tree.unflatten(jax.tree.structure(shapes), _call(jaxpr, args, plan))
 
 
 def _call(jaxpr: Any, args: Sequence[Any], plan: Plan) -> list[Any]:
     consts = list(jaxpr.consts)
-    if consts:  # they may be tracers of whoever calls
-        n, given = len(consts), [*consts, *args]
+    if consts:  # they may be tracers of the caller
+        n, operands = len(consts), [*consts, *args]
         opened = jaxpr.jaxpr
         jaxpr = jax.make_jaxpr(lambda *xs: jax.core.eval_jaxpr(opened, xs[:n], *xs[n:]))(
-            *map(jax.typeof, given)
+            *map(jax.typeof, operands)
         )
-        args = given
+        args = operands
     if jaxpr.effects:
         return jaxpr_as_fun(jaxpr)(*args)
     return bind(jaxpr, args, plan)

@@ -1,9 +1,9 @@
 """Which parts of a jaxpr run as kernels, native on the CPU.
 
-A part is a run of equations that follow one another, all of which can be read into the IR: nothing that
-it needs comes after it begins, and nothing of it is needed before it ends. It has a loop in it, and is
-faster as native code. A loop that cannot be read stays JAX's, and what is in its step, or in the
-branches of a conditional, is looked through in the same way.
+A part is a run of consecutive equations that can all be read into the IR, so that its inputs are
+computed before it and its outputs read after it. It contains a loop, and is faster as native code. A
+loop that cannot be read stays JAX's, and its step, or the branches of a conditional, are divided in
+the same way.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from loopax.kernels.kernel import Kernel, Policy
 from loopax.kernels.primitive import bind
 
 _LOOPS = {"scan", "while"}
-# Lines of a native source, of which Numba takes 5 to 10 ms each: up to so many with small arrays in locals,
-# and with "auto" no program of more than so many. A function that is JAX's already is there after half a
-# second: who asks for its Hessian once waits no longer than for XLA.
+# Lines of a native source, at 5 to 10 ms of Numba each: the most with small arrays in locals, and the
+# most of any program with "auto". JAX's own function is compiled after half a second, and a user who
+# wants its Hessian once should not wait longer.
 _LONGEST, _MOST_LINES = 300, 450
 
 
@@ -36,11 +36,12 @@ class Reader:
     Parameters
     ----------
     read
-        Variables of the IR for those of a jaxpr, with those that equations compute of them.
+        From equations, and the IR's variables for those of a jaxpr, to these and all that the
+        equations compute.
     type_of
         The type of a value of a jaxpr in the IR.
     refused
-        What both raise where there is no rule, with what has none as its message.
+        The exception of both where there is no rule; its message names the primitive.
     """
 
     read: Callable[[Iterable[Any], Mapping[Any, Variable]], dict[Any, Variable]]
@@ -52,7 +53,7 @@ _readers: list[Reader] = []
 
 
 def register_reader(reader: Reader) -> None:
-    """Make ``reader`` what reads jaxprs: the frontend's, which this folder does not import."""
+    """Register the reader of jaxprs: the frontend's, which this folder does not import."""
     _readers[:] = [reader]
 
 
@@ -67,7 +68,7 @@ class Plan:
     """
 
     loops: str
-    remarks: dict[str, None] = field(default_factory=dict)  # what has become of each loop, and why
+    remarks: dict[str, None] = field(default_factory=dict)  # the form of each loop, and why
 
     def __repr__(self) -> str:  # in a jaxpr
         return self.loops
@@ -91,7 +92,7 @@ class Plan:
 
 
 class _Parts:
-    """The equations of one jaxpr, and which of them are read into the IR together."""
+    """The equations of one jaxpr, divided into parts that are read into the IR together."""
 
     def __init__(self, plan: Plan, jaxpr: Jaxpr) -> None:
         self.plan = plan
@@ -104,43 +105,43 @@ class _Parts:
             if kernel is not None:
                 equations.append(kernel)
             elif values is not None and len(run) > 1 and any(map(_has_loop, run)):
-                equations += map(self._alone, run)
+                equations += map(self._with_own_kernel, run)
             else:
-                equations += map(self._within, run)
+                equations += map(self._with_inner_kernels, run)
         return self.jaxpr.replace(eqns=equations)
 
     def _runs(self) -> Iterator[tuple[dict[Any, Variable] | None, list[Any]]]:
-        """The equations, as runs of those that can be read and of those that cannot.
+        """The equations in runs that can be read into the IR and runs that cannot.
 
-        With the former are variables of the IR for what they read and compute, which None says of the
-        latter. Each equation is read once, behind those before it.
+        The former come with the IR's variables for all that they read and compute, the latter with None.
+        Each equation is read once, after those before it.
         """
         values: dict[Any, Variable] | None = None
         run: list[Any] = []
         for eqn in self.jaxpr.eqns:
-            read = self._read(eqn, values or {})
-            if run and (read is None) != (values is None):
+            eqn_values = self._read(eqn, values or {})
+            if run and (eqn_values is None) != (values is None):
                 yield values, run
                 run, values = [], None
             run.append(eqn)
-            if read is not None:
+            if eqn_values is not None:
                 values = {} if values is None else values
-                values.update(read)
+                values.update(eqn_values)
         if run:
             yield values, run
 
-    def _alone(self, eqn: Any) -> Any:
+    def _with_own_kernel(self, eqn: Any) -> Any:
         """A loop as a kernel by itself, where that is faster; another equation as it is."""
         values = self._read(eqn, {}) if _has_loop(eqn) else None
         kernel = None if values is None else self._kernel([eqn], values)
-        return self._within(eqn) if kernel is None else kernel
+        return self._with_inner_kernels(eqn) if kernel is None else kernel
 
-    def _read(self, eqn: Any, known: Mapping[Any, Variable]) -> dict[Any, Variable] | None:
-        """Variables of the IR for what an equation reads and computes; None where it cannot be read."""
+    def _read(self, eqn: Any, values: Mapping[Any, Variable]) -> dict[Any, Variable] | None:
+        """The IR's variables for an equation's inputs and outputs; None where it cannot be read."""
         reader = self.plan.reader
         try:
             inputs = {
-                v: known[v] if v in known else reader.type_of(v.aval)() for v in _read_by([eqn])
+                v: values[v] if v in values else reader.type_of(v.aval)() for v in _inputs_of([eqn])
             }
             return reader.read([eqn], inputs)
         except reader.refused as refused:
@@ -152,30 +153,30 @@ class _Parts:
         return None
 
     def _kernel(self, run: Sequence[Any], values: Mapping[Any, Variable]) -> Any:
-        """An equation that computes natively what a run does; None where that is slower, or impossible."""
+        """One equation that computes a run natively; None where that is slower, or impossible."""
         if not any(map(_has_loop, run)):
             return None
-        read = _read_by(run)
-        written = self._needed_after(run)
-        part = part_of(self.jaxpr, read, written, run)
+        inputs = _inputs_of(run)
+        outputs = self._outputs_of(run)
+        part = part_of(self.jaxpr, inputs, outputs, run)
         cost = cost_of(part)
         loops = [eqn for eqn in run if _has_loop(eqn)]
         if self.plan.loops == "auto" and cost.saved(1) <= 0:
             for eqn in loops:
                 self._say(eqn, f"JAX's: about {cost.in_words()}")
             return None
-        kernel = self._made(part, values)
+        kernel = self._part_kernel(part, values)
         why = _no_code(kernel)
         for eqn in loops:
             self._say(eqn, f"native, about {cost.in_words()}" if why is None else f"JAX's: {why}")
         if why is not None:
             return None
         # A call, as keys are arrays in a kernel.
-        avals = [v.aval for v in read]
-        called = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, written)))(*avals)
-        return called.jaxpr.eqns[0].replace(invars=read, outvars=written)
+        avals = [v.aval for v in inputs]
+        call_jaxpr = jax.make_jaxpr(jax.jit(partial(_run_kernel, kernel, outputs)))(*avals)
+        return call_jaxpr.jaxpr.eqns[0].replace(invars=inputs, outvars=outputs)
 
-    def _made(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
+    def _part_kernel(self, part: Jaxpr, values: Mapping[Any, Variable]) -> Kernel:
         shapes = [self.plan.reader.type_of(v.aval).shape for v in part.outvars]
         name = "_".join(eqn.primitive.name for eqn in part.eqns if _has_loop(eqn))
 
@@ -187,7 +188,7 @@ class _Parts:
             [values[v] for v in part.invars],
             [values[v] for v in part.outvars],
             in_jax,
-            lambda given: shapes,
+            lambda inputs: shapes,
             name,
             Policy(
                 checks="ignore",
@@ -197,15 +198,15 @@ class _Parts:
             canonical=True,
         )
 
-    def _needed_after(self, run: Sequence[Any]) -> list[Var]:
-        """What a run computes for others."""
+    def _outputs_of(self, run: Sequence[Any]) -> list[Var]:
+        """The variables that a run computes and other equations, or the jaxpr's outputs, read."""
         inside = set(map(id, run))
-        others = [eqn for eqn in self.jaxpr.eqns if id(eqn) not in inside]
-        wanted = {v for eqn in others for v in eqn.invars if isinstance(v, Var)}
-        wanted |= {v for v in self.jaxpr.outvars if isinstance(v, Var)}
-        return [v for eqn in run for v in eqn.outvars if v in wanted]
+        eqns_outside = [eqn for eqn in self.jaxpr.eqns if id(eqn) not in inside]
+        read_outside = {v for eqn in eqns_outside for v in eqn.invars if isinstance(v, Var)}
+        read_outside |= {v for v in self.jaxpr.outvars if isinstance(v, Var)}
+        return [v for eqn in run for v in eqn.outvars if v in read_outside]
 
-    def _within(self, eqn: Any) -> Any:
+    def _with_inner_kernels(self, eqn: Any) -> Any:
         """The equation with kernels in the jaxprs that are its parameters."""
         if not _has_loop(eqn) or eqn.primitive.name in _DERIVED:
             return eqn
@@ -220,8 +221,8 @@ class _Parts:
         inner = _Parts(self.plan, getattr(value, "jaxpr", value)).replaced()
         return ClosedJaxpr(inner, value.consts) if hasattr(value, "consts") else inner
 
-    def _say(self, eqn: Any, what: str) -> None:
-        self.plan.remarks[f"{_described(eqn)}: {what}"] = None
+    def _say(self, eqn: Any, remark: str) -> None:
+        self.plan.remarks[f"{_in_words(eqn)}: {remark}"] = None
 
 
 def _no_code(kernel: Kernel) -> str | None:
@@ -233,9 +234,9 @@ def _no_code(kernel: Kernel) -> str | None:
         return f"there is no native code, {type(error).__name__}: {error}"
 
 
-def _run_kernel(kernel: Kernel, written: Sequence[Var], *args: Any) -> list[Any]:
+def _run_kernel(kernel: Kernel, outputs: Sequence[Var], *args: Any) -> list[Any]:
     outs = bind(kernel, [_as_array(x) for x in args])
-    return [_as_declared(x, v) for x, v in zip(outs, written, strict=True)]
+    return [_as_declared(x, v) for x, v in zip(outs, outputs, strict=True)]
 
 
 def _as_array(x: Any) -> Any:
@@ -244,7 +245,7 @@ def _as_array(x: Any) -> Any:
 
 
 def _as_declared(x: Any, v: Var) -> Any:
-    """What `_as_array` gives of a value of ``v`` as that value."""
+    """The value of ``v`` for a result of `_as_array`: its inverse."""
     return jax.random.wrap_key_data(x, impl="threefry2x32") if _is_key(v.aval) else x
 
 
@@ -252,15 +253,15 @@ def _is_key(aval: Any) -> bool:
     return jax.dtypes.issubdtype(aval.dtype, jax.dtypes.prng_key)
 
 
-# Their other parameters say what their jaxpr means to a transformation: it stays as it is.
+# Other parameters of these say what their jaxpr means to a transformation: it stays as it is.
 _DERIVED = {"custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"}
 
 
-def _read_by(run: Sequence[Any]) -> list[Var]:
+def _inputs_of(run: Sequence[Any]) -> list[Var]:
     """The variables that a run reads and does not compute, in order."""
     computed = {v for eqn in run for v in eqn.outvars}
-    read = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
-    return list(dict.fromkeys(v for v in read if v not in computed))
+    operands = (v for eqn in run for v in eqn.invars if not isinstance(v, Literal))
+    return list(dict.fromkeys(v for v in operands if v not in computed))
 
 
 def _is_loop(eqn: Any) -> bool:
@@ -281,7 +282,7 @@ def _has_loop(eqn: Any) -> bool:
     )
 
 
-def _described(eqn: Any) -> str:
+def _in_words(eqn: Any) -> str:
     """A loop in words."""
     name = eqn.primitive.name
     if name == "scan":
