@@ -31,7 +31,7 @@ class Builder:
 
     backend: Backend
     options: Mapping[str, Any]
-    donate: frontend.Asked = ()
+    donate: frontend.Donated = ()
     static: tuple[str, ...] = ()
     expose: Callable[[Program], None] | None = None
 
@@ -46,7 +46,7 @@ class Builder:
     def __call__(self, program: Program) -> Any:
         passes = self.passes
         with TRACING:
-            program = frontend.of_plain_tensors(program)
+            program = frontend.with_plain_tensors(program)
             self._import(program)
             if self.expose is not None:
                 self.expose(program)

@@ -18,7 +18,7 @@ from loopax.calling import ProgramFunction, TracedFunction
 from loopax.chunks import InChunks
 from loopax.frontend.loops.trees import flatten
 from loopax.frontend.programs.program_transforms import batched_types, transformed
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.lowering.canonical.if_else_to_cond import with_conds
 from loopax.row_errors import RowErrors
 

@@ -22,7 +22,7 @@ from loopax.diagnosis.numbers import is_bad
 from loopax.frontend.loops.trees import flatten
 from loopax.ir import Derivative
 from loopax.ir.derivatives.inner_gradients import is_float
-from loopax.ir.places import function_at
+from loopax.ir.sequences import partial_at
 from loopax.lowering.derivatives.take_derivatives import take_derivatives
 from loopax.transforms import grad
 
@@ -134,7 +134,7 @@ def _gradient(function: ProgramFunction, values: Sequence[Any]) -> list[Any]:
     at = [k for k, i in enumerate(function.program.inputs) if is_float(i.variable)]
     by_backend = function.backend.transformations.get("grad")
     if by_backend is not None:
-        total = function_at(lambda *args: _total(function(*args)), values, at)
+        total = partial_at(lambda *args: _total(function(*args)), values, at)
         gradients = by_backend(total, argnums=tuple(range(len(at))))(*(values[k] for k in at))
     else:
         gradients = grad(rebuilt(function, _summed), argnums=tuple(at))(*values)

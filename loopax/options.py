@@ -104,10 +104,10 @@ def refuse_options(unknown: Iterable[str], options: Sequence[str]) -> None:
         raise TypeError(f"jaxify has no option {option!r}: {why}.")
 
 
-def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Asked:
+def donated_inputs(fn: Any, donate: Any, backend: str, jit: bool) -> frontend.Donated:
     """What ``donate`` asks for, by numbers and names, where there is something that can be given away."""
     inputs = fn.inputs if isinstance(fn, FunctionGraph) else () if callable(fn) else fn
-    asked = frontend.asked_to_donate(donate, inputs)
+    asked = frontend.donated_arguments(donate, inputs)
     if asked and not backend_named(backend).donates:
         raise ValueError(
             f"donate={donate!r} goes with backend={DEFAULT!r}: with backend={backend!r} a call leaves its "

@@ -10,7 +10,7 @@ import numpy as np
 
 from loopax.base.errors import NonFiniteError
 from loopax.frontend.loops.trees import flatten, match_prefix
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``loopax.config``: what a user may set for a whole process."""
+"""``loopax.config``: the options of a process."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 @dataclass
 class Config:
-    """Options of a process, as ``loopax.config``. They change nothing in what is computed.
+    """Options of a process, as ``loopax.config``. They affect no result.
 
     Parameters
     ----------
     progress
-        Whether a line says what is waited for, where passes, tracing or native compilation take more than
-        two seconds. It goes when they are done. None: in a notebook, and in a terminal, where rich draws it
-        if that is installed; elsewhere as records of the logger ``loopax``, if it takes level INFO.
-        True: on stderr also where there is neither. False: nowhere.
+        Whether a status line appears while passes, tracing or native compilation take more than two
+        seconds. None: in a notebook, and in a terminal, by rich if that is installed; elsewhere as
+        records of the logger ``loopax``, if it takes level INFO. True: on stderr also where there is
+        neither. False: nowhere.
 
     Examples
     --------
@@ -29,7 +29,7 @@ class Config:
 
     progress: bool | None = None
 
-    if not TYPE_CHECKING:  # a checker knows
+    if not TYPE_CHECKING:  # type checkers know the fields
 
         def __setattr__(self, name: str, value: object) -> None:
             if name not in self.__dataclass_fields__:

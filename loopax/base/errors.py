@@ -40,7 +40,7 @@ class StatefulFunctionError(LoopaxError):
 
 
 class ConvergenceError(LoopaxError, ArithmeticError):
-    """An iteration did not come to a solution within the number of iterations that it has."""
+    """An iteration did not converge within its number of iterations."""
 
 
 class NonFiniteError(LoopaxError, FloatingPointError):
@@ -51,11 +51,11 @@ class NonFiniteError(LoopaxError, FloatingPointError):
     program
         Its name.
     said
-        Which value that is, and where it is made.
+        A sentence that names the value and the place that computes it.
     steps
-        The numbers of the steps in which it was made, the outermost loop's first.
+        The numbers of the steps that computed it, the outermost loop's first.
     row
-        The row of a batch, of batches in batches the outermost one first.
+        The row of a batch; in nested batches a row of each, the outermost first.
     """
 
     def __init__(
@@ -69,17 +69,17 @@ class NonFiniteError(LoopaxError, FloatingPointError):
         return f"{self.program}: {f'In row {rows} of the batch: ' if rows else ''}{self.said}"
 
     def after(self, rows: int) -> NonFiniteError:
-        """The error of a batch that has so many ``rows`` before those in which this one was raised."""
+        """The error of a batch whose first ``rows`` rows stand before those of this error."""
         row = (self.row[0] + rows, *self.row[1:]) if self.row else ()
         return NonFiniteError(self.program, self.said, self.steps, row)
 
     def in_row(self, row: int) -> NonFiniteError:
-        """The error of a batch of programs, in whose row ``row`` this one was raised."""
+        """The error of a batch in whose row ``row`` this error was raised."""
         return NonFiniteError(self.program, self.said, self.steps, (row, *self.row))
 
 
 class TimeLimitExceeded(LoopaxError, TimeoutError):
-    """A block of `loopax.time_limit` has taken longer than it may."""
+    """A block of `loopax.time_limit` has exceeded its limit."""
 
 
 class MissingInputError(LoopaxError, TypeError):
@@ -91,7 +91,7 @@ class VerifyError(LoopaxError):
 
 
 class WrongGradientWarning(UserWarning):
-    """A program has a gradient that PyTensor has made, of an op whose gradient it has wrong."""
+    """A program contains a gradient by PyTensor of an op whose gradient PyTensor gets wrong."""
 
 
 _PYTHON = sysconfig.get_path("stdlib").replace("\\", "/")
@@ -99,7 +99,7 @@ _OURS = "/pytensor/", "/loopax/", f"{_PYTHON}/"
 
 
 def source_line(variable: Variable) -> str:
-    """Where the user wrote ``variable``: ``'file.py:12, in step: y = x + 1'``, or an empty string.
+    """The user's line that made ``variable``: ``'file.py:12, in step: y = x + 1'``, or an empty string.
 
     PyTensor tags variables with the stack of their creation; the innermost frame outside PyTensor,
     loopax, Python and, if there is one, all installed packages is the user's.
@@ -117,17 +117,17 @@ def describe(variable: Variable) -> str:
     """``variable`` by name or op, with its type and source line, for use inside a message."""
     owner = variable.owner
     if variable.name:
-        what = f"'{variable.name}'"
+        subject = f"'{variable.name}'"
     elif owner is not None:
-        what = f"an output of {owner.op}"
+        subject = f"an output of {owner.op}"
     else:
-        what = "an unnamed variable"
+        subject = "an unnamed variable"
     line = source_line(variable)
-    return f"{what} of type {variable.type}" + (f" ({line})" if line else "")
+    return f"{subject} of type {variable.type}" + (f" ({line})" if line else "")
 
 
 def undeclared(axis: int, variable: Variable, op: object) -> str:
-    """Why ``axis`` of ``variable``, of length 1, is not broadcast in ``op``."""
+    """The message that ``axis`` of ``variable``, of length 1, is not broadcast in ``op``."""
     return (
         f"Axis {axis} of {describe(variable)} has length 1 and would be broadcast in {op}, but its type "
         "does not say that it is broadcastable. PyTensor refuses that. Declare it, with "

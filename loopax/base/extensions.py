@@ -1,9 +1,9 @@
-"""Extensions: powers beside the core, which asks for them by name and imports none.
+"""Extensions: optional features, which the core requests by name and never imports.
 
-An extension is a package in ``loopax/extensions`` whose ``EXTENSION`` is a record of what it provides, an
-`Extension`. A folder that is deleted is an extension that this installation lacks: an option that needs it
-says so, and all else works. There is no other place for extensions, because the cache on disk has a key of
-the files of this package: results of an installation with an extension are not those of one without it.
+An extension is a package in ``loopax/extensions`` whose ``EXTENSION`` is an `Extension`, a record of
+its parts. After a folder is deleted, an option that needs it raises an error, and all else works.
+Extensions stand in no other place, because the key of the cache on disk covers the files of this
+package: installations with and without an extension have different results.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ _PACKAGE = "loopax.extensions"
 
 @dataclass(frozen=True)
 class Extension:
-    """What an extension provides.
+    """The parts and rules of an extension.
 
     Parameters
     ----------
     name
-        That of its folder.
+        The name of its folder.
     parts
-        ``"module:attribute"`` by the name that the core asks for; imported at the first request.
+        ``"module:attribute"`` by the name that the core requests; imported at the first request.
     rules
-        By the name of a backend, modules that register conversions of ops; imported with that backend.
+        The modules that register conversions of ops, by the name of the backend with which they are
+        imported.
     """
 
     name: str
@@ -60,12 +61,13 @@ def provided(extension: str, part: str) -> Any:
 
 
 def required(extension: str, request: str, otherwise: str) -> Extension:
-    """The extension that ``request``, an option as the user writes it, cannot do without.
+    """The extension that ``request``, an option as the user writes it, needs.
 
     Raises
     ------
     ImportError
-        This installation lacks the extension. The message ends with ``otherwise``, what works without it.
+        This installation lacks the extension. The message ends with ``otherwise``, the alternative
+        without it.
     """
     if extension not in installed_extensions():
         raise ImportError(missing(extension, request, otherwise))
@@ -73,7 +75,7 @@ def required(extension: str, request: str, otherwise: str) -> Extension:
 
 
 def missing(extension: str, request: str, otherwise: str) -> str:
-    """What to say where ``request`` needs an extension that this installation lacks."""
+    """The message that ``request`` needs an extension that this installation lacks."""
     return (
         f"{request} needs the extension {extension!r}, and this installation of loopax has no folder "
         f"loopax/extensions/{extension}; it has the extensions {[*installed_extensions()]}. Install all of "

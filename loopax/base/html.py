@@ -1,7 +1,7 @@
-"""HTML that needs no script, font or other file, in a document or in a notebook's cell.
+"""Self-contained HTML, for a document or a notebook's cell.
 
-Everything stands under one class, so that a notebook's own page stays as it is. It follows the reader's
-light or dark setting, and in a notebook the notebook's theme.
+All styles stand under one class, so that a notebook's own page stays as it is. They follow the
+reader's light or dark setting, and in a notebook the notebook's theme.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ TRACING = RLock()
 
 
 def free_in_children(lock: Any) -> None:
-    """Have nobody hold ``lock`` in a forked process, which lacks the thread that may have held it."""
+    """Release ``lock`` in a forked process, which lacks the thread that may have held it."""
     if hasattr(os, "register_at_fork"):
-        # As the standard library does with its own locks, of `logging` and `concurrent.futures`.
+        # As the standard library does with the locks of `logging` and `concurrent.futures`.
         os.register_at_fork(after_in_child=lock._at_fork_reinit)
 
 
@@ -22,7 +22,7 @@ free_in_children(TRACING)
 
 
 def forks_wait_for(lock: Any) -> None:
-    """Have a fork wait until no other thread holds ``lock``, and nobody hold it in the child."""
+    """Let a fork wait until no other thread holds ``lock``, and release it in the child."""
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(
             before=lock.acquire, after_in_parent=lock.release, after_in_child=lock._at_fork_reinit

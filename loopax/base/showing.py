@@ -1,11 +1,11 @@
-"""Where a line of progress is shown, written over what was there: a terminal, a notebook, or a log.
+"""Displays for one line of progress: a terminal, a notebook, or a log.
 
-    place = place_of(None)
+    place = display_of(None)
     if place is not None:
         place.show("passes", 2.0)
         place.clear(3.0)
 
-Nothing has to be installed for it: rich draws the line in a terminal if it is there.
+rich draws the line in a terminal if it is installed; nothing is required.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import Any, Protocol
 LOG = logging.getLogger("loopax")
 
 
-class Place(Protocol):
-    """Somewhere that has room for one line."""
+class Display(Protocol):
+    """A display with room for one line."""
 
-    def show(self, what: str, seconds: float) -> None:
-        """``what`` takes so long already."""
+    def show(self, activity: str, seconds: float) -> None:
+        """Show that ``activity`` has taken ``seconds`` so far."""
 
     def clear(self, seconds: float) -> None:
-        """It is over; nothing is left of the line."""
+        """Remove the line: the activity is over."""
 
 
-def place_of(asked: bool | None) -> Place | None:
-    """The place that a person or a log reads; None where there is none.
+def display_of(setting: bool | None) -> Display | None:
+    """The display that a person or a log reads; None where there is none.
 
     Parameters
     ----------
-    asked
-        False for none; True for a line on stderr where there is neither a terminal nor a notebook.
+    setting False for none; True for a line on stderr where there is neither a terminal nor a
+    notebook.
     """
-    if asked is False:
+    if setting is False:
         return None
     stream = stderr()
     if _is_terminal(stream):
         return Rich(stream) if find_spec("rich") else Terminal(stream)
     if in_notebook():
         return Notebook()
-    if asked:
+    if setting:
         return Terminal(stream)
     return Log() if LOG.isEnabledFor(logging.INFO) else None
 
@@ -54,7 +54,7 @@ def stderr() -> Any:
 
 
 def in_notebook() -> bool:
-    """Whether the process is a kernel of Jupyter's, whose outputs can be written over."""
+    """Whether the process is a Jupyter kernel, whose outputs can be overwritten."""
     if "IPython" not in sys.modules:
         return False
     from IPython import get_ipython
@@ -65,23 +65,23 @@ def in_notebook() -> bool:
 def _is_terminal(stream: Any) -> bool:
     try:
         return bool(stream.isatty())
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # no stream, or a closed one
         return False
 
 
-def line(what: str, seconds: float) -> str:
-    return f"loopax: {what} ({seconds:.0f} s)"
+def line(activity: str, seconds: float) -> str:
+    return f"loopax: {activity} ({seconds:.0f} s)"
 
 
 class Terminal:
-    """By a carriage return. What follows goes over the line, if nothing else clears it."""
+    """A line that carriage returns overwrite; later output overwrites it too, if nothing clears it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._shown = 0  # characters
 
-    def show(self, what: str, seconds: float) -> None:
-        text = line(what, seconds)[: shutil.get_terminal_size().columns - 1]
+    def show(self, activity: str, seconds: float) -> None:
+        text = line(activity, seconds)[: shutil.get_terminal_size().columns - 1]
         self._write(f"\r{text.ljust(self._shown)}")
         self._shown = len(text)
 
@@ -95,20 +95,20 @@ class Terminal:
 
 
 class Rich:
-    """By rich. What others print meanwhile goes its own way: rich would put itself in front of it."""
+    """A line drawn by rich, which does not redirect the output of others."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._live: Any = None
         self._spinner: Any = None
 
-    def show(self, what: str, seconds: float) -> None:
+    def show(self, activity: str, seconds: float) -> None:
         from rich.console import Console
         from rich.live import Live
         from rich.spinner import Spinner
         from rich.text import Text
 
-        text = Text(line(what, seconds), no_wrap=True, overflow="ellipsis")
+        text = Text(line(activity, seconds), no_wrap=True, overflow="ellipsis")
         if self._live is not None:
             self._spinner.update(text=text)
             return
@@ -130,15 +130,15 @@ class Rich:
 
 
 class Notebook:
-    """An output of the cell that is written over, and empty in the end."""
+    """An output of the cell that is overwritten, and empty in the end."""
 
     def __init__(self) -> None:
         self._handle: Any = None
 
-    def show(self, what: str, seconds: float) -> None:
+    def show(self, activity: str, seconds: float) -> None:
         from IPython.display import display
 
-        data = {"text/plain": line(what, seconds)}
+        data = {"text/plain": line(activity, seconds)}
         if self._handle is None:
             self._handle = display(data, raw=True, display_id=True)
         else:
@@ -151,16 +151,16 @@ class Notebook:
 
 
 class Log:
-    """Records of the logger ``loopax`` at the level INFO, each after twice the time of the one before."""
+    """Records of the logger ``loopax`` at the level INFO, each at twice the time of the last one."""
 
     def __init__(self) -> None:
         self._what, self._logged = "", 0.0
 
-    def show(self, what: str, seconds: float) -> None:
+    def show(self, activity: str, seconds: float) -> None:
         if not self._what or seconds >= 2 * self._logged:
-            LOG.info("%s (%.0f s)", what, seconds)
+            LOG.info("%s (%.0f s)", activity, seconds)
             self._logged = seconds
-        self._what = what
+        self._what = activity
 
     def clear(self, seconds: float) -> None:
         if self._what:

@@ -1,10 +1,10 @@
-"""Work that an interrupt must not cut off in the middle.
+"""Work that an interrupt must not cut off halfway.
 
 Numba's compiler and Python's imports leave broken state behind where a `KeyboardInterrupt` is raised inside
 of them: every later compilation of the process fails ("generator raised StopIteration", "module 'numba' has
-no attribute 'core'"; numba 0.60 to 0.68). Python delivers signals to the main thread, so such work runs in
-another one. The interrupt is raised at once where the main thread waits, and the work goes on to its end;
-whoever asks for it again finds it done, or waits for the compiler's own lock.
+no attribute 'core'"; numba 0.60 to 0.68). Python delivers signals to the main thread, so such work
+runs in another one. The interrupt is raised at once where the main thread waits, and the work goes on
+to its end; a second request finds it done, or waits for the compiler's own lock.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ def uninterrupted(work: Callable[[], T]) -> T:
     return outcome.result()
 
 
-_IMPORTED: dict[str, Any] = {}  # to the end: an interrupted import is in `sys.modules` before that
+_IMPORTED: dict[str, Any] = {}  # complete ones: `sys.modules` has interrupted ones too
 
 
 def import_uninterrupted(name: str) -> Any:
-    """The module ``name``, imported whole, with all that it imports."""
+    """The module ``name``, imported completely, with all its imports."""
     if name not in _IMPORTED:
         _IMPORTED[name] = uninterrupted(lambda: import_module(name))
     return _IMPORTED[name]

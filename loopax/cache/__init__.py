@@ -1,4 +1,4 @@
-"""What is kept on disk, so that a second process need not make it again."""
+"""Results kept on disk, so that a second process need not compute them again."""
 
 from loopax.cache.folder import cache_folder, clear_cache
 

@@ -1,4 +1,4 @@
-"""Whose a function or a class is, by the code that it runs: name and module are only written on it."""
+"""Keys of functions and classes by the code that they run: anybody can change a name or a module."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ from typing import Any
 
 from loopax.cache.environment import NotKnown, origin
 
-_OF_UFUNCS = ("numpy", "scipy.special")  # which do not say where they are
+_OF_UFUNCS = ("numpy", "scipy.special")  # modules of ufuncs, which do not name theirs
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def named(value: Any) -> Iterator[str]:
-    """A class, or what C has written, by its name, where that is the name of this one alone.
+    """The key of a class, or of a function written in C, by its name, if its module has it under that
+    name.
 
     Raises
     ------
     NotKnown
-        Its module has something else under that name, or nothing, as for a class made by
-        ``type(name, bases, ...)``; or somebody else has given it a method since.
+        The module has another object or none under that name, as for a class made by ``type(name,
+        bases, ...)``; or another package has added a method to the class.
     """
     module = getattr(value, "__module__", None)
     name = str(getattr(value, "__qualname__", None) or getattr(value, "__name__", None))
-    for place in (module,) if module else _OF_UFUNCS:
-        here: Any = sys.modules.get(place)
-        for part in name.split("."):
-            here = getattr(here, part, None)
-        if here is value:
-            yield f"{origin(place)} {place}.{name}"
+    for module_name in (module,) if module else _OF_UFUNCS:
+        candidate: Any = sys.modules.get(module_name)
+        for attribute in name.split("."):
+            candidate = getattr(candidate, attribute, None)
+        if candidate is value:
+            yield f"{origin(module_name)} {module_name}.{name}"
             break
     else:
         raise NotKnown
@@ -41,7 +42,7 @@ def named(value: Any) -> Iterator[str]:
 
 
 def function(value: FunctionType) -> Iterator[Any]:
-    """A function of Python's by where its code stands, and by what it closes over: values for a key.
+    """The key of a Python function: the place of its code, and the values in its closure.
 
     ``functools.wraps`` copies the name and the module of another function, but not its globals.
     """
@@ -57,7 +58,7 @@ def function(value: FunctionType) -> Iterator[Any]:
 def _module(value: FunctionType) -> str:
     name = _name(value)
     if value.__globals__ is not getattr(sys.modules.get(name), "__dict__", None):
-        raise NotKnown  # run by `exec`, from anywhere
+        raise NotKnown  # code of `exec`, from anywhere
     return name
 
 
@@ -66,13 +67,13 @@ def _name(value: FunctionType) -> str:
 
 
 def _is_from_elsewhere(member: FunctionType, cls: type) -> bool:
-    """Whether a method is not its class's package's. Named tuples have some of a module that is none."""
+    """Whether a method comes from another package than its class; methods of named tuples do not."""
     name = _name(member)
     return name in sys.modules and name.partition(".")[0] != cls.__module__.partition(".")[0]
 
 
 def _code(code: CodeType) -> Iterator[str]:
-    """With the file of a function this tells it from every other in it, two on one line too."""
+    """The key of a code object, unique in its file even for two functions on one line."""
     yield f"{code.co_qualname} {code.co_firstlineno} {code.co_code.hex()} {code.co_names}"
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -82,7 +83,7 @@ def _code(code: CodeType) -> Iterator[str]:
 
 
 def _bare(member: Any) -> Any:
-    """The function of a method, a property and the like."""
+    """The function inside a method, a property and the like."""
     for name in ("__func__", "fget", "func"):
         member = getattr(member, name, member)
     return member

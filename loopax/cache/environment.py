@@ -1,4 +1,4 @@
-"""All that a kept result depends on besides its program: the rows of the table in README.md."""
+"""The inputs of a kept result besides its program: the rows of the table in README.md."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from pytensor.configdefaults import config
 
 from loopax.cache import folder
 
-# Packages that may take part in any result. The bytes of their files count: one that is edited where it is
-# installed has the version that it had.
+# Packages that may affect any result. The bytes of their files count, since editing an installed file
+# does not change the version.
 PACKAGES = ("loopax", "pytensor", "numba", "llvmlite", "numpy", "scipy", "jax", "jaxlib")
-# A package that takes part where an op or a rewrite of its does. The code of any other has no key: what it
-# calls, in packages that nobody here knows of, would count as well.
+# A package that affects results through its ops or rewrites. Code of any other package has no key:
+# its calls into unknown packages would count as well.
 _ALSO_KNOWN = ("pymc",)
 
 _SOURCES = (".py", ".c", ".h")
@@ -29,9 +29,9 @@ _BINARIES = (".so", ".dylib", ".pyd", ".dll")
 _NO_CODE = ("__pycache__", "tests")
 _BEGAN = time.time_ns()
 
-# Of PyTensor's flags, those that say where files are and what is printed. A new one counts. To ask for its
-# BLAS runs a C compiler.
-_SAY_NOTHING = (
+# PyTensor's flags for paths and printing; a new flag counts. Reading the BLAS flags runs a C
+# compiler.
+_IRRELEVANT_FLAGS = (
     "blas__",
     "compiledir",
     "verbos",
@@ -40,8 +40,8 @@ _SAY_NOTHING = (
     "traceback__",
     "generated_src_dir",
 )
-# Of Numba's, how many threads there are (no code is parallel), and what concerns other targets.
-_SAY_NOTHING_TO_LLVM = ("CACHE", "THREAD", "CUDA", "GDB", "COLOR", "HTML", "CHROME_TRACE")
+# Numba's flags for the number of threads (no code is parallel) and for other targets.
+_IRRELEVANT_TO_LLVM = ("CACHE", "THREAD", "CUDA", "GDB", "COLOR", "HTML", "CHROME_TRACE")
 _OF_JAX = (
     "jax_enable_x64",
     "jax_default_matmul_precision",
@@ -62,7 +62,7 @@ def environment() -> list[str]:
 
 
 def native_environment() -> list[str]:
-    """What the native code of a source depends on further."""
+    """The further parts of a key of native code."""
     return [*flags_of_numba(), *processor()]
 
 
@@ -71,30 +71,30 @@ def interpreter() -> list[str]:
 
 
 def flags_of_pytensor() -> list[str]:
-    """PyTensor's own key of its flags leaves out ``numba__fastmath``, for one."""
-    names = (name for name in config._config_var_dict if not _has(name, _SAY_NOTHING))
+    """PyTensor's flags that affect results; its own key of them lacks ``numba__fastmath``, for one."""
+    names = (name for name in config._config_var_dict if not _has(name, _IRRELEVANT_FLAGS))
     return [f"{name}={getattr(config, name)}" for name in sorted(names)]
 
 
 def flags_of_jax() -> list[str]:
-    """JAX's flags that change what a program is traced to."""
+    """JAX's flags that affect tracing."""
     import jax  # here, so that the passes can be read and tested without it
 
     return [f"{name}={getattr(jax.config, name, None)}" for name in _OF_JAX]
 
 
 def flags_of_numba() -> list[str]:
-    """Numba's and LLVM's, from the environment or set in ``numba.config``."""
+    """The flags of Numba and LLVM, from the environment or ``numba.config``."""
     from loopax.base.upstream.numba import (
         numba_config as options,  # it takes half a second to import, and JAX needs none
     )
 
-    names = [x for x in dir(options) if x.isupper() and not _has(x, _SAY_NOTHING_TO_LLVM)]
+    names = [x for x in dir(options) if x.isupper() and not _has(x, _IRRELEVANT_TO_LLVM)]
     return [f"{name}={getattr(options, name)}" for name in names]
 
 
 def processor() -> list[str]:
-    """The processor as LLVM is told it: its name and its features."""
+    """The name and features of the processor, as Numba passes them to LLVM."""
     from loopax.base.upstream.numba import cpu_target, llvm_version_info
 
     return [str(llvm_version_info), *map(str, cpu_target.target_context.codegen().magic_tuple())]
@@ -104,13 +104,13 @@ def processor() -> list[str]:
 def contents(package: str) -> str:
     """A digest of the files of a package: sources by their bytes, libraries by size and time.
 
-    To read all sources takes 0.1 s, to look at their sizes and times 0.02. So the digest is kept by these,
-    and a package is read again only if one differs.
+    Reading all sources takes 0.1 s, listing their sizes and times 0.02. So the digest is kept under
+    these, and a package is read again only if one differs.
 
     Raises
     ------
     NotKnown
-        A file is younger than this process, which may have loaded the older one.
+        A file has changed since this process began, which may have loaded the older version.
     """
     root = _root(package)
     if root is None:
@@ -121,13 +121,13 @@ def contents(package: str) -> str:
             raise NotKnown
         table = [(p, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for p, s in files]
         key = hashlib.sha256(repr(table).encode()).hexdigest()[:40]
-        known = folder.read(key)
-        if known is None:
-            known = _digest(root, files).encode()
-            folder.write(key, known)
+        digest = folder.read(key)
+        if digest is None:
+            digest = _digest(root, files).encode()
+            folder.write(key, digest)
     except OSError as error:  # it is being installed
         raise NotKnown from error
-    return known.decode()
+    return digest.decode()
 
 
 def _digest(root: str, files: list[tuple[str, os.stat_result]]) -> str:
@@ -142,12 +142,13 @@ def _digest(root: str, files: list[tuple[str, os.stat_result]]) -> str:
 
 @cache
 def origin(name: str) -> str:
-    """What the code in a loaded module is known by.
+    """The key of the code in a loaded module: the digest of its package.
 
     Raises
     ------
     NotKnown
-        It may change at any time: the module is a user's, or not where its package has its files.
+        The code may change at any time: the module is a user's, or lies outside of its package's
+        folder.
     """
     module = sys.modules.get(name)
     package = name.partition(".")[0]
@@ -161,7 +162,7 @@ def origin(name: str) -> str:
 
 
 def _root(package: str) -> str | None:
-    """The folder of a package."""
+    """The folder of a package; None where it is not installed."""
     module = sys.modules.get(package)
     paths = getattr(module, "__path__", None)
     if module is None and (spec := find_spec(package)) is not None:
@@ -170,7 +171,7 @@ def _root(package: str) -> str | None:
 
 
 def _files(root: str) -> Iterator[tuple[str, os.stat_result]]:
-    """Code of a package, with the status of each file."""
+    """The code files of a package, each with its status."""
     with os.scandir(root) as entries:
         for entry in entries:
             if entry.is_dir():
@@ -186,7 +187,7 @@ def _lies_in(module: ModuleType, root: str) -> bool:
 
 
 def _is_of_stdlib(module: ModuleType) -> bool:
-    """Whether it is not a user's of that name: ``test.py``, say."""
+    """Whether a module is the standard library's, not a user's ``test.py``, say."""
     if getattr(module, "__file__", None) is None:
         return getattr(module.__spec__, "origin", None) in ("built-in", "frozen")
     paths = sysconfig.get_paths()
@@ -197,5 +198,5 @@ def _is_of_stdlib(module: ModuleType) -> bool:
     )
 
 
-def _has(name: str, parts: tuple[str, ...]) -> bool:
-    return any(part in name for part in parts)
+def _has(name: str, substrings: tuple[str, ...]) -> bool:
+    return any(substring in name for substring in substrings)

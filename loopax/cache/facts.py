@@ -1,4 +1,4 @@
-"""A number that was found out about a graph, on disk: how long its native source is, say."""
+"""Computed numbers about graphs, kept on disk: the length of a native source, say."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from loopax.cache.graph_key import keyed
 
 
 class Fact:
-    """A number about the graph between ``inputs`` and ``outputs``, that a second process need not find out.
+    """A number about the graph between ``inputs`` and ``outputs``, kept for later processes.
 
     Parameters
     ----------
     parts
-        What it is, and what it depends on besides the graph; see `keyed`. None among them: nothing is kept.
+        The kind of number and all that it depends on besides the graph; see `keyed`. With None among
+        them, nothing is kept.
     """
 
-    def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> None:
-        source = None if None in parts else keyed(inputs, outputs, "fact", *parts)
+    def __init__(self, inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> None:
+        source = None if None in key_parts else keyed(inputs, outputs, "fact", *key_parts)
         self._key = None if source is None else source.key
 
     def known(self) -> int | None:
@@ -28,6 +29,6 @@ class Fact:
         return int(data) if data is not None and data.isdigit() else None
 
     def keep(self, number: int) -> None:
-        """For the processes that come later."""
+        """Keep the number for later processes."""
         if self._key is not None:
             folder.write(self._key, str(number).encode())

@@ -13,25 +13,25 @@ from typing import Any, NamedTuple
 from uuid import uuid4
 
 _MEGABYTES = 1024.0  # unless the environment says otherwise
-_LARGEST = 2**28  # bytes of one entry: a file that somebody has blown up is not read into memory
-_KEPT = 0.8  # of the limit, once it has been exceeded
-_UNSEEN = 0.02  # of the limit: what a process may write before it looks again
+_LARGEST = 2**28  # bytes of one entry: a larger file, which is not ours, is not read into memory
+_KEPT = 0.8  # share of the limit that remains once it has been exceeded
+_SLACK = 0.02  # share of the limit that a process may write before it lists the folder again
 _SUFFIX = ".native"
 _PARTIAL = ".partial"  # an entry that is being written, or was when its process ended
 
-# A pipe does not keep who opens it waiting, and a link leads nowhere. Windows has none of these.
-_CAREFULLY = sum(
+# Opening a pipe does not block, and a link is not followed. Windows has none of these flags.
+_SAFE_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY")
 )
-_HAS_PLACES = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
+_HAS_DIR_FD = os.open in os.supports_dir_fd and os.scandir in os.supports_fd
 
-_written: dict[Path, float] = {}  # by this process since it looked through a folder, bytes
+_written: dict[Path, float] = {}  # bytes written by this process since it listed a folder
 
 
 def clear_cache() -> int:
-    """Remove all native code and all lowered graphs from the disk, and return how many files that were.
+    """Remove all native code and all lowered graphs from the disk; return the number of files removed.
 
-    What has been loaded into a process stays there.
+    Code that a process has loaded stays loaded.
 
     Examples
     --------
@@ -40,24 +40,26 @@ def clear_cache() -> int:
     >>> loopax.clear_cache()
     0
     """
-    with _opened() as place:
-        return 0 if place is None else sum(_remove(place, name) for name, _, _ in _entries(place))
+    with _opened() as folder:
+        return (
+            0 if folder is None else sum(_remove(folder, name) for name, _, _ in _entries(folder))
+        )
 
 
 def cache_folder() -> Path | None:
-    """Where results are kept; None where ``LOOPAX_CACHE_DIR`` is empty, or nobody knows the user's home.
+    """The folder of results; None where ``LOOPAX_CACHE_DIR`` is empty, or there is no home directory.
 
     Raises
     ------
     ValueError
-        ``LOOPAX_CACHE_MB`` is no number: it is said here, before anything is compiled and then not kept.
+        ``LOOPAX_CACHE_MB`` is no number: raised here, before compiling a result that cannot be kept.
     """
     chosen = os.environ.get("LOOPAX_CACHE_DIR")
     if chosen == "":
         return None
     _limit()
     if chosen is not None:
-        # A ``~`` that stays, of a user without a name say, would be a folder of that name.
+        # A ``~`` that cannot be expanded would be a folder of that name.
         path = os.path.expanduser(chosen)
         return None if path.startswith("~") else Path(path)
     home = Path(os.path.expanduser("~"))
@@ -71,12 +73,12 @@ def cache_folder() -> Path | None:
 
 
 def read(key: str) -> bytes | None:
-    """What was written for ``key``, or None where there is nothing, or nothing that can be trusted."""
-    with _opened() as place, suppress(OSError, MemoryError):
-        if place is None:
+    """The data written for ``key``; None where there is none, or none that can be trusted."""
+    with _opened() as folder, suppress(OSError, MemoryError):
+        if folder is None:
             return None
         name = key + _SUFFIX
-        with os.fdopen(place.open(name, os.O_RDONLY), "rb") as file:
+        with os.fdopen(folder.open(name, os.O_RDONLY), "rb") as file:
             status = os.fstat(file.fileno())
             if (
                 not stat.S_ISREG(status.st_mode)
@@ -88,58 +90,58 @@ def read(key: str) -> bytes | None:
             digest, data = content[:32], content[32:]
             if digest == _digest(key, data):
                 with suppress(OSError):
-                    place.on(os.utime, name)  # it was used last now
+                    folder.on(os.utime, name)  # mark it as used now
                 return data
-        _remove(place, name)
+        _remove(folder, name)
     return None
 
 
 def write(key: str, data: bytes) -> None:
-    """Keep ``data`` for ``key``. Where that is not possible nothing is kept."""
-    # Read-only, or full: a cache is no reason to fail.
-    with _opened() as place, suppress(OSError):
-        if place is None or len(data) + 32 > _LARGEST:
+    """Keep ``data`` for ``key``, where that is possible."""
+    # A folder that is read-only, or full, is no reason to fail.
+    with _opened() as folder, suppress(OSError):
+        if folder is None or len(data) + 32 > _LARGEST:
             return
-        # A name of its own first: who reads at the same time sees all of it, or nothing.
+        # A unique name first: a concurrent reader sees the whole file, or none.
         partial = f"{key}-{uuid4().hex}{_PARTIAL}"
         try:
-            handle = place.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+            handle = folder.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
             with os.fdopen(handle, "wb") as file:
                 file.write(_digest(key, data) + data)
-            place.rename(partial, key + _SUFFIX)
+            folder.rename(partial, key + _SUFFIX)
         finally:
-            _remove(place, partial)
-        _make_room(place, len(data))
+            _remove(folder, partial)
+        _make_room(folder, len(data))
 
 
 def remove(key: str) -> None:
-    with _opened() as place:
-        if place is not None:
-            _remove(place, key + _SUFFIX)
+    with _opened() as folder:
+        if folder is not None:
+            _remove(folder, key + _SUFFIX)
 
 
 def _digest(key: str, data: bytes) -> bytes:
-    """The key counts: a file that has been renamed is somebody else's code."""
+    """The digest of a file's data and key: renaming a file invalidates it."""
     return hashlib.sha256(key.encode() + data).digest()
 
 
 def _absolute(variable: str) -> Path | None:
-    """A folder from the environment. The XDG specification says to ignore one that is relative."""
+    """A folder from the environment; None where it is relative, as the XDG specification demands."""
     path = Path(os.environ.get(variable, ""))
     return path if path.is_absolute() else None
 
 
 def _limit() -> float:
-    """Bytes that the folder may hold."""
-    said = os.environ.get("LOOPAX_CACHE_MB") or _MEGABYTES
+    """The bytes that the folder may hold."""
+    setting = os.environ.get("LOOPAX_CACHE_MB") or _MEGABYTES
     try:
-        megabytes = float(said)
+        megabytes = float(setting)
     except ValueError:
         megabytes = -1.0
     if not megabytes >= 0:
         raise ValueError(
             "LOOPAX_CACHE_MB, how many megabytes loopax may keep on disk, is to be a number such as 1024, "
-            f"without a unit. It is {said!r}."
+            f"without a unit. It is {setting!r}."
         )
     return megabytes * 2**20
 
@@ -147,10 +149,10 @@ def _limit() -> float:
 # -- a folder that is open ---------------------------------------------------------------------------
 
 
-class _Place(NamedTuple):
-    """A folder: its path and, where the system can find files in it by that, its descriptor.
+class _OpenFolder(NamedTuple):
+    """A folder with its path and, where the system resolves names relative to one, its descriptor.
 
-    The path may lead to another folder from one moment to the next, where somebody else may write above it.
+    The path may lead to another folder at any moment, where somebody else may write to a parent.
     """
 
     path: Path
@@ -162,7 +164,7 @@ class _Place(NamedTuple):
         return function(name, *args, dir_fd=self.descriptor)
 
     def open(self, name: str, flags: int) -> int:
-        handle: int = self.on(os.open, name, flags | _CAREFULLY, 0o600)
+        handle: int = self.on(os.open, name, flags | _SAFE_FLAGS, 0o600)
         return handle
 
     def rename(self, old: str, new: str) -> None:
@@ -173,10 +175,10 @@ class _Place(NamedTuple):
 
 
 @contextmanager
-def _opened() -> Iterator[_Place | None]:
-    """The folder, if it is there and nobody else can have written to it: what is in it is run."""
-    folder = cache_folder()
-    place = None if folder is None else _place(folder)
+def _opened() -> Iterator[_OpenFolder | None]:
+    """The open folder, if it exists and nobody else can write to it: its contents are executed."""
+    path = cache_folder()
+    place = None if path is None else _open_folder(path)
     try:
         yield place
     finally:
@@ -184,52 +186,54 @@ def _opened() -> Iterator[_Place | None]:
             os.close(place.descriptor)
 
 
-def _place(folder: Path) -> _Place | None:
+def _open_folder(path: Path) -> _OpenFolder | None:
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _HAS_PLACES:
-            return _Place(folder, None) if _is_ours(folder.stat()) else None
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _HAS_DIR_FD:
+            return _OpenFolder(path, None) if _is_ours(path.stat()) else None
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
     if _is_ours(os.fstat(descriptor)):
-        return _Place(folder, descriptor)
+        return _OpenFolder(path, descriptor)
     os.close(descriptor)
     return None
 
 
 def _is_ours(status: os.stat_result) -> bool:
-    """Whether this user alone may write to it."""
-    others = stat.S_IWGRP | stat.S_IWOTH
-    return os.name != "posix" or (status.st_uid == os.getuid() and not status.st_mode & others)
+    """Whether a file belongs to this user, and nobody else may write to it."""
+    other_writers = stat.S_IWGRP | stat.S_IWOTH
+    return os.name != "posix" or (
+        status.st_uid == os.getuid() and not status.st_mode & other_writers
+    )
 
 
-def _make_room(place: _Place, written: float) -> None:
-    """Remove what was used longest ago, where the files are more than the limit.
+def _make_room(folder: _OpenFolder, n_bytes: float) -> None:
+    """Remove the files used longest ago, where all together exceed the limit.
 
-    To look through a folder of 20,000 takes a fifth of a second: not for each file that is ``written``.
+    Listing a folder of 20,000 files takes a fifth of a second, too long for each write of ``n_bytes``.
     """
     limit = _limit()
-    _written[place.path] = _written.get(place.path, limit) + written
-    if _written[place.path] <= _UNSEEN * limit:
+    _written[folder.path] = _written.get(folder.path, limit) + n_bytes
+    if _written[folder.path] <= _SLACK * limit:
         return
-    _written[place.path] = 0.0
-    entries = sorted(_entries(place), key=lambda entry: entry[1])
+    _written[folder.path] = 0.0
+    entries = sorted(_entries(folder), key=lambda entry: entry[1])
     total = sum(size for _, _, size in entries)
     if total <= limit:
         return
     for name, _, size in entries:
         if total <= _KEPT * limit:
             return
-        total -= size * _remove(place, name)
+        total -= size * _remove(folder, name)
 
 
-def _entries(place: _Place) -> list[tuple[str, float, int]]:
-    """Each file with the time it was used last, and its size in bytes."""
+def _entries(folder: _OpenFolder) -> list[tuple[str, float, int]]:
+    """The files, each with the time of its last use and its size in bytes."""
     entries = []
     with (
         suppress(OSError),
-        os.scandir(place.path if place.descriptor is None else place.descriptor) as files,
+        os.scandir(folder.path if folder.descriptor is None else folder.descriptor) as files,
     ):
         for file in files:
             if file.name.endswith((_SUFFIX, _PARTIAL)):
@@ -239,9 +243,9 @@ def _entries(place: _Place) -> list[tuple[str, float, int]]:
     return entries
 
 
-def _remove(place: _Place, name: str) -> bool:
+def _remove(folder: _OpenFolder, name: str) -> bool:
     try:
-        place.on(os.unlink, name)
+        folder.on(os.unlink, name)
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Keys of graphs: what two graphs with equal results of all passes have in common, in all processes."""
+"""Keys of graphs, equal in all processes: graphs with one key have equal results of all passes."""
 
 from __future__ import annotations
 
@@ -26,59 +26,59 @@ from loopax.cache.environment import NotKnown, environment, origin
 
 _PLAIN = {bool, int, float, complex, str, bytes, type(None), type(Ellipsis)}
 _CONTAINERS = {tuple, list, dict, frozendict, MappingProxyType}
-_MEANT = ("is_padded",)  # by `loopax.ir.batching`
+_SEMANTIC_TAGS = ("is_padded",)  # tags of `loopax.ir.batching` that mean something
 
 
 class KeyedGraph(NamedTuple):
-    """The key of a graph, and its parts in an order that is the same for all graphs of that key."""
+    """The key of a graph, with variables and ops in an order that all graphs of that key share."""
 
     key: str
     variables: list[Any]
     ops: list[Any]
 
 
-def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *parts: Any) -> KeyedGraph | None:
+def keyed(inputs: Sequence[Any], outputs: Sequence[Any], *key_parts: Any) -> KeyedGraph | None:
     """The graph between ``inputs`` and ``outputs`` with its key.
 
     Parameters
     ----------
     parts
-        What else a result depends on: plain values, tuples of them, and functions of installed packages.
+        Further inputs of a result: plain values, tuples of them, and functions of installed packages.
 
     Returns
     -------
-    None where there is no key: an op is a user's, whose code may change between two processes, or holds
-    something of which nothing is known.
+    None where there is no key: an op is a user's, whose code may change between two processes, or
+    holds an object without a key.
     """
     content = Content()
     try:
-        around = environment()
+        surroundings = environment()
     except NotKnown:
         return None
     try:
-        content.write((around, parts))
+        content.write((surroundings, key_parts))
         variables, ops = content.write_graph(inputs, outputs)
     except NotKnown:
         return None
     return KeyedGraph(content.key, variables, ops)
 
 
-def content_key(*parts: Any) -> str | None:
-    """The key of plain values, classes, functions, ops and rows of them; None where one is not known."""
+def content_key(*values: Any) -> str | None:
+    """The key of plain values, classes, functions, ops and sequences of these; None without one."""
     content = Content()
     try:
-        content.write(parts)
+        content.write(values)
     except NotKnown:
         return None
     return content.key
 
 
 class Content:
-    """Writes values into a hash, each in a form that is another for every other value."""
+    """A hash of values, each written in a form that no other value has."""
 
     def __init__(self, outer: Content | None = None) -> None:
         self._digest = hashlib.sha256()
-        # Of each object by its id, with the object, whose id it is for as long as that lives.
+        # The key of each object by its id, with the object, which keeps the id unique.
         self._keys: dict[int, tuple[Any, str | None]] = {} if outer is None else outer._keys
         self._types: dict[TensorType, str] = {} if outer is None else outer._types
         self.op_classes: set[type] = set() if outer is None else outer.op_classes
@@ -88,7 +88,7 @@ class Content:
         return self._digest.hexdigest()[:40]
 
     def write(self, value: Any) -> None:
-        """Raises `NotKnown` for what has no content that is known."""
+        """Add ``value`` to the hash. Raises `NotKnown` for a value without a key."""
         kind = type(value)
         if kind in _PLAIN or isinstance(value, np.dtype):
             self._token("plain", f"{kind.__name__} {value!r}")
@@ -96,8 +96,8 @@ class Content:
             self._write_array(np.asarray(value))
         elif isinstance(value, tuple | list):
             self._write_kind("row", kind, len(value))
-            for part in value:
-                self.write(part)
+            for element in value:
+                self.write(element)
         elif isinstance(value, dict | MappingProxyType | frozendict):
             self._write_kind("dict", kind, len(value))
             for name in sorted(value, key=str):
@@ -114,60 +114,60 @@ class Content:
         else:
             self._token("object", self._key_of(value))
 
-    def _write_kind(self, what: str, kind: type, length: int) -> None:
-        self._token(what, f"{kind.__name__} {length}")
+    def _write_kind(self, token: str, kind: type, length: int) -> None:
+        self._token(token, f"{kind.__name__} {length}")
         if kind not in _CONTAINERS:
             self.write(kind)
 
     def write_graph(
         self, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> tuple[list[Any], list[Any]]:
-        """The variables, the inputs first, and the op of each node, as they were written."""
+        """Add a graph to the hash; return its variables, inputs first, and its ops, in order."""
         variables: list[Any] = []
         ops: list[Any] = []
-        places: dict[Variable, int] = {}
+        positions: dict[Variable, int] = {}
 
         def add(v: Any) -> None:
-            places[v] = len(variables)
+            positions[v] = len(variables)
             variables.append(v)
             self._token("variable", f"{self._key_of_type(v.type)} {v.name!r}")
-            if tags := meant_tags(v):
+            if tags := semantic_tags(v):
                 self.write(tags)
 
         def place(v: Any) -> int:
-            if v not in places:
+            if v not in positions:
                 if not isinstance(v, Constant):
-                    raise NotKnown  # a shared variable that is no input
+                    raise NotKnown  # a shared variable that is not an input
                 self._token("constant", "")
                 self.write(v.data)
                 add(v)
-            return places[v]
+            return positions[v]
 
         self._token("graph", str(len(inputs)))
         for v in inputs:
             add(v)
         for node in toposort(outputs, blockers=list(inputs)):
             ops.append(node.op)
-            given = [place(v) for v in node.inputs]
-            self._token("node", f"{self._key_of(node.op)} {given} {len(node.outputs)}")
+            operands = [place(v) for v in node.inputs]
+            self._token("node", f"{self._key_of(node.op)} {operands} {len(node.outputs)}")
             for v in node.outputs:
                 add(v)
         self._token("outputs", str([place(v) for v in outputs]))
         return variables, ops
 
     def _key_of(self, value: Any) -> str:
-        """The key of an object, wherever it stands; whether two equal objects are one does not count."""
+        """The key of an object by its contents; its identity does not count."""
         if id(value) not in self._keys:
             self._keys[id(value)] = value, None
             content = Content(self)
             try:
                 content._write_object(value)
-            except Exception as error:  # whatever its attributes raise: all works without a key
+            except Exception as error:  # its attributes may raise anything; all works without a key
                 raise NotKnown from error
             self._keys[id(value)] = value, content.key
         key = self._keys[id(value)][1]
         if key is None:
-            raise NotKnown  # it holds itself
+            raise NotKnown  # the object contains itself
         return key
 
     def _key_of_type(self, value: Any) -> str:
@@ -209,16 +209,15 @@ class Content:
         self._digest.update(len(data).to_bytes(8, "little") + data)
 
 
-def meant_tags(v: Any) -> dict[str, Any]:
-    """What is written on a variable besides the user's lines, and says what it is.
-
-    PyTensor writes on constants what it has found out about them.
+def semantic_tags(v: Any) -> dict[str, Any]:
+    """The tags of a variable that mean something: not the user's lines, nor PyTensor's caches on
+    constants.
     """
-    return {name: x for name, x in vars(v.tag).items() if name in _MEANT}
+    return {name: x for name, x in vars(v.tag).items() if name in _SEMANTIC_TAGS}
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """What tells an object from others of its class; two with equal ``__props__`` are equal."""
+    """The attributes that tell an object from others of its class: ``__props__``, if it has these."""
     cls = type(value)
     if hasattr(cls, "__props__") and not isinstance(value, OpFromGraph):
         return {name: getattr(value, name) for name in cls.__props__}

@@ -1,10 +1,10 @@
-"""What is made of a graph, on disk: what takes passes a second takes a second process a few milliseconds.
+"""Rewritten graphs on disk: a result that takes a second of passes is read back in milliseconds.
 
     make(x -> exp(x) + exp(x))           as    inputs: 1    nodes: [exp 0], [mul 1 c]    outputs: [2]
 
-A result is kept as lists of numbers, ops and types. What it shares with the graph that it was made of (its
-inputs, its constants, ops, the user's lines) is the place of that in it, so that all of this is that of
-the graph at hand when it is read again.
+A result is kept as lists of numbers, ops and types. Parts that it shares with its source graph
+(inputs, constants, ops, the user's lines) are kept as positions there, and taken from the graph at
+hand when the result is read.
 """
 
 from __future__ import annotations
@@ -20,70 +20,70 @@ from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.traversal import toposort
 
 from loopax.cache import folder
-from loopax.cache.graph_key import KeyedGraph, keyed, meant_tags
+from loopax.cache.graph_key import KeyedGraph, keyed, semantic_tags
 
-_LEAST = 0.02  # seconds: what is made in less is as soon made again
+_LEAST = 0.02  # seconds: a result computed in less is computed again as fast
 _LARGEST = 64 * 2**20  # bytes of one result
 
-Places = Sequence[int]
+Positions = Sequence[int]
 
 
 class _Node(NamedTuple):
     op: Any
-    inputs: Places
-    outputs: Sequence[tuple[Any, _Label]]  # the type of each
+    inputs: Positions
+    outputs: Sequence[tuple[Any, _Label]]  # with the type of each
 
 
 class _Label(NamedTuple):
-    """What is written on a variable."""
+    """The name and the tags of a variable."""
 
     name: str | None
     tags: dict[str, Any]
-    lines: Sequence[tuple[int, int]]  # the user's: where they stand on a variable of the source
+    lines: Sequence[tuple[int, int]]  # the user's lines, as positions on variables of the source
 
 
 def cached(
     inputs: Sequence[Any],
     outputs: Sequence[Any],
     make: Callable[[], Sequence[Any]],
-    *parts: Hashable,
+    *key_parts: Hashable,
 ) -> list[Any]:
-    """The variables that ``make`` makes of the graph between ``inputs`` and ``outputs``.
+    """The variables that ``make`` computes from the graph between ``inputs`` and ``outputs``.
 
     Parameters
     ----------
     make
-        It may change the graph in place.
+        A function that may change the graph in place.
     parts
         What the result depends on besides the graph; see `keyed`.
 
     Returns
     -------
-    What follows from ``inputs``, or from variables that are among them or among those that are returned.
+    Variables of a graph whose roots are ``inputs`` or are among the returned variables.
     """
-    # The lists are of now: a graph that is changed in place is another one afterwards.
+    # Copies, since ``make`` may change the graph in place.
     inputs, outputs = list(inputs), list(outputs)
-    source = keyed(inputs, outputs, *parts)
+    source = keyed(inputs, outputs, *key_parts)
     if source is None:
         return list(make())
     data = folder.read(source.key)
     if data is not None:
         try:
-            with config.change_flags(traceback__limit=0):  # the lines are the user's, not these
+            with config.change_flags(traceback__limit=0):  # the user's lines count, not these
                 return _loaded(data, source)
-        except Exception:  # whatever is wrong with it, it is made anew
+        except Exception:  # a damaged result is computed anew
             folder.remove(source.key)
-    lines = {id(line): place for line, place in _lines(source)}
+    lines = {id(line): position for line, position in _lines(source)}
     start = time.perf_counter()
-    made = list(make())
+    results = list(make())
     if time.perf_counter() - start > _LEAST:
-        _keep(made, source, lines)
-    return made
+        _keep(results, source, lines)
+    return results
 
 
-def _keep(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> None:
+def _keep(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> None:
     try:
-        data = _dumped(made, source, lines)
+        data = _dumped(results, source, lines)
     except Exception:  # an op that does not pickle
         return
     if len(data) <= _LARGEST:
@@ -93,20 +93,22 @@ def _keep(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, i
 # -- from variables to bytes, and back -------------------------------------------------------------------
 
 
-def _dumped(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> bytes:
+def _dumped(results: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int, int]]) -> bytes:
     of_source = {v: k for k, v in enumerate(source.variables)}
-    places: dict[Any, int] = {}
+    positions: dict[Any, int] = {}
     roots: list[Any] = []
     nodes: list[_Node] = []
 
     def label_of(v: Any) -> _Label:
-        own = [lines[id(line)] for line in getattr(v.tag, "trace", ()) if id(line) in lines]
-        return _Label(v.name, meant_tags(v), own)
+        line_positions = [
+            lines[id(line)] for line in getattr(v.tag, "trace", ()) if id(line) in lines
+        ]
+        return _Label(v.name, semantic_tags(v), line_positions)
 
     def add_root(v: Any) -> None:
-        if v in places:
+        if v in positions:
             return
-        places[v] = len(places)
+        positions[v] = len(positions)
         if v in of_source:
             roots.append(of_source[v])
         elif isinstance(v, Constant):
@@ -114,29 +116,29 @@ def _dumped(made: Sequence[Any], source: KeyedGraph, lines: dict[int, tuple[int,
         else:
             roots.append((v.type.make_variable, label_of(v)))
 
-    order = list(toposort(made))
-    # Roots first, so that the nodes' own variables have the numbers behind them.
-    for v in [*(v for node in order for v in node.inputs), *made]:
+    order = list(toposort(results))
+    # Roots first, so that the outputs of nodes have the later numbers.
+    for v in [*(v for node in order for v in node.inputs), *results]:
         if v.owner is None:
             add_root(v)
     for node in order:
         outs = [(v.type, label_of(v)) for v in node.outputs]
-        nodes.append(_Node(node.op, [places[v] for v in node.inputs], outs))
-        places.update({v: len(places) + k for k, v in enumerate(node.outputs)})
+        nodes.append(_Node(node.op, [positions[v] for v in node.inputs], outs))
+        positions.update({v: len(positions) + k for k, v in enumerate(node.outputs)})
     buffer = io.BytesIO()
-    _Pickler(buffer, source.ops).dump((roots, nodes, [places[v] for v in made]))
+    _Pickler(buffer, source.ops).dump((roots, nodes, [positions[v] for v in results]))
     return buffer.getvalue()
 
 
 def _loaded(data: bytes, source: KeyedGraph) -> list[Any]:
-    roots, nodes, made = _Unpickler(io.BytesIO(data), source.ops).load()
-    here = {place: line for line, place in _lines(source)}
+    roots, nodes, results = _Unpickler(io.BytesIO(data), source.ops).load()
+    source_lines = {position: line for line, position in _lines(source)}
     variables: list[Any] = []
 
     def write_on(v: Any, label: _Label) -> Any:
         vars(v.tag).update(label.tags)
-        if found := [here[line] for line in label.lines if line in here]:
-            v.tag.trace = found
+        if stack := [source_lines[line] for line in label.lines if line in source_lines]:
+            v.tag.trace = stack
         return v
 
     for root in roots:
@@ -149,25 +151,25 @@ def _loaded(data: bytes, source: KeyedGraph) -> list[Any]:
         # `make_variable`: calling the type walks the stack for the user's line.
         outs = [write_on(t.make_variable(name=label.name), label) for t, label in outputs]
         variables += Apply(op, [variables[k] for k in inputs], outs).outputs
-    return [variables[k] for k in made]
+    return [variables[k] for k in results]
 
 
 def _lines(source: KeyedGraph) -> Iterator[tuple[Any, tuple[int, int]]]:
-    """Each of the user's lines, and where it stands in the source."""
+    """The user's lines, each with its position in the source."""
     for k, v in enumerate(source.variables):
         for j, line in enumerate(getattr(v.tag, "trace", None) or ()):
             yield line, (k, j)
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler that writes an op of the source as its place there."""
+    """A pickler that writes an op of the source as its position there."""
 
     def __init__(self, file: Any, ops: Sequence[Any]) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
-        self._places = {id(op): k for k, op in enumerate(ops)}
+        self._positions = {id(op): k for k, op in enumerate(ops)}
 
     def persistent_id(self, obj: Any) -> int | None:
-        return self._places.get(id(obj))
+        return self._positions.get(id(obj))
 
 
 class _Unpickler(pickle.Unpickler):

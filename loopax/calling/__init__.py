@@ -1,4 +1,4 @@
-"""What the callables of all backends have in common: arguments, contexts, state; and what a backend is."""
+"""Parts that the callables of all backends share: arguments, contexts, state; the record of a backend."""
 
 from loopax.calling.arguments import Arguments
 from loopax.calling.backend import (

@@ -1,4 +1,4 @@
-"""The front door of a callable: which argument is for which input, by position or by name."""
+"""Arguments of a call, matched with a program's inputs by position or by name."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ class Arguments:
     program
         The program that is called.
     target
-        What it becomes, in the words of an error: ``JAX``.
+        The name of what the program becomes, for errors: ``JAX``.
 
     Raises
     ------
     UnsupportedOpError
-        An input, a shared variable or an output has a type that does not cross the border.
+        An input, a shared variable or an output has a type whose values a backend cannot take or
+        return.
     """
 
     def __init__(self, program: Program, target: str) -> None:
@@ -52,18 +53,18 @@ class Arguments:
                     "what it is made of: the start, stop and step of a slice."
                 )
         self.types = [i.variable.type for i in self.inputs]
-        self.whats = [
+        self.labels = [
             f"Input {i.name!r} (argument {k})" if i.name else f"Argument {k}"
             for k, i in enumerate(self.inputs)
         ]
         self.names = [i.name or f"argument {k}" for k, i in enumerate(self.inputs)]
         self.names += program.shared_names
-        self.shared_whats = [f"The shared variable {name!r}" for name in program.shared_names]
+        self.shared_labels = [f"The shared variable {name!r}" for name in program.shared_names]
         self.positions = _by_keyword(self.inputs)
         self.signature = self._signature()
 
     def kind(self, k: int) -> str:
-        """What input ``k`` of the program's graph is."""
+        """The kind of input ``k`` of the program's graph, in words."""
         return f"argument {k}" if k < len(self.inputs) else "a shared variable"
 
     def in_order(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
@@ -127,10 +128,10 @@ class Arguments:
 
 
 def _by_keyword(inputs: tuple[Input, ...]) -> dict[str, int]:
-    """Which inputs can be given by name: those with a name that no other one has.
+    """The positions of inputs that can be given by name: their names are unique.
 
-    A name that is no identifier can still be given as ``f(**{"sigma-log": x})``, which is how models
-    pass a point.
+    A name that is no identifier can still be given as ``f(**{"sigma-log": x})``, the form of PyMC's
+    points.
     """
     counts = Counter(i.name for i in inputs)
     return {i.name: k for k, i in enumerate(inputs) if i.name and counts[i.name] == 1}

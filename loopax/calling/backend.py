@@ -1,7 +1,7 @@
-"""``Backend``: what programs can become, as a record. All that differs between backends is asked of it.
+"""``Backend``: a record of everything in which backends differ.
 
-`loopax.jaxify`, `loopax.grad` and its kin, `loopax.explain` and the contexts know no backend by name, but
-for the one that is used where none is asked for.
+`loopax.jaxify`, `loopax.grad` and its kin, `loopax.explain` and the contexts know no backend by name,
+except for the default.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ _BACKENDS: dict[str, Backend] = {}
 
 
 class BackendFunction:
-    """What `loopax.jaxify` returns, and what becomes of it by a transformation."""
+    """The class of functions that `loopax.jaxify` and the transformations return."""
 
     backend_name: ClassVar[str]
     __name__: str
-    # Of a batch that looks for nan: the error of a call's first row that has one, by the function of a row.
+    # For a batch with checks for nan: the error of the first row with a nan, from the function of one
+    # row.
     error_in_rows: Callable[[Sequence[Any], Mapping[str, Any]], Exception | None] | None = None
 
     @property
@@ -33,13 +34,13 @@ class BackendFunction:
 
     @cached_property
     def context_class(self) -> type[Any]:
-        """The class of its contexts. Each `apply` asks for it."""
+        """The class of the backend's contexts. Each `apply` reads it."""
         return self.backend.context
 
-    if not TYPE_CHECKING:  # to a checker it is an error
+    if not TYPE_CHECKING:  # a type checker reports it
 
         def __getattr__(self, name: str) -> Any:
-            if name in ("owner", "type"):  # asked of what should be a variable
+            if name in ("owner", "type"):  # attributes of variables
                 raise AttributeError(
                     f"{self!r} is a function, and no variable of PyTensor: it has no {name!r}. Its "
                     "gradient is loopax.grad(f), and jax.grad(f) in JAX; that of a variable is "
@@ -49,7 +50,7 @@ class BackendFunction:
 
     @property
     def remarks(self) -> Sequence[str]:
-        """What its backend has to say of the calls so far, a line each."""
+        """Notes of the backend on the calls so far, a line each."""
         return ()
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
@@ -58,7 +59,7 @@ class BackendFunction:
         Raises
         ------
         TypeError
-            There is none, or it needs other arguments.
+            The function has no program as read, or needs other arguments.
         """
         raise NotImplementedError
 
@@ -70,36 +71,36 @@ class Backend:
     Parameters
     ----------
     name
-        What ``jaxify(..., backend=name)`` asks for; the ``backend_name`` of its functions.
+        The name in ``jaxify(..., backend=name)``; the ``backend_name`` of its functions.
     function
-        The class of its callables: ``function(program, on_missing=...)``, and ``jit=...`` where that is an
-        option, of a program in the IR that the passes have gone over.
+        The class of its callables: ``function(program, on_missing=...)``, and ``jit=...`` where that
+        is an option, for a program in the IR after the passes.
     traced
         The class of plain Python functions, a `loopax.calling.TracedFunction`.
     context
         The class of the values of shared variables, a `loopax.calling.SharedContext`.
     passes
-        Those that a program goes through, in order.
+        The passes over a program, in order.
     no_jit
-        Where ``jit=False`` is no option: a sentence that says what there is in its place.
+        Where ``jit=False`` is no option: a sentence that names the alternative.
     choices
-        What ``jaxify(..., checks=, loops=, parallel=, optimize=)`` may be, for each the default first.
-        ``function`` takes those that leave a choice.
+        The values of the options in ``jaxify(..., checks=, loops=, parallel=, optimize=)``, the
+        default first. ``function`` takes the options with more than one value.
     transformations
-        ``{"grad": g}``, ``"value_and_grad"``, ``"jacobian"``, ``"hessian"``, ``"vmap"``: from one of its
-        callables, and the options of the function of that name in `loopax`, to another; ``"jvp"``,
-        ``"hvp"``, ``"vjp"``: as those of `loopax`. What is not there is done to the program, as a graph,
-        which is then built anew.
+        ``{"grad": g}``, ``"value_and_grad"``, ``"jacobian"``, ``"hessian"``, ``"vmap"``: from one of
+        its callables, and the options of the function of that name in `loopax`, to another;
+        ``"jvp"``, ``"hvp"``, ``"vjp"``: as in `loopax`. A transformation that is missing is applied
+        to the program's graph, which is then built anew.
     donates
-        Whether its functions take the memory of the inputs of a program that are ``donated``.
+        Whether its functions reuse the memory of inputs that are ``donated``.
     keeps_calls
         Whether it takes instances of a graph with a loop in it as calls of one function.
     after_fork
-        The name of the backend that goes on in a process forked from one in which this has compiled
-        something; None where this one can.
+        The name of the backend to use in a process forked after this one has compiled something; None
+        where this one works there.
     refusal
-        The error that is raised where a program cannot be imported, from the importer's, the graph and
-        ``on_missing``: it may list more that cannot run.
+        The error for a program that cannot be imported, from the importer's error, the graph and
+        ``on_missing``: it may list more ops that cannot run.
     """
 
     name: str
@@ -119,19 +120,19 @@ class Backend:
         lambda error, graph, on_missing: error
     )
 
-    def options(self, jit: bool, on_missing: str, **asked: Any) -> dict[str, Any]:
-        """The options of `loopax.jaxify` that ``function`` takes; ``asked`` are those of `choices`.
+    def options(self, jit: bool, on_missing: str, **option_values: Any) -> dict[str, Any]:
+        """The options of `loopax.jaxify` that ``function`` takes; ``option_values`` are those of `choices`.
 
         Raises
         ------
         ValueError
-            One has a value that it cannot have.
+            An option has a value that is not among its `choices`.
         """
         if on_missing not in ("callback", "raise"):
             raise ValueError(f"on_missing must be 'callback' or 'raise', got {on_missing!r}")
         chosen: dict[str, Any] = {"on_missing": on_missing}
         for option, values in self.choices.items():
-            value = asked.get(option)
+            value = option_values.get(option)
             if value is not None and value not in values:
                 raise ValueError(
                     f"{option} must be one of {values} with backend={self.name!r}, got {value!r}"
@@ -149,7 +150,7 @@ class Backend:
 
 
 def register_backend(backend: Backend) -> None:
-    """Make ``backend`` known to `loopax.jaxify`, by its name."""
+    """Register ``backend`` under its name, for `loopax.jaxify`."""
     assert backend.name not in _BACKENDS, f"there is a backend of the name {backend.name!r}"
     _BACKENDS[backend.name] = backend
 

@@ -1,4 +1,4 @@
-"""``SharedContext``: the values of a program's shared variables, by name; each backend has a form of it."""
+"""``SharedContext``: the values of a program's shared variables by name; each backend has a subclass."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from loopax.base.errors import StatefulFunctionError
 from loopax.calling.backend import DEFAULT, backend_named
 from loopax.calling.context_file import read_arrays, write_arrays
-from loopax.calling.crossing import Crossing
+from loopax.calling.conversion import Crossing
 from loopax.calling.layout import Layout
 from loopax.ir.named_axes import without_names
 from loopax.ir.program import Program, Shared
@@ -23,16 +23,16 @@ from loopax.ir.program import Program, Shared
 class SharedContext(Mapping[str, Any]):
     """The values of the shared variables of one or more functions, by name. Immutable.
 
-    ``f.init_context()`` makes one from what the variables hold, `of` one for several functions or
-    variables, and ``SharedContext({a: value, b: value})`` one with these values. It goes to every function
-    of any backend that reads some of its variables. A variable without a name is called ``shared``; the
-    second of a name has ``_1`` behind it. Nothing of it is shared with PyTensor, and nothing in it ever
-    changes.
+    ``f.init_context()`` makes one from the values that the variables hold, `of` one for several
+    functions or variables, and ``SharedContext({a: value, b: value})`` one with these values. A
+    context is an argument of every function, of any backend, that reads some of its variables. A
+    variable without a name is called ``shared``; the second of a name gets the suffix ``_1``. A
+    context shares nothing with PyTensor and never changes.
 
     Parameters
     ----------
     values
-        For shared variables the values that they are to have.
+        The values of shared variables, by variable.
 
     Raises
     ------
@@ -74,24 +74,24 @@ class SharedContext(Mapping[str, Any]):
         Parameters
         ----------
         functions
-            What `loopax.jaxify` returned, compiled ``pytensor.function``s, or shared variables. The first
-            of ours says which backend's form it has.
+            Functions from `loopax.jaxify`, compiled ``pytensor.function``s, or shared variables. The
+            first function of loopax determines the backend.
         """
         kinds = [f.context_class for f in functions if hasattr(f, "context_class")]
-        found = {id(s.storage): s for f in functions for s in _shared_by(f)}
+        entries = {id(s.storage): s for f in functions for s in _shared_by(f)}
         kind: Any = cls if cls is not SharedContext else backend_named(DEFAULT).context
-        return (kinds[0] if kinds else kind).holding([*found.values()])
+        return (kinds[0] if kinds else kind).holding([*entries.values()])
 
     def to(self, backend: str) -> SharedContext:
-        """The values in the form of that backend; this context where it has that form.
+        """The context in the form of that backend; this context where it has that form.
 
-        A NumPy generator becomes the key that follows from its state, and a key a generator that is seeded
-        with it: each draws numbers of its own.
+        A NumPy generator becomes a key derived from its state, and a key a generator seeded with it:
+        the two draw different numbers.
 
         Raises
         ------
         StatefulFunctionError
-            The values are not known now, or are batches of values.
+            The values are traced, or are batches of values.
         """
         kind: Any = backend_named(backend).context
         return self if isinstance(self, kind) else kind.converted(self)
@@ -103,20 +103,20 @@ class SharedContext(Mapping[str, Any]):
         for name, s, x in zip(
             context._layout.names, context._layout.shared, context._values, strict=True
         ):
-            held, before = s.variable.type, s.value if s.storage else None
+            declared, current = s.variable.type, s.value if s.storage else None
             try:
-                plain = context.crossing.stored(x, held, before)
+                plain = context.crossing.stored(x, declared, current)
             except Exception as error:  # a tracer of JAX, a batch
                 raise StatefulFunctionError(
                     f"The value of {name!r} in the context, {context._kind(x)}, is not one value that is "
                     "known now, so that it stays with its backend."
                 ) from error
-            values.append(cls.crossing.accept_copy(plain, held, f"The value of {name!r}"))
+            values.append(cls.crossing.accept_copy(plain, declared, f"The value of {name!r}"))
         return cls(context._layout, values)
 
     @classmethod
     def holding(cls, shared: Sequence[Shared]) -> Self:
-        """The values that these shared variables hold now."""
+        """A context of the values that these shared variables hold now."""
         layout = Layout.of(shared)
         return cls(
             layout,
@@ -157,8 +157,8 @@ class SharedContext(Mapping[str, Any]):
         key
             A shared variable, or a name.
         value
-            What the variable's type can hold: what a function takes for an input of that type. In JAX,
-            with leading axes before its own, it is a value for each member of a batch, for ``jax.vmap``.
+            A value that a function takes for an input of the variable's type. In JAX, with further
+            leading axes, it is a value for each member of a batch, for ``jax.vmap``.
 
         Raises
         ------
@@ -168,9 +168,9 @@ class SharedContext(Mapping[str, Any]):
             The type cannot hold the value.
         """
         k = self._layout.find(key)
-        held, name = self._layout.shared[k].variable.type, self._layout.names[k]
+        declared, name = self._layout.shared[k].variable.type, self._layout.names[k]
         values = list(self._values)
-        values[k] = self.crossing.accept_copy(value, held, f"The value of {name!r}")
+        values[k] = self.crossing.accept_copy(value, declared, f"The value of {name!r}")
         return type(self)(self._layout, values)
 
     @abstractmethod
@@ -178,13 +178,13 @@ class SharedContext(Mapping[str, Any]):
         """``n`` contexts, each with generators of its own."""
 
     def including(self, program: Program) -> Self:
-        """With the values that a program needs and this context lacks, as they are now."""
-        places = self._layout.positions(program.shared)
-        new = [s for s, k in zip(program.shared, places, strict=True) if k is None]
-        if not new:
+        """The context with the current values of a program's variables that this context lacks."""
+        positions = self._layout.positions(program.shared)
+        missing = [s for s, k in zip(program.shared, positions, strict=True) if k is None]
+        if not missing:
             return self
-        layout = Layout.of([*self._layout.shared, *new])
-        return type(self)(layout, (*self._values, *self.holding(new)._values))
+        layout = Layout.of([*self._layout.shared, *missing])
+        return type(self)(layout, (*self._values, *self.holding(missing)._values))
 
     def read(self, program: Program) -> list[Any]:
         """The values of a program's shared variables, in its order.
@@ -192,9 +192,9 @@ class SharedContext(Mapping[str, Any]):
         Raises
         ------
         StatefulFunctionError
-            One is missing, or it is not clear which one is meant.
+            A value is missing, or is ambiguous.
         LoopTypeError
-            One has another type.
+            A value has another type.
         """
         return [
             self.crossing.accept(
@@ -202,32 +202,32 @@ class SharedContext(Mapping[str, Any]):
                 s.variable.type,
                 f"The value of {self._layout.names[k]!r} in the context",
             )
-            for k, s in zip(self._places(program), program.shared, strict=True)
+            for k, s in zip(self._positions(program), program.shared, strict=True)
         ]
 
     def written(self, program: Program, values: Sequence[Any]) -> Self:
-        """With the next values of the variables that a program updates."""
+        """The context with the next values of the variables that a program updates."""
         if not values:
             return self
-        places, new = self._places(program), list(self._values)
+        positions, next_values = self._positions(program), list(self._values)
         for k, x in zip(program.updates, values, strict=True):
-            new[places[k]] = x
-        return type(self)(self._layout, new)
+            next_values[positions[k]] = x
+        return type(self)(self._layout, next_values)
 
     def is_concrete(self) -> bool:
-        """Whether the values are known now, and may be kept."""
+        """Whether the values are concrete, not traced, and may be kept."""
         return True
 
-    def _places(self, program: Program) -> list[int]:
-        places = self._layout.positions(program.shared)
-        if None in places:
-            names = zip(program.shared_names, places, strict=True)
+    def _positions(self, program: Program) -> list[int]:
+        positions = self._layout.positions(program.shared)
+        if None in positions:
+            names = zip(program.shared_names, positions, strict=True)
             raise StatefulFunctionError(
                 f"The context has no value for {', '.join(n for n, k in names if k is None)}, which "
                 f"{program.name} needs: it has {self._layout.listed()}. Make one with init_context() of "
                 "this function, or one for several functions with loopax.SharedContext.of(f, g)."
             )
-        return places  # type: ignore[return-value]
+        return positions  # type: ignore[return-value]
 
     def save(self, file: Any) -> None:
         """Write all values to an ``.npz`` file; the states of generators as numbers.
@@ -255,19 +255,19 @@ class SharedContext(Mapping[str, Any]):
 
     @abstractmethod
     def _kind(self, x: Any) -> str:
-        """A value in a word, for ``repr``."""
+        """A word for a value, for ``repr``."""
 
     @abstractmethod
     def _arrays(self) -> Iterable[tuple[str, np.ndarray]]:
         """The values as arrays, for a file."""
 
     @abstractmethod
-    def _with_arrays(self, found: dict[str, np.ndarray]) -> Self:
-        """What `_arrays` gave, as values again."""
+    def _with_arrays(self, arrays: dict[str, np.ndarray]) -> Self:
+        """The context with the values that `_arrays` turned into arrays."""
 
 
 def _shared(variable: Any) -> Shared:
-    """The entry of a shared variable; that of one with named axes is a plain tensor."""
+    """The entry of a shared variable, with the type of a plain tensor where axes are named."""
     if not isinstance(variable, SharedVariable):
         raise TypeError(
             "A context has values of shared variables, as pytensor.shared(value, name='w') makes them; got "

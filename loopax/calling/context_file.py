@@ -16,27 +16,27 @@ def write_arrays(file: Any, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
     # Not np.savez: variables may have the names of its own arguments.
     with zipfile.ZipFile(file, "w") as archive:
         for name, data in arrays:
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as part:
-                np.lib.format.write_array(part, data, allow_pickle=False)
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, data, allow_pickle=False)
 
 
 def read_arrays(file: Any) -> dict[str, np.ndarray]:
-    """What `write_arrays` wrote, by name."""
-    with np.load(file, allow_pickle=False) as found:
-        return {name: found[name] for name in found.files}
+    """The arrays that `write_arrays` wrote, by name."""
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
-def refuse_names(found: Iterable[str], wanted: Iterable[str]) -> None:
-    """Raise where a file has other values than a context."""
-    if {*found} != {*wanted}:
+def refuse_names(names: Iterable[str], expected: Iterable[str]) -> None:
+    """Raise where a file has other names than the context expects."""
+    if {*names} != {*expected}:
         raise LoopTypeError(
-            f"The file has the values {sorted(found)}, but the context has {sorted(wanted)}: "
+            f"The file has the values {sorted(names)}, but the context has {sorted(expected)}: "
             "restore into a context of the function that the saved one was made for."
         )
 
 
 def refuse_data(name: str, dtype: Any, ndim: int, data: np.ndarray) -> None:
-    """Raise where ``data``, of a file, is not of ``dtype`` and rank ``ndim``."""
+    """Raise where ``data`` from a file has not the given dtype and rank."""
     if data.dtype != dtype or data.ndim != ndim:
         raise LoopTypeError(
             f"The value of {name!r} must be {dtype} of rank {ndim}, but the file has "

@@ -1,4 +1,4 @@
-"""``ProgramFunction``: what `loopax.jaxify` returns, as far as both backends agree."""
+"""``ProgramFunction``: the part of `loopax.jaxify`'s results that all backends share."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from loopax.calling.arguments import Arguments
 from loopax.calling.backend import BackendFunction
 from loopax.calling.context import SharedContext
 from loopax.calling.stateful import StatefulFunction, started
-from loopax.calling.typed import type_in_words, typed
+from loopax.calling.type_repr import type_in_words, type_text
 from loopax.ir.program import EarlyPart, Program
 
 
 class ProgramFunction(BackendFunction):
-    """A program with a front door. A backend gives it ``__call__`` and ``apply``."""
+    """A program with a signature. A backend adds ``__call__`` and ``apply``."""
 
     program: Program
-    _typed: str  # what goes in and comes out, in words
+    _type_text: str  # the types of inputs and outputs, in words
 
     @property
     @abstractmethod
     def options(self) -> dict[str, Any]:
-        """The options of `loopax.jaxify` that it was made with."""
+        """The options of `loopax.jaxify` that made this function."""
 
     @property
     def early_part(self) -> EarlyPart | None:
-        """What is computed once for each value of the shared variables, and what at each call."""
+        """The program split into a part for each change of shared variables and a part for each call."""
         return None
 
     def as_read(self, *args: Any, **kwargs: Any) -> FunctionGraph:
@@ -52,29 +52,29 @@ class ProgramFunction(BackendFunction):
     def stateful(self, context: Any = None, *, live: bool = False) -> StatefulFunction:
         """A callable that keeps its own context, call after call, as PyTensor's function does.
 
-        It starts from ``context``, or from what the shared variables hold now. With ``live`` it reads and
-        writes the shared variables themselves.
+        It starts from ``context``, or from the current values of the shared variables. With ``live``
+        it reads and writes the shared variables themselves.
         """
         return started(StatefulFunction(self, self.init_context(), live), context)
 
     def specialized(self, args: Any, kwargs: Any) -> tuple[Self, Any, Any]:
-        """The function for a call's arguments, and these: itself."""
+        """The function for a call's arguments (this one), and the arguments."""
         return self, args, kwargs
 
     def _describe(self, arguments: Arguments) -> None:
-        """Give it the name, the signature and the docstring of the program."""
+        """Set the name, the signature and the docstring of the program."""
         self.__name__ = self.__qualname__ = self.program.name
-        self._typed = typed(self.program, list(arguments.signature.parameters))
+        self._type_text = type_text(self.program, list(arguments.signature.parameters))
         shared = ", ".join(
             f"{name}: {type_in_words(s.variable.type)}"
             for name, s in zip(self.program.shared_names, self.program.shared, strict=True)
         )
-        reads = f"\n\nIt reads the shared variables {shared}." if shared else ""
-        self.__doc__ = f"{self.program.doc or self._typed}{reads}"
+        note = f"\n\nIt reads the shared variables {shared}." if shared else ""
+        self.__doc__ = f"{self.program.doc or self._type_text}{note}"
         self.__signature__ = arguments.signature
 
     def _refuse_updates(self) -> None:
-        """Raise where a call would have to update something."""
+        """Raise where a call would have to update shared variables."""
         if self.program.updates:
             names = ", ".join(self.program.shared_names[k] for k in self.program.updates)
             raise StatefulFunctionError(
@@ -84,7 +84,7 @@ class ProgramFunction(BackendFunction):
             )
 
     def _own_context(self, context: Any) -> Any:
-        """What `apply` gets, in the form of this backend; raise where it is no context."""
+        """The context of `apply` in the form of this backend; raise where it is no context."""
         if isinstance(context, self.context_class):
             return context
         if not isinstance(context, SharedContext):
@@ -96,11 +96,11 @@ class ProgramFunction(BackendFunction):
         return context.to(self.backend_name)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._typed})"
+        return f"{type(self).__name__}({self._type_text})"
 
 
 def refuse_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise where a function that needs no arguments to be read is given some."""
+    """Raise where arguments are passed to a function whose program depends on none."""
     if args or kwargs:
         raise TypeError(
             f"A {type(function).__name__} has its own inputs and outputs, and what the passes do depends "

@@ -1,13 +1,12 @@
-"""What a method may read of its instance, compared from call to call, so that no trace outlives it.
+"""The state of an instance that a method may read, compared from call to call: no trace outlives it.
 
-A method is traced with the numbers that its instance has. At each call these are looked at: an immutable
-value, or an array, is compared by its contents, with a copy, because arrays are changed in place; a
-container and an object by what is in it; a variable of PyTensor, an array of JAX, a function, a module or
-a class by whether it is the same; anything else by the bytes that it pickles to. Attributes of the classes
-count.
+A method is traced with the numbers of its instance, which are compared at each call: immutable values
+by value; NumPy arrays with a copy, because they change in place; containers and objects by their
+contents; PyTensor's variables, JAX's arrays, functions, modules and classes by identity; anything
+else by the bytes of its pickle. Attributes of the classes count.
 
-Not seen: globals, closures, and what `__getattr__` or a property takes from elsewhere, as of any function
-that is traced.
+Not compared, as for any traced function: globals, closures, and what `__getattr__` or a property
+reads elsewhere.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ from pytensor.graph.basic import Variable
 
 from loopax.base.errors import LoopTypeError
 from loopax.calling.backend import BackendFunction
-from loopax.calling.kept import same
+from loopax.calling.memo import same_bits
 
-_VALUES = frozenset({type(None), bool, int, str, bytes, range, type(...), type(NotImplemented)})
-# What has no numbers in it, or takes them from where a call finds them.
-_THE_SAME = (
+_BY_VALUE = frozenset({type(None), bool, int, str, bytes, range, type(...), type(NotImplemented)})
+# Types without numbers, or whose numbers each call reads anew.
+_BY_IDENTITY = (
     Variable,
     BackendFunction,
     Function,
@@ -54,13 +53,13 @@ _THE_SAME = (
     type(threading.RLock()),
 )
 _CODE = (FunctionType, classmethod, staticmethod, property, MemberDescriptorType, BackendFunction)
-_IS_HEAP_TYPE = 1 << 9  # of a class's flags: it was made by a class statement, say
+_IS_HEAP_TYPE = 1 << 9  # a flag of classes: the class was made in Python, not in C
 
 
 class State:
-    """What an instance holds: equal to another if a method cannot tell the two apart.
+    """The contents of an instance: equal to another state if a method cannot tell the two apart.
 
-    ``parts`` has the attributes with what they are compared by.
+    ``parts`` has the attributes by name, in the form in which they are compared.
     """
 
     def __init__(self, parts: tuple[tuple[str, Any], ...], arrays: list[_Numbers]) -> None:
@@ -68,7 +67,7 @@ class State:
         self._hash = hash(parts)
 
     def keep(self) -> None:
-        """Take copies of the arrays, that of the instance may change."""
+        """Copy the arrays, since those of the instance may change."""
         for numbers in self._arrays:
             numbers.array = numbers.array.copy()
 
@@ -92,7 +91,7 @@ def state_of(instance: Any, method: str) -> State:
 
 
 class _Numbers:
-    """An array by its numbers, bit by bit."""
+    """An array, compared bit by bit."""
 
     __slots__ = ("array",)
 
@@ -100,14 +99,14 @@ class _Numbers:
         self.array = array
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Numbers) and same(self.array, other.array)
+        return isinstance(other, _Numbers) and same_bits(self.array, other.array)
 
     def __hash__(self) -> int:
         return hash((self.array.dtype.str, self.array.shape))
 
 
 class _Same:
-    """An object by whether it is that one."""
+    """An object, compared by identity."""
 
     __slots__ = ("thing",)
 
@@ -122,36 +121,36 @@ class _Same:
 
 
 class _Reader:
-    """What is read of one instance: each object once, and then by the number that it has."""
+    """A walk over one instance that reads each object once; further references are its number."""
 
     def __init__(self, instance: Any, method: str) -> None:
         self.instance, self.method = instance, method
         self.arrays: list[_Numbers] = []
         self._numbers: dict[int, int] = {}
-        self._alive: list[Any] = []  # an object made on the way could leave its address to another
-        self._at = ""
+        self._alive: list[Any] = []  # a temporary object could leave its address to another
+        self._attribute = ""
 
     def attributes(self) -> Iterator[tuple[str, Hashable]]:
-        """The attributes by their names, of the instance and of its classes."""
+        """The attributes of the instance and of its classes, by name."""
         self._is_new(self.instance)
         if not isinstance(self.instance, type):
-            for name, x in _own(self.instance):
-                self._at = name
+            for name, x in _attributes_of(self.instance):
+                self._attribute = name
                 yield name, self.read(x)
-        yield from self._of_class(class_of(self.instance))
+        yield from self._class_attributes(class_of(self.instance))
 
     def read(self, x: Any) -> Hashable:
-        """What ``x`` is compared by."""
+        """A hashable value by which ``x`` is compared."""
         kind = type(x)
-        if kind in _VALUES:
+        if kind in _BY_VALUE:
             return kind, x
         if kind is float or kind is complex:
-            return kind, repr(x)  # of 0.0 and -0.0, and of nan
+            return kind, repr(x)  # tells 0.0 from -0.0, and equates nan
         if isinstance(x, np.ndarray):
             return self._array(x)
         if isinstance(x, np.generic | np.dtype | Enum):
             return kind, x.tobytes() if isinstance(x, np.generic) else x
-        if isinstance(x, _THE_SAME) or kind.__module__.startswith("jaxlib"):
+        if isinstance(x, _BY_IDENTITY) or kind.__module__.startswith("jaxlib"):
             return _Same(x)  # an array of JAX never changes
         if (number := self._is_new(x)) is not None:
             return "again", number
@@ -160,7 +159,7 @@ class _Reader:
     def _array(self, x: np.ndarray) -> Hashable:
         kind = type(x)
         if kind is not np.ndarray:  # masked ones have more
-            return kind, self._array(np.asarray(x)), self._named(_own(x))
+            return kind, self._array(np.asarray(x)), self._named(_attributes_of(x))
         if x.dtype.hasobject:
             return kind, x.dtype.str, x.shape, tuple(map(self.read, x.ravel().tolist()))
         numbers = _Numbers(x)
@@ -178,14 +177,16 @@ class _Reader:
         return None
 
     def _contents(self, x: Any, kind: type) -> Hashable:
-        """The parts of an object that are no entries."""
+        """The parts of an object that are not entries of a container."""
         if isinstance(x, MethodType):
             return self.read(x.__func__), self.read(x.__self__)
         if isinstance(x, partial):
             return self.read(x.func), self.read(x.args), self.read(x.keywords)
         if _is_open(kind):
-            own = self._named(_own(x))
-            return own, tuple(self._of_class(kind)) if self._is_new(kind) is None else None
+            attributes = self._named(_attributes_of(x))
+            return attributes, tuple(self._class_attributes(kind)) if self._is_new(
+                kind
+            ) is None else None
         if isinstance(x, dict | tuple | list | deque | set | frozenset):
             return None
         return self._pickled(x)
@@ -193,8 +194,8 @@ class _Reader:
     def _named(self, attributes: Iterator[tuple[str, Any]]) -> Hashable:
         return tuple((name, self.read(x)) for name, x in attributes)
 
-    def _of_class(self, kind: type) -> Iterator[tuple[str, Hashable]]:
-        """What is no code in a class; of what cannot be compared there, whether it is the same."""
+    def _class_attributes(self, kind: type) -> Iterator[tuple[str, Hashable]]:
+        """The attributes of a class except code; those that cannot be compared count by identity."""
         for c in kind.__mro__[:-1]:
             if not c.__flags__ & _IS_HEAP_TYPE:
                 continue
@@ -214,14 +215,14 @@ class _Reader:
             raise LoopTypeError(
                 f"{owner}.{self.method} is traced with what its instance holds, which is compared at "
                 "each call, so that none is answered by an old trace. In the attribute "
-                f"{self._at!r} there is {x!r} of type {kind.__module__}.{kind.__qualname__}, which "
+                f"{self._attribute!r} there is {x!r} of type {kind.__module__}.{kind.__qualname__}, which "
                 f"cannot be compared: {error}. Keep it out of the instance, or jaxify a function that is "
                 f"traced once, whatever changes: jaxify(lambda x: model.{self.method}(x)), of a method "
                 "without jaxify."
             ) from None
 
     def _is_new(self, x: Any) -> int | None:
-        """The number of an object that was met before; None of a new one, which gets its own."""
+        """The number of an object seen before; None for a new one, which gets a number."""
         number = self._numbers.setdefault(id(x), len(self._numbers))
         if number < len(self._alive):
             return number
@@ -229,15 +230,15 @@ class _Reader:
         return None
 
 
-def _own(x: Any) -> Iterator[tuple[str, Any]]:
+def _attributes_of(x: Any) -> Iterator[tuple[str, Any]]:
     """The attributes of an instance, in its dict and in slots."""
     yield from list(getattr(x, "__dict__", {}).items())
     for c in type(x).__mro__:
         slots = vars(c).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
-            read: Callable[..., Any] = getattr(vars(c).get(name), "__get__", _missing)
+            getter: Callable[..., Any] = getattr(vars(c).get(name), "__get__", _missing)
             try:
-                yield f"{c.__name__}.{name}", read(x, c)
+                yield f"{c.__name__}.{name}", getter(x, c)
             except AttributeError:
                 continue
 
@@ -247,7 +248,7 @@ def _missing(*_: Any) -> Any:
 
 
 def _is_open(kind: type) -> bool:
-    """Whether the attributes of an object are all that there is in it, but for entries."""
+    """Whether an object's attributes and entries are its whole contents."""
     closed = next(c for c in kind.__mro__ if not c.__flags__ & _IS_HEAP_TYPE)
     has_attributes = any({"__dict__", "__slots__"} & vars(c).keys() for c in kind.__mro__)
     return closed in (object, dict, tuple, list, set, frozenset, deque) and has_attributes

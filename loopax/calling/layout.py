@@ -1,9 +1,9 @@
-"""Which value of a context is whose.
+"""The assignment of a context's values to shared variables.
 
-Two entries are of *one variable* if they have the same storage. A context that was pickled has left its
-storages behind, which hold the values of another time: its entries are *bare*, and one of them is that of
-a variable if it alone has its name and type. Where all names of a program are those of a bare context, in
-the same order, so are the variables, those without a name and those that share one too.
+Two entries belong to *one variable* if they have the same storage. A pickled context has lost its
+storages: its entries are *bare*, and one of them belongs to a variable if no other has its name and
+type. A program and a bare context with the same names in the same order match as a whole, entries
+without a name included.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from loopax.ir.program import Shared, unique_names
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The shared variables that a context has values of, and their names in it.
+    """The shared variables of a context, with their names in it.
 
-    Layouts are equal where the names are, and at each place one entry is bare or both are of one variable.
-    It is what tells the pytrees of two contexts apart.
+    Layouts are equal where the names are, and at each position one entry is bare or both belong to one
+    variable: the pytrees of two contexts differ where their layouts do.
     """
 
     names: tuple[str, ...]
@@ -52,8 +52,8 @@ class Layout:
         return {id(s.storage): k for k, s in enumerate(self.shared)}
 
     def positions(self, shared: Sequence[Shared]) -> list[int | None]:
-        """Where the values of these variables are, None for those that there are none of."""
-        # Names are compared last: this runs at every call, of contexts that are hardly ever bare.
+        """The positions of the values of these variables; None for a variable without a value."""
+        # Names are compared last: this runs at every call, and contexts are hardly ever bare.
         if self.shared and all(map(_is_bare, self.shared)) and unique_names(shared) == self.names:
             return list(range(len(self.names)))
         return [self._position(s) for s in shared]
@@ -61,16 +61,18 @@ class Layout:
     def _position(self, shared: Shared) -> int | None:
         if id(shared.storage) in self._at:
             return self._at[id(shared.storage)]
-        name, held = shared.variable.name, shared.variable.type
-        same = [
+        name, declared = shared.variable.name, shared.variable.type
+        candidates = [
             k
             for k, s in enumerate(self.shared)
-            if name and s.variable.name == name and s.variable.type == held
+            if name and s.variable.name == name and s.variable.type == declared
         ]
-        return same[0] if len(same) == 1 and _is_bare(self.shared[same[0]]) else None
+        return (
+            candidates[0] if len(candidates) == 1 and _is_bare(self.shared[candidates[0]]) else None
+        )
 
     def find(self, key: Any) -> int:
-        """Where the value for ``key``, a name or a shared variable, is.
+        """The position of the value for ``key``, a name or a shared variable.
 
         Raises
         ------
@@ -88,13 +90,13 @@ class Layout:
                 f"A value in a context is found by name or by shared variable, not by {key!r} of type "
                 f"{type(key).__name__}."
             )
-        found = self._position(Shared(key, key.container.storage))
-        if found is None:
+        position = self._position(Shared(key, key.container.storage))
+        if position is None:
             raise KeyError(
                 f"The context has no value of the shared variable {key}: it has {self.listed()}. A "
                 "function that reads or updates the variable makes one: jf.init_context()."
             )
-        return found
+        return position
 
     def listed(self) -> str:
         return ", ".join(self.names) or "none at all"

@@ -1,17 +1,17 @@
-"""How far a long computation is, said to a person or to a function."""
+"""The progress of a long computation, as a line on stderr or calls of a function."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 
-# Of how much is done, and of how much there is.
+# A function of the work done and of the work in all.
 Progress = Callable[[int, int], None]
 
 
-def progress_of(asked: bool | Progress) -> Progress | None:
-    """What to call: a function as it is, for True a line on stderr, for False none."""
-    return _line if asked is True else asked or None
+def progress_of(setting: bool | Progress) -> Progress | None:
+    """The function to call: a function as it is, a line on stderr for True, None for False."""
+    return _line if setting is True else setting or None
 
 
 def _line(done: int, total: int) -> None:

@@ -39,30 +39,32 @@ class StatefulFunction:
     def __init__(self, function: Any, context: SharedContext, live: bool) -> None:
         functools.update_wrapper(self, function, updated=())
         self._function, self._context, self._live = function, context, live
-        self._read: dict[int, Shared] = {}  # what a live one has read, by its storage
-        self._read_also(getattr(function, "program", None))
+        self._read: dict[
+            int, Shared
+        ] = {}  # shared variables that a live function has read, by storage
+        self._record_reads(getattr(function, "program", None))
         self._lock = _LIVE if live else threading.Lock()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         function, args, kwargs = self._function.specialized(args, kwargs)
         with self._lock:
             program = function.program
-            new, out = function.apply(self._now(program), *args, **kwargs)
-            if not new.is_concrete():
+            next_context, out = function.apply(self._now(program), *args, **kwargs)
+            if not next_context.is_concrete():
                 raise StatefulFunctionError(
                     f"{self.__name__} keeps its values from call to call, which a transformation of JAX "
                     "would turn into tracers. Use the pure form: ctx, out = f.apply(ctx, ...)."
                 )
             if self._live:
-                _write(program, new)
-                self._read_also(program)
+                _write(program, next_context)
+                self._record_reads(program)
             else:
-                self._context = new
+                self._context = next_context
         return out
 
     @property
     def context(self) -> SharedContext:
-        """The values as they are now. It can be set, to go on from others."""
+        """The current values. It can be set, to go on from others."""
         return (
             self._function.context_class.holding([*self._read.values()])
             if self._live
@@ -84,11 +86,11 @@ class StatefulFunction:
             )
         context = context.to(self._function.backend_name)
         if isinstance(program := getattr(self._function, "program", None), Program):
-            context.read(program)  # it has all that is needed, or says what is missing
+            context.read(program)  # raises where a value is missing
         self._context = context
 
     def copy(self) -> StatefulFunction:
-        """Another one that goes on from the same values, on its own."""
+        """An independent function that starts from the same values."""
         return StatefulFunction(self._function, self._context, self._live)
 
     def _now(self, program: Program) -> SharedContext:
@@ -96,7 +98,7 @@ class StatefulFunction:
             return self._function.context_class.holding(program.shared)
         return self._context.including(program)
 
-    def _read_also(self, program: Program | None) -> None:
+    def _record_reads(self, program: Program | None) -> None:
         self._read |= {id(s.storage): s for s in program.shared} if program else {}
 
     def __repr__(self) -> str:
@@ -110,19 +112,19 @@ class StatefulFunction:
 
 
 def started(function: StatefulFunction, context: Any) -> StatefulFunction:
-    """``function``, which goes on from ``context``, if that is not None."""
+    """``function``, set to start from ``context`` if that is not None."""
     if context is not None:
         function.context = context
     return function
 
 
 def _write(program: Program, context: SharedContext) -> None:
-    """Put the next values into PyTensor's storage: all of them, or none."""
+    """Write the next values into PyTensor's storage: all of them, or none."""
     updated = [program.shared[k] for k in program.updates]
     values = context.read(program)
-    new = [
+    next_values = [
         context.crossing.stored(values[k], s.variable.type, s.value)
         for k, s in zip(program.updates, updated, strict=True)
     ]
-    for s, x in zip(updated, new, strict=True):
+    for s, x in zip(updated, next_values, strict=True):
         s.storage[0] = x

@@ -30,19 +30,19 @@ Q = ParamSpec("Q")
 
 
 class Builder(Protocol):
-    """What reads a Python function, and builds what it read: `loopax.builders.Builder`."""
+    """The reader of Python functions and builder of callables: `loopax.builders.Builder`."""
 
     @property
     def backend(self) -> Backend: ...
 
     def marked(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of a call of ``fn``, of which those that are static have no leaves."""
+        """The arguments of a call of ``fn``, where static arguments have no leaves."""
 
     def signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
-        """What the program of a call depends on, and the leaves of its arguments."""
+        """The key of a call's program, and the leaves of its arguments."""
 
-    def traced(self, fn: Callable[..., Any], at: Any) -> Program:
-        """The program that ``fn`` is at that signature, as it was written."""
+    def traced(self, fn: Callable[..., Any], key: Any) -> Program:
+        """The program of ``fn`` at the signature ``key``, before the passes."""
 
     def __call__(self, program: Program) -> Any:
         """The callable of a program."""
@@ -51,12 +51,12 @@ class Builder(Protocol):
 class TracedFunction(BackendFunction, Generic[P]):
     """A plain Python function of PyTensor variables, traced when it is called with arrays.
 
-    It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves as what
-    `loopax.jaxify` returns for the graph of that trace. Arguments that are static are values to the
-    function, and part of the signature.
+    It is traced once for each signature (see `loopax.frontend.programs.tracing`) and then behaves
+    like `loopax.jaxify`'s function for the graph of that trace. Static arguments are plain values for
+    the function, and part of the signature.
 
-    In a class it is a method. That is traced with what its instance holds, and traced anew where this has
-    changed since; see `loopax.calling.instance_state`.
+    In a class it is a method, traced with the state of its instance, and traced anew after that has
+    changed; see `loopax.calling.instance_state`.
 
     >>> import numpy as np
     >>> from loopax import jaxify
@@ -86,7 +86,7 @@ class TracedFunction(BackendFunction, Generic[P]):
         self.__doc__ = getattr(fn, "__doc__", None)
         self.build = build
         self.instance = instance_of(fn) if instance is None else instance
-        self._is_attribute = False  # of its instance, by its name
+        self._is_attribute = False  # whether its instance has it as an attribute, by its name
         self._forget()
 
     def _forget(self) -> None:
@@ -94,7 +94,7 @@ class TracedFunction(BackendFunction, Generic[P]):
         self._by_state = TracesByState()  # of a method
         self._by_instance = TracesByInstance()  # of a function in a class
 
-    # To a checker. By the class it may be a class method, a static one or a method, and is not told apart.
+    # For type checkers, which cannot tell a class method, a static method and a method apart here.
     @overload
     def __get__(self, instance: None, owner: Any = None) -> TracedFunction[...]: ...
     @overload
@@ -123,8 +123,8 @@ class TracedFunction(BackendFunction, Generic[P]):
         return super().__reduce_ex__(protocol)
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = {"_traced", "_by_state", "_by_instance"}
-        return {k: v for k, v in self.__dict__.items() if k not in kept}
+        caches = {"_traced", "_by_state", "_by_instance"}
+        return {k: v for k, v in self.__dict__.items() if k not in caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -144,48 +144,48 @@ class TracedFunction(BackendFunction, Generic[P]):
         return self.build.backend
 
     def as_read(self, *args: P.args, **kwargs: P.kwargs) -> FunctionGraph:
-        at, _ = self._signature(args, kwargs)
-        return self.build.traced(self.__wrapped__, at).graph
+        key, _ = self._signature(args, kwargs)
+        return self.build.traced(self.__wrapped__, key).graph
 
     def init_context(self, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """The values of the shared variables that a call with these arguments needs, as they are now."""
+        """The current values of the shared variables that a call with these arguments needs."""
         return self.specialized(args, kwargs)[0].init_context()
 
     def apply(self, context: Any, /, *args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
-        """The pure form of a call, as that of what it is for these arguments."""
+        """The pure form of a call: ``context, out = f.apply(context, *args)``."""
         function, leaves, _ = self.specialized(args, kwargs)
         return function.apply(context, *leaves)
 
     def stateful(self, context: Any = None, *, live: bool = False) -> StatefulFunction:
-        """A callable that keeps its own context, from ``context`` on, if there is one.
+        """A callable that keeps its own context, which starts from ``context``.
 
         The value of any other shared variable is copied at the first call that needs it.
         """
         return started(StatefulFunction(self, self.context_class.of(), live), context)
 
     def specialized(self, args: Any, kwargs: Any) -> tuple[ProgramFunction, Any, Any]:
-        """The function for a call's arguments, and these as its arguments."""
-        at, leaves = self._signature(args, kwargs)
-        return self.specialize(at), leaves, {}
+        """The function for a call's arguments, and their leaves as its arguments."""
+        key, leaves = self._signature(args, kwargs)
+        return self.specialize(key), leaves, {}
 
     def marked(self, args: Any, kwargs: Any) -> tuple[Any, Any]:
-        """The arguments of a call, of which those that are static have no leaves."""
+        """The arguments of a call, where static arguments have no leaves."""
         return self.build.marked(self.__wrapped__, args, kwargs)
 
     def _signature(self, args: Any, kwargs: Any) -> tuple[Hashable, list[Any]]:
         return self.build.signature(*self.marked(args, kwargs))
 
-    def specialize(self, at: Hashable) -> Any:
-        """The callable for one signature, of the leaves of its arguments."""
+    def specialize(self, key: Hashable) -> Any:
+        """The callable for one signature, from the leaves of its arguments."""
         traced = self._traced
         if self.instance is not None:
             traced = self._by_state.now(self.instance, self.__name__)
         with TRACING:
-            if at not in traced:
-                program = self.build.traced(self.__wrapped__, at)
+            if key not in traced:
+                program = self.build.traced(self.__wrapped__, key)
                 program.name = self.__name__
-                traced[at] = self.build(program)
-            return traced[at]
+                traced[key] = self.build(program)
+            return traced[key]
 
     def __repr__(self) -> str:
         count = len(self._traced) + self._by_state.count

@@ -1,4 +1,4 @@
-"""The types whose values go into a program, and the conversions that no backend does in its own way."""
+"""The types of values that programs take and return, and conversions that all backends share."""
 
 from __future__ import annotations
 
@@ -27,37 +27,37 @@ def crosses(t: Any) -> bool:
     return isinstance(t, DenseTensorType | ScalarType | RandomType | SparseTensorType | NO_ARRAYS)
 
 
-def refuse_variable(x: Any, what: str) -> None:
-    """Raise where ``x`` is a PyTensor variable. ``what`` says whose value it is."""
+def refuse_variable(x: Any, label: str) -> None:
+    """Raise where ``x`` is a PyTensor variable. ``label`` says whose value it is."""
     if isinstance(x, Variable):
         raise LoopTypeError(
-            f"{what} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
+            f"{label} is the PyTensor variable {x}: a jaxified function takes arrays. To use it in a "
             "graph, call the PyTensor function that it was made from."
         )
 
 
-def filtered(x: Any, expected: Any, what: str) -> np.ndarray:
+def filtered(x: Any, expected: Any, label: str) -> np.ndarray:
     """``x`` as an array of the tensor type ``expected``.
 
-    PyTensor's own rules: no rank is added, no precision lost, Python numbers fit any float. What is
-    already such an array is returned as it is.
+    PyTensor's own rules hold: no rank is added, no precision lost, Python numbers fit any float. An
+    array of that type is returned as it is.
 
     Raises
     ------
     LoopTypeError
-        It has another rank or static shape, or a dtype that the type cannot hold.
+        The value has another rank or static shape, or a dtype that the type cannot hold.
     """
     if isinstance(x, np.ndarray) and not x.flags.aligned:
-        x = x.copy()  # a field of records, say, which PyTensor refuses without a word about that
+        x = x.copy()  # a field of records, say, which PyTensor refuses with an unrelated error
     try:
         return expected.filter(x, strict=False, allow_downcast=None)
     except (TypeError, ValueError, OverflowError, AttributeError) as error:  # the last: of objects
-        raise LoopTypeError(misfit(x, expected, what)) from error
+        raise LoopTypeError(misfit(x, expected, label)) from error
 
 
-def misfit(x: Any, expected: Any, what: str) -> str:
-    """The message that ``x`` is no value of the tensor type ``expected``, with what to give instead."""
-    start = f"{what} must be {described(expected)}, but "
+def misfit(x: Any, expected: Any, label: str) -> str:
+    """The message for a value ``x`` that the tensor type ``expected`` cannot hold, with a fix."""
+    start = f"{label} must be {described(expected)}, but "
     if isinstance(x, Mapping):
         return f"{start}a {type(x).__name__} was given. A dict gives inputs by their names: f(**values)."
     if x is None:
@@ -71,58 +71,60 @@ def misfit(x: Any, expected: Any, what: str) -> str:
         return f"{start}rows of unequal lengths were given. Fill them up to one length."
     if getattr(dtype, "kind", "") == "O":
         return f"{start}{type(x).__name__} of objects was given, not of numbers."
-    given = f"{start}{dtype}, shape {shape} was given. "
-    more = len(shape) - expected.ndim
-    if more > 0:
-        axes = "axis" if more == 1 else "axes"
+    intro = f"{start}{dtype}, shape {shape} was given. "
+    extra = len(shape) - expected.ndim
+    if extra > 0:
+        axes = "axis" if extra == 1 else "axes"
         return (
-            f"{given}It has {more} {axes} more: for a call with each row use loopax.vmap(f), for all "
+            f"{intro}It has {extra} {axes} more: for a call with each row use loopax.vmap(f), for all "
             "numbers in one row x.ravel(), or give the input that rank."
         )
-    if more < 0:
+    if extra < 0:
         return (
-            f"{given}It lacks {-more} of its axes: x[None] adds one, or give the input that rank."
+            f"{intro}It lacks {-extra} of its axes: x[None] adds one, or give the input that rank."
         )
     if any(n not in (None, m) for n, m in zip(expected.shape, shape, strict=True)):
         return (
-            f"{given}Lengths are part of the input's type: give such an array, or leave them open."
+            f"{intro}Lengths are part of the input's type: give such an array, or leave them open."
         )
     return (
-        f"{given}It would lose something. Convert it yourself, x.astype({expected.dtype!r}), or give the "
+        f"{intro}It would lose something. Convert it yourself, x.astype({expected.dtype!r}), or give the "
         "input another type."
     )
 
 
-def accept_slice(x: Any, what: str, why: str = "integers or None") -> slice:
-    """``x``, a slice of integers. ``why`` says what its parts must be.
+def accept_slice(x: Any, label: str, requirement: str = "integers or None") -> slice:
+    """``x``, a slice of integers. ``requirement`` says what its parts must be.
 
     Raises
     ------
     LoopTypeError
-        It is none.
+        ``x`` is no such slice.
     """
     if not isinstance(x, slice):
         raise LoopTypeError(
-            f"{what} must be a slice, but {x!r} of type {type(x).__name__} was given."
+            f"{label} must be a slice, but {x!r} of type {type(x).__name__} was given."
         )
     try:
-        parts = [None if k is None else operator.index(k) for k in (x.start, x.stop, x.step)]
+        bounds = [None if k is None else operator.index(k) for k in (x.start, x.stop, x.step)]
     except TypeError as error:
-        raise LoopTypeError(f"{what} is {x}, but the parts of a slice must be {why}.") from error
-    return slice(*parts)
+        raise LoopTypeError(
+            f"{label} is {x}, but the parts of a slice must be {requirement}."
+        ) from error
+    return slice(*bounds)
 
 
-def accept_none(x: Any, what: str) -> None:
+def accept_none(x: Any, label: str) -> None:
     """Raise `LoopTypeError` where ``x`` is not None."""
     if x is not None:
-        raise LoopTypeError(f"{what} must be None, but {x!r} was given.")
+        raise LoopTypeError(f"{label} must be None, but {x!r} was given.")
 
 
-def refuse_rows(x: Any, expected: Any, what: str) -> None:
+def refuse_rows(x: Any, expected: Any, label: str) -> None:
     """Raise `LoopTypeError` where ``x`` has no rows that a typed list could have."""
     if not isinstance(x, list | tuple) and not np.ndim(x):
         raise LoopTypeError(
-            f"{what} must be {described(expected)}, but {type(x).__name__} was given. Give the rows as "
+            f"{label} must be {described(expected)}, but {type(x).__name__} was given. Give the rows as "
             "[first, second], or as an array with one row after the other along its leading axis."
         )
 

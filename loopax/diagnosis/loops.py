@@ -13,7 +13,7 @@ from loopax.diagnosis.frames import Failed, Frame, TooLong
 from loopax.ir import Scan
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.evaluation.run_scan import check_lengths
-from loopax.ir.ops.records import UNBOUNDED, ScanOuts
+from loopax.ir.ops.calling_convention import UNBOUNDED, ScanOuts
 from loopax.ir.shapes import empty_traces
 
 _BYTES = 2**26  # states in memory at a time

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions
-from loopax.ir.ops.records import INDEX_TYPE, ScanOuts
+from loopax.ir.ops.calling_convention import INDEX_TYPE, ScanOuts
 from loopax.ir.ops.trace import stacked
 from loopax.ir.program import Input, Program
 from loopax.ir.replace import replaced

@@ -2,14 +2,14 @@
 
 from loopax.frontend.programs.broadcasting import with_declared_lengths
 from loopax.frontend.programs.donation import (
-    Asked,
+    Donated,
     arguments_of,
-    asked_to_donate,
+    donated_arguments,
     donating,
     donating_leaves,
 )
 from loopax.frontend.programs.equal_draws import warn_of_equal_draws
-from loopax.frontend.programs.plain_tensors import of_plain_tensors
+from loopax.frontend.programs.plain_tensors import with_plain_tensors
 from loopax.frontend.programs.pytree_inputs import PytreeInputs, has_pytrees
 from loopax.frontend.programs.read import (
     read_function,
@@ -27,18 +27,18 @@ from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
 from loopax.ir.program import Input, Program, Shared
 
 __all__ = [
-    "Asked",
+    "Donated",
     "Input",
     "Program",
     "PytreeInputs",
     "Shared",
     "Signature",
     "arguments_of",
-    "asked_to_donate",
+    "donated_arguments",
     "donating",
     "donating_leaves",
     "has_pytrees",
-    "of_plain_tensors",
+    "with_plain_tensors",
     "read_function",
     "read_graph",
     "read_linked",

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pytensor.graph.basic import Variable
 
 from loopax.base.errors import LoopTypeError
-from loopax.frontend.numpy_functions import answered
+from loopax.frontend.numpy_functions import numpy_protocols
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -70,7 +70,7 @@ def explained(name: str) -> Iterator[None]:
         The exception was one of those that are known.
     """
     try:
-        with answered():
+        with numpy_protocols():
             yield
     except (TypeError, ValueError, NotImplementedError) as error:
         if isinstance(error, LoopTypeError):
@@ -78,18 +78,18 @@ def explained(name: str) -> Iterator[None]:
         fix = _fix(error)
         if fix is None:
             raise
-        first = str(error).splitlines()[0].removesuffix(".")
-        raise LoopTypeError(f"{first}. In {name}: {fix}") from error
+        first_line = str(error).splitlines()[0].removesuffix(".")
+        raise LoopTypeError(f"{first_line}. In {name}: {fix}") from error
 
 
 def _fix(error: Exception) -> str | None:
     """What to write in the place of what raised; None where the mistake is not known."""
     if _is_of_jax(error):
         return _JAX
-    said = str(error)
+    text = str(error)
     if not _is_about_a_variable(error):
         return None
-    return next((fix for words, fix in _FIXES.items() if words in said), None)
+    return next((fix for phrase, fix in _FIXES.items() if phrase in text), None)
 
 
 def _is_of_jax(error: Exception) -> bool:
@@ -124,11 +124,11 @@ def _is_about_a_variable(error: Exception) -> bool:
     )
 
 
-def refuse_no_function(given: Any, call: str, role: str, fix: str) -> None:
+def refuse_no_function(argument: Any, call: str, role: str, fix: str) -> None:
     """Raise where ``given``, the argument ``role`` of ``call``, cannot be called; ``fix`` says what can."""
-    if not callable(given) or isinstance(given, Variable):
+    if not callable(argument) or isinstance(argument, Variable):
         raise LoopTypeError(
-            f"{role} of {call} is a function, got {given!r} of type {type(given).__name__}. {fix}"
+            f"{role} of {call} is a function, got {argument!r} of type {type(argument).__name__}. {fix}"
         )
 
 

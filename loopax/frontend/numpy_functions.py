@@ -96,7 +96,7 @@ _inside = 0  # how many functions of variables run
 
 
 @contextmanager
-def answered() -> Iterator[None]:
+def numpy_protocols() -> Iterator[None]:
     """In the block NumPy's functions on variables are PyTensor's, or are refused in words.
 
     Raises

@@ -14,7 +14,7 @@ from loopax.base.errors import LoopTypeError
 from loopax.frontend.loops.leaves import as_flag, as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.ir.ops.watch import Breakpoint, Watch
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 
 T = TypeVar("T")
 
@@ -131,10 +131,10 @@ _open = _Open()
 @contextmanager
 def breakpoints() -> Iterator[list[Any]]:
     """Collects the conditions of breakpoints, while a step or a branch is traced."""
-    found: list[Any] = []
-    _open.stack.append(found)
+    conditions: list[Any] = []
+    _open.stack.append(conditions)
     try:
-        yield found
+        yield conditions
     finally:
         _open.stack.pop()
 
@@ -147,13 +147,13 @@ def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> lis
     LoopTypeError
         None of them is a tensor.
     """
-    found = list(outs)
+    results = list(outs)
     if not conditions:
-        return found
-    at = [k for k, v in enumerate(found) if isinstance(v.type, DenseTensorType)]
-    if not at:
+        return results
+    tensor_positions = [k for k, v in enumerate(results) if isinstance(v.type, DenseTensorType)]
+    if not tensor_positions:
         raise LoopTypeError("breakpoint_if is called where no tensor is returned.")
-    v: Any = found[at[0]]
+    v: Any = results[tensor_positions[0]]
     for condition in conditions:
         v = Breakpoint()(v, condition)
-    return with_items(found, at[:1], [v])
+    return with_items(results, tensor_positions[:1], [v])

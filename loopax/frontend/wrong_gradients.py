@@ -36,11 +36,11 @@ def warn_of_wrong_gradients(nodes: Collection[Apply]) -> None:
     """
     faulty = [(node, fault) for node in nodes if (fault := fault_of(node.op, node)) is not None]
     for node, fault in faulty:
-        made = next(_gradients(node, fault.place, nodes), None)
-        if made is not None:
+        gradient = next(_gradients(node, fault.place, nodes), None)
+        if gradient is not None:
             warnings.warn(
                 f"The gradient of {node.op}, which PyTensor has made, is wrong: {fault.clause}.\n"
-                f"  op: {source_line(node.outputs[0])}\n  gradient: {_line_of_gradient(made)}\n"
+                f"  op: {source_line(node.outputs[0])}\n  gradient: {_line_of_gradient(gradient)}\n"
                 "loopax's own is right: write loopax.grad(f) of a function f of variables in the place of "
                 "pytensor.grad(cost, x), or jax.grad(jaxify([x], cost)).",
                 WrongGradientWarning,
@@ -48,12 +48,12 @@ def warn_of_wrong_gradients(nodes: Collection[Apply]) -> None:
             )
 
 
-def _gradients(node: Apply, place: int, nodes: Collection[Apply]) -> Iterator[Variable]:
+def _gradients(node: Apply, position: int, nodes: Collection[Apply]) -> Iterator[Variable]:
     """What of ``nodes`` is the pullback of ``node`` for an input, by a tagged variable of it."""
-    if not any(_is_tagged(v) for made in nodes for v in made.outputs):
+    if not any(_is_tagged(v) for candidate in nodes for v in candidate.outputs):
         return
-    for seeds, pattern in _patterns(node, place):
-        for v in (v for made in nodes for v in made.outputs):
+    for seeds, pattern in _patterns(node, position):
+        for v in (v for candidate in nodes for v in candidate.outputs):
             bound: dict[Variable, Variable] = {}
             if not _is_alike(pattern, v, seeds, bound):
                 continue
@@ -63,20 +63,23 @@ def _gradients(node: Apply, place: int, nodes: Collection[Apply]) -> Iterator[Va
                 yield tagged[0]
 
 
-def _patterns(node: Apply, place: int) -> Iterator[tuple[Sequence[Variable], Variable]]:
+def _patterns(node: Apply, position: int) -> Iterator[tuple[Sequence[Variable], Variable]]:
     """What the pullback writes for an input, with its cotangents: all but the first may be missing."""
-    others = [(True, False) if is_float(v) else (False,) for v in node.outputs[1:]]
-    for chosen in product((True,), *others):
-        given = [
-            v.type() if one else disconnected_type()
-            for v, one in zip(node.outputs, chosen, strict=True)
+    choices = [(True, False) if is_float(v) else (False,) for v in node.outputs[1:]]
+    for chosen in product((True,), *choices):
+        cotangents = [
+            v.type() if is_given else disconnected_type()
+            for v, is_given in zip(node.outputs, chosen, strict=True)
         ]
         try:
-            pulled = node.op.pullback(node.inputs, node.outputs, given)[place]
+            in_cotangent = node.op.pullback(node.inputs, node.outputs, cotangents)[position]
         except Exception:  # then no program has what it writes
             continue
-        if is_connected(pulled) and pulled.owner is not None:
-            yield [v for v, one in zip(given, chosen, strict=True) if one], pulled
+        if is_connected(in_cotangent) and in_cotangent.owner is not None:
+            yield (
+                [v for v, is_given in zip(cotangents, chosen, strict=True) if is_given],
+                in_cotangent,
+            )
 
 
 def _is_alike(
@@ -110,7 +113,7 @@ def _is_tagged(v: Variable) -> bool:
     return any(file.endswith("/pytensor/gradient.py") for file in files)
 
 
-def _line_of_gradient(made: Variable) -> str:
+def _line_of_gradient(gradient: Variable) -> str:
     """Where the user asks for the gradient: tags have few lines, and not all of them that one."""
-    lines = (source_line(v) for v in ancestors([made]) if _is_tagged(v))
+    lines = (source_line(v) for v in ancestors([gradient]) if _is_tagged(v))
     return next(filter(None, lines), "")

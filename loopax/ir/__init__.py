@@ -17,9 +17,16 @@ from loopax.ir.derivatives.rules import (  # noqa: F401  (registers rules)
 )
 from loopax.ir.evaluation.evaluate import evaluate
 from loopax.ir.ops.call import Call
+from loopax.ir.ops.calling_convention import (
+    UNBOUNDED,
+    BodyArgs,
+    BodyOuts,
+    ScanArgs,
+    ScanOptions,
+    ScanOuts,
+)
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.loop import Loop
-from loopax.ir.ops.records import UNBOUNDED, BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.ops.rows import FitRows, KeepRows
 from loopax.ir.ops.scan import Scan
 from loopax.ir.ops.trace import Stack, TraceType, Unstack

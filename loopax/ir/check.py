@@ -9,8 +9,8 @@ from pytensor.graph.fg import AbstractFunctionGraph
 
 from loopax.base.errors import VerifyError
 from loopax.ir.ops.call import Call
+from loopax.ir.ops.calling_convention import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.ops.cond import Cond
-from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE
 from loopax.ir.ops.scan import Scan
 from loopax.ir.ops.trace import stacked
 from loopax.ir.pformat import pformat

@@ -19,8 +19,8 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.upstream.pytensor import IfElse
+from loopax.ir.ops.calling_convention import ScanArgs
 from loopax.ir.ops.cond import Cond
-from loopax.ir.ops.records import ScanArgs
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.ops.trace import stacked
 from loopax.ir.replace import replaced

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from loopax.ir.places import function_at
+from loopax.ir.sequences import partial_at
 from loopax.kernels import derivative_graphs
 from loopax.kernels.kernel import InJax, Kernel, Shape, Shapes
 
@@ -42,7 +42,7 @@ def _with_gradient(kernel: Kernel, wrt: tuple[int, ...]) -> Kernel:
     graph = derivative_graphs.with_gradient(kernel.inputs, kernel.outputs, scalar, wrt)
 
     def in_jax(*args: Any) -> list[Any]:
-        outputs = function_at(kernel.in_jax, args, wrt)
+        outputs = partial_at(kernel.in_jax, args, wrt)
 
         def value(*moving: Any) -> Any:
             outs = outputs(*moving)
@@ -130,14 +130,14 @@ def _pushed_forward_in_jax(
     kernel: Kernel, function: InJax, wrt: tuple[int, ...], args: Sequence[Any]
 ) -> tuple[list[Any], list[Any]]:
     n = len(kernel.inputs)
-    moving = function_at(function, args[:n], wrt)
+    moving = partial_at(function, args[:n], wrt)
     return jax.jvp(moving, tuple(args[k] for k in wrt), tuple(args[n:]))
 
 
 def pulled_back_in_jax(kernel: Kernel, wrt: tuple[int, ...], args: Sequence[Any]) -> list[Any]:
     """The results of the `pullback`, in JAX's operations."""
     n = len(kernel.inputs)
-    floats = function_at(_floats_in_jax(kernel), args[:n], wrt)
+    floats = partial_at(_floats_in_jax(kernel), args[:n], wrt)
     return list(jax.vjp(floats, *(args[k] for k in wrt))[1](list(args[n:])))
 
 

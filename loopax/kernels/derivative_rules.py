@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from loopax.base.errors import DynamicShapeError, UnsupportedOpError
 from loopax.base.upstream.jax import JaxprEqn, Var, ad, set_current_trace
 from loopax.base.upstream.jax import partial_eval as pe
-from loopax.ir.places import function_at
+from loopax.ir.sequences import partial_at
 from loopax.jax_backend.staging.frame import NeedsStatic
 from loopax.kernels.derivative_kernels import (
     pushforward,
@@ -131,7 +131,7 @@ def _shared(
 def _jvp_in_jax(
     kernel: Kernel, batch: Batch, primals: Any, wrt: tuple[int, ...], tangents: Any
 ) -> Any:
-    values = function_at(in_jax(kernel, batch), primals, wrt)
+    values = partial_at(in_jax(kernel, batch), primals, wrt)
     outs, out_tangents = jax.jvp(values, tuple(primals[k] for k in wrt), tuple(tangents))
     return outs, _with_zeros(outs, {k: out_tangents[k] for k in kernel.floats})
 

@@ -4,7 +4,7 @@ Condition: as for `fold_constants`; the variables are arrays, and the program up
 values as they are now say how large the results are, and what it takes to compute them.
 
 Reason: data are shared variables in most models, and change seldom. The first part is computed once for
-each value of theirs (`loopax.calling.kept`), the second at each call. To see whether an array is still
+each value of theirs (`loopax.calling.memo`), the second at each call. To see whether an array is still
 the same takes about a nanosecond for each number: the part is cut off where it costs several times that.
 
 Constants stay in the program, also large ones: as arguments of a compiled call they made a log-density with

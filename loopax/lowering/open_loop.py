@@ -15,7 +15,7 @@ from pytensor.graph.fg import AbstractFunctionGraph, FunctionGraph
 from pytensor.graph.traversal import ancestors
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
-from loopax.ir.ops.records import ScanOptions
+from loopax.ir.ops.calling_convention import ScanOptions
 
 
 @dataclass(eq=False)

@@ -9,8 +9,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph, Output
 
 from loopax.base.extensions import required
-from loopax.base.garbage_collection import uncollected
-from loopax.base.waiting import waiting
+from loopax.base.gc_pause import gc_paused
+from loopax.base.status_line import waiting
 from loopax.ir.sizes import without_dims
 from loopax.lowering.canonical.align_sums import align_sums
 from loopax.lowering.canonical.conditional_gradients import conditional_gradients
@@ -164,7 +164,7 @@ def _end(graph: FunctionGraph, k: int) -> Apply:
 
 def _run(graph: FunctionGraph, passes: tuple[Callable[[FunctionGraph], None], ...]) -> None:
     # The user's lines are on the user's nodes. To look for lines at every node of ours takes a tenth.
-    with config.change_flags(traceback__limit=0), uncollected(), waiting("passes") as say:
+    with config.change_flags(traceback__limit=0), gc_paused(), waiting("passes") as say:
         for run in passes:
             say(run.__name__)
             run(graph)

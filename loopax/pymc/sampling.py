@@ -13,7 +13,7 @@ import pymc as pm
 from pymc.step_methods import STEP_METHODS
 from pymc.vartypes import discrete_types
 
-from loopax.base.garbage_collection import uncollected
+from loopax.base.gc_pause import gc_paused
 from loopax.base.upstream.nutpie import compilation_patches
 from loopax.base.upstream.patching import patched
 from loopax.base.upstream.pymc import jax_sampler_patches
@@ -201,7 +201,7 @@ def installed(loops: Literal["auto", "native", "xla"] | None = None) -> Iterator
     if find_spec("nutpie"):
         patches += compilation_patches(
             make_functions=lambda original: partial(_native_functions, original),
-            compile_model=uncollected(),
+            compile_model=gc_paused(),
             c_logp=logp_function,
             c_expand=expand_function,
         )

@@ -11,7 +11,7 @@ import loopax
 from loopax.base import extensions
 from loopax.base.extensions import import_rules, installed_extensions, provided, required
 from loopax.cache import environment
-from loopax.ir.ops.records import Newton
+from loopax.ir.ops.calling_convention import Newton
 
 x = pt.dvector("x")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytensor.tensor as pt
 
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir.ops.calling_convention import INDEX_TYPE, ScanOptions
 from loopax.ir.ops.checked import Checked
-from loopax.ir.ops.records import INDEX_TYPE, ScanOptions
 
 x, r, k = pt.dvector("x"), pt.dmatrix("r"), pt.lvector("k")
 s, a, n = pt.dscalar("s"), pt.dscalar("a"), pt.lscalar("n")

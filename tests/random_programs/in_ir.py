@@ -31,8 +31,8 @@ from pytensor.tensor.type import TensorType
 from loopax.base.upstream.pytensor import IfElse
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate, pformat
 from loopax.ir.evaluation.evaluate import own
+from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, ScanOptions
 from loopax.ir.ops.checked import Checked
-from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, ScanOptions
 from loopax.lowering.order import PASSES
 from tests.support.kept import Fault, assert_kept, outcome
 

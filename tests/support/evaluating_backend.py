@@ -49,7 +49,7 @@ class EvaluatedFunction(ProgramFunction):
     def _run(self, args: Any, kwargs: Any, shared: Any) -> tuple[Any, list[Any]]:
         doors, program = self._arguments, self.program
         given = [*doors.in_order(args, kwargs), *shared]
-        whats = [*doors.whats, *doors.shared_whats]
+        whats = [*doors.labels, *doors.shared_labels]
         accepted = [
             NumbaContext.crossing.accept(x, v.type, what)
             for x, v, what in zip(given, program.graph.inputs, whats, strict=True)

@@ -1,1 +1,1 @@
-"""How Numba compiles native code: with what it knows of emitted functions."""
+"""Numba's compiler, adapted to emitted functions."""

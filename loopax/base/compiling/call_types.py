@@ -1,8 +1,8 @@
-"""Type inference that asks Numba once for each function and types of arguments, and not for each call.
+"""Type inference that resolves each function and argument types once, not at each call.
 
-Numba looks for the type of a call through all that is known of the function, dozens of templates for a
-product: 0.2 ms for each line, and anew whenever types go round. An emitted function has thousands of calls
-of some thirty kinds.
+Numba resolves the type of a call by trying all templates of the function, dozens for a product: 0.2
+ms for each line, again in each round of propagation. An emitted function has thousands of calls of
+some thirty kinds.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from loopax.base.upstream.numba import NopythonTypeInference, register_pass
 
 
 class CallTypes:
-    """A typing context that remembers how calls are typed, for as long as one function is.
+    """A typing context that caches the types of calls while one function is typed.
 
-    What is not known yet is asked of ``context`` itself: templates are made for it, and remember it.
+    A new call is resolved by ``context`` itself, since templates are made for it and hold it.
     """
 
     def __init__(self, context: Any) -> None:

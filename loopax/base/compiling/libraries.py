@@ -1,7 +1,7 @@
-"""Where LLVM optimizes: once, in the function that Python or XLA calls, with all that it calls in it.
+"""LLVM's optimization done once, in the function that Python or XLA calls, with its callees linked in.
 
-Numba optimizes each function when it is compiled, makes machine code of it, and does both again in each
-function that it becomes a part of. (The first passes, function by function, are run on all: without them, a
+Numba optimizes each function when it is compiled, emits machine code for it, and does both again in
+each function that calls it. (LLVM's first passes still run on every function: without them, a
 factorization took 1.1 of the time.)
 """
 
@@ -13,10 +13,10 @@ from loopax.base.upstream.numba import JITCodeLibrary
 
 
 class InnerLibrary(JITCodeLibrary):  # type: ignore[misc]  # Numba has no types
-    """Code of a function that other native code calls: a part of that, and nothing by itself.
+    """The code of a function that only native code calls, and that is linked into its callers.
 
-    It has no address. Numba would write the function's environment, which none of these functions reads, to
-    one of its own.
+    It has no address, at which Numba would store the function's environment; none of these functions
+    reads one.
     """
 
     @property

@@ -1,13 +1,13 @@
-"""Emitted functions in LLVM's form.
+"""Lowering of emitted functions to LLVM.
 
-Numba has a place on the stack for each local that more than one block uses, and for the description of an
-array (seven numbers and pointers) wherever an element is read. LLVM takes them away again, in up to a half
-of all the time that it has. Here a local that is assigned once is a value of LLVM's wherever it is used,
-and elements are read and written by the numbers that describe their array.
+Numba allocates a stack slot for each local that more than one block uses, and for the descriptor of
+an array (seven numbers and pointers) wherever an element is read. LLVM removes these again, in up to
+half of its time. Here a local that is assigned once is an SSA value wherever it is used, and elements
+are addressed through the fields of their array's descriptor.
 
-Numba also promises LLVM that sums, differences and products of signed integers do not wrap around, so that
-``i + 1`` is no index from the end. Of numbers that the user compares that is a wrong answer: LLVM takes
-``x * x < 0`` for False. Here the promise is made of indices alone.
+Numba also promises LLVM that sums, differences and products of signed integers do not wrap around
+(``nsw``), so that ``i + 1`` is no index from the end. For numbers that the user compares that gives
+wrong answers: LLVM takes ``x * x < 0`` for False. Here only indices carry the promise.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _WRAPPING = {operator.add, operator.sub, operator.mul}
 
 
 class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
-    """Numba's lowering with fewer places on the stack."""
+    """Numba's lowering with fewer stack slots."""
 
     def _find_singly_assigned_variable(self) -> None:
         super()._find_singly_assigned_variable()
         values = values_once(self.func_ir.blocks)
-        # Numba may delete a local twice: what is on the stack is null the second time.
+        # Numba may delete a local twice: a stack slot is null the second time.
         self._singly_assigned_vars |= {
             name
             for name, deleted_once in values.items()
@@ -56,7 +56,7 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
 
     def lower_assign(self, type_: Any, statement: Any) -> Any:
         value = super().lower_assign(type_, statement)
-        # Numba computes no more than the sum itself for an operator of integers, and its dtype is theirs.
+        # For an operator of integers Numba emits one instruction, whose type is that of the operands.
         if (
             _is_arithmetic(statement.value)
             and statement.target.name not in self._indices
@@ -68,31 +68,31 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
     def lower_getitem(
         self, type_: Any, expression: Any, array: Any, index: Any, signature: Any
     ) -> Any:
-        place = self._element(array, index, signature)
-        if place is None:
+        address = self._element(array, index, signature)
+        if address is None:
             return super().lower_getitem(type_, expression, array, index, signature)
         declared = signature.args[0]
         element = self.context.unpack_value(
-            self.builder, declared.dtype, place, align=_alignment(declared)
+            self.builder, declared.dtype, address, align=_alignment(declared)
         )
         return self.context.cast(self.builder, element, signature.return_type, type_)
 
     def lower_setitem(self, array: Any, index: Any, value: Any, signature: Any) -> Any:
-        place = self._element(array, index, signature)
-        declared, _, given = signature.args
-        if place is None or not _is_number(given):
+        address = self._element(array, index, signature)
+        declared, _, value_type = signature.args
+        if address is None or not _is_number(value_type):
             return super().lower_setitem(array, index, value, signature)
         element = self.context.cast(
-            self.builder, self._cast_var(value, given), given, declared.dtype
+            self.builder, self._cast_var(value, value_type), value_type, declared.dtype
         )
         self.context.pack_value(
-            self.builder, declared.dtype, element, place, align=_alignment(declared)
+            self.builder, declared.dtype, element, address, align=_alignment(declared)
         )
 
     def _element(self, array: Any, index: Any, signature: Any) -> Any:
-        """The address of the element of an array at integers, or None where it is something else."""
-        declared, at = signature.args[:2]
-        kinds = at.types if isinstance(at, types.BaseTuple) else (at,)
+        """The address of an array's element at integer indices; None for any other expression."""
+        declared, index_type = signature.args[:2]
+        kinds = index_type.types if isinstance(index_type, types.BaseTuple) else (index_type,)
         if (
             not isinstance(declared, types.Array)
             or self.typeof(array.name) != declared
@@ -102,29 +102,31 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
             or self.context.enable_boundscheck
         ):
             return None
-        builder, described = self.builder, self.loadvar(array.name)
+        builder, descriptor = self.builder, self.loadvar(array.name)
         model: Any = self.context.data_model_manager[declared]
 
         def lengths(field: str) -> Any:
-            found = builder.extract_value(described, model.get_field_position(field))
-            return cgutils.unpack_tuple(builder, found, declared.ndim)
+            packed = builder.extract_value(descriptor, model.get_field_position(field))
+            return cgutils.unpack_tuple(builder, packed, declared.ndim)
 
-        given = self._cast_var(index, at)
+        index_value = self._cast_var(index, index_type)
         values = (
-            cgutils.unpack_tuple(builder, given) if isinstance(at, types.BaseTuple) else [given]
+            cgutils.unpack_tuple(builder, index_value)
+            if isinstance(index_type, types.BaseTuple)
+            else [index_value]
         )
         shape = lengths("shape")
         indices = [
             self._from_the_end(kind, value, n)
             for kind, value, n in zip(kinds, values, shape, strict=True)
         ]
-        data = builder.extract_value(described, model.get_field_position("data"))
+        data = builder.extract_value(descriptor, model.get_field_position("data"))
         return cgutils.get_item_pointer2(
             self.context, builder, data, shape, lengths("strides"), declared.layout, indices
         )
 
     def _from_the_end(self, kind: Any, index: Any, n: Any) -> Any:
-        """An index as Python has it, where those below 0 count from the end."""
+        """The offset of an index, which counts from the end where it is below 0."""
         if not kind.signed:
             return self.context.cast(self.builder, index, kind, types.uintp)
         index = self.context.cast(self.builder, index, kind, types.intp)
@@ -135,13 +137,14 @@ class LowerEmitted(Lower):  # type: ignore[misc]  # Numba has no types
 
 
 def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
-    """Locals with one assignment, which has been run wherever they are used.
+    """Locals with one assignment, which dominates all uses and is lowered before them.
 
-    Blocks are lowered in order, so the assignment also comes in an earlier block, or earlier in the same.
+    Blocks are lowered in order, so the assignment stands in an earlier block, or earlier in the same
+    one.
 
     Returns
     -------
-    Of each its name, and whether the local is assigned and deleted at most once in a run.
+    By name, whether the local is assigned and deleted at most once in a run.
     """
     graph = compute_cfg_from_blocks(blocks)
     dominators = graph.dominators()
@@ -149,29 +152,33 @@ def values_once(blocks: dict[int, Any]) -> dict[str, bool]:
     assigned: dict[str, list[int]] = defaultdict(list)
     deleted: dict[str, list[int]] = defaultdict(list)
     for label, block in blocks.items():
-        for one in block.find_insts(numba_ir.Assign):
-            assigned[one.target.name].append(label)
-        for one in block.find_insts(numba_ir.Del):
-            deleted[one.value].append(label)
+        for assignment in block.find_insts(numba_ir.Assign):
+            assigned[assignment.target.name].append(label)
+        for assignment in block.find_insts(numba_ir.Del):
+            deleted[assignment.value].append(label)
     on_stack = must_use_alloca(blocks)
-    once = {
+    definitions = {
         name: labels[0]
         for name, labels in assigned.items()
         if len(labels) == 1 and name not in on_stack
     }
     for label, block in blocks.items():
-        done: set[str] = set()  # assigned in this block so far
+        assigned_here: set[str] = set()  # locals assigned in this block so far
         for statement in block.body:
             for name in _uses(statement):
-                home = once.get(name)
-                is_there = name in done if home == label else home in dominators[label]
-                if home is not None and not (is_there and home <= label):
-                    del once[name]
+                defining_block = definitions.get(name)
+                is_defined = (
+                    name in assigned_here
+                    if defining_block == label
+                    else defining_block in dominators[label]
+                )
+                if defining_block is not None and not (is_defined and defining_block <= label):
+                    del definitions[name]
             if isinstance(statement, numba_ir.Assign):
-                done.add(statement.target.name)
+                assigned_here.add(statement.target.name)
     return {
         name: len(deleted[name]) <= 1 and looped.isdisjoint([label, *deleted[name]])
-        for name, label in once.items()
+        for name, label in definitions.items()
     }
 
 
@@ -187,32 +194,32 @@ def _uses(statement: Any) -> list[str]:
 
 
 def used_as_indices(blocks: dict[int, Any]) -> set[str]:
-    """Locals that are read as the index of an element, or to compute one, and nowhere else."""
+    """Locals that are read only as the index of an element, or to compute one."""
     computed_from: dict[str, set[str]] = defaultdict(set)
-    read, waiting = set(), []
+    read_names, worklist = set(), []
     for block in blocks.values():
         for statement in block.find_insts(numba_ir.Stmt):
             if isinstance(statement, numba_ir.Del):
                 continue
             names = _uses(statement)
-            read |= set(names)
+            read_names |= set(names)
             if _may_compute_index(statement):
                 computed_from[statement.target.name] |= set(names)
                 continue
             if (index := _index(statement)) is not None:
                 names.remove(index.name)
-            waiting += names
-    others: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name not in others:
-            others.add(name)
-            waiting += computed_from[name]
-    return read - others
+            worklist += names
+    non_indices: set[str] = set()
+    while worklist:
+        name = worklist.pop()
+        if name not in non_indices:
+            non_indices.add(name)
+            worklist += computed_from[name]
+    return read_names - non_indices
 
 
 def _index(statement: Any) -> Any:
-    """The local that says which element is read or written, if one is."""
+    """The local that indexes the element that a statement reads or writes; None without one."""
     reads_element = isinstance(statement, numba_ir.Assign) and (
         isinstance(statement.value, numba_ir.Expr) and statement.value.op == "getitem"
     )
@@ -247,7 +254,7 @@ def _alignment(declared: Any) -> int | None:
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no types
-    """Numba's pass, with `LowerEmitted`."""
+    """Numba's lowering pass, with `LowerEmitted`."""
 
     @property
     def lowering_class(self) -> Any:
@@ -256,7 +263,7 @@ class EmittedLowering(NativeLowering):  # type: ignore[misc]  # Numba has no typ
 
 @register_pass(mutates_CFG=True, analysis_only=False)
 class InnerLowering(EmittedLowering):
-    """Lowering of a function that native code alone calls."""
+    """Lowering of a function that only native code calls."""
 
     def run_pass(self, state: Any) -> bool:
         state.library = InnerLibrary(state.targetctx.codegen(), state.func_id.func_qualname)

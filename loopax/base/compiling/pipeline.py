@@ -1,4 +1,4 @@
-"""Numba's passes for functions that the emitter writes, and for those that native code alone calls."""
+"""Numba's passes for emitted functions, and for functions that only native code calls."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from loopax.base.compiling.call_types import EmittedTypeInference
 from loopax.base.compiling.lowering import EmittedLowering, InnerLowering
 from loopax.base.upstream.numba import CompilerBase, DefaultPassBuilder, PassManager
 
-# Of Numba's passes, what an emitted function has no use for: there are no functions and no expressions of
-# arrays in it, no local that changes its type, and so no phi nodes. Each pass goes through the whole, and
-# computes afterwards which locals are live where: a third of the time of a gradient of 775 lines, 80 loops.
+# Passes of Numba that do nothing for an emitted function, which has no closures, no array
+# expressions, no local that changes its type, and so no phi nodes. Each pass walks the whole function
+# and computes liveness again: a third of the time of a gradient of 775 lines, 80 loops.
 _OMITTED = {
     "InlineClosureLikes",
     "FindLiterallyCalls",
@@ -24,39 +24,39 @@ _OMITTED = {
 
 
 class InnerCode(CompilerBase):  # type: ignore[misc]  # Numba has no types
-    """Numba's compiler for functions that native code alone calls."""
+    """Numba's compiler for functions that only native code calls."""
 
     omitted: frozenset[str] = frozenset()
     replaced = {"NativeLowering": InnerLowering}
 
     def define_pipelines(self) -> list[PassManager]:
         passes = PassManager("loopax")
-        for part in (
+        for define in (
             DefaultPassBuilder.define_untyped_pipeline,
             DefaultPassBuilder.define_typed_pipeline,
             DefaultPassBuilder.define_nopython_lowering_pipeline,
         ):
-            for one, description in part(self.state).passes:
-                if one.__name__ not in self.omitted:
-                    passes.add_pass(self.replaced.get(one.__name__, one), description)
+            for pass_class, description in define(self.state).passes:
+                if pass_class.__name__ not in self.omitted:
+                    passes.add_pass(self.replaced.get(pass_class.__name__, pass_class), description)
         passes.finalize()
         return [passes]
 
 
 class EmittedCode(InnerCode):
-    """Numba's compiler for functions that the emitter writes: ``njit(pipeline_class=EmittedCode)``."""
+    """Numba's compiler for emitted functions: ``njit(pipeline_class=EmittedCode)``."""
 
     omitted = frozenset(_OMITTED)
     replaced = {"NativeLowering": EmittedLowering, "NopythonTypeInference": EmittedTypeInference}
 
 
 class InnerEmittedCode(EmittedCode):
-    """The two together: emitted functions that native code alone calls."""
+    """Numba's compiler for emitted functions that only native code calls."""
 
     replaced = {**EmittedCode.replaced, **InnerCode.replaced}
 
 
-# Without the wrappers by which Python and C call a function, which take as long to compile as the function:
-# 18 ms instead of 61 for one of numbers, 65 instead of 140 for one of arrays. A call from Python would end
-# the process; that of its ``py_func`` does not.
+# Without the wrappers for calls from Python and C, which take as long to compile as the function: 18
+# ms instead of 61 for one of numbers, 65 instead of 140 for one of arrays. A call from Python would
+# end the process; a call of its ``py_func`` does not.
 njit_inner = partial(njit, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=InnerCode)

@@ -1,8 +1,8 @@
-"""What loopax uses of JAX beyond `jax`, `jax.numpy`, `jax.lax` and `jax.tree`.
+"""Names of JAX that loopax uses beyond `jax`, `jax.numpy`, `jax.lax` and `jax.tree`.
 
 Our primitives, and the passes that read jaxprs, need `jax.extend` and `jax.interpreters`. These names
-are public, but JAX does not promise to keep them. Tried on the releases of docs/install.md. What has moved
-between releases is taken from where it is:
+are public, but JAX does not promise to keep them. Tried on the releases of docs/install.md. Names
+that have moved between releases are looked up in these modules:
 
     InconclusiveDimensionOperation   jax.errors (0.10.1), jax.extend.core (0.10.0), jax.core (before)
     set_current_trace                jax.extend.core (0.10.0), jax.core (before)
@@ -50,7 +50,7 @@ __all__ = [
 
 def _moved(name: str) -> Any:
     with warnings.catch_warnings():
-        # 0.9 says where it will be, not where it is
+        # 0.9 warns of the next module, not of this one
         warnings.simplefilter("ignore", DeprecationWarning)
         for module in (jax.errors, jax.extend.core, jax.core):
             if hasattr(module, name):
@@ -70,13 +70,13 @@ def low_jaxpr(jaxpr: Any) -> Any:
 
 
 def part_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], eqns: Sequence[Any]) -> Any:
-    """An open jaxpr of some equations of another."""
+    """An open jaxpr of some of the equations of another."""
     info = jaxpr.debug_info.with_unknown_names()
     return Jaxpr([], list(invars), list(outvars), list(eqns), debug_info=info)
 
 
 def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:
-    """The closed jaxpr of the JAX function that an equation's primitive is where nothing is traced."""
+    """The closed jaxpr of the function that evaluates an equation's primitive outside of traces."""
     primitive: Any = eqn.primitive
     avals = [v.aval for v in eqn.invars]
     return jax.make_jaxpr(lambda *args: primitive.impl(*args, **eqn.params))(*avals)
@@ -85,16 +85,16 @@ def implementation_jaxpr(eqn: JaxprEqn) -> ClosedJaxpr:
 def threefry_jaxpr(
     primitive: str, params: Mapping[str, Any], types: Sequence[tuple[Any, str]], batch: int
 ) -> ClosedJaxpr:
-    """The closed jaxpr of a primitive of random keys, of the integers that they hold.
+    """The closed jaxpr of a primitive on random keys as a function of the keys' integers.
 
     Parameters
     ----------
     primitive, params
         One of ``random_bits``, ``random_split``, ``random_fold_in``, ``random_seed``; its parameters.
     types
-        The shapes and dtypes of its inputs; of a key, of the two integers that it is.
+        The shapes and dtypes of its inputs; for a key, of its two integers.
     batch
-        How many axes of keys, or of seeds, there are: it is done for each of them.
+        The number of batch axes of the keys or seeds.
     """
     implementation = threefry_prng_impl
     row: Any = {

@@ -1,4 +1,4 @@
-"""What loopax uses of Numba's compiler and of llvmlite, beyond their public interfaces.
+"""Names of Numba's compiler and of llvmlite that loopax uses beyond their public interfaces.
 
 Numba's public API compiles a function. loopax also changes how a function is lowered (`compiling`), keeps
 its code on disk (`cache`), writes LLVM by hand (`runtime`) and enters it from XLA (`ffi`). Tried on the

@@ -1,4 +1,4 @@
-"""What `loopax.pymc` replaces in nutpie: how it compiles a model of PyMC's to C functions.
+"""Patches of `loopax.pymc` for nutpie: the compilation of a PyMC model to C functions.
 
 Tried on nutpie 0.16.
 """
@@ -20,7 +20,7 @@ def compilation_patches(
     c_logp: Callable[[Any, Any], Any],
     c_expand: Callable[[Any, Any], Any],
 ) -> list[Patch]:
-    """Patches that wrap nutpie's functions; ``c_logp`` and ``c_expand`` are given its module as well."""
+    """Patches that wrap nutpie's functions; ``c_logp`` and ``c_expand`` also take its module."""
     slower = "nutpie's own function is compiled, which takes longer"
     return [
         Patch(

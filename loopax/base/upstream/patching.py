@@ -1,4 +1,4 @@
-"""Functions of other packages, replaced in a block; each is named with what a release without it loses."""
+"""Functions of other packages, replaced in a block, with a warning for releases that lack one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from loopax.base.lock import free_in_children
 
-_PATCHING = RLock()  # all threads see what is replaced
+_PATCHING = RLock()  # all threads see the replacements
 free_in_children(_PATCHING)
 
 
@@ -20,7 +20,7 @@ free_in_children(_PATCHING)
 class Patch:
     """``replacement(module, original)`` in place of the function ``name`` of ``module``.
 
-    ``if_missing`` says what happens in a release that has no such function.
+    ``if_missing`` says for a warning what follows in a release without that function.
     """
 
     module: str

@@ -1,4 +1,4 @@
-"""What `loopax.pymc` replaces in PyMC: the functions of its JAX samplers that turn a graph into JAX.
+"""Patches of `loopax.pymc` for PyMC: the functions of its JAX samplers that turn a graph into JAX.
 
 Tried on PyMC 6.0 to 6.4.
 """
@@ -18,7 +18,7 @@ _ITS_OWN = "PyMC's own conversion runs, without loopax"
 def jax_sampler_patches(
     *, logp: Callable[..., Any], graph: Callable[..., Any], blackjax_loop: Callable[..., Any]
 ) -> list[Patch]:
-    """Patches that put the arguments, with the signatures of PyMC's functions, in their places."""
+    """Patches that replace PyMC's functions by the arguments, which have the same signatures."""
     functions = {
         "get_jaxified_logp": logp,
         "get_jaxified_graph": graph,

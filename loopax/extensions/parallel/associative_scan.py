@@ -19,7 +19,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.base.errors import LoopTypeError
 from loopax.ir.ops.call import Call
-from loopax.ir.ops.records import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.ops.calling_convention import INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.scan import Scan
 
 

@@ -11,7 +11,7 @@ from pytensor.sparse.basic import CSR
 from scipy import sparse
 
 from loopax.extensions.sparse_jacobians.colouring import Compression, by_columns, by_rows, symmetric
-from loopax.ir.derivatives.of_graphs import (
+from loopax.ir.derivatives.graph_derivatives import (
     NO_PUSHFORWARD,
     over_rows,
     pulled_back,

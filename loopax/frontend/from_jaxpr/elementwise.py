@@ -160,11 +160,11 @@ def _integer_pow(eqn: Any, x: Any) -> Any:
     n = eqn.params["y"]
     if n < 0 and not x.type.dtype.startswith(("float", "complex")):
         raise refuse(eqn, "a negative power of an integer")
-    factors, power, rest = [], x, abs(n)
-    while rest:
-        factors += [power] if rest & 1 else []
-        rest >>= 1
-        power = power * power if rest else power
+    factors, power, remaining = [], x, abs(n)
+    while remaining:
+        factors += [power] if remaining & 1 else []
+        remaining >>= 1
+        power = power * power if remaining else power
     product = reduce(pt.mul, factors) if factors else pt.ones_like(x)
     return product if n >= 0 else pt.reciprocal(product)
 
@@ -205,8 +205,8 @@ def _rem(eqn: Any, x: Any, y: Any) -> Any:
 
 @rule("select_n", keys=True)
 def _select_n(eqn: Any, which: Any, *cases: Any) -> Any:
-    held = cases[0].type.ndim - which.type.ndim  # by keys, or all where one number chooses
-    which = which.dimshuffle([*range(which.type.ndim), *["x"] * held])
+    n_inner_axes = cases[0].type.ndim - which.type.ndim  # by keys, or all where one number chooses
+    which = which.dimshuffle([*range(which.type.ndim), *["x"] * n_inner_axes])
     if which.type.dtype == "bool":
         return pt.switch(which, cases[1], cases[0])
     chosen = cases[-1]

@@ -47,7 +47,7 @@ def window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ..
     )
 
 
-def kept_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
+def window_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
     """The shape of what `window` reads of an array of this shape."""
     return tuple(size for n, size in zip(shape, sizes, strict=True) if size == n or size != 1)
 
@@ -57,19 +57,19 @@ def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
     sizes = eqn.params["slice_sizes"]
     if len(starts) != len(sizes):
         raise refuse(eqn, "of a size that is a value")
-    held = x.type.shape[len(sizes) :]  # by a key
-    return read_window(x, [*starts, *(pt.constant(0) for _ in held)], [*sizes, *held])
+    key_lengths = x.type.shape[len(sizes) :]  # by a key
+    return read_window(x, [*starts, *(pt.constant(0) for _ in key_lengths)], [*sizes, *key_lengths])
 
 
 def read_window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> Any:
     """The window of these sizes, as an array of this shape."""
     if 0 in sizes:
         return pt.zeros(tuple(sizes), dtype=x.type.dtype)
-    found = x[window(x, starts, sizes)]
-    shape = kept_shape(x.type.shape, sizes)
-    if found.type.shape != shape:
-        found = pt.specify_shape(found, shape)
-    return reshaped(found, sizes)
+    result = x[window(x, starts, sizes)]
+    shape = window_shape(x.type.shape, sizes)
+    if result.type.shape != shape:
+        result = pt.specify_shape(result, shape)
+    return reshaped(result, sizes)
 
 
 @rule("dynamic_update_slice")
@@ -80,14 +80,14 @@ def _dynamic_update_slice(eqn: Any, x: Any, update: Any, *starts: Any) -> Any:
     if sizes == x.type.shape:
         return update
     index = window(x, starts, sizes)
-    return pt.set_subtensor(x[index], reshaped(update, kept_shape(x.type.shape, sizes)))
+    return pt.set_subtensor(x[index], reshaped(update, window_shape(x.type.shape, sizes)))
 
 
 # -- arrays of indices -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Places:
+class Windows:
     """Windows of an array at places that are values, one for each element of a batch.
 
     ``starts`` has the beginning of each axis that is asked for: an array of the batch's shape for each axis
@@ -102,35 +102,35 @@ class Places:
     valid: Any
 
 
-def places(
+def windows_at(
     x: Any,
     indices: Any,
     mapped: Sequence[int],
     sizes: Sequence[int],
     batching: Sequence[tuple[int, int]],
-) -> Places:
+) -> Windows:
     """The windows that ``indices``, with the axes of ``mapped`` along its last axis, ask for.
 
     ``batching`` has pairs of an axis of ``x`` and one of ``indices`` that go together.
     """
     lengths, batch = x.type.shape, indices.type.shape[:-1]
-    asked = [indices[..., j] for j in range(len(mapped))]
+    start_arrays = [indices[..., j] for j in range(len(mapped))]
     is_known = isinstance(indices, Constant)
     if is_known:
-        asked = [
+        start_arrays = [
             pt.constant(np.ascontiguousarray(indices.data[..., j])) for j in range(len(mapped))
         ]
     starts, tests = [], []
-    for axis, start in zip(mapped, asked, strict=True):
-        most = lengths[axis] - sizes[axis]
+    for axis, start in zip(mapped, start_arrays, strict=True):
+        limit = lengths[axis] - sizes[axis]
         if is_known:
-            inside = (start.data >= 0) & (start.data <= most)
+            inside = (start.data >= 0) & (start.data <= limit)
             if not inside.all():
                 tests.append(pt.constant(inside))
-            starts.append(pt.constant(np.clip(start.data.astype("int64"), 0, most)))
+            starts.append(pt.constant(np.clip(start.data.astype("int64"), 0, limit)))
         else:
             start = start if start.type.dtype == "uint64" else start.astype("int64")
-            tests.append(pt.ge(start, 0) & pt.le(start, most))
+            tests.append(pt.ge(start, 0) & pt.le(start, limit))
             clipped = clamped(start, lengths[axis], sizes[axis])
             starts.append(pt.zeros(batch, dtype="int64") if isinstance(clipped, int) else clipped)
     for axis, along in batching:
@@ -140,28 +140,28 @@ def places(
         mapped = (*mapped, axis)
         starts.append(pt.constant(np.ascontiguousarray(np.broadcast_to(line, batch))))
     valid = reduce(pt.bitwise_and, tests) if tests else None
-    return Places(tuple(mapped), tuple(starts), tuple(sizes), tuple(batch), valid)
+    return Windows(tuple(mapped), tuple(starts), tuple(sizes), tuple(batch), valid)
 
 
-def full_index(p: Places, lengths: Sequence[int]) -> tuple[list[int], list[int], list[Any]]:
+def full_index(p: Windows, lengths: Sequence[int]) -> tuple[list[int], list[int], list[Any]]:
     """The axes that are read at integers, those that are read whole, and the integers.
 
     The integers have the axes of the batch first, and behind them one for each axis of which a window has
     some elements, more than one.
     """
     starts = dict(zip(p.axes, p.starts, strict=True))
-    whole = [k for k, n in enumerate(lengths) if k not in starts and p.sizes[k] == n]
-    listed = [k for k in range(len(lengths)) if k not in whole]
-    some = [k for k in listed if p.sizes[k] != 1]
+    whole_axes = [k for k, n in enumerate(lengths) if k not in starts and p.sizes[k] == n]
+    indexed_axes = [k for k in range(len(lengths)) if k not in whole_axes]
+    wide_axes = [k for k in indexed_axes if p.sizes[k] != 1]
     integers = []
-    for axis in listed:
+    for axis in indexed_axes:
         start = starts.get(axis, pt.zeros(p.batch, dtype="int64"))
-        place = start.dimshuffle([*range(len(p.batch)), *["x"] * len(some)])
-        if axis in some:
-            line = np.arange(p.sizes[axis]).reshape([-1 if k == axis else 1 for k in some])
-            place = place + pt.constant(line)
-        integers.append(place)
-    return listed, whole, integers
+        index = start.dimshuffle([*range(len(p.batch)), *["x"] * len(wide_axes)])
+        if axis in wide_axes:
+            line = np.arange(p.sizes[axis]).reshape([-1 if k == axis else 1 for k in wide_axes])
+            index = index + pt.constant(line)
+        integers.append(index)
+    return indexed_axes, whole_axes, integers
 
 
 @rule("gather")
@@ -173,22 +173,22 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
     shape = eqn.outvars[0].aval.shape
     if 0 in (*shape, *x.type.shape):
         raise refuse(eqn, "of no elements")
-    p = places(x, indices, numbers.start_index_map, sizes, batching)
+    p = windows_at(x, indices, numbers.start_index_map, sizes, batching)
     dropped = (*numbers.collapsed_slice_dims, *numbers.operand_batching_dims)
     if math.prod(p.batch) == 1:
         flat = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
-        found = read_window(x, [flat.get(k, pt.constant(0)) for k in range(x.type.ndim)], sizes)
+        result = read_window(x, [flat.get(k, pt.constant(0)) for k in range(x.type.ndim)], sizes)
         offsets = [n for k, n in enumerate(sizes) if k not in dropped]
-        found = reshaped(found, (*p.batch, *offsets))
+        result = reshaped(result, (*p.batch, *offsets))
     else:
-        listed, whole, integers = full_index(p, x.type.shape)
-        kept = [k for k in range(x.type.ndim) if k not in dropped]
-        some = [k for k in listed if sizes[k] != 1]
-        found = x.dimshuffle([*listed, *whole])[tuple(integers)]
-        order = [*some, *whole]  # the axes of a window, behind those of the batch
+        indexed_axes, whole_axes, integers = full_index(p, x.type.shape)
+        window_axes = [k for k in range(x.type.ndim) if k not in dropped]
+        wide_axes = [k for k in indexed_axes if sizes[k] != 1]
+        result = x.dimshuffle([*indexed_axes, *whole_axes])[tuple(integers)]
+        order = [*wide_axes, *whole_axes]  # the axes of a window, behind those of the batch
         rank = len(p.batch)
-        found = found.dimshuffle(
-            [*range(rank), *(rank + order.index(k) if k in order else "x" for k in kept)]
+        result = result.dimshuffle(
+            [*range(rank), *(rank + order.index(k) if k in order else "x" for k in window_axes)]
         )
     rank = len(p.batch)
     out = [k for k in range(len(shape)) if k not in numbers.offset_dims]
@@ -196,19 +196,19 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
         **dict(zip(out, range(rank), strict=True)),
         **{k: rank + j for j, k in enumerate(numbers.offset_dims)},
     }
-    found = found.dimshuffle([axes[k] for k in range(len(shape))])
+    result = result.dimshuffle([axes[k] for k in range(len(shape))])
     if eqn.params["mode"].name == "FILL_OR_DROP" and p.valid is not None:
         valid = p.valid.dimshuffle([out.index(k) if k in out else "x" for k in range(len(shape))])
-        found = pt.switch(valid, found, _fill_value(eqn))
-    return found
+        result = pt.switch(valid, result, _fill_value(eqn))
+    return result
 
 
 def _fill_value(eqn: Any) -> Any:
     """What a gather gives for an index that is out of range."""
-    dtype, given = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
-    if given is None:
+    dtype, value = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
+    if value is None:
         limits = np.iinfo(dtype) if dtype.kind in "iu" else None
-        given = {"i": lambda: limits.min, "u": lambda: limits.max, "b": lambda: True}.get(
+        value = {"i": lambda: limits.min, "u": lambda: limits.max, "b": lambda: True}.get(
             dtype.kind, lambda: np.nan
         )()
-    return np.array(given, dtype=dtype)
+    return np.array(value, dtype=dtype)

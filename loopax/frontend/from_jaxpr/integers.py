@@ -11,7 +11,7 @@ from pytensor.graph.basic import Constant
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 
 
-def _places(eqn: Any, n: Any) -> int:
+def _shift_count(eqn: Any, n: Any) -> int:
     """By how many places all elements are shifted.
 
     Raises
@@ -26,17 +26,17 @@ def _places(eqn: Any, n: Any) -> int:
     return int(n.data.flat[0])
 
 
-def shifted_left(x: Any, places: int) -> Any:
+def shifted_left(x: Any, count: int) -> Any:
     """``x << places``."""
-    factor = np.array(2**places % 2 ** _bits(x), dtype=f"uint{_bits(x)}").astype(x.type.dtype)
-    return x * factor if 0 <= places < _bits(x) else pt.zeros_like(x)
+    factor = np.array(2**count % 2 ** _bits(x), dtype=f"uint{_bits(x)}").astype(x.type.dtype)
+    return x * factor if 0 <= count < _bits(x) else pt.zeros_like(x)
 
 
-def shifted_right(x: Any, places: int) -> Any:
+def shifted_right(x: Any, count: int) -> Any:
     """``x >> places`` of an integer without a sign."""
-    if not 0 <= places < _bits(x):
+    if not 0 <= count < _bits(x):
         return pt.zeros_like(x)
-    return x // np.array(2**places, dtype=x.type.dtype) if places else x
+    return x // np.array(2**count, dtype=x.type.dtype) if count else x
 
 
 def _bits(x: Any) -> int:
@@ -45,20 +45,20 @@ def _bits(x: Any) -> int:
 
 @rule("shift_left")
 def _shift_left(eqn: Any, x: Any, n: Any) -> Any:
-    return shifted_left(x, _places(eqn, n))
+    return shifted_left(x, _shift_count(eqn, n))
 
 
 @rule("shift_right_logical")
 def _shift_right_logical(eqn: Any, x: Any, n: Any) -> Any:
     unsigned = f"uint{_bits(x)}"
-    return shifted_right(x.astype(unsigned), _places(eqn, n)).astype(x.type.dtype)
+    return shifted_right(x.astype(unsigned), _shift_count(eqn, n)).astype(x.type.dtype)
 
 
 @rule("shift_right_arithmetic")
 def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
-    places = _places(eqn, n)
+    count = _shift_count(eqn, n)
     if x.type.dtype.startswith("uint"):
         raise refuse(eqn, "of an integer without a sign")
-    if not 0 <= places < _bits(x) - 1:  # all bits are that of the sign
+    if not 0 <= count < _bits(x) - 1:  # all bits are that of the sign
         return -pt.lt(x, 0).astype(x.type.dtype)
-    return x // np.array(2**places, dtype=x.type.dtype) if places else x
+    return x // np.array(2**count, dtype=x.type.dtype) if count else x

@@ -18,7 +18,7 @@ from loopax.ir import (
     ScanArgs,
     ScanOptions,
 )
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 
 
 @rule("scan", keys=True)
@@ -31,22 +31,24 @@ def _scan(eqn: Any, *inputs: Any) -> Any:
     n_states = len(outs) - n_traces
     n_consts = len(args) - n_states - n_rows
     inner = [tensor_type(v.aval)() for v in args]
-    consts, states, rows = _three(inner, n_consts, n_states)
+    consts, states, rows = _split_three(inner, n_consts, n_states)
     results = inner_graph(body, inner)
     loop = Scan.from_body(
         BodyArgs(INDEX_TYPE(), rows, states, consts),
         BodyOuts(results[:n_states], results[n_states:]),
         ScanOptions(reverse=eqn.params["reverse"]),
     )
-    given = _three(inputs, n_consts, n_states)
-    return loop.bind(ScanArgs(pt.constant(length, dtype="int64"), given[2], given[1], given[0]))
+    arguments = _split_three(inputs, n_consts, n_states)
+    return loop.bind(
+        ScanArgs(pt.constant(length, dtype="int64"), arguments[2], arguments[1], arguments[0])
+    )
 
 
-def _is_row(whole: Any, row: Any) -> bool:
-    return len(whole.aval.shape) != len(row.aval.shape)
+def _is_row(operand: Any, row: Any) -> bool:
+    return len(operand.aval.shape) != len(row.aval.shape)
 
 
-def _three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
+def _split_three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
     return list(xs[:n]), list(xs[n : n + m]), list(xs[n + m :])
 
 
@@ -64,27 +66,27 @@ def _while(eqn: Any, *inputs: Any) -> Any:
         (flag,) = inner_graph(params["cond_jaxpr"], [*consts, *states])
         return flag
 
-    given = _three(inputs, n, m)
-    starts = goes_on(given[0], given[2])
+    arguments = _split_three(inputs, n, m)
+    starts = goes_on(arguments[0], arguments[2])
     is_batch = starts.type.ndim > 0
     inner = [tensor_type(v.aval)() for v in eqn.invars]
-    cond_consts, body_consts, states = _three(inner, n, m)
-    following = inner_graph(params["body_jaxpr"], [*body_consts, *states])
+    cond_consts, body_consts, states = _split_three(inner, n, m)
+    next_states = inner_graph(params["body_jaxpr"], [*body_consts, *states])
     if is_batch:
         runs = starts.type()
-        following = [
-            pt.switch(_spread(runs, v.type.ndim), v, old)
-            for v, old in zip(following, states, strict=True)
+        next_states = [
+            pt.switch(_spread(runs, v.type.ndim), v, state)
+            for v, state in zip(next_states, states, strict=True)
         ]
-    flag = goes_on(cond_consts, following)
-    added = [runs] if is_batch else []
+    flag = goes_on(cond_consts, next_states)
+    row_flags = [runs] if is_batch else []
     loop = Scan.from_body(
-        BodyArgs(INDEX_TYPE(), [], [*states, *added], [*cond_consts, *body_consts]),
-        BodyOuts([*following, *[flag][: len(added)]], [], ~_any(flag)),
+        BodyArgs(INDEX_TYPE(), [], [*states, *row_flags], [*cond_consts, *body_consts]),
+        BodyOuts([*next_states, *[flag][: len(row_flags)]], [], ~_any(flag)),
     )
     n_steps = pt.switch(_any(starts), np.int64(UNBOUNDED), np.int64(0))
-    first = [*given[2], *[starts][: len(added)]]
-    outs = loop.bind(ScanArgs(n_steps, [], first, [*given[0], *given[1]]))
+    initial = [*arguments[2], *[starts][: len(row_flags)]]
+    outs = loop.bind(ScanArgs(n_steps, [], initial, [*arguments[0], *arguments[1]]))
     return outs[: len(states)]
 
 
@@ -102,16 +104,18 @@ def _cond(eqn: Any, index: Any, *operands: Any) -> Any:
     branches = eqn.params["branches"]
     if index.type.dtype == "bool":
         index = index.astype("int32")
-    return _one_of(index, operands, branches, 0)
+    return _switch(index, operands, branches, 0)
 
 
-def _one_of(index: Any, operands: Sequence[Any], branches: Sequence[Any], first: int) -> list[Any]:
+def _switch(
+    index: Any, operands: Sequence[Any], branches: Sequence[Any], first_index: int
+) -> list[Any]:
     """The branch of this index, the last one where it is beyond it, the first where it is below."""
     if len(branches) == 1:
         return inner_graph(branches[0], operands)
     inner = [v.type() for v in operands]
     number = index.type()
     then = inner_graph(branches[0], inner)
-    otherwise = _one_of(number, inner, branches[1:], first + 1)
+    otherwise = _switch(number, inner, branches[1:], first_index + 1)
     op = Cond.from_branches([number, *inner], then, otherwise)
-    return op.bind(pt.le(index, first), [index, *operands])
+    return op.bind(pt.le(index, first_index), [index, *operands])

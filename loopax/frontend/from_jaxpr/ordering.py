@@ -41,15 +41,15 @@ def _top_k(eqn: Any, x: Any) -> Any:
         raise refuse(eqn, f"{k} of {x.type.dtype}")
     if eqn.params.get("axis", x.type.ndim - 1) != x.type.ndim - 1:
         raise refuse(eqn, "along another axis")
-    places = pt.constant(np.arange(n))
-    taken = pt.zeros(x.type.shape, dtype="bool")
-    values, found = [], []
+    indices = pt.constant(np.arange(n))
+    is_taken = pt.zeros(x.type.shape, dtype="bool")
+    values, top_indices = [], []
     for _ in range(k):
-        left = pt.switch(taken, np.array(-np.inf, x.type.dtype), x)
-        best = pt.max(left, axis=-1, keepdims=True)
-        is_best = pt.switch(pt.isnan(best), pt.isnan(x), pt.eq(x, best)) & ~taken
-        place = pt.min(pt.switch(is_best, places, np.int64(n)), axis=-1, keepdims=True)
+        remaining = pt.switch(is_taken, np.array(-np.inf, x.type.dtype), x)
+        best = pt.max(remaining, axis=-1, keepdims=True)
+        is_best = pt.switch(pt.isnan(best), pt.isnan(x), pt.eq(x, best)) & ~is_taken
+        index = pt.min(pt.switch(is_best, indices, np.int64(n)), axis=-1, keepdims=True)
         values.append(best[..., 0])
-        found.append(place[..., 0])
-        taken = taken | pt.eq(places, place)
-    return [pt.stack(values, axis=-1), pt.stack(found, axis=-1).astype("int32")]
+        top_indices.append(index[..., 0])
+        is_taken = is_taken | pt.eq(indices, index)
+    return [pt.stack(values, axis=-1), pt.stack(top_indices, axis=-1).astype("int32")]

@@ -59,26 +59,26 @@ def _gamma(eqn: Any, key: Any, alpha: Any) -> Any:
 @rule("bitcast_convert_type")
 def _bitcast(eqn: Any, x: Any) -> Any:
     """Reinterpret integers, or random bits behind the exponent of 1, which make a number from 1 to 2."""
-    wanted = np.dtype(eqn.params["new_dtype"])
-    given = np.dtype(x.type.dtype)
-    if wanted.itemsize != given.itemsize:
+    target = np.dtype(eqn.params["new_dtype"])
+    source = np.dtype(x.type.dtype)
+    if target.itemsize != source.itemsize:
         raise refuse(eqn, "to another size")
-    if wanted.kind in "iu" and given.kind in "iu":
-        return x.astype(str(wanted))
-    if wanted.kind == "f" and given.kind == "u" and (bits := _mantissa(x, wanted)) is not None:
-        return bits.astype(str(wanted)) * np.array(
-            2.0 ** -np.finfo(wanted).nmant, wanted
-        ) + np.array(1, wanted)
-    raise refuse(eqn, f"of {given} as {wanted}")
+    if target.kind in "iu" and source.kind in "iu":
+        return x.astype(str(target))
+    if target.kind == "f" and source.kind == "u" and (bits := _mantissa(x, target)) is not None:
+        return bits.astype(str(target)) * np.array(
+            2.0 ** -np.finfo(target).nmant, target
+        ) + np.array(1, target)
+    raise refuse(eqn, f"of {source} as {target}")
 
 
-def _mantissa(x: Any, wanted: np.dtype[Any]) -> Any:
+def _mantissa(x: Any, target: np.dtype[Any]) -> Any:
     """The bits of ``x`` behind the exponent, where that is known to be that of 1; else None."""
-    of_one = np.array(1, wanted).view(f"u{wanted.itemsize}")
+    bits_of_one = np.array(1, target).view(f"u{target.itemsize}")
     if not is_elementwise(x.owner, ps.OR):
         return None
     for bits, exponent in (x.owner.inputs, x.owner.inputs[::-1]):
-        if _constant(exponent) == of_one and _is_below(bits, 2 ** np.finfo(wanted).nmant):
+        if _constant(exponent) == bits_of_one and _is_below(bits, 2 ** np.finfo(target).nmant):
             return bits
     return None
 

@@ -69,14 +69,20 @@ def tensor_type(aval: Any) -> TensorType:
 
 def declared(v: Variable, aval: Any) -> Variable:
     """``v`` as a variable of exactly the type that ``aval`` is in the IR."""
-    wanted = tensor_type(aval)
-    assert v.type.dtype == wanted.dtype and v.type.ndim == wanted.ndim, (v, v.type, wanted)
-    if v.type.shape == wanted.shape:
+    declared_type = tensor_type(aval)
+    assert v.type.dtype == declared_type.dtype and v.type.ndim == declared_type.ndim, (
+        v,
+        v.type,
+        declared_type,
+    )
+    if v.type.shape == declared_type.shape:
         return v
-    return pt.specify_shape(v, wanted.shape)
+    return pt.specify_shape(v, declared_type.shape)
 
 
-def read_equations(equations: Iterable[Any], known: Mapping[Any, Variable]) -> dict[Any, Variable]:
+def read_equations(
+    equations: Iterable[Any], variables: Mapping[Any, Variable]
+) -> dict[Any, Variable]:
     """``known``, variables for variables of a jaxpr, with those that ``equations`` compute of them.
 
     Raises
@@ -84,7 +90,7 @@ def read_equations(equations: Iterable[Any], known: Mapping[Any, Variable]) -> d
     NotImportable
         An equation has no rule.
     """
-    values = dict(known)
+    values = dict(variables)
 
     def read(atom: Any) -> Variable:
         if isinstance(atom, Literal):
@@ -111,20 +117,20 @@ def _is_key(atom: Any) -> bool:
 
 def constant(value: Any, aval: Any) -> Variable:
     """A constant of a jaxpr in the IR."""
-    wanted = tensor_type(aval)
+    declared_type = tensor_type(aval)
     if str(getattr(value, "dtype", "")).startswith("key"):
         raise NotImportable("a random key that is a constant")
-    return pt.constant(np.asarray(value, dtype=wanted.dtype))
+    return pt.constant(np.asarray(value, dtype=declared_type.dtype))
 
 
 def inner_graph(jaxpr: Any, inputs: Sequence[Variable]) -> list[Variable]:
     """The outputs of a closed jaxpr, one that a primitive has among its parameters, for these inputs."""
     opened = jaxpr.jaxpr
-    known = dict(zip(opened.invars, inputs, strict=True))
-    known |= {
+    variables = dict(zip(opened.invars, inputs, strict=True))
+    variables |= {
         v: constant(value, v.aval) for v, value in zip(opened.constvars, jaxpr.consts, strict=True)
     }
-    values = read_equations(opened.eqns, known)
+    values = read_equations(opened.eqns, variables)
     return [
         constant(v.val, v.aval) if isinstance(v, Literal) else values[v] for v in opened.outvars
     ]

@@ -61,8 +61,8 @@ def _arg(eqn: Any, x: Any) -> Any:
         raise refuse(eqn, "of no elements")
     if x.type.dtype.startswith("float"):
         return _first_extremum(x, axis, largest).astype(out_dtype(eqn))
-    found = pt.argmax(x, axis=axis) if largest else _first_extremum(x, axis, largest)
-    return found.astype(out_dtype(eqn))
+    index = pt.argmax(x, axis=axis) if largest else _first_extremum(x, axis, largest)
+    return index.astype(out_dtype(eqn))
 
 
 def _first_extremum(x: Any, axis: int, largest: bool) -> Any:
@@ -72,7 +72,7 @@ def _first_extremum(x: Any, axis: int, largest: bool) -> Any:
     if x.type.dtype.startswith("float"):
         is_best = is_best | pt.isnan(x)
     n = x.type.shape[axis]
-    places = reshaped(
+    indices = reshaped(
         pt.constant(np.arange(n)), [n if k == axis else 1 for k in range(x.type.ndim)]
     )
-    return pt.min(pt.switch(is_best, places, np.int64(n - 1)), axis=axis)
+    return pt.min(pt.switch(is_best, indices, np.int64(n - 1)), axis=axis)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from loopax.frontend.from_jaxpr.indexing import Places, full_index, places, read_window
+from loopax.frontend.from_jaxpr.indexing import Windows, full_index, windows_at, read_window
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
@@ -24,15 +24,15 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
         *zip(numbers.operand_batching_dims, numbers.scatter_indices_batching_dims, strict=True)
     ]
     dropped = (*numbers.inserted_window_dims, *numbers.operand_batching_dims)
-    kept = [k for k in range(x.type.ndim) if k not in dropped]
+    window_axes = [k for k in range(x.type.ndim) if k not in dropped]
     if 0 in updates.type.shape or 0 in x.type.shape:
         return x
     if name == "scatter" and not _is_plain_write(eqn.params["update_jaxpr"]):
         raise refuse(eqn, "by a function")
     sizes = [1] * x.type.ndim
-    for axis, k in zip(kept, numbers.update_window_dims, strict=True):
+    for axis, k in zip(window_axes, numbers.update_window_dims, strict=True):
         sizes[axis] = updates.type.shape[k]
-    p = places(x, indices, numbers.scatter_dims_to_operand_dims, sizes, batching)
+    p = windows_at(x, indices, numbers.scatter_dims_to_operand_dims, sizes, batching)
     # The axes of the batch first, then those of a window, in the order of x.
     outer = [k for k in range(updates.type.ndim) if k not in numbers.update_window_dims]
     updates = updates.dimshuffle([*outer, *numbers.update_window_dims])
@@ -41,7 +41,7 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
         return _one_window(eqn, x, reshaped(updates, sizes), p, is_dropped)
     if name in _COMBINED:
         raise refuse(eqn, "at several places")
-    return _windows(eqn, x, updates, p, kept, is_dropped)
+    return _windows(eqn, x, updates, p, window_axes, is_dropped)
 
 
 def _is_plain_write(function: Any) -> bool:
@@ -49,7 +49,7 @@ def _is_plain_write(function: Any) -> bool:
     return function is None or (not function.eqns and function.outvars == function.invars[1:])
 
 
-def _one_window(eqn: Any, x: Any, update: Any, p: Places, is_dropped: bool) -> Any:
+def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> Any:
     """A window that is out of range has no rows, so that nothing is read of ``x`` to leave it as it is."""
     starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
     if eqn.primitive.name in _COMBINED:
@@ -75,30 +75,32 @@ def _one_window(eqn: Any, x: Any, update: Any, p: Places, is_dropped: bool) -> A
             shape.append(size)
     if valid is not None:
         raise refuse(eqn, "of windows that may be out of range")
-    written = reshaped(update, shape)
+    value = reshaped(update, shape)
     if eqn.primitive.name in ("scatter-add", "scatter_add"):
-        return pt.inc_subtensor(x[tuple(index)], written)
-    return pt.set_subtensor(x[tuple(index)], written)
+        return pt.inc_subtensor(x[tuple(index)], value)
+    return pt.set_subtensor(x[tuple(index)], value)
 
 
-def _windows(eqn: Any, x: Any, updates: Any, p: Places, kept: list[int], is_dropped: bool) -> Any:
-    listed, whole, integers = full_index(p, x.type.shape)
+def _windows(
+    eqn: Any, x: Any, updates: Any, p: Windows, window_axes: list[int], is_dropped: bool
+) -> Any:
+    indexed_axes, whole_axes, integers = full_index(p, x.type.shape)
     rank = len(p.batch)
-    order = [*(k for k in listed if p.sizes[k] != 1), *whole]
-    updates = updates.dimshuffle([*range(rank), *(rank + kept.index(k) for k in order)])
-    turned = x.dimshuffle([*listed, *whole])
+    order = [*(k for k in indexed_axes if p.sizes[k] != 1), *whole_axes]
+    updates = updates.dimshuffle([*range(rank), *(rank + window_axes.index(k) for k in order)])
+    transposed = x.dimshuffle([*indexed_axes, *whole_axes])
     adds = eqn.primitive.name != "scatter"
-    n = turned.type.shape[0]
+    n = transposed.type.shape[0]
     if is_dropped:
         valid = p.valid.dimshuffle([*range(rank), *["x"] * (updates.type.ndim - rank)])
         if adds:
             updates = pt.switch(valid, updates, np.array(0, dtype=updates.type.dtype))
         else:  # to a row of its own, which is cut off
-            spare = pt.zeros((1, *turned.type.shape[1:]), dtype=turned.type.dtype)
-            turned = pt.join(0, turned, spare)
-            first = p.valid.dimshuffle([*range(rank), *["x"] * (integers[0].type.ndim - rank)])
-            integers[0] = pt.switch(first, integers[0], np.int64(n))
+            spare = pt.zeros((1, *transposed.type.shape[1:]), dtype=transposed.type.dtype)
+            transposed = pt.join(0, transposed, spare)
+            in_range = p.valid.dimshuffle([*range(rank), *["x"] * (integers[0].type.ndim - rank)])
+            integers[0] = pt.switch(in_range, integers[0], np.int64(n))
     write = pt.inc_subtensor if adds else pt.set_subtensor
-    written = write(turned[tuple(integers)], updates)
-    back = [[*listed, *whole].index(k) for k in range(x.type.ndim)]
-    return written[:n].dimshuffle(back)
+    result = write(transposed[tuple(integers)], updates)
+    inverse = [[*indexed_axes, *whole_axes].index(k) for k in range(x.type.ndim)]
+    return result[:n].dimshuffle(inverse)

@@ -14,9 +14,9 @@ from loopax.frontend.from_jaxpr.reading import out_dtype, refuse, rule, tensor_t
 def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
     if dynamic:
         raise refuse(eqn, "to a shape that is a value")
-    shape, places = _shape(eqn), tuple(eqn.params["broadcast_dimensions"])
-    places += tuple(range(len(eqn.params["shape"]), len(shape)))  # what a key holds
-    order = [places.index(k) if k in places else "x" for k in range(len(shape))]
+    shape, target_axes = _shape(eqn), tuple(eqn.params["broadcast_dimensions"])
+    target_axes += tuple(range(len(eqn.params["shape"]), len(shape)))  # what a key holds
+    order = [target_axes.index(k) if k in target_axes else "x" for k in range(len(shape))]
     spread = x.dimshuffle(order) if order != [*range(x.type.ndim)] else x
     return spread if spread.type.shape == tuple(shape) else pt.broadcast_to(spread, shape)
 
@@ -39,8 +39,8 @@ def reshaped(x: Any, shape: Any) -> Any:
     if x.type.shape == shape:
         return x
     if [n for n in x.type.shape if n != 1] == [n for n in shape if n != 1]:
-        kept = iter([k for k, n in enumerate(x.type.shape) if n != 1])
-        return x.dimshuffle(["x" if n == 1 else next(kept) for n in shape])
+        source_axes = iter([k for k, n in enumerate(x.type.shape) if n != 1])
+        return x.dimshuffle(["x" if n == 1 else next(source_axes) for n in shape])
     return pt.reshape(x, shape, ndim=len(shape))
 
 
@@ -88,9 +88,9 @@ def _tile(eqn: Any, x: Any) -> Any:
 @rule("split")
 def _split(eqn: Any, x: Any) -> Any:
     axis, ends = eqn.params["axis"], np.cumsum(eqn.params["sizes"])
-    before = (slice(None),) * axis
+    prefix = (slice(None),) * axis
     return [
-        x[(*before, slice(int(end - n), int(end)))]
+        x[(*prefix, slice(int(end - n), int(end)))]
         for end, n in zip(ends, eqn.params["sizes"], strict=True)
     ]
 
@@ -98,8 +98,8 @@ def _split(eqn: Any, x: Any) -> Any:
 @rule("unstack", keys=True)
 def _unstack(eqn: Any, x: Any) -> Any:
     axis = eqn.params["axis"]
-    before = (slice(None),) * axis
-    return [x[(*before, k)] for k in range(x.type.shape[axis])]
+    prefix = (slice(None),) * axis
+    return [x[(*prefix, k)] for k in range(x.type.shape[axis])]
 
 
 @rule("stack", keys=True)
@@ -131,14 +131,14 @@ def _pad(eqn: Any, x: Any, value: Any) -> Any:
     source, target = [], []
     for n, (low, high, inner) in zip(x.type.shape, eqn.params["padding_config"], strict=True):
         low, high, step = int(low), int(high), int(inner) + 1
-        whole = low + high + max(0, n + (n - 1) * (step - 1))
-        places = [k for k in range(n) if 0 <= low + k * step < whole]
-        first, last = (places[0], places[-1]) if places else (0, -1)
+        padded_length = low + high + max(0, n + (n - 1) * (step - 1))
+        positions = [k for k in range(n) if 0 <= low + k * step < padded_length]
+        first, last = (positions[0], positions[-1]) if positions else (0, -1)
         source.append(slice(first, last + 1))
         target.append(slice(low + first * step, low + last * step + 1, step))
-        if not places:
+        if not positions:
             target[-1] = slice(0, 0)
-    room = pt.full(shape, value, dtype=out_dtype(eqn))
+    padded = pt.full(shape, value, dtype=out_dtype(eqn))
     if 0 in shape or 0 in x.type.shape:
-        return room
-    return pt.set_subtensor(room[tuple(target)], x[tuple(source)])
+        return padded
+    return pt.set_subtensor(padded[tuple(target)], x[tuple(source)])

@@ -17,8 +17,8 @@ from loopax.frontend.loops.leaves import as_flag, as_variable, exact_in, variabl
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.mistakes import explained, refuse_no_function
 from loopax.frontend.watching import breakpoints, with_breakpoints
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.cond import Cond
-from loopax.ir.ops.records import INDEX_TYPE
 
 T = TypeVar("T")
 
@@ -87,56 +87,56 @@ def cond(
     >>> y.eval({x: 1.0}), y.eval({x: -1.0})
     (array(0.), array(0.))
     """
-    what = f"cond '{name}'" if name else "cond"
+    label = f"cond '{name}'" if name else "cond"
     for branch, role in ((true_fn, "true_fn"), (false_fn, "false_fn")):
         fix = "Two values that are computed already: pt.switch(pred, a, b)."
-        refuse_no_function(branch, f"{what}(pred, true_fn, false_fn, *operands)", role, fix)
-    flag = as_flag(pred, f"The condition of {what}", from_step=False)
+        refuse_no_function(branch, f"{label}(pred, true_fn, false_fn, *operands)", role, fix)
+    flag = as_flag(pred, f"The condition of {label}", from_step=False)
     since = age(INDEX_TYPE())
     outer, names, tree = variables_of(operands, "operands")
     # A constant stays one: its value may make a shape.
     dummies = [
         x if isinstance(x, Constant) else x.type(name=n) for x, n in zip(outer, names, strict=True)
     ]
-    with explained(what):
-        made, conditions = [], []
+    with explained(label):
+        results, conditions = [], []
         for f in (true_fn, false_fn):
-            with breakpoints() as found:
-                made.append(f(*tree.build(dummies)))
-            conditions.append(found)
-    (then, then_tree), (otherwise, otherwise_tree) = (flatten(out) for out in made)
-    _same_structure(made, then_tree, otherwise_tree, what)
-    paths = [f"out{n}" for n in leaf_names(made[0])]
+            with breakpoints() as flags:
+                results.append(f(*tree.build(dummies)))
+            conditions.append(flags)
+    (then, then_tree), (otherwise, otherwise_tree) = (flatten(out) for out in results)
+    _same_structure(results, then_tree, otherwise_tree, label)
+    paths = [f"out{n}" for n in leaf_names(results[0])]
     pairs = [
-        _joined(as_variable(a, n), as_variable(b, n), n, what)
+        _joined(as_variable(a, n), as_variable(b, n), n, label)
         for a, b, n in zip(then, otherwise, paths, strict=True)
     ]
     branches = [a for a, _ in pairs], [b for _, b in pairs]
     outs = sum(map(with_breakpoints, branches, conditions), [])
-    given = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
-    closure = close(outs, [d for _, d in given], since)
-    given += zip(closure.outer, closure.inner, strict=True)
+    bindings = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
+    closure = close(outs, [d for _, d in bindings], since)
+    bindings += zip(closure.outer, closure.inner, strict=True)
     # An operand that no branch reads would be computed for nothing.
-    read = {*graph_inputs(closure.outs)}
-    given = [(x, d) for x, d in given if d in read]
+    read_inputs = {*graph_inputs(closure.outs)}
+    bindings = [(x, d) for x, d in bindings if d in read_inputs]
     op = Cond.from_branches(
-        [d for _, d in given], closure.outs[: len(pairs)], closure.outs[len(pairs) :], name
+        [d for _, d in bindings], closure.outs[: len(pairs)], closure.outs[len(pairs) :], name
     )
-    return then_tree.build(op.bind(flag, [x for x, _ in given]))
+    return then_tree.build(op.bind(flag, [x for x, _ in bindings]))
 
 
-def _same_structure(made: list[Any], then: Tree, otherwise: Tree, what: str) -> None:
+def _same_structure(results: list[Any], then: Tree, otherwise: Tree, label: str) -> None:
     if then != otherwise:
-        names = [["out" + n for n in leaf_names(out)] for out in made]
+        names = [["out" + n for n in leaf_names(out)] for out in results]
         raise LoopTypeError(
-            f"The branches of {what} return different structures.\n"
+            f"The branches of {label} return different structures.\n"
             f"  true_fn:  {then.treedef}, with {', '.join(names[0]) or 'no leaf'}\n"
             f"  false_fn: {otherwise.treedef}, with {', '.join(names[1]) or 'no leaf'}\n"
             "Let both return the same one: where a branch has nothing to say, zeros of the right shape."
         )
 
 
-def _joined(a: Variable, b: Variable, path: str, what: str) -> tuple[Variable, Variable]:
+def _joined(a: Variable, b: Variable, path: str, label: str) -> tuple[Variable, Variable]:
     """Both leaves with one type, but for static shapes, which `Cond` joins."""
     s: Any = a.type
     t: Any = b.type
@@ -147,7 +147,7 @@ def _joined(a: Variable, b: Variable, path: str, what: str) -> tuple[Variable, V
         if dtype is not None:
             return fitted(a, s.clone(dtype=dtype)), fitted(b, t.clone(dtype=dtype))
     raise LoopTypeError(
-        f"The branches of {what} return different types: {path} is {s} in true_fn and {t} in false_fn.\n"
+        f"The branches of {label} return different types: {path} is {s} in true_fn and {t} in false_fn.\n"
         f"  true_fn:  {describe(a)}\n  false_fn: {describe(b)}\n"
         "Let both return the same rank and dtype, for instance with result.astype('float64'), or "
         "pt.zeros(shape) in the place of 0."
@@ -155,18 +155,18 @@ def _joined(a: Variable, b: Variable, path: str, what: str) -> tuple[Variable, V
 
 
 def _one_dtype(a: Variable, b: Variable) -> str | None:
-    old, new = str(a.type.dtype), str(b.type.dtype)
+    dtype_a, dtype_b = str(a.type.dtype), str(b.type.dtype)
     fixed = [isinstance(v, Constant) for v in (a, b)]
-    if old == new or (fixed == [False, True] and exact_in(b, old)):
-        return old
-    if fixed == [True, False] and exact_in(a, new):
-        return new
-    if (common := join_of_kind(old, new)) is not None:
+    if dtype_a == dtype_b or (fixed == [False, True] and exact_in(b, dtype_a)):
+        return dtype_a
+    if fixed == [True, False] and exact_in(a, dtype_b):
+        return dtype_b
+    if (common := join_of_kind(dtype_a, dtype_b)) is not None:
         return common
     if fixed == [True, True]:
-        return next((d for v, d in ((a, new), (b, old)) if exact_in(v, d)), None)
-    for v, dtype in ((a, new), (b, old)):
-        whole = v.type.dtype in pt.type.integer_dtypes
-        if whole and dtype not in pt.type.discrete_dtypes and is_unsettled(v):
+        return next((d for v, d in ((a, dtype_b), (b, dtype_a)) if exact_in(v, d)), None)
+    for v, dtype in ((a, dtype_b), (b, dtype_a)):
+        is_integer = v.type.dtype in pt.type.integer_dtypes
+        if is_integer and dtype not in pt.type.discrete_dtypes and is_unsettled(v):
             return dtype
     return None

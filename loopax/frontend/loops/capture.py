@@ -41,7 +41,7 @@ def close(
     outs: Sequence[Any],
     dummies: Iterable[Variable],
     since: int,
-    seen_as: Mapping[Variable, Variable] | None = None,
+    dummy_of: Mapping[Variable, Variable] | None = None,
     *,
     runs: bool = False,
 ) -> Closure:
@@ -57,9 +57,9 @@ def close(
 
     ``seen_as`` has the dummies that a step saw as something else: a row, as an index into its sequence.
     """
-    seen_as = seen_as or {}
-    nodes = young_nodes(outs, since, {*seen_as})
-    inside, fixed = {*dummies, *seen_as}, set[Variable]()
+    dummy_of = dummy_of or {}
+    nodes = young_nodes(outs, since, {*dummy_of})
+    inside, fixed = {*dummies, *dummy_of}, set[Variable]()
     for node in nodes:
         if all(isinstance(v, Constant) or v in fixed for v in node.inputs):
             fixed.update(node.outputs)
@@ -76,7 +76,7 @@ def close(
         names = axis_names(v)
         captured[v] = x if names is None else with_names(x, names)
     outer = [without_names(v) for v in captured]
-    return Closure(outer, [*inner.values()], _rebuilt(outs, nodes, {**seen_as, **captured}))
+    return Closure(outer, [*inner.values()], _rebuilt(outs, nodes, {**dummy_of, **captured}))
 
 
 def substitute(outs: Sequence[Any], replace: Mapping[Any, Any], since: int) -> list[Any]:
@@ -85,13 +85,13 @@ def substitute(outs: Sequence[Any], replace: Mapping[Any, Any], since: int) -> l
 
 
 def _rebuilt(outs: Sequence[Any], nodes: Sequence[Apply], replace: Mapping[Any, Any]) -> list[Any]:
-    new: dict[Variable, Any] = dict(replace)
+    replacements: dict[Variable, Any] = dict(replace)
     for node in nodes:
-        if any(v in new for v in node.inputs):
-            made = applied_to(node, [new.get(v, v) for v in node.inputs])
-            for old, v in zip(node.outputs, made.outputs, strict=True):
-                new.setdefault(old, v)
-    return [new.get(v, v) for v in outs]
+        if any(v in replacements for v in node.inputs):
+            rebuilt = applied_to(node, [replacements.get(v, v) for v in node.inputs])
+            for output, v in zip(node.outputs, rebuilt.outputs, strict=True):
+                replacements.setdefault(output, v)
+    return [replacements.get(v, v) for v in outs]
 
 
 def young_nodes(
@@ -99,23 +99,23 @@ def young_nodes(
 ) -> list[Apply]:
     """The nodes behind ``outs``, not behind ``roots``, with outputs made after ``since``, inputs first."""
     order: list[Apply] = []
-    seen: set[Apply] = set()
+    visited: set[Apply] = set()
     stack = [(v.owner, False) for v in outs if v not in roots]
     while stack:
         node, inputs_done = stack.pop()
-        if node is None or (not inputs_done and node in seen):
+        if node is None or (not inputs_done and node in visited):
             continue
         if inputs_done:
             order.append(node)
             continue
-        seen.add(node)
+        visited.add(node)
         if age(node.outputs[0]) > since:
             stack.append((node, True))
             stack += [(v.owner, False) for v in node.inputs if v not in roots]
     return order
 
 
-def refuse_hidden_draws(outs: Iterable[Variable], since: int, what: str) -> None:
+def refuse_hidden_draws(outs: Iterable[Variable], since: int, label: str) -> None:
     """Raise where a step draws from a generator that is only updated between calls.
 
     ``RandomStream`` makes such generators: a shared variable with a ``default_update``. Inside a loop
@@ -125,7 +125,7 @@ def refuse_hidden_draws(outs: Iterable[Variable], since: int, what: str) -> None
         for v in node.inputs:
             if isinstance(v.type, RandomType) and getattr(v, "default_update", None) is not None:
                 raise StatefulFunctionError(
-                    f"The step of {what} draws from a shared generator with a default update, in "
+                    f"The step of {label} draws from a shared generator with a default update, in "
                     f"{describe(node.outputs[-1])}. Such a generator (RandomStream makes them) moves on "
                     "between two calls of a function, not between two steps of a loop, so that each "
                     "step would make the same draw. Carry the generator:\n\n"
@@ -137,12 +137,12 @@ def refuse_hidden_draws(outs: Iterable[Variable], since: int, what: str) -> None
                 )
 
 
-def refuse_captures(outer: Sequence[Variable], what: str) -> None:
+def refuse_captures(outer: Sequence[Variable], label: str) -> None:
     """What ``strict=True`` is for."""
     if outer:
         lines = "\n".join(f"  - {describe(v)}" for v in outer)
         raise LoopaxError(
-            f"The step of {what} is strict, but it uses variables that are not given to it:\n{lines}\n"
+            f"The step of {label} is strict, but it uses variables that are not given to it:\n{lines}\n"
             "Pass them through the carry or through xs, or leave strict=True away: what a step "
             "closes over is found by itself."
         )

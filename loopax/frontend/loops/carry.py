@@ -52,7 +52,7 @@ class Slot:
     def enter(self, count: Any) -> None:
         """Make new dummies. ``count`` is the number of steps taken before this one."""
         self.states = [self.type(name=self.path)]
-        self.seen: Any = self.states[0]
+        self.view: Any = self.states[0]
 
     def inits(self) -> list[Any]:
         return [fitted(self.init, self.type)]
@@ -78,9 +78,9 @@ class Slot:
         )
 
 
-def in_order(before: Any, trace: Any, reverse: bool) -> Any:
+def in_order(initial_rows: Any, trace: Any, reverse: bool) -> Any:
     """Rows ``before`` the first step and the ``trace`` of a loop, which goes back with ``reverse``."""
-    return pt.concatenate([trace, before] if reverse else [before, trace])
+    return pt.concatenate([trace, initial_rows] if reverse else [initial_rows, trace])
 
 
 class Traced(NamedTuple):
@@ -88,7 +88,7 @@ class Traced(NamedTuple):
 
     i: Variable
     rows: list[Variable]
-    seen: list[Any]  # the rows as the step saw them
+    row_views: list[Any]  # the rows in the form that the step reads
     carry: list[Variable]  # one leaf for each slot
     ys: list[Variable]
     y_names: list[str]
@@ -96,7 +96,7 @@ class Traced(NamedTuple):
     stop: Any
 
 
-def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], what: str) -> Traced:
+def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], label: str) -> Traced:
     """Call ``trace`` until each slot has the type that the step returns for it.
 
     ``trace`` is given a function that makes the slots' dummies.
@@ -122,13 +122,13 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], what: str) -> T
         changed, faults = [], []
         for slot, result in zip(slots, traced.carry, strict=True):
             try:
-                found = joined(slot, result, what)
+                joint_type = joined(slot, result, label)
             except LoopTypeError as error:
                 # It counts once all other slots have settled: the result may depend on them.
                 faults.append(error)
             else:
-                changed += [slot] * (slot.type != found)
-                slot.type = found
+                changed += [slot] * (slot.type != joint_type)
+                slot.type = joint_type
         # What is an integer still gets the width that a Python int has everywhere else.
         changed = changed or [s for s in slots if s.weak and _widened(s)]
         if changed:
@@ -138,9 +138,9 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], what: str) -> T
         if leniences:
             lenient = False  # types have settled: now everything inside has to be as it is
             continue
-        warn_of_widened_starts(slots, what, messages)
+        warn_of_widened_starts(slots, label, messages)
         return traced
-    raise AssertionError(f"the carry of {what} does not settle: {[s.type for s in slots]}")
+    raise AssertionError(f"the carry of {label} does not settle: {[s.type for s in slots]}")
 
 
 def _widened(slot: Any) -> bool:
@@ -152,17 +152,19 @@ def _widened(slot: Any) -> bool:
     return False
 
 
-def carry_leaves(result: Any, names: Sequence[str], tree: Tree, what: str) -> list[Variable]:
+def carry_leaves(result: Any, names: Sequence[str], tree: Tree, label: str) -> list[Variable]:
     """The leaves of the carry that a step returned; it must have the structure of the one it got."""
-    leaves, found = flatten(result)
-    if found != tree:
-        got, new = [*names], ["carry" + name for name in leaf_names(result)]
-        lines = [f"  - {name} is missing" for name in got if name not in new]
-        lines += [f"  - {name} was not there" for name in new if name not in got]
+    leaves, result_tree = flatten(result)
+    if result_tree != tree:
+        expected_names, result_names = [*names], ["carry" + name for name in leaf_names(result)]
+        lines = [f"  - {name} is missing" for name in expected_names if name not in result_names]
+        lines += [
+            f"  - {name} was not there" for name in result_names if name not in expected_names
+        ]
         raise LoopTypeError(
-            f"The step of {what} returns a carry of another structure than it got.\n"
+            f"The step of {label} returns a carry of another structure than it got.\n"
             + "".join(f"{line}\n" for line in lines)
-            + f"  in:  {_structure(tree)}\n  out: {_structure(found)}\n"
+            + f"  in:  {_structure(tree)}\n  out: {_structure(result_tree)}\n"
             "A step returns (carry, y), or (carry, y, stop), and this carry has the structure of "
             "the initial one, which is the carry of the next step. (A lag is one leaf: the step gets "
             "its past values and returns one new one.)"
@@ -175,31 +177,33 @@ def _structure(tree: Tree) -> str:
     return str(tree.treedef) + boxes
 
 
-def joined(slot: Any, result: Variable, what: str) -> Any:
+def joined(slot: Any, result: Variable, label: str) -> Any:
     """The type that holds both the slot's values so far and ``result``, or a `LoopTypeError`."""
-    before, after = slot.type, result.type
-    if before == after or before.is_super(after):
-        return before
-    reason = f"Start from a value of type {after}, or return one of type {before}."
-    if isinstance(before, TensorType) and isinstance(after, TensorType):
-        if before.ndim != after.ndim:
+    slot_type, result_type = slot.type, result.type
+    if slot_type == result_type or slot_type.is_super(result_type):
+        return slot_type
+    reason = f"Start from a value of type {result_type}, or return one of type {slot_type}."
+    if isinstance(slot_type, TensorType) and isinstance(result_type, TensorType):
+        if slot_type.ndim != result_type.ndim:
             reason = (
-                f"The rank is {before.ndim} going in and {after.ndim} coming out, and no rule says where "
-                "an axis would have to be added. Start from an array of the result's shape, for "
+                f"The rank is {slot_type.ndim} going in and {result_type.ndim} coming out, and no rule "
+                "says where an axis would have to be added. Start from an array of the result's shape, for "
                 "instance pt.zeros(shape), or return a value of the initial one's rank."
             )
         else:
             dtype, reason = _joined_dtype(slot, result)
             if dtype:
                 shape = [
-                    a if a == b else None for a, b in zip(before.shape, after.shape, strict=True)
+                    a if a == b else None
+                    for a, b in zip(slot_type.shape, result_type.shape, strict=True)
                 ]
-                return before.clone(dtype=dtype, shape=tuple(shape))
-    elif after.is_super(before):
-        return after
+                return slot_type.clone(dtype=dtype, shape=tuple(shape))
+    elif result_type.is_super(slot_type):
+        return result_type
     raise LoopTypeError(
-        f"{what} changes the type of its carry: {slot.path} is {before} going into the step and {after} "
-        f"coming out of it.\n  in:  {_described(slot.init)}\n  out: {_described(result)}\n{reason}"
+        f"{label} changes the type of its carry: {slot.path} is {slot_type} going into the step and "
+        f"{result_type} coming out of it.\n  in:  {_described(slot.init)}\n  out: "
+        f"{_described(result)}\n{reason}"
     )
 
 
@@ -221,38 +225,42 @@ def _rank(dtype: str) -> tuple[int, int, bool]:
 
 def _joined_dtype(slot: Any, result: Variable) -> tuple[str, str]:
     """The dtype that holds both, or ``""`` and the reason why there is none."""
-    old, new = slot.type.dtype, result.type.dtype
+    slot_dtype, result_dtype = slot.type.dtype, result.type.dtype
     initial: Any = slot.init
-    if old == new:
-        return old, ""
-    if isinstance(result, Constant) and exact_in(result, old):
-        return old, ""
-    if (common := join_of_kind(old, new)) is not None:
+    if slot_dtype == result_dtype:
+        return slot_dtype, ""
+    if isinstance(result, Constant) and exact_in(result, slot_dtype):
+        return slot_dtype, ""
+    if (common := join_of_kind(slot_dtype, result_dtype)) is not None:
         return common, ""
     if isinstance(initial, Constant):
-        if _rank(new) > _rank(old) and exact_in(initial, new):
-            return new, ""
-        if _rank(new) > _rank(old):
+        if _rank(result_dtype) > _rank(slot_dtype) and exact_in(initial, result_dtype):
+            return result_dtype, ""
+        if _rank(result_dtype) > _rank(slot_dtype):
             return "", (
-                f"Its initial value, {_short(initial)}, is not exact in {new}. Start from a value that "
-                f"is, for instance np.asarray({_short(initial)}, '{new}'), which rounds it."
+                f"Its initial value, {_short(initial)}, is not exact in {result_dtype}. Start from a "
+                f"value that is, for instance np.asarray({_short(initial)}, '{result_dtype}'), which "
+                "rounds it."
             )
-    if _rank(old)[0] == 1 and _rank(new)[0] == 2 and is_unsettled(initial):
-        return new, ""
+    if _rank(slot_dtype)[0] == 1 and _rank(result_dtype)[0] == 2 and is_unsettled(initial):
+        return result_dtype, ""
     name = initial.name or "init"
-    if _rank(old)[0] == 1 and _rank(new)[0] == 2:
+    if _rank(slot_dtype)[0] == 1 and _rank(result_dtype)[0] == 2:
         return "", (
             "An integer variable is not made a float unasked: start from a float, "
-            f"{name}.astype('{new}'), or return an integer, result.astype('{old}')."
+            f"{name}.astype('{result_dtype}'), or return an integer, result.astype('{slot_dtype}')."
         )
-    return "", f"Start from {name}.astype('{new}'), or return result.astype('{old}')."
+    return (
+        "",
+        f"Start from {name}.astype('{result_dtype}'), or return result.astype('{slot_dtype}').",
+    )
 
 
 def join_of_kind(a: str, b: str) -> str | None:
     """The dtype of the same kind (bool; integers; floats and complex) that holds both exactly."""
     common = np.promote_types(a, b).name
-    same = _rank(a)[0] == _rank(b)[0] == _rank(common)[0]
-    return common if same else None
+    is_same_kind = _rank(a)[0] == _rank(b)[0] == _rank(common)[0]
+    return common if is_same_kind else None
 
 
 def may_rise(slot: Any) -> bool:
@@ -275,10 +283,10 @@ def mark_unsettled(dummies: Sequence[Variable], leniences: list[Any]) -> None:
 
 def is_unsettled(v: Variable) -> bool:
     """Whether ``v`` hangs on a dummy whose dtype is not known yet. It counts as a lenience."""
-    found = [x.tag.leniences for x in ancestors([v]) if hasattr(x.tag, "leniences")]
-    for leniences in found:
+    records = [x.tag.leniences for x in ancestors([v]) if hasattr(x.tag, "leniences")]
+    for leniences in records:
         leniences.append(v)
-    return bool(found)
+    return bool(records)
 
 
 def fitted(v: Variable, kind: Any) -> Any:

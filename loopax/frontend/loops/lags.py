@@ -119,18 +119,20 @@ def lead(xs: Any, offsets: Sequence[int]) -> Any:
     return Lead(xs, _offsets(offsets, 0, "lead", "a row of the sequence"))
 
 
-def _offsets(given: Any, least: int, name: str, what: str) -> tuple[int, ...]:
+def _offsets(argument: Any, least: int, name: str, label: str) -> tuple[int, ...]:
     try:
-        found = tuple(given)
-        whole = all(isinstance(k, int) and not isinstance(k, bool) and k >= least for k in found)
-    except TypeError:
-        found, whole = (), False
-    if not found or not whole:
-        raise LoopTypeError(
-            f"{name}(..., {given!r}): it takes a list of integers from {least} on, each for {what}, for "
-            f"instance {name}(x, [{least}, {least + 1}])."
+        offsets = tuple(argument)
+        are_integers = all(
+            isinstance(k, int) and not isinstance(k, bool) and k >= least for k in offsets
         )
-    return found
+    except TypeError:
+        offsets, are_integers = (), False
+    if not offsets or not are_integers:
+        raise LoopTypeError(
+            f"{name}(..., {argument!r}): it takes a list of integers from {least} on, each for "
+            f"{label}, for instance {name}(x, [{least}, {least + 1}])."
+        )
+    return offsets
 
 
 class Lagged:
@@ -169,7 +171,7 @@ class Lagged:
         self.rows = rows
         self.window = window(rows, self.size, self.type, count, self.anchor)
         self.states = self.window.states
-        self.seen = tuple(self.window.read(self.size - k) for k in self.lags)
+        self.view = tuple(self.window.read(self.size - k) for k in self.lags)
 
     def inits(self) -> list[Any]:
         return self.window.inits

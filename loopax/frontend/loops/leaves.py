@@ -63,10 +63,10 @@ def as_variable(x: Any, path: str) -> Variable:
         ) from None
 
 
-def variables_of(tree: Any, what: str) -> tuple[list[Any], list[str], Tree]:
-    """The leaves of a pytree as variables; their names, which begin with ``what``; and its structure."""
+def variables_of(tree: Any, label: str) -> tuple[list[Any], list[str], Tree]:
+    """The leaves of a pytree as variables; their names, which begin with ``label``; and its structure."""
     leaves, structure = flatten(tree)
-    names = [f"{what}{name}" for name in leaf_names(tree)]
+    names = [f"{label}{name}" for name in leaf_names(tree)]
     return [as_variable(x, n) for x, n in zip(leaves, names, strict=True)], names, structure
 
 
@@ -81,11 +81,11 @@ def is_weak(x: Any) -> bool:
     return isinstance(x, int) and not isinstance(x, bool)
 
 
-def as_flag(x: Any, what: str, *, from_step: bool = True) -> Variable:
+def as_flag(x: Any, label: str, *, from_step: bool = True) -> Variable:
     """``x``, which must be a bool scalar; and no plain bool where it is one ``from_step`` to step."""
     if from_step and isinstance(x, bool):
         raise LoopTypeError(
-            f"{what} is the Python bool {x}, the same at every step. `==` and `!=` of PyTensor variables "
+            f"{label} is the Python bool {x}, the same at every step. `==` and `!=` of PyTensor variables "
             "compare the objects, not their values: write pt.eq(a, b), pt.neq(a, b)."
         )
     if isinstance(x, bool | np.bool_):
@@ -93,12 +93,12 @@ def as_flag(x: Any, what: str, *, from_step: bool = True) -> Variable:
     if isinstance(x, Variable) and isinstance(x.type, TensorType):
         if x.type.dtype == "bool" and x.type.ndim == 0:
             return x
-        found = str(x.type)
+        description = str(x.type)
     else:
-        found = f"{x!r} of type {type(x).__name__}"
+        description = f"{x!r} of type {type(x).__name__}"
     raise LoopTypeError(
-        f"{what} is {found}, where a bool scalar is needed: compare, as in x > 0 or pt.eq(n, 3), and "
-        "reduce a tensor of flags with .any() or .all()."
+        f"{label} is {description}, where a bool scalar is needed: compare, as in x > 0 or pt.eq(n, "
+        "3), and reduce a tensor of flags with .any() or .all()."
     )
 
 
@@ -109,7 +109,7 @@ def exact_in(x: Constant, dtype: str) -> bool:
         return False  # who writes 2 + 0j means a complex number
     with np.errstate(all="ignore"):
         cast = value.astype(dtype)
-        back = (cast if value.dtype.kind == "c" else cast.real).astype(value.dtype)
+        round_trip = (cast if value.dtype.kind == "c" else cast.real).astype(value.dtype)
         # -1 goes to a large number in uint8, and comes back from it.
         signs = value.dtype.kind not in "iu" or bool(np.all((cast.real < 0) == (value < 0)))
-    return signs and np.array_equal(back, value, equal_nan=value.dtype.kind in "fc")
+    return signs and np.array_equal(round_trip, value, equal_nan=value.dtype.kind in "fc")

@@ -27,7 +27,7 @@ from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import explained
 from loopax.frontend.watching import breakpoints, with_breakpoints
 from loopax.frontend.wrong_gradients import warn_of_wrong_gradients
-from loopax.ir.ops.records import (
+from loopax.ir.ops.calling_convention import (
     INDEX_TYPE,
     BodyArgs,
     BodyOuts,
@@ -89,17 +89,17 @@ def make_options(
     return ScanOptions(name, bool(reverse), unroll, checkpoint, truncate_gradient)
 
 
-def run(
+def build_loop(
     step: Callable[[Any, Any, Any], Emitted],
     init: Any,
     rows: Rows,
     n_steps: Any,
     options: ScanOptions,
     *,
-    what: str,
+    label: str,
     strict: bool = False,
     go_on: Callable[[Any], Any] | None = None,
-    own: Sequence[Variable] = (),
+    own_captures: Sequence[Variable] = (),
     carried: str = "carry",
     all_carries: bool = False,
 ) -> Result:
@@ -122,77 +122,77 @@ def run(
     slots = [_slot(n, x, options) for n, x in zip(names, leaves, strict=True)]
     n_steps = pt.constant(n_steps, dtype="int64") if isinstance(n_steps, int) else n_steps
     n_steps = rows.checked(n_steps)
-    last = n_steps - 1 if options.reverse else None
+    last_index = n_steps - 1 if options.reverse else None
 
     def trace(enter: Callable[[Any], None]) -> Traced:
         i = INDEX_TYPE(name="i")
-        enter(i if last is None else last - i)
+        enter(i if last_index is None else last_index - i)
         row_dummies = rows.dummies()
-        seen = rows.as_indices(row_dummies, i)
-        with explained(what), breakpoints() as conditions:
-            result = step(i, tree.build([s.seen for s in slots]), rows.build(seen, i))
-        carry = carry_leaves(result.carry, names, tree, what)
+        row_views = rows.as_indices(row_dummies, i)
+        with explained(label), breakpoints() as conditions:
+            result = step(i, tree.build([s.view for s in slots]), rows.build(row_views, i))
+        carry = carry_leaves(result.carry, names, tree, label)
         ys, y_names, y_tree = variables_of(result.y, "y")
         all_of_them = with_breakpoints([*carry, *ys], conditions)
         carry, ys = all_of_them[: len(carry)], all_of_them[len(carry) :]
         closing = [] if result.stop is None else [result.stop]
-        refuse_hidden_draws([*carry, *ys, *closing], age(i), what)
-        return Traced(i, row_dummies, seen, carry, ys, y_names, y_tree, result.stop)
+        refuse_hidden_draws([*carry, *ys, *closing], age(i), label)
+        return Traced(i, row_dummies, row_views, carry, ys, y_names, y_tree, result.stop)
 
-    traced = settle(slots, trace, what)
+    traced = settle(slots, trace, label)
     i, stop, since = traced.i, traced.stop, age(traced.i)
     warn_of_wrong_gradients(young_nodes([*traced.carry, *traced.ys], since))
     states = [v for s in slots for v in s.states]
     inits = [v for s in slots for v in s.inits()]
     nexts = [v for s, result in zip(slots, traced.carry, strict=True) for v in s.nexts(result)]
     if go_on is not None:
-        with explained(what):
-            condition = go_on(tree.build([s.seen for s in slots]))
-        flag = as_flag(condition, f"The condition of {what}")
-        refuse_hidden_draws([flag], since, what)
+        with explained(label):
+            condition = go_on(tree.build([s.view for s in slots]))
+        flag = as_flag(condition, f"The condition of {label}")
+        refuse_hidden_draws([flag], since, label)
         # It is traced on the dummies, so that it sees neither the initial values nor the step.
-        (before,) = substitute(
+        (flag_before,) = substitute(
             [flag], {i: pt.constant(0, dtype="int64"), **_pairs(states, inits)}, since
         )
-        (after,) = substitute([flag], {i: i + 1, **_pairs(states, nexts)}, since)
-        stop = pt.invert(after)
-        n_steps = pt.switch(before, n_steps, pt.constant(0, dtype="int64"))
+        (flag_after,) = substitute([flag], {i: i + 1, **_pairs(states, nexts)}, since)
+        stop = pt.invert(flag_after)
+        n_steps = pt.switch(flag_before, n_steps, pt.constant(0, dtype="int64"))
 
     closing = [] if stop is None else [stop]
     dummies = [i, *traced.rows, *states]
-    seen_as = {v: d for v, d in zip(traced.seen, traced.rows, strict=True) if v is not d}
-    known = get_underlying_scalar_constant_value(n_steps, raise_not_constant=False)
-    runs = not isinstance(known, Variable) and known > 0
+    dummy_of = {v: d for v, d in zip(traced.row_views, traced.rows, strict=True) if v is not d}
+    static_length = get_underlying_scalar_constant_value(n_steps, raise_not_constant=False)
+    runs = not isinstance(static_length, Variable) and static_length > 0
     carries = zip(slots, traced.carry, strict=True) if all_carries else ()
     ys = [*traced.ys, *(s.emitted(result) for s, result in carries)]
-    closure = close([*nexts, *ys, *closing], dummies, since, seen_as, runs=runs)
+    closure = close([*nexts, *ys, *closing], dummies, since, dummy_of, runs=runs)
     if strict:
         anchors = [s.anchor for s in slots if isinstance(s, Lagged)]
-        ours = {n_steps, last, *own, *(leaf.x for leaf in rows.leaves), *anchors}
-        refuse_captures([v for v in closure.outer if v not in ours], what)
-    read = {*ancestors(closure.outs)}
-    n_steps = rows.with_unread_checked(n_steps, [v not in read for v in traced.rows])
+        allowed = {n_steps, last_index, *own_captures, *(leaf.x for leaf in rows.leaves), *anchors}
+        refuse_captures([v for v in closure.outer if v not in allowed], label)
+    read_variables = {*ancestors(closure.outs)}
+    n_steps = rows.with_unread_checked(n_steps, [v not in read_variables for v in traced.rows])
     k, y = len(nexts), len(nexts) + len(ys)
     outs = BodyOuts(closure.outs[:k], closure.outs[k:y], *closure.outs[y:])
     options = options._replace(origin=Origin(_labels(slots, traced, carried), source_line(i)))
     op = Scan.from_body(BodyArgs(i, traced.rows, states, closure.inner), outs, options)
-    made = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
-    n_done = n_steps if stop is None else made.n_done
-    rest = iter(made.finals)
-    finals = [s.final([next(rest) for _ in s.states], n_done) for s in slots]
+    outputs = op.split_outputs(op.bind(ScanArgs(n_steps, rows.sequences(), inits, closure.outer)))
+    n_done = n_steps if stop is None else outputs.n_done
+    remaining_finals = iter(outputs.finals)
+    finals = [s.final([next(remaining_finals) for _ in s.states], n_done) for s in slots]
     emitted, axis = len(traced.ys), rows.tree.axis_name
     final = tree.build(finals)
     if all_carries:
-        after = zip(slots, made.traces[emitted:], strict=True)
-        final = tree.build([s.all_rows(x, options.reverse) for s, x in after], axis)
-    return Result(final, traced.ys_tree.build(made.traces[:emitted], axis), made.stopped)
+        flag_after = zip(slots, outputs.traces[emitted:], strict=True)
+        final = tree.build([s.all_rows(x, options.reverse) for s, x in flag_after], axis)
+    return Result(final, traced.ys_tree.build(outputs.traces[:emitted], axis), outputs.stopped)
 
 
 def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
     """What the states, and the rows of the traces, are called: by their names, or by where they are."""
     paths = [carried + s.path.removeprefix("carry") for s in slots]
     named = [
-        v.name if v.name and v.owner is not None and v not in traced.seen else path
+        v.name if v.name and v.owner is not None and v not in traced.row_views else path
         for v, path in zip([*traced.carry, *traced.ys], [*paths, *traced.y_names], strict=True)
     ]
     of_states = [name for s, name in zip(slots, named, strict=False) for _ in s.states]
@@ -211,5 +211,5 @@ def _slot(name: str, x: Any, options: ScanOptions) -> Any:
     return Lagged(name, x, options.truncate_gradient) if isinstance(x, Lag) else Slot(name, x)
 
 
-def _pairs(old: Sequence[Any], new: Sequence[Any]) -> dict[Any, Any]:
-    return dict(zip(old, new, strict=True))
+def _pairs(keys: Sequence[Any], values: Sequence[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, values, strict=True))

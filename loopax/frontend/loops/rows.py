@@ -19,18 +19,18 @@ from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.lags import Lead
 from loopax.frontend.loops.leaves import as_variable
 from loopax.frontend.loops.trees import flatten, leaf_names
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.checked import Checked
-from loopax.ir.ops.records import INDEX_TYPE
 
 
 class Rows:
     """``xs``, flat: each leaf is one sequence, a lead is one for each of its offsets."""
 
-    def __init__(self, xs: Any, what: str) -> None:
+    def __init__(self, xs: Any, label: str) -> None:
         leaves, self.tree = flatten(xs)
         names = [f"xs{name}" for name in leaf_names(xs)]
-        self.leaves = [_Leaf(n, x, what) for n, x in zip(names, leaves, strict=True)]
-        self.what = what
+        self.leaves = [_Leaf(n, x, label) for n, x in zip(names, leaves, strict=True)]
+        self.label = label
 
     def steps(self, length: Any) -> Any:
         """The number of steps, an int where it is known, else an int64 scalar.
@@ -41,37 +41,39 @@ class Rows:
             There is neither ``length`` nor a sequence, or two known lengths differ. What is not known
             yet is checked when the loop runs.
         """
-        known = [(leaf.name, leaf.steps) for leaf in self.leaves if isinstance(leaf.steps, int)]
+        static_lengths = [
+            (leaf.name, leaf.steps) for leaf in self.leaves if isinstance(leaf.steps, int)
+        ]
         if length is not None:
-            length = _as_length(length, self.what)
+            length = _as_length(length, self.label)
             if isinstance(length, int):
-                known = [("length", length), *known]
+                static_lengths = [("length", length), *static_lengths]
         elif not self.leaves:
             raise LoopTypeError(
-                f"{self.what} has neither xs nor length, so nothing says how many steps to take: give it "
+                f"{self.label} has neither xs nor length, so nothing says how many steps to take: give it "
                 "xs, sequences with a leading axis, or length, a number of steps."
             )
-        if len({n for _, n in known}) > 1:
-            lines = [f"  - {name}: {n}" for name, n in known]
+        if len({n for _, n in static_lengths}) > 1:
+            lines = [f"  - {name}: {n}" for name, n in static_lengths]
             lines += [
                 f"  - {leaf.name}: {describe(leaf.x)}"
                 for leaf in self.leaves
                 if isinstance(leaf.x, Variable) and leaf.marked
             ]
             raise LoopTypeError(
-                f"{self.what} is given different numbers of steps:\n" + "\n".join(lines) + "\n"
+                f"{self.label} is given different numbers of steps:\n" + "\n".join(lines) + "\n"
                 "All sequences have one row for each step: slice the longer ones, xs[:n]. (A lead takes "
                 "as many rows more as it looks ahead.)"
             )
         if length is not None:
             return length
-        return known[0][1] if known else self.leaves[0].steps
+        return static_lengths[0][1] if static_lengths else self.leaves[0].steps
 
     def checked(self, n_steps: Any) -> Any:
         """``n_steps``, which raises when it runs unless the lists that are indexed have as many rows."""
         for leaf in self.leaves:
             if leaf.indexed and leaf.steps is not n_steps:
-                message = f"{leaf.name} of {self.what} has another number of rows than the loop has steps."
+                message = f"{leaf.name} of {self.label} has another number of rows than the loop has steps."
                 n_steps = Checked(AssertionError, message)(n_steps, pt.eq(n_steps, leaf.steps))
         return n_steps
 
@@ -81,14 +83,14 @@ class Rows:
         What is not read is removed from the loop, and the loop's own check with it.
         """
         for x, skipped in zip(self.sequences(), unread, strict=True):
-            known = (
+            is_static = (
                 isinstance(n_steps, Constant) and getattr(x.type, "shape", (None,))[0] is not None
             )
-            if not skipped or known:
+            if not skipped or is_static:
                 continue
             rows = list_length(x) if isinstance(x.type, TypedListType) else x.shape[0]
             message = (
-                f"{self.what} takes a row of each sequence a step; one has another number of rows."
+                f"{self.label} takes a row of each sequence a step; one has another number of rows."
             )
             n_steps = Checked(ValueError, message)(n_steps, pt.eq(n_steps, rows))
         return n_steps
@@ -104,32 +106,32 @@ class Rows:
 
         So a derivative in the step goes through the row to what the sequence was made from.
         """
-        found = [
+        views = [
             leaf.x[i + k if k else i] if isinstance(leaf.x.type, TensorType) else None
             for leaf in self.leaves
             for k in leaf.offsets
             if not leaf.indexed
         ]
-        for row, dummy in zip(found, dummies, strict=True):
+        for row, dummy in zip(views, dummies, strict=True):
             if row is not None:
                 row.name = dummy.name
-        return [d if row is None else row for row, d in zip(found, dummies, strict=True)]
+        return [d if row is None else row for row, d in zip(views, dummies, strict=True)]
 
     def build(self, rows: Sequence[Any], i: Variable) -> Any:
         """What the step with row ``i`` is given, ``rows`` and rows of what is indexed."""
-        rest = iter(rows)
-        seen: list[Any] = []
+        remaining = iter(rows)
+        arguments: list[Any] = []
         for leaf in self.leaves:
             if leaf.indexed:
                 rows = tuple(leaf.x[i + k if k else i] for k in leaf.offsets)
             else:
-                rows = tuple(next(rest) for _ in leaf.offsets)
-            seen.append(rows if leaf.marked else rows[0])
-        return self.tree.build(seen)
+                rows = tuple(next(remaining) for _ in leaf.offsets)
+            arguments.append(rows if leaf.marked else rows[0])
+        return self.tree.build(arguments)
 
 
 class _Leaf:
-    def __init__(self, name: str, x: Any, what: str) -> None:
+    def __init__(self, name: str, x: Any, label: str) -> None:
         self.name, self.marked = name, isinstance(x, Lead)
         self.offsets = x.offsets if isinstance(x, Lead) else (0,)
         self.x: Any = as_variable(x.xs if isinstance(x, Lead) else x, name)
@@ -138,7 +140,7 @@ class _Leaf:
         self.indexed = is_list and isinstance(self.x.type.ttype, TensorType)
         if not is_list and not (isinstance(self.x.type, TensorType) and self.x.type.ndim):
             raise LoopTypeError(
-                f"{name} is {describe(self.x)}: {what} takes one row of it at each step, so it must be a "
+                f"{name} is {describe(self.x)}: {label} takes one row of it at each step, so it must be a "
                 "tensor with a leading axis, or a typed list. (A Python list is a tree of sequences: "
                 "np.array(...) of it is one sequence. What every step needs whole is used in the step "
                 "as it is: it is captured by itself.)"
@@ -168,7 +170,7 @@ class _Leaf:
         ]
 
 
-def _as_length(length: Any, what: str) -> Any:
+def _as_length(length: Any, label: str) -> Any:
     if isinstance(length, np.ndarray) and length.ndim == 0:
         length = length[()]
     if isinstance(length, Variable):
@@ -177,7 +179,7 @@ def _as_length(length: Any, what: str) -> Any:
             return INDEX_TYPE.filter_variable(pt.cast(length, "int64"))
     elif isinstance(length, int | np.integer) and not isinstance(length, bool) and length >= 0:
         return int(length)
-    found = describe(length) if isinstance(length, Variable) else repr(length)
+    description = describe(length) if isinstance(length, Variable) else repr(length)
     raise LoopTypeError(
-        f"length of {what} is {found}: it is an integer from 0 on, or an integer scalar variable."
+        f"length of {label} is {description}: it is an integer from 0 on, or an integer scalar variable."
     )

@@ -12,11 +12,11 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.base.errors import LoopTypeError, describe
 from loopax.base.extensions import required
 from loopax.frontend.loops.leaves import as_flag
-from loopax.frontend.loops.loop import Emitted, Result, make_options, parameter, run
+from loopax.frontend.loops.loop import Emitted, Result, make_options, parameter, build_loop
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import refuse_no_function, refusing_arguments
-from loopax.ir.ops.records import (
+from loopax.ir.ops.calling_convention import (
     UNBOUNDED,
     Checkpoint,
     Newton,
@@ -169,46 +169,46 @@ def scan(
     options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
     method = _method(parallel, tol, max_iters, otherwise, options)
     options = options._replace(parallel=method)
-    what = f"scan '{name}'" if name else "scan"
+    label = f"scan '{name}'" if name else "scan"
     fix = "It is called as step(carry, x)."
-    refuse_no_function(step, f"{what}(step, init, xs)", "step", fix)
+    refuse_no_function(step, f"{label}(step, init, xs)", "step", fix)
 
     def one_step(i: Any, carry: Any, x: Any) -> Emitted:
-        return _unpacked(step(carry, x), what)
+        return _unpacked(step(carry, x), label)
 
-    rows = Rows(xs, what)
+    rows = Rows(xs, label)
     is_open = length is None and not rows.leaves and not reverse
     n_steps = pt.constant(UNBOUNDED, dtype="int64") if is_open else rows.steps(length)
-    found = run(
+    result = build_loop(
         one_step,
         init,
         rows,
         n_steps,
         options,
-        what=what,
+        label=label,
         strict=strict,
         carried=parameter(step, 0),
         all_carries=all_carries,
     )
     if method is not None:
-        _refuse_in_parallel(found, what)
-    if found.stopped is None:
+        _refuse_in_parallel(result, label)
+    if result.stopped is None:
         if is_open:
             rows.steps(None)  # says what is missing
-        return found.final, found.ys  # type: ignore[return-value]
-    return found  # type: ignore[return-value]
+        return result.final, result.ys  # type: ignore[return-value]
+    return result  # type: ignore[return-value]
 
 
 def _method(
     parallel: Any, tol: Any, max_iters: Any, otherwise: Any, options: ScanOptions
 ) -> Newton | None:
     """How all steps are run at once, checked."""
-    given = {"tol": tol, "max_iters": max_iters, "otherwise": otherwise}
-    given = {k: v for k, v in given.items() if v is not None}
+    settings = {"tol": tol, "max_iters": max_iters, "otherwise": otherwise}
+    settings = {k: v for k, v in settings.items() if v is not None}
     if parallel is None:
-        if given:
+        if settings:
             raise ValueError(
-                f"{' and '.join(given)} go with Newton's method: scan(..., parallel='newton')."
+                f"{' and '.join(settings)} go with Newton's method: scan(..., parallel='newton')."
             )
         return None
     if parallel != "newton":
@@ -217,7 +217,7 @@ def _method(
             "in parallel is an option of the program, jaxify(..., parallel=True)."
         )
     required("parallel", "parallel='newton'", "steps one by one, parallel=None")
-    method = Newton(**given)
+    method = Newton(**settings)
     if tol is not None and not (isinstance(tol, float | int) and tol > 0):
         raise ValueError(f"tol is {tol!r}: it is a number above 0.")
     if not (isinstance(method.max_iters, int) and method.max_iters >= 1):
@@ -232,37 +232,37 @@ def _method(
     return method
 
 
-def _refuse_in_parallel(found: Result, what: str) -> None:
+def _refuse_in_parallel(result: Result, label: str) -> None:
     """Raise where a loop cannot take all steps at once."""
-    if found.stopped is not None:
+    if result.stopped is not None:
         raise LoopTypeError(
-            f"{what} has parallel='newton' and a step that returns a stop flag: how many steps there are "
+            f"{label} has parallel='newton' and a step that returns a stop flag: how many steps there are "
             "is not known before they are taken. Leave the flag out, and give the number of steps, or "
             "leave out parallel."
         )
-    leaves, _ = flatten(found.final)
-    for leaf, name in zip(leaves, leaf_names(found.final), strict=True):
+    leaves, _ = flatten(result.final)
+    for leaf, name in zip(leaves, leaf_names(result.final), strict=True):
         if not isinstance(leaf.type, DenseTensorType):
             raise LoopTypeError(
-                f"{what} has parallel='newton', and carry{name} is no array but {describe(leaf)}: it "
+                f"{label} has parallel='newton', and carry{name} is no array but {describe(leaf)}: it "
                 "cannot be known before the steps are taken. Give a loop of its own to what is no array, "
                 "random draws for instance, and its rows to this one as xs."
             )
 
 
-def _unpacked(result: Any, what: str) -> Emitted:
+def _unpacked(result: Any, label: str) -> Emitted:
     if isinstance(result, tuple) and len(result) in (2, 3):
-        flags = [as_flag(flag, f"The stop flag of {what}") for flag in result[2:]]
+        flags = [as_flag(flag, f"The stop flag of {label}") for flag in result[2:]]
         return Emitted(*result[:2], *flags)
     if isinstance(result, tuple):
-        found = f"a tuple of {len(result)}"
+        description = f"a tuple of {len(result)}"
     elif isinstance(result, Variable):
-        found = f"one variable, {describe(result)}"
+        description = f"one variable, {describe(result)}"
     else:
-        found = f"{result!r} of type {type(result).__name__}"
+        description = f"{result!r} of type {type(result).__name__}"
     raise LoopTypeError(
-        f"The step of {what} returns {found}. A step returns a tuple, (carry, y) or (carry, y, stop):\n\n"
-        "    def step(carry, x):\n"
+        f"The step of {label} returns {description}. A step returns a tuple, (carry, y) or (carry, y, "
+        "stop):\n\n    def step(carry, x):\n"
         "        new = carry + x\n"
         "        return new, new  # or new, None, where nothing is collected"
     )

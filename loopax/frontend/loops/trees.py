@@ -29,13 +29,16 @@ class Tree(NamedTuple):
     treedef: Any
     boxes: tuple[Any, ...] = ()
 
-    def build(self, leaves: Any, over: str = "step") -> Any:
+    def build(self, leaves: Any, axis_name: str = "step") -> Any:
         """The pytree with ``leaves`` in it; ``over`` names an axis that one has more, in front."""
         if not self.boxes:
             return jax.tree.unflatten(self.treedef, leaves)
-        rest = iter(leaves)
-        found = [next(rest) if box is None else box.build(rest, over) for box in self.boxes]
-        return jax.tree.unflatten(self.treedef, found)
+        remaining = iter(leaves)
+        children = [
+            next(remaining) if box is None else box.build(remaining, axis_name)
+            for box in self.boxes
+        ]
+        return jax.tree.unflatten(self.treedef, children)
 
     def leaves_of(self, tree: Any) -> list[Any]:
         """What ``tree``, which begins with this structure, has in the places of the leaves.
@@ -81,8 +84,8 @@ class _Box(NamedTuple):
     def n_leaves(self) -> int:
         return self.tree.n_leaves
 
-    def build(self, leaves: Iterator[Any], over: str) -> Any:
-        values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)], over)
+    def build(self, leaves: Iterator[Any], axis_name: str) -> Any:
+        values = self.tree.build([next(leaves) for _ in range(self.tree.n_leaves)], axis_name)
         return self.kind(**dict(zip(self.names, values, strict=True)))
 
     def leaves_of(self, x: Any) -> list[Any]:
@@ -98,13 +101,13 @@ class _Named(NamedTuple):
     def __str__(self) -> str:
         return f"axes ({', '.join(self.names)})"
 
-    def build(self, leaves: Iterator[Any], over: str) -> Any:
+    def build(self, leaves: Iterator[Any], axis_name: str) -> Any:
         """It, a row of it, or one for each row of a loop; an array is what it is."""
         x = next(leaves)
         if not isinstance(x, Variable) or not hasattr(x.type, "ndim"):
             return x
         n = len(self.names)
-        by_rank = {n: self.names, n - 1: self.names[1:], n + 1: (over, *self.names)}
+        by_rank = {n: self.names, n - 1: self.names[1:], n + 1: (axis_name, *self.names)}
         return with_names(x, by_rank[x.type.ndim])
 
     def leaves_of(self, x: Any) -> list[Any]:
@@ -120,7 +123,7 @@ class _Value(NamedTuple):
     def __str__(self) -> str:
         return repr(self.fixed)
 
-    def build(self, leaves: Iterator[Any], over: str) -> Any:
+    def build(self, leaves: Iterator[Any], axis_name: str) -> Any:
         return self.fixed
 
     def leaves_of(self, x: Any) -> list[Any]:
@@ -152,15 +155,15 @@ def flatten(tree: Any) -> tuple[list[Any], Tree]:
 def leaf_names(tree: Any) -> list[str]:
     """The path to each leaf, as ``a``, ``a[0]``, ``a['key']`` under the names at the top."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)
-    found = []
+    all_names = []
     for path, leaf in paths:
         name = jax.tree_util.keystr(path)
         if _is_plain_dataclass(leaf):
             inner = [(n, leaf_names(getattr(leaf, n))) for n in _names(leaf)]
-            found += [f"{name}.{n}{rest}" for n, names in inner for rest in names]
+            all_names += [f"{name}.{n}{tail}" for n, names in inner for tail in names]
         elif not isinstance(leaf, Fixed):
-            found.append(name)
-    return found
+            all_names.append(name)
+    return all_names
 
 
 def is_traced(x: Any) -> bool:
@@ -185,7 +188,7 @@ def _names(x: Any) -> tuple[str, ...]:
     return tuple(f.name for f in fields(x) if f.init)
 
 
-def match_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:
+def match_prefix(prefix: Any, tree: Any, label: str) -> list[Any]:
     """For each leaf of ``tree`` what ``prefix``, a pytree that ``tree`` begins with, has for it.
 
     None is a leaf of ``prefix``.
@@ -193,15 +196,15 @@ def match_prefix(prefix: Any, tree: Any, what: str) -> list[Any]:
     Raises
     ------
     LoopTypeError
-        ``tree`` does not begin with ``prefix``; ``what`` names it.
+        ``tree`` does not begin with ``prefix``; ``label`` names it.
     """
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(flatten(tree)[0])
     tops, treedef = jax.tree.flatten(prefix, is_leaf=lambda x: x is None)
     try:
-        below = treedef.flatten_up_to(tree)
+        subtrees = treedef.flatten_up_to(tree)
     except ValueError as error:
         raise LoopTypeError(
-            f"{what} is {prefix!r}, which is no prefix of {tree!r}: {error}"
+            f"{label} is {prefix!r}, which is no prefix of {tree!r}: {error}"
         ) from None
-    return [a for a, sub in zip(tops, below, strict=True) for _ in flatten(sub)[0]]
+    return [a for a, sub in zip(tops, subtrees, strict=True) for _ in flatten(sub)[0]]

@@ -20,10 +20,10 @@ from pytensor.typed_list.type import TypedListType
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag, as_variable
-from loopax.frontend.loops.loop import Emitted, make_options, parameter, run
+from loopax.frontend.loops.loop import Emitted, make_options, parameter, build_loop
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.mistakes import refuse_no_function
-from loopax.ir.ops.records import INDEX_TYPE, UNBOUNDED, Checkpoint
+from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, Checkpoint
 
 # What a step returns is what a loop does. What it takes is not said to be the same: mypy would take the c
 # of `lambda c: 2 * c` for an int.
@@ -68,16 +68,16 @@ def map(
     >>> map(lambda x: {"sum": x.sum(), "last": x[-1]}, np.arange(6.0).reshape(3, 2))["sum"].eval()
     array([1., 5., 9.])
     """
-    what = f"map '{name}'" if name else "map"
-    rows = Rows(xs, what)
+    label = f"map '{name}'" if name else "map"
+    rows = Rows(xs, label)
     options = make_options(name, unroll=unroll)
-    return run(
+    return build_loop(
         lambda i, carry, x: Emitted(None, f(x)),
         None,
         rows,
         rows.steps(length),
         options,
-        what=what,
+        label=label,
         strict=strict,
     ).ys
 
@@ -125,16 +125,16 @@ def reduce(
     >>> reduce(pt.maximum, 0.0, np.array([1.0, 3.0, 2.0])).eval()
     array(3.)
     """
-    what = f"reduce '{name}'" if name else "reduce"
-    rows = Rows(xs, what)
+    label = f"reduce '{name}'" if name else "reduce"
+    rows = Rows(xs, label)
     options = make_options(name, reverse, unroll, checkpoint, truncate_gradient)
-    return run(
+    return build_loop(
         lambda i, carry, x: Emitted(f(carry, x)),
         init,
         rows,
         rows.steps(length),
         options,
-        what=what,
+        label=label,
         strict=strict,
         carried=parameter(f, 0),
     ).final
@@ -178,31 +178,33 @@ def filter(
     >>> filter(lambda x: x > 1, np.array([1.0, 3.0, 2.0])).eval()
     array([3., 2.])
     """
-    what = f"filter '{name}'" if name else "filter"
-    rows = Rows(xs, what)
+    label = f"filter '{name}'" if name else "filter"
+    rows = Rows(xs, label)
     for leaf in rows.leaves:
         if leaf.marked:
             raise LoopTypeError(
-                f"{leaf.name} is a lead, and {what} returns rows of xs: take the rows first, "
+                f"{leaf.name} is a lead, and {label} returns rows of xs: take the rows first, "
                 "map(lambda x: x, lead(xs, [0, 1])), and filter the result."
             )
 
     def flag(i: Any, carry: Any, x: Any) -> Emitted:
-        return Emitted(None, as_flag(pred(x), f"What the predicate of {what} returns"))
+        return Emitted(None, as_flag(pred(x), f"What the predicate of {label} returns"))
 
-    kept = run(flag, None, rows, rows.steps(None), make_options(name), what=what, strict=strict).ys
-    return rows.tree.build([_chosen(leaf.x, kept) for leaf in rows.leaves])
+    is_kept = build_loop(
+        flag, None, rows, rows.steps(None), make_options(name), label=label, strict=strict
+    ).ys
+    return rows.tree.build([_chosen(leaf.x, is_kept) for leaf in rows.leaves])
 
 
-def _chosen(x: Any, kept: Variable) -> Any:
+def _chosen(x: Any, is_kept: Variable) -> Any:
     """The rows of ``x`` where ``kept``."""
     if not isinstance(x.type, TypedListType):
-        return x[pt.nonzero(kept)[0]]
+        return x[pt.nonzero(is_kept)[0]]
     empty = x[:0]
     return reduce(
         lambda found, row: cond(row[1], lambda: append(found, row[0]), lambda: found),
         empty,
-        (x, kept),
+        (x, is_kept),
     )
 
 
@@ -258,33 +260,33 @@ def fori_loop(
     >>> fori_loop(1, 6, lambda i, c: c * i, 1).eval()
     array(120)
     """
-    what = f"fori_loop '{name}'" if name else "fori_loop"
+    label = f"fori_loop '{name}'" if name else "fori_loop"
     refuse_no_function(
-        body, f"{what}(lo, hi, body, init)", "body", "It is called as body(i, carry)."
+        body, f"{label}(lo, hi, body, init)", "body", "It is called as body(i, carry)."
     )
-    first, end = _bound(lo, "lo", what), _bound(hi, "hi", what)
-    most = None if max_steps is None else _max_steps(max_steps, what)
-    if isinstance(first, int) and isinstance(end, int) and isinstance(most, int | None):
+    first, end = _bound(lo, "lo", label), _bound(hi, "hi", label)
+    limit = None if max_steps is None else _max_steps(max_steps, label)
+    if isinstance(first, int) and isinstance(end, int) and isinstance(limit, int | None):
         n_steps: Any = max(end - first, 0)
-        n_steps = n_steps if most is None else min(n_steps, most)
+        n_steps = n_steps if limit is None else min(n_steps, limit)
     else:
         n_steps = pt.maximum(pt.as_tensor(end) - first, 0)
-        n_steps = n_steps if most is None else pt.minimum(n_steps, most)
+        n_steps = n_steps if limit is None else pt.minimum(n_steps, limit)
         n_steps = INDEX_TYPE.filter_variable(pt.cast(n_steps, "int64"))
-    return run(
+    return build_loop(
         lambda i, carry, x: Emitted(body(i if first == 0 else i + first, carry)),
         init,
-        Rows(None, what),
+        Rows(None, label),
         n_steps,
         make_options(name, False, unroll, checkpoint, truncate_gradient),
-        what=what,
+        label=label,
         strict=strict,
         carried=parameter(body, 1),
-        own=[] if isinstance(first, int) else [first],
+        own_captures=[] if isinstance(first, int) else [first],
     ).final
 
 
-def _bound(x: Any, path: str, what: str) -> Any:
+def _bound(x: Any, path: str, label: str) -> Any:
     """An int, or an int64 scalar."""
     v = as_variable(x, path)
     if (
@@ -293,17 +295,17 @@ def _bound(x: Any, path: str, what: str) -> Any:
         or v.type.dtype not in pt.type.integer_dtypes
     ):
         raise LoopTypeError(
-            f"{path} of {what} is {describe(v)}: it is an integer, or an integer scalar variable."
+            f"{path} of {label} is {describe(v)}: it is an integer, or an integer scalar variable."
         )
     return pt.cast(v, "int64") if isinstance(x, Variable) else int(x)
 
 
-def _max_steps(x: Any, what: str) -> Any:
+def _max_steps(x: Any, label: str) -> Any:
     """A bound on the number of steps, from 0 on where it is known."""
-    most = _bound(x, "max_steps", what)
-    if isinstance(most, int) and most < 0:
-        raise LoopTypeError(f"max_steps of {what} is {most}: it is a number of steps from 0 on.")
-    return most
+    limit = _bound(x, "max_steps", label)
+    if isinstance(limit, int) and limit < 0:
+        raise LoopTypeError(f"max_steps of {label} is {limit}: it is a number of steps from 0 on.")
+    return limit
 
 
 def while_loop(
@@ -354,21 +356,21 @@ def while_loop(
     >>> while_loop(lambda c: c < 100, lambda c: 2 * c, 3).eval()
     array(192)
     """
-    what = f"while_loop '{name}'" if name else "while_loop"
+    label = f"while_loop '{name}'" if name else "while_loop"
     for function, role in ((cond, "cond"), (body, "body")):
         fix = f"It is called as {role}(carry)."
-        refuse_no_function(function, f"{what}(cond, body, init)", role, fix)
+        refuse_no_function(function, f"{label}(cond, body, init)", role, fix)
     if max_steps is None:
         n_steps: Any = pt.constant(UNBOUNDED, name="UNBOUNDED", dtype="int64")
     else:
-        n_steps = _max_steps(max_steps, what)
-    return run(
+        n_steps = _max_steps(max_steps, label)
+    return build_loop(
         lambda i, carry, x: Emitted(body(carry)),
         init,
-        Rows(None, what),
+        Rows(None, label),
         n_steps,
         make_options(name, checkpoint=checkpoint),
-        what=what,
+        label=label,
         strict=strict,
         carried=parameter(body, 0),
         go_on=cond,

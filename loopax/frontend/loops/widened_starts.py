@@ -38,9 +38,9 @@ def collected_messages() -> Iterator[list[str]]:
         _waiting.reset(token)
 
 
-def warn_of_widened_starts(slots: Sequence[Any], what: str, inner: Sequence[str] = ()) -> None:
+def warn_of_widened_starts(slots: Sequence[Any], label: str, inner: Sequence[str] = ()) -> None:
     """Say what ``inner`` loops say, and which leaves of a settled carry began with fewer digits."""
-    messages = [*inner, *(_message(s, what) for s in slots if _lost_digits(s))]
+    messages = [*inner, *(_message(s, label) for s in slots if _lost_digits(s))]
     waiting = _waiting.get()
     if waiting is not None:
         waiting += messages
@@ -51,10 +51,10 @@ def warn_of_widened_starts(slots: Sequence[Any], what: str, inner: Sequence[str]
 
 def _lost_digits(slot: Any) -> bool:
     """Whether the initial value may have been rounded: it is no constant and has the fewer digits."""
-    before, after = slot.init.type, slot.type
-    if not (isinstance(before, TensorType) and isinstance(after, TensorType)):
+    initial_type, settled_type = slot.init.type, slot.type
+    if not (isinstance(initial_type, TensorType) and isinstance(settled_type, TensorType)):
         return False
-    dtypes = np.dtype(before.dtype), np.dtype(after.dtype)
+    dtypes = np.dtype(initial_type.dtype), np.dtype(settled_type.dtype)
     if (
         any(d.kind not in "fc" for d in dtypes)
         or np.finfo(dtypes[0]).eps <= np.finfo(dtypes[1]).eps
@@ -64,14 +64,15 @@ def _lost_digits(slot: Any) -> bool:
     return isinstance(value, Variable)
 
 
-def _message(slot: Any, what: str) -> str:
-    before, after = slot.init.type.dtype, slot.type.dtype
+def _message(slot: Any, label: str) -> str:
+    initial_dtype, settled_dtype = slot.init.type.dtype, slot.type.dtype
     name = slot.init.name or "init"
     return (
-        f"{slot.path} of {what} is {before} before the first step and {after} after it. The loop computes "
-        f"in {after}; the digits that its start lost in {before} are lost.\n"
-        f"  start: {describe(slot.init)}\n"
-        f"Make it {after} where it is made: PyTensor stores a constant that {before} holds in {before}, so "
-        f"pt.full(shape, -np.inf, dtype={after!r}) in the place of pt.full(shape, -np.inf). Where {before} "
-        f"is what was meant, say so: {name}.astype({after!r})."
+        f"{slot.path} of {label} is {initial_dtype} before the first step and {settled_dtype} after "
+        f"it. The loop computes in {settled_dtype}; the digits that its start lost in {initial_dtype} "
+        f"are lost.\n  start: {describe(slot.init)}\n"
+        f"Make it {settled_dtype} where it is made: PyTensor stores a constant that {initial_dtype} "
+        f"holds in {initial_dtype}, so pt.full(shape, -np.inf, dtype={settled_dtype!r}) in the place "
+        f"of pt.full(shape, -np.inf). Where {initial_dtype} is what was meant, say so: "
+        f"{name}.astype({settled_dtype!r})."
     )

@@ -29,8 +29,8 @@ from loopax.ir.batching.row_values import row_value
 from loopax.ir.batching.vectorize_scan import EQUAL_STEPS, is_padded
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.ops.rows import KeepRows
-from loopax.ir.places import with_items
 from loopax.ir.replace import replaced
+from loopax.ir.sequences import with_items
 
 # Ops whose lengths follow from the values of all their inputs. In a batch PyTensor puts a `Blockwise`
 # around them, which stacks the results of the rows.
@@ -65,9 +65,12 @@ def batched_outputs(
             raise error from None
     if any(map(_may_stack_lengths, nodes_within(changed.values(), batched))):
         try:
-            alone = [k for k, v in enumerate(batched) if not is_padded(v)]
-            found = _row_by_row([outputs[k] for k in alone], changed)
-            return [dict(zip(alone, found, strict=True)).get(k, v) for k, v in enumerate(batched)]
+            unpadded = [k for k, v in enumerate(batched) if not is_padded(v)]
+            row_results = _row_by_row([outputs[k] for k in unpadded], changed)
+            return [
+                dict(zip(unpadded, row_results, strict=True)).get(k, v)
+                for k, v in enumerate(batched)
+            ]
         except (LoopaxError, NotImplementedError, TypeError):
             pass  # a generator, say, which a loop over rows would have to hand on: the lengths may be equal
     return batched

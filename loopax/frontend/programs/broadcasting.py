@@ -23,17 +23,19 @@ from loopax.frontend.loops.trees import flatten
 def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callable[..., Any]:
     """A function of variables: ``outputs`` with these in the place of ``inputs``, types as they come."""
     specs = inputs if isinstance(inputs, Sequence) else [inputs]
-    given = [v.variable if isinstance(v, In) else v for v in specs]
+    variables = [v.variable if isinstance(v, In) else v for v in specs]
     leaves, tree = flatten(outputs)
-    names = [v.name if v.name and v.name.isidentifier() else f"arg{k}" for k, v in enumerate(given)]
+    names = [
+        v.name if v.name and v.name.isidentifier() else f"arg{k}" for k, v in enumerate(variables)
+    ]
     kind = Parameter.POSITIONAL_OR_KEYWORD
-    takes = Signature([Parameter(n, kind) for n in names])
+    signature = Signature([Parameter(n, kind) for n in names])
 
     def program(*args: Any, **kwargs: Any) -> Any:
-        bound = takes.bind(*args, **kwargs).arguments
-        new = {v: _as_input(v, bound[n]) for v, n in zip(given, names, strict=True)}
+        bound = signature.bind(*args, **kwargs).arguments
+        replacements = {v: _as_input(v, bound[n]) for v, n in zip(variables, names, strict=True)}
         try:
-            return tree.build(clone_replace(leaves, new, rebuild_strict=False))
+            return tree.build(clone_replace(leaves, replacements, rebuild_strict=False))
         except (TypeError, ValueError) as error:
             raise LoopTypeError(
                 f"An op cannot take an axis that has length 1 in this call: {error}. The step of a loop "
@@ -41,7 +43,7 @@ def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callab
                 "pt.specify_broadcastable(x, axis)."
             ) from error
 
-    program.__signature__ = takes  # type: ignore[attr-defined]
+    program.__signature__ = signature  # type: ignore[attr-defined]
     program.__name__ = program.__qualname__ = name or "program"
     return program
 

@@ -14,10 +14,10 @@ from loopax.base.errors import MissingInputError
 from loopax.frontend.loops.trees import flatten
 from loopax.ir.program import Program
 
-Asked = tuple[int | str, ...]  # arguments by their numbers and names
+Donated = tuple[int | str, ...]  # arguments by their numbers and names
 
 
-def asked_to_donate(donate: Any, inputs: Any = ()) -> Asked:
+def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
     """``donate`` as numbers and names of arguments; a variable is the number that it has in ``inputs``.
 
     Raises
@@ -29,30 +29,31 @@ def asked_to_donate(donate: Any, inputs: Any = ()) -> Asked:
     """
     if donate is None:
         return ()
-    several = isinstance(donate, Sequence | set | frozenset) and not isinstance(donate, str)
-    given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
-    variables = [v.variable if isinstance(v, In) else v for v in given]
-    found: list[int | str] = []
-    for one in donate if several else [donate]:
-        if isinstance(one, Variable):
-            at = [k for k, v in enumerate(variables) if v is one]
-            if not at:
+    is_collection = isinstance(donate, Sequence | set | frozenset) and not isinstance(donate, str)
+    specs = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    variables = [v.variable if isinstance(v, In) else v for v in specs]
+    arguments: list[int | str] = []
+    for entry in donate if is_collection else [donate]:
+        if isinstance(entry, Variable):
+            positions = [k for k, v in enumerate(variables) if v is entry]
+            if not positions:
                 raise MissingInputError(
-                    f"donate has the variable {one}, which is no input of its own. It takes inputs of the "
-                    "list that comes first, their names or their numbers: jaxify([x, y], z, donate=x)."
+                    f"donate has the variable {entry}, which is no input of its own. It takes inputs "
+                    "of the list that comes first, their names or their numbers: jaxify([x, y], z, "
+                    "donate=x)."
                 )
-            found += at
-        elif isinstance(one, int | str) and not isinstance(one, bool):
-            found.append(one)
+            arguments += positions
+        elif isinstance(entry, int | str) and not isinstance(entry, bool):
+            arguments.append(entry)
         else:
             raise TypeError(
-                f"donate takes inputs, their names or their numbers, one or several, got {one!r} of type "
-                f"{type(one).__name__}: jaxify([x, y], z, donate=('x', 1))."
+                f"donate takes inputs, their names or their numbers, one or several, got {entry!r} of type "
+                f"{type(entry).__name__}: jaxify([x, y], z, donate=('x', 1))."
             )
-    return tuple(found)
+    return tuple(arguments)
 
 
-def donating(program: Program, asked: Asked) -> Program:
+def donating(program: Program, arguments: Donated) -> Program:
     """``program``, each of whose inputs is an argument, where the inputs in ``asked`` are given away.
 
     Raises
@@ -60,23 +61,27 @@ def donating(program: Program, asked: Asked) -> Program:
     MissingInputError
         There is no such input.
     """
-    return _donating(program, _numbers(asked, [i.name for i in program.inputs], program.name))
+    return _donating(program, _numbers(arguments, [i.name for i in program.inputs], program.name))
 
 
 def donating_leaves(
-    program: Program, asked: Asked, fn: Callable[..., Any], args: Any, kwargs: Mapping[str, Any]
+    program: Program,
+    arguments: Donated,
+    fn: Callable[..., Any],
+    args: Any,
+    kwargs: Mapping[str, Any],
 ) -> Program:
     """`donating` where a call of ``fn`` has arguments with leaves, and each leaf is an input.
 
     ``args`` and ``kwargs`` have the numbers of the inputs in the places of the leaves.
     """
-    names, chosen = _names(fn), arguments_of(fn, asked)
+    names, chosen = _names(fn), arguments_of(fn, arguments)
     leaves = [x for k, x in enumerate(args) if k in chosen]
     leaves += [x for name, x in kwargs.items() if {name, _position(names, name)} & chosen]
     return _donating(program, flatten(leaves)[0])
 
 
-def arguments_of(fn: Callable[..., Any], asked: Asked) -> set[int | str]:
+def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
     """The arguments of ``fn`` in ``asked``, by number, or by name where they have none.
 
     Raises
@@ -87,15 +92,15 @@ def arguments_of(fn: Callable[..., Any], asked: Asked) -> set[int | str]:
     parameters = signature(fn).parameters
     kinds = {p.kind for p in parameters.values()}
     by_name = [p.name for p in parameters.values() if p.kind is Parameter.KEYWORD_ONLY]
-    names, what = _names(fn), getattr(fn, "__name__", "the function")
+    names, label = _names(fn), getattr(fn, "__name__", "the function")
     free = {
         x
-        for x in asked
+        for x in arguments
         if x in by_name
         or (isinstance(x, int) and x >= len(names) and Parameter.VAR_POSITIONAL in kinds)
         or (isinstance(x, str) and x not in names and Parameter.VAR_KEYWORD in kinds)
     }
-    return free | _numbers([x for x in asked if x not in free], names, what)
+    return free | _numbers([x for x in arguments if x not in free], names, label)
 
 
 def _names(fn: Callable[..., Any]) -> list[str]:
@@ -108,20 +113,20 @@ def _position(names: Sequence[str], name: str) -> int | None:
     return names.index(name) if name in names else None
 
 
-def _numbers(asked: Sequence[Any], names: Sequence[str | None], what: str) -> set[Any]:
-    found = set()
-    for x in asked:
-        known = names.count(x) == 1 if isinstance(x, str) else -len(names) <= x < len(names)
-        if not known:
+def _numbers(arguments: Sequence[Any], names: Sequence[str | None], label: str) -> set[Any]:
+    numbers = set()
+    for x in arguments:
+        is_known = names.count(x) == 1 if isinstance(x, str) else -len(names) <= x < len(names)
+        if not is_known:
             listed = ", ".join(f"{name!r} ({k})" for k, name in enumerate(names)) or "none"
             twice = ", more than once" if x in names else ""
             raise MissingInputError(
-                f"donate has {x!r}, which is no input of {what}{twice}. By name and number these are "
+                f"donate has {x!r}, which is no input of {label}{twice}. By name and number these are "
                 f"{listed}. Shared variables are given away with their context: "
                 "jax.jit(f.apply, donate_argnums=0)."
             )
-        found.add(names.index(x) if isinstance(x, str) else x % len(names))
-    return found
+        numbers.add(names.index(x) if isinstance(x, str) else x % len(names))
+    return numbers
 
 
 def _donating(program: Program, numbers: Collection[int]) -> Program:

@@ -11,16 +11,16 @@ from loopax.ir.program import Program
 from loopax.ir.replace import replaced
 
 
-def of_plain_tensors(program: Program) -> Program:
+def with_plain_tensors(program: Program) -> Program:
     """``program``, with plain tensors for its inputs and outputs; itself where they are."""
     graph = program.graph
     if all(axis_names(v) is None for v in [*graph.inputs, *graph.outputs]):
         return program
-    inputs, new = [], {}
+    inputs, replacements = [], {}
     for v in graph.inputs:
         x: Any = without_names(v).type(name=v.name)
         names = axis_names(v)
-        new[v] = x if names is None else with_names(x, names)
+        replacements[v] = x if names is None else with_names(x, names)
         inputs.append(x)
-    outputs = [without_names(v) for v in replaced(graph.outputs, new)]
+    outputs = [without_names(v) for v in replaced(graph.outputs, replacements)]
     return program.with_graph(FunctionGraph(inputs, outputs, clone=True))

@@ -38,21 +38,21 @@ def transformed(
         As ``transform`` does.
     """
     assert program.as_read is not None and not program.updates
-    read, outputs = program.as_read[0], program.as_read[1][: program.n_returned]
+    old_inputs, outputs = program.as_read[0], program.as_read[1][: program.n_returned]
     n = len(program.inputs)
 
     def function(*args: Any) -> Any:
-        return program.build(replaced(outputs, dict(zip(read[:n], args, strict=True))))
+        return program.build(replaced(outputs, dict(zip(old_inputs[:n], args, strict=True))))
 
     function.__name__, function.__doc__ = program.name, program.doc
-    new = transform(function)
+    result = transform(function)
     if inputs is None:
-        kinds = [v.type for v in read[:n]] if types is None else types
+        kinds = [v.type for v in old_inputs[:n]] if types is None else types
         inputs = [(t, i.name) for t, i in zip(kinds, program.inputs, strict=True)]
     symbols = [t(name=name) for t, name in inputs]
-    returned = new(*symbols)
+    returned = result(*symbols)
     leaves, _, tree = variables_of(returned, "result")
-    graph = FunctionGraph([*symbols, *read[n:]], leaves, clone=True)
+    graph = FunctionGraph([*symbols, *old_inputs[n:]], leaves, clone=True)
     return Program(
         graph,
         tuple(Input(v, name) for v, (_, name) in zip(graph.inputs, inputs, strict=False)),
@@ -61,8 +61,8 @@ def transformed(
             for v, s in zip(graph.inputs[len(inputs) :], program.shared, strict=True)
         ),
         tree.build,
-        name=new.__name__,
-        doc=new.__doc__,
+        name=result.__name__,
+        doc=result.__doc__,
     )
 
 
@@ -81,6 +81,6 @@ def batched_types(program: Program, in_axes: Any) -> list[Any]:
 def _batched(t: Any, axis: Any) -> Any:
     if not isinstance(t, TensorType) or not isinstance(axis, int):
         return t
-    at = axis if axis >= 0 else axis + t.ndim + 1
-    at = at if 0 <= at <= t.ndim else 0
-    return TensorType(t.dtype, (*t.shape[:at], None, *t.shape[at:]))
+    position = axis if axis >= 0 else axis + t.ndim + 1
+    position = position if 0 <= position <= t.ndim else 0
+    return TensorType(t.dtype, (*t.shape[:position], None, *t.shape[position:]))

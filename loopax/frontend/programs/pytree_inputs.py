@@ -69,8 +69,8 @@ class PytreeInputs:
 
     @cached_property
     def _flat(self) -> tuple[list[Any], Tree]:
-        given = [x.variable if isinstance(x, In) else x for x in _arguments(self.inputs)]
-        return flatten(tuple(given))
+        variables = [x.variable if isinstance(x, In) else x for x in _arguments(self.inputs)]
+        return flatten(tuple(variables))
 
     def __getstate__(self) -> dict[str, Any]:
         return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest follows from these
@@ -89,13 +89,13 @@ class PytreeInputs:
         bound = self.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         _, tree = self._flat
-        given = tuple(bound.arguments[name] for name in self._names)
+        values = tuple(bound.arguments[name] for name in self._names)
         try:
-            return tree.leaves_of(given)
+            return tree.leaves_of(values)
         except (ValueError, AttributeError) as error:
             raise LoopTypeError(
                 f"The arguments of {self.__name__} have the structure {tree.treedef}, those of the call "
-                f"{flatten(given)[1].treedef}: {error}"
+                f"{flatten(values)[1].treedef}: {error}"
             ) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -37,13 +37,13 @@ def read_function(function: Function) -> Program:
         else:
             order.append(k)
             inputs.append(Input(variable, spec.name))
-    places = [k for k, _ in shared]
+    shared_positions = [k for k, _ in shared]
     # Behind the outputs returned are next values. That of an input which every call gives has no effect.
-    next_of = {k: j for k, j in maker.fgraph.update_mapping.items() if j in places}
+    next_of = {k: j for k, j in maker.fgraph.update_mapping.items() if j in shared_positions}
     for k in reversed(range(len(maker.outputs), len(graph.outputs))):
         if k not in next_of:
             graph.remove_output(k)
-    graph = _reordered(graph, [*order, *places])
+    graph = _reordered(graph, [*order, *shared_positions])
     if maker.return_none:
         build: Any = _none
     else:
@@ -54,7 +54,7 @@ def read_function(function: Function) -> Program:
         tuple(s for _, s in shared),
         build,
         name=function.name or "program",
-        updates=tuple(places.index(j) for _, j in sorted(next_of.items())),
+        updates=tuple(shared_positions.index(j) for _, j in sorted(next_of.items())),
     )
 
 
@@ -82,19 +82,21 @@ def read_linked(
     -------
     The program, and the cells of its arguments, in order.
     """
-    reads = [_is_shared(v) for v in graph.inputs]
-    order = sorted(range(len(reads)), key=lambda k: reads[k])
+    is_shared = [_is_shared(v) for v in graph.inputs]
+    order = sorted(range(len(is_shared)), key=lambda k: is_shared[k])
     copy = _reordered(thaw(graph), order)
-    n = reads.count(False)
-    given, kept = order[:n], order[n:]
+    n = is_shared.count(False)
+    argument_positions, shared_positions = order[:n], order[n:]
     program = Program(
         copy,
-        tuple(Input(copy.inputs[j], graph.inputs[k].name) for j, k in enumerate(given)),
-        tuple(Shared(v, cells[k]) for v, k in zip(copy.inputs[n:], kept, strict=True)),
+        tuple(
+            Input(copy.inputs[j], graph.inputs[k].name) for j, k in enumerate(argument_positions)
+        ),
+        tuple(Shared(v, cells[k]) for v, k in zip(copy.inputs[n:], shared_positions, strict=True)),
         list,
         name=getattr(graph, "name", None) or "program",
     )
-    return program, [cells[k] for k in given]
+    return program, [cells[k] for k in argument_positions]
 
 
 def read_variables(
@@ -109,8 +111,8 @@ def read_variables(
     TypeError
         Something that should be a variable is not.
     """
-    given = list(inputs) if isinstance(inputs, Sequence) else [inputs]
-    specs = [v if isinstance(v, In) else In(v) for v in map(_checked, given)]
+    arguments = list(inputs) if isinstance(inputs, Sequence) else [inputs]
+    specs = [v if isinstance(v, In) else In(v) for v in map(_checked, arguments)]
     if len({id(s.variable) for s in specs}) < len(specs):
         names = [_name(s.variable) for s in specs]
         raise MissingInputError(f"An input is listed twice among {names}: list each variable once.")
@@ -124,23 +126,26 @@ def read_variables(
             specs, leaves, updates=updates, givens=givens, rebuild_strict=False
         )
     else:
-        known = {s.variable for s in specs}
-        roots = graph_inputs(leaves, blockers=known)
+        listed = {s.variable for s in specs}
+        roots = graph_inputs(leaves, blockers=listed)
         wrapped = [
             *specs,
-            *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in known),
+            *(In(v) for v in dict.fromkeys(roots) if _is_shared(v) and v not in listed),
         ]
-    given = [w for w in wrapped if not _reads_shared(w)]
-    live = [w for w in wrapped if _reads_shared(w)]
-    updates = tuple(k for k, w in enumerate(live) if w.update is not None)
+    arguments = [w for w in wrapped if not _reads_shared(w)]
+    shared_specs = [w for w in wrapped if _reads_shared(w)]
+    updates = tuple(k for k, w in enumerate(shared_specs) if w.update is not None)
     graph = FunctionGraph(
-        [w.variable for w in [*given, *live]],
-        [*leaves, *(live[k].update for k in updates)],
+        [w.variable for w in [*arguments, *shared_specs]],
+        [*leaves, *(shared_specs[k].update for k in updates)],
         clone=True,
     )
-    n = len(given)
-    ins = [Input(v, w.name) for v, w in zip(graph.inputs[:n], given, strict=True)]
-    shared = [Shared(v, _container(w).storage) for v, w in zip(graph.inputs[n:], live, strict=True)]
+    n = len(arguments)
+    ins = [Input(v, w.name) for v, w in zip(graph.inputs[:n], arguments, strict=True)]
+    shared = [
+        Shared(v, _container(w).storage)
+        for v, w in zip(graph.inputs[n:], shared_specs, strict=True)
+    ]
     return Program(
         graph,
         tuple(ins),
@@ -201,11 +206,13 @@ def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
     """Name every missing input at once; PyTensor stops at the first, without the others."""
     pairs = givens.items() if isinstance(givens, dict) else (givens or ())
     replaced = {a for a, _ in pairs}
-    more = [u for _, u in (updates.items() if isinstance(updates, dict) else (updates or ()))]
+    next_values = [
+        u for _, u in (updates.items() if isinstance(updates, dict) else (updates or ()))
+    ]
     blockers = [*(s.variable for s in specs), *replaced]
     outs = [
         *leaves,
-        *(v for v in more if isinstance(v, Variable)),
+        *(v for v in next_values if isinstance(v, Variable)),
         *(b for _, b in pairs if isinstance(b, Variable)),
     ]
     missing = [

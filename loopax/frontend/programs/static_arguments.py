@@ -20,7 +20,7 @@ from loopax.frontend.loops.trees import is_traced
 from loopax.frontend.mistakes import name_of
 
 
-def static_names(fn: Callable[..., Any], asked: str | Sequence[str]) -> tuple[str, ...]:
+def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple[str, ...]:
     """The names in ``static_argnames``.
 
     Raises
@@ -30,7 +30,7 @@ def static_names(fn: Callable[..., Any], asked: str | Sequence[str]) -> tuple[st
     TypeError
         One is no name.
     """
-    names = (asked,) if isinstance(asked, str) else tuple(asked)
+    names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
     parameters = _parameters(fn)
     takes_any = any(p.kind is Parameter.VAR_KEYWORD for p in parameters.values())
     for name in names:
@@ -70,11 +70,11 @@ def with_static(
         One has no hash, or no value.
     """
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
-    places = [p.name for p in _parameters(fn).values() if p.kind in numbered]
-    static = [k for k, name in enumerate(places[: len(args)]) if name in names]
+    positional_names = [p.name for p in _parameters(fn).values() if p.kind in numbered]
+    static = [k for k, name in enumerate(positional_names[: len(args)]) if name in names]
     marked = list(args)
     for k in static:
-        marked[k] = _marked(args[k], places[k], fn)
+        marked[k] = _marked(args[k], positional_names[k], fn)
     return tuple(marked), {
         name: _marked(x, name, fn) if name in names else x for name, x in kwargs.items()
     }
@@ -90,19 +90,19 @@ def _parameters(fn: Any) -> Mapping[str, Parameter]:
 def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
     if isinstance(x, Fixed):  # by a function around this one
         return x
-    what = f"The argument {name!r} of {name_of(fn)} is static"
+    label = f"The argument {name!r} of {name_of(fn)} is static"
     if is_traced(x):
         raise LoopTypeError(
-            f"{what}, and only a tracer arrives for it. Make it static where the trace is made: "
+            f"{label}, and only a tracer arrives for it. Make it static where the trace is made: "
             f"jax.jit(f, static_argnames={name!r}), or functools.partial(f, {name}=...)."
         )
     if isinstance(x, Variable):
-        raise LoopTypeError(f"{what}: it takes a value, a word or a number, not the variable {x}.")
+        raise LoopTypeError(f"{label}: it takes a value, a word or a number, not the variable {x}.")
     try:
         identity(x)
     except TypeError:
         raise LoopTypeError(
-            f"{what}, one trace for each of its values, but {x!r} of type {type(x).__name__} has no hash "
+            f"{label}, one trace for each of its values, but {x!r} of type {type(x).__name__} has no hash "
             "to find it by. Give a tuple for a list; an array goes without static_argnames."
         ) from None
     return Fixed(x)

@@ -49,8 +49,8 @@ class Symbols:
     single: bool
 
     @classmethod
-    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, what: str) -> Symbols:
-        """The symbols of a call; ``what`` names the derivative in an error.
+    def of(cls, args: tuple[Any, ...], kwargs: dict[str, Any], argnums: Any, label: str) -> Symbols:
+        """The symbols of a call; ``label`` names the derivative in an error.
 
         Raises
         ------
@@ -63,26 +63,26 @@ class Symbols:
         single = isinstance(argnums, int)
         for k in [argnums] if single else list(argnums):
             if not (isinstance(k, int) and -len(args) <= k < len(args)):
-                places = ", ".join(f"{j}" for j in range(len(args)))
+                positions = ", ".join(f"{j}" for j in range(len(args)))
                 raise LoopTypeError(
                     f"argnums has {k!r}, but there are {len(args)} arguments. It takes their positions, "
-                    f"{places}."
+                    f"{positions}."
                 )
         chosen = [flatten(symbols[k]) for k in ([argnums] if single else list(argnums))]
-        made = cls(leaves, names, roots, symbols, by_name, chosen, single)
-        for v in made.wrt:
+        instance = cls(leaves, names, roots, symbols, by_name, chosen, single)
+        for v in instance.wrt:
             if not is_float(v):
                 name = names[roots.index(v)]
                 raise LoopTypeError(
-                    f"{what} with respect to {name}, which is {v.type}: only tensors of floats have a "
+                    f"{label} with respect to {name}, which is {v.type}: only tensors of floats have a "
                     "gradient. Convert it first, x.astype('float64'), or leave it out of argnums."
                 )
-        return made
+        return instance
 
     @property
     def wrt(self) -> list[Any]:
         """The symbols to differentiate with respect to."""
-        return [v for found, _ in self.chosen for v in found]
+        return [v for variables, _ in self.chosen for v in variables]
 
     def called(self, f: Callable[..., Any]) -> Any:
         """What ``f`` returns of the symbols."""
@@ -101,10 +101,10 @@ class Symbols:
                 )
             value, aux = value
         if not isinstance(value, Variable) or getattr(value.type, "ndim", None) != 0:
-            shown = value.type if isinstance(value, Variable) else repr(value)
+            description = value.type if isinstance(value, Variable) else repr(value)
             raise LoopTypeError(
-                f"grad takes a function that returns one float scalar; it returned {shown}. Reduce it, "
-                "(y ** 2).sum() for instance, or return the rest as aux, with has_aux=True."
+                f"grad takes a function that returns one float scalar; it returned {description}. "
+                "Reduce it, (y ** 2).sum() for instance, or return the rest as aux, with has_aux=True."
             )
         if not is_float(value):
             raise LoopTypeError(
@@ -114,7 +114,7 @@ class Symbols:
         leaves, tree = flatten(aux)
         return value, [as_variable(x, "aux") for x in leaves], tree
 
-    def outputs(self, f: Callable[..., Any], what: str) -> tuple[list[Any], Any]:
+    def outputs(self, f: Callable[..., Any], label: str) -> tuple[list[Any], Any]:
         """The leaves of what ``f`` returns, tensors of floats, and their structure.
 
         Raises
@@ -126,7 +126,7 @@ class Symbols:
         for v, name in zip(outs, names, strict=True):
             if not is_float(v):
                 raise LoopTypeError(
-                    f"{what} of {name}, which is {v.type}: only tensors of floats have derivatives. "
+                    f"{label} of {name}, which is {v.type}: only tensors of floats have derivatives. "
                     "Convert it, y.astype('float64'), or return it from a function of its own."
                 )
         return outs, tree
@@ -135,8 +135,10 @@ class Symbols:
         """``variables``, which follow from the symbols, of the arguments."""
         return replaced(variables, dict(zip(self.roots, self.leaves, strict=True)))
 
-    def built(self, found: Sequence[Any]) -> Any:
+    def built(self, values: Sequence[Any]) -> Any:
         """One of ``found`` for each of `wrt`, in the structure of the arguments that were asked for."""
-        rest = iter(found)
-        parts = [tree.build([next(rest) for _ in of]) for of, tree in self.chosen]
-        return parts[0] if self.single else tuple(parts)
+        remaining = iter(values)
+        arguments = [
+            tree.build([next(remaining) for _ in variables]) for variables, tree in self.chosen
+        ]
+        return arguments[0] if self.single else tuple(arguments)

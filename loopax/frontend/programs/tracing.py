@@ -49,11 +49,11 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature,
     ), leaves
 
 
-def trace(fn: Callable[..., Any], at: Signature) -> Program:
+def trace(fn: Callable[..., Any], sig: Signature) -> Program:
     """Run ``fn`` on symbols of the types in ``at``."""
-    names = leaf_names(at.tree.build(list(range(len(at.leaves)))))
-    symbols = [t(name=_plain(name)) for t, name in zip(at.leaves, names, strict=True)]
-    args, kwargs = at.tree.build(symbols)
+    names = leaf_names(sig.tree.build(list(range(len(sig.leaves)))))
+    symbols = [t(name=_plain(name)) for t, name in zip(sig.leaves, names, strict=True)]
+    args, kwargs = sig.tree.build(symbols)
     with explained(name_of(fn)):
         outputs = fn(*args, **kwargs)
     program = read_variables(symbols, outputs, name=getattr(fn, "__name__", "program"))
@@ -101,8 +101,8 @@ def _leaf_type(x: Any, k: int, tree: Any) -> Type:
 def _plain(path: str) -> str:
     """``[0][1]['a']``, a path into ``(args, kwargs)``, as a name: ``arg1['a']``."""
     if path.startswith("[0]["):
-        k, _, rest = path[4:].partition("]")
-        return f"arg{k}{rest}"
+        k, _, suffix = path[4:].partition("]")
+        return f"arg{k}{suffix}"
     name = path.removeprefix("[1]['")
-    key, _, rest = name.partition("']")
-    return key + rest
+    key, _, suffix = name.partition("']")
+    return key + suffix

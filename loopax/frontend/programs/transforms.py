@@ -21,8 +21,8 @@ from loopax.frontend.loops.trees import match_prefix
 from loopax.frontend.mistakes import explained, name_of
 from loopax.frontend.programs.batching import batched_outputs
 from loopax.frontend.programs.symbols import Symbols, arguments
+from loopax.ir.derivatives.graph_derivatives import gradients
 from loopax.ir.derivatives.lazy import Grad
-from loopax.ir.derivatives.of_graphs import gradients
 
 
 def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., Any]:
@@ -43,25 +43,28 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         _check_axes(axes, names, "in_axes")
         if all(a is None for a in axes):
             raise LoopTypeError("vmap has no axis to map over: in_axes is None for every argument.")
-        moved = [
+        batches = [
             x if a is None else _first(x, a, name)
             for x, a, name in zip(leaves, axes, names, strict=True)
         ]
-        _check_lengths({n: x for n, x, a in zip(names, moved, axes, strict=True) if a is not None})
+        _check_lengths(
+            {n: x for n, x, a in zip(names, batches, axes, strict=True) if a is not None}
+        )
         rows = [
             x.type() if a is None else TensorType(x.type.dtype, x.type.shape[1:])()
-            for x, a in zip(moved, axes, strict=True)
+            for x, a in zip(batches, axes, strict=True)
         ]
         row_args, row_kwargs = tree.build(rows)
         with explained(name_of(f)):
             returned = f(*row_args, **row_kwargs)
         outs, out_names, out_tree = variables_of(returned, "result")
-        size = next(x.shape[0] for x, a in zip(moved, axes, strict=True) if a is not None)
-        found = batched_outputs(outs, dict(zip(rows, moved, strict=True)))
-        to = match_prefix(out_axes, out_tree.build(outs), "out_axes")
-        _check_axes(to, out_names, "out_axes")
+        size = next(x.shape[0] for x, a in zip(batches, axes, strict=True) if a is not None)
+        results = batched_outputs(outs, dict(zip(rows, batches, strict=True)))
+        to_axes = match_prefix(out_axes, out_tree.build(outs), "out_axes")
+        _check_axes(to_axes, out_names, "out_axes")
         result = [
-            _placed(new, old, axis, size) for new, old, axis in zip(found, outs, to, strict=True)
+            _placed(result_batch, out, axis, size)
+            for result_batch, out, axis in zip(results, outs, to_axes, strict=True)
         ]
         return out_tree.build(result)
 
@@ -75,23 +78,23 @@ def value_and_grad(
 
     @wraps(f)
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        at = Symbols.of(args, kwargs, argnums, "grad")
-        value, aux, aux_tree = at.value(f, has_aux)
+        call = Symbols.of(args, kwargs, argnums, "grad")
+        value, aux, aux_tree = call.value(f, has_aux)
         if lazy:
-            value, *found = Grad.of(at.roots, at.leaves, at.wrt, [value], name=name_of(f))
+            value, *slopes = Grad.of(call.roots, call.leaves, call.wrt, [value], name=name_of(f))
         else:
-            value, *found = at.placed([value, *gradients(at.wrt, [value])])
-        result = at.built(found)
-        return ((value, aux_tree.build(at.placed(aux))) if has_aux else value), result
+            value, *slopes = call.placed([value, *gradients(call.wrt, [value])])
+        result = call.built(slopes)
+        return ((value, aux_tree.build(call.placed(aux))) if has_aux else value), result
 
     return differentiated
 
 
-def _check_axes(axes: Sequence[Any], names: Sequence[str], what: str) -> None:
+def _check_axes(axes: Sequence[Any], names: Sequence[str], label: str) -> None:
     for axis, name in zip(axes, names, strict=True):
         if not (axis is None or isinstance(axis, int | np.integer)):
             raise LoopTypeError(
-                f"{what} has {axis!r} for {name}: an axis is a number, 0 for the first, or None."
+                f"{label} has {axis!r} for {name}: an axis is a number, 0 for the first, or None."
             )
 
 
@@ -118,22 +121,22 @@ def _first(x: Any, axis: int, name: str) -> Any:
     return pt.moveaxis(x, axis, 0)
 
 
-def _placed(new: Any, old: Any, axis: int | None, size: Any) -> Any:
+def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
     """A result with its mapped axis where it was asked for."""
-    mapped = getattr(new.type, "ndim", 0) > getattr(old.type, "ndim", 0)
+    mapped = getattr(batch.type, "ndim", 0) > getattr(row.type, "ndim", 0)
     if axis is None:
         if mapped:
             raise LoopTypeError(
-                f"out_axes is None for a result that differs from row to row ({old}, {old.type}). "
+                f"out_axes is None for a result that differs from row to row ({row}, {row.type}). "
                 "Give it an axis, 0 for instance."
             )
-        return new
+        return batch
     if not mapped:
-        if not isinstance(new.type, TensorType):
-            return new  # a random generator, say: there is one for all rows
-        new = pt.broadcast_to(new, (size, *(new.shape[k] for k in range(new.type.ndim))))
-    if not -new.type.ndim <= axis < new.type.ndim:
+        if not isinstance(batch.type, TensorType):
+            return batch  # a random generator, say: there is one for all rows
+        batch = pt.broadcast_to(batch, (size, *(batch.shape[k] for k in range(batch.type.ndim))))
+    if not -batch.type.ndim <= axis < batch.type.ndim:
         raise LoopTypeError(
-            f"out_axes has {axis} for a result of rank {new.type.ndim}, the new axis included."
+            f"out_axes has {axis} for a result of rank {batch.type.ndim}, the new axis included."
         )
-    return pt.moveaxis(new, 0, axis)
+    return pt.moveaxis(batch, 0, axis)

@@ -26,7 +26,7 @@ from loopax.importer.legacy_scan import buffers
 from loopax.importer.legacy_scan.buffers import Answer, Loop
 from loopax.importer.legacy_scan.lengths import plain, rows_exactly
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, ScanOuts
-from loopax.ir.ops.records import Origin
+from loopax.ir.ops.calling_convention import Origin
 from loopax.ir.sizes import dims_of
 from loopax.ir.windows import may_be_cut, window
 

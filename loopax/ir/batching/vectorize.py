@@ -21,9 +21,16 @@ from loopax.ir.batching import (  # noqa: F401  (they register their rules)
     vectorize_scan,
 )
 from loopax.ir.batching.batch import Batch, greatest, vectorized
+from loopax.ir.ops.calling_convention import (
+    FLAG_TYPE,
+    INDEX_TYPE,
+    BodyArgs,
+    BodyOuts,
+    ScanArgs,
+    ScanOptions,
+)
 from loopax.ir.ops.cond import Cond
 from loopax.ir.ops.inner_graph_op import core_of, nodes_within
-from loopax.ir.ops.records import FLAG_TYPE, INDEX_TYPE, BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.ops.scan import Scan
 

@@ -22,8 +22,8 @@ from loopax.base.upstream.pytensor import vectorize_rules
 from loopax.ir.batching.batch import Batch, greatest, is_batched, vectorized
 from loopax.ir.batching.row_values import row_value
 from loopax.ir.ops.bounds import split_bound
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.checked import Checked
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.scan import Scan
 from loopax.ir.ops.trace import stacked
 

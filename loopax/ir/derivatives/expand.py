@@ -29,12 +29,12 @@ from pytensor.typed_list import extend
 
 from loopax.ir.derivatives.inner_gradients import is_float
 from loopax.ir.ops.bounds import is_unbounded, split_bound
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.ops.cond import Cond
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOuts
 from loopax.ir.ops.rows import KeepRows
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.ops.trace import TraceType, stacked
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.ir.shapes import lengths, symbolic_shape
 
 Expansion = Callable[[ScanArgs], ScanOuts]

@@ -27,8 +27,8 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.type import TensorType
 
 from loopax.facts.linearity import is_affine
+from loopax.ir.derivatives.graph_derivatives import gradients, jacobian, pulled_back, pushed_forward
 from loopax.ir.derivatives.inner_gradients import finished, is_connected, is_float, zeros_for
-from loopax.ir.derivatives.of_graphs import gradients, jacobian, pulled_back, pushed_forward
 from loopax.ir.evaluation.inner import CompiledBodies
 from loopax.ir.ops.inner_graph_op import InnerGraphOp, Step
 from loopax.ir.replace import replaced

@@ -39,9 +39,9 @@ from loopax.ir.derivatives.inner_gradients import (
     zeros_for,
 )
 from loopax.ir.derivatives.traversal import pull_back
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOptions, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 
 
 def connection_pattern(scan: ScanGrammar, node: Apply) -> list[list[bool]]:

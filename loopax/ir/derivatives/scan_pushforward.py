@@ -22,9 +22,9 @@ from loopax.ir.derivatives.inner_gradients import (
     through,
 )
 from loopax.ir.derivatives.traversal import push_forward
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.scan_grammar import ScanGrammar
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 
 
 def pushforward(

@@ -10,7 +10,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.base.errors import LoopTypeError
 from loopax.ir.evaluation.evaluate import own
-from loopax.ir.ops.records import UNBOUNDED, ScanOuts
+from loopax.ir.ops.calling_convention import UNBOUNDED, ScanOuts
 from loopax.ir.ops.scan_grammar import ScanGrammar
 from loopax.ir.shapes import empty_traces
 

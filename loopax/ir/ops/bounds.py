@@ -15,7 +15,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import integer_dtypes
 
 from loopax.facts.elementwise import is_elementwise
-from loopax.ir.ops.records import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED
 
 
 def split_bound(n_steps: Any) -> tuple[Any, Any]:

@@ -33,9 +33,9 @@ from loopax.ir.derivatives.inner_gradients import (
 from loopax.ir.derivatives.traversal import pull_back, push_forward
 from loopax.ir.evaluation.evaluate import own
 from loopax.ir.evaluation.inner import CompiledBodies
+from loopax.ir.ops.calling_convention import FLAG_TYPE
 from loopax.ir.ops.inner_graph_op import Step
-from loopax.ir.ops.records import FLAG_TYPE
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 
 
 class Cond(CompiledBodies):

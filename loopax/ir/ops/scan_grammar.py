@@ -15,7 +15,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph
 
 from loopax.ir.evaluation.inner import CompiledBodies
-from loopax.ir.ops.records import (
+from loopax.ir.ops.calling_convention import (
     FLAG_TYPE,
     INDEX_TYPE,
     BodyArgs,

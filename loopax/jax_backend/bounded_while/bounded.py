@@ -24,7 +24,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from loopax.ir.places import function_at, with_items
+from loopax.ir.sequences import partial_at, with_items
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,
@@ -92,7 +92,7 @@ def _tangents(
                 states = jax.tree.leaves(run(steps, jax.tree.unflatten(tree, args)))
                 return [states[k] for k in floats]
 
-            some = function_at(float_states, residuals[:n], varying)
+            some = partial_at(float_states, residuals[:n], varying)
             return jax.jvp(some, [residuals[k] for k in varying], tangents)[1]
 
         return pushed
@@ -117,7 +117,7 @@ def _tangents(
             pushed = partial(along(by_tree), args)
             return jax.linear_transpose(pushed, start)(list(args[n + kept.num_leaves :]))[0]
 
-        moving = function_at(transposed, args, some)
+        moving = partial_at(transposed, args, some)
         dots = jax.jvp(moving, [args[k] for k in some], [tangents[k] for k in some])[1]
         return pulled_back(args), dots
 

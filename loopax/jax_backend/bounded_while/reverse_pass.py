@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.bounded_while.any_row import any_row, chosen
 from loopax.jax_backend.bounded_while.bounded_steps import (
     Given,

@@ -50,7 +50,7 @@ class JaxArguments(Arguments):
         if self.fit(args):
             return args, True
         values = tuple(
-            accept(x, t, what) for x, t, what in zip(args, self.types, self.whats, strict=True)
+            accept(x, t, what) for x, t, what in zip(args, self.types, self.labels, strict=True)
         )
         return values, not any(map(is_traced, values))
 

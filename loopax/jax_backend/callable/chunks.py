@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.calling.progress import Progress
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.numerics import manual_axes
 
 

@@ -72,7 +72,7 @@ class JaxContext(SharedContext):
         LoopTypeError
             One has another type: a batch of values outside of ``jax.vmap``, for instance.
         """
-        for k, s in zip(self._places(program), program.shared, strict=True):
+        for k, s in zip(self._positions(program), program.shared, strict=True):
             ndim = getattr(s.variable.type, "ndim", None)
             if ndim is not None and getattr(self._values[k], "ndim", ndim) > ndim:
                 raise LoopTypeError(

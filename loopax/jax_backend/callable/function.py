@@ -148,7 +148,7 @@ class JaxFunction(Stages, ProgramFunction):
         # that something fails, and be done once more, for which donated arguments would be gone.
         short = not (self.program.shared or self.program.updates or self._donated)
         self._short = self._whole if short else None
-        self._shared = SharedValues(self.program, self._arguments.shared_whats)
+        self._shared = SharedValues(self.program, self._arguments.shared_labels)
         self._describe(self._arguments)
 
     def _contexts_of(self, **options: Any) -> dict[tuple[bool, bool], Context]:

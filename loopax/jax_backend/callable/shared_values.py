@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from pytensor.tensor.type import TensorType
 
-from loopax.calling.kept import Kept, KeptValues
+from loopax.calling.memo import Memo, MemoizedValues
 from loopax.ir.program import EarlyPart, Program, Shared
 from loopax.jax_backend.values.crossing import accept, current
 
@@ -47,7 +47,7 @@ class EarlyValues:
 
     def __init__(self, program: Program, part: EarlyPart) -> None:
         self._read = [program.shared[k] for k in part.reads]
-        self._kept = KeptValues(part.early, _arrays_on_device)
+        self._kept = MemoizedValues(part.early, _arrays_on_device)
 
     def now(self) -> list[Any] | None:
         """The values that follow from the shared variables as they are, or None where there are none."""
@@ -57,7 +57,7 @@ class EarlyValues:
         return self._kept(arrays)
 
 
-def _kept_on_device(shared: Shared, what: str) -> Kept:
+def _kept_on_device(shared: Shared, what: str) -> Memo:
     """The value of a shared variable on the device, made anew where it has changed."""
     held = shared.variable.type
 
@@ -65,7 +65,7 @@ def _kept_on_device(shared: Shared, what: str) -> Kept:
         with jax.ensure_compile_time_eval():
             return jnp.asarray(accept(copies[0], held, what))
 
-    return Kept(make)
+    return Memo(make)
 
 
 def _arrays_on_device(values: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax.base.errors import LoopTypeError
 from loopax.calling.backend import BackendFunction
 from loopax.calling.traced import TracedFunction
-from loopax.ir.places import function_at
+from loopax.ir.sequences import partial_at
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -108,5 +108,5 @@ def _moving(f: Any, primals: Any, tangents: Any) -> tuple[Callable[..., Any], An
             "for an argument that is constant."
         )
     places = [k for k, t in enumerate(tangents) if t is not None]
-    some = function_at(f, primals, places)
+    some = partial_at(f, primals, places)
     return some, tuple(primals[k] for k in places), tuple(tangents[k] for k in places)

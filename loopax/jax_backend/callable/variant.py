@@ -16,7 +16,7 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor.raise_op import CheckAndRaise
 
 from loopax.base.lock import TRACING
-from loopax.base.waiting import waiting
+from loopax.base.status_line import waiting
 from loopax.ir.ops.inner_graph_op import nodes_within
 from loopax.ir.program import Program
 from loopax.jax_backend.callable.forms import NativeForm, native_form

@@ -16,7 +16,7 @@ from loopax.base.lock import TRACING
 from loopax.ir import Call
 from loopax.ir.batching.row_values import shared_row
 from loopax.ir.derivatives.pullback import floats
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.shared_calls import shared_call
 from loopax.jax_backend.staging.custom import refused_by, with_pullback
 from loopax.jax_backend.staging.evaluate import Site, convert

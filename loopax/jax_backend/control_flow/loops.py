@@ -18,8 +18,8 @@ from loopax.ir import Scan
 from loopax.ir.derivatives.expand import expanded
 from loopax.ir.evaluation.run_scan import check_lengths
 from loopax.ir.ops.bounds import is_unbounded
-from loopax.ir.ops.records import UNBOUNDED
-from loopax.ir.places import with_items
+from loopax.ir.ops.calling_convention import UNBOUNDED
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.all_steps_at_once import remark_unknown_steps
 from loopax.jax_backend.control_flow.for_loops import for_loop
 from loopax.jax_backend.control_flow.while_loops import while_loop

@@ -16,7 +16,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.base.errors import DynamicShapeError
 from loopax.ir import Scan
 from loopax.ir.evaluation.run_scan import check_lengths, row_count
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.ir.shapes import empty_traces
 from loopax.jax_backend.bounded_while import bounded_steps
 from loopax.jax_backend.bounded_while.bounded import finals, with_traces

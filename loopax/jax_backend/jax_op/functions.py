@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 
 Arrays = Callable[..., Sequence[Any]]
 

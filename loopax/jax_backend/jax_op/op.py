@@ -14,7 +14,7 @@ from pytensor.graph.op import Op
 from pytensor.tensor.type import DenseTensorType, TensorType
 
 from loopax.base.errors import LoopTypeError, describe
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.jax_op.functions import Pulled, Pushed
 from loopax.jax_backend.jax_op.output_types import output_types
 from loopax.jax_backend.staging.evaluate import Site

@@ -28,7 +28,7 @@ from jax.experimental import checkify
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import ad, batching, mlir
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.linear import LoweredWhole
 from loopax.jax_backend.values.generators import is_key
 from loopax.numerics import manual_axes

@@ -20,7 +20,7 @@ import numpy as np
 
 from loopax.base.errors import UnsupportedOpError
 from loopax.base.upstream.jax import Primitive, ad, batching, mlir
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.staging.checked import of_type, plain_shape
 from loopax.numerics import manual_axes
 

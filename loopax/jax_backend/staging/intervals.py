@@ -26,7 +26,7 @@ from pytensor.tensor.subtensor import (
 
 from loopax.facts import facts_of
 from loopax.ir import Call, Scan
-from loopax.ir.ops.records import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.sizes import Interval, access_of, interval_of, masks_of
 from loopax.jax_backend.staging.frame import Frame, IndexOf, RowOf
 from loopax.jax_backend.staging.registry import find_trace_rule

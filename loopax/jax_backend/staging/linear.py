@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from loopax.base.upstream.jax import Primitive, ad, batching, jaxpr_as_fun, mlir
-from loopax.ir.places import function_at, with_items
+from loopax.ir.sequences import partial_at, with_items
 from loopax.numerics import manual_axes
 
 
@@ -67,7 +67,7 @@ def _jvp(primals: Any, tangents: Any, *, of: Linear, n: int) -> Any:
         return of(primals[:n], primals[n:]), of(primals[:n], dots)
     moving = [k for k, t in enumerate(tangents) if not isinstance(t, ad.Zero)]
 
-    smooth = function_at(
+    smooth = partial_at(
         lambda *args: list(of.smooth(list(args[:n]), list(args[n:]))), primals, moving
     )
     return jax.jvp(smooth, [primals[k] for k in moving], [tangents[k] for k in moving])
@@ -159,7 +159,7 @@ def _run_function(*args: Any, of: Function, jaxpr: Any) -> list[Any]:
 def _transpose_function(cotangents: Any, *args: Any, of: Function, jaxpr: Any) -> list[Any]:
     """In what it is linear: by its rule at zero."""
     linear = [k for k, x in enumerate(args) if ad.is_undefined_primal(x)]
-    function = function_at(lambda *every: of(every), args, linear)
+    function = partial_at(lambda *every: of(every), args, linear)
     zeros = [jnp.zeros(args[k].aval.shape, args[k].aval.dtype) for k in linear]
     arrived = iter(jax.vjp(function, *zeros)[1]([ad.instantiate_zeros(c) for c in cotangents]))
     return [next(arrived) if k in linear else None for k in range(len(args))]

@@ -31,7 +31,7 @@ from pytensor.tensor.type_other import SliceType
 from pytensor.typed_list.type import TypedListType
 
 from loopax.base.errors import LoopTypeError
-from loopax.calling.kept import aligned_copy
+from loopax.calling.memo import aligned_copy
 from loopax.calling.types import (
     NO_ARRAYS,
     accept_none,

@@ -9,7 +9,7 @@ from typing import Any
 from numba import types
 from numba.extending import intrinsic
 
-from loopax.base.compiling.waited_for import compilation_of
+from loopax.base.compiling.compile_status import compilation_of
 from loopax.base.uninterrupted import uninterrupted
 from loopax.base.upstream.numba import CFunc, cgutils, ir
 from loopax.kernels.ffi.call_frame import I64, CallFrame

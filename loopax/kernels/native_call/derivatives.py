@@ -16,7 +16,7 @@ from jax.api_util import debug_info
 
 from loopax.base.upstream.jax import ClosedJaxpr, JaxprEqn, Var, ad, jaxpr_as_fun, wrap_init
 from loopax.base.upstream.jax import partial_eval as pe
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.kernels.native_call.native_parts import Plan
 from loopax.kernels.native_call.primitive import bind, native_call_p, trace_jaxpr
 

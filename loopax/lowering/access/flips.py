@@ -27,7 +27,7 @@ from loopax.base.upstream.pytensor import joined_rows
 from loopax.facts import Structure, facts_of
 from loopax.facts.elementwise import is_elementwise
 from loopax.facts.rows import by_rows
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.ir.sizes import Access, Slice, access_of, dims_of, mirrored_row, read_of, slice_of
 
 _SOURCES = 8  # a tensor of more than so many is a source itself

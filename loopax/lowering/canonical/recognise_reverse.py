@@ -30,7 +30,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import access_of, mirrored_row, read_of
 from loopax.lowering.access.flips import Flips

@@ -27,9 +27,9 @@ from pytensor.tensor.math import Dot
 
 from loopax.base.extensions import provided
 from loopax.ir import Jacobian, Pullback, Pushforward, Scan
-from loopax.ir.derivatives.of_graphs import over_rows
+from loopax.ir.derivatives.graph_derivatives import over_rows
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.inner_graph_op import core_of
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
 
 
 def read_jacobians(graph: FunctionGraph) -> None:

@@ -21,7 +21,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.fg import FunctionGraph
 
 from loopax.ir import Call, Cond, Scan
-from loopax.ir.ops.records import FLAG_TYPE
+from loopax.ir.ops.calling_convention import FLAG_TYPE
 from loopax.ir.replace import replaced
 from loopax.lowering.finiteness.looked_at import any_infinite, prepare, values_of
 from loopax.lowering.finiteness.passing import closure, may_be_infinite, passed_on

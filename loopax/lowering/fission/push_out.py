@@ -40,7 +40,7 @@ from pytensor.tensor.type import DenseTensorType
 
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import Scan
-from loopax.ir.ops.records import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, Length, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import Conditions, checked, is_checked, step_conditions

@@ -35,7 +35,7 @@ from pytensor.graph.rewriting.basic import MergeOptimizer
 from pytensor.tensor.extra_ops import squeeze
 
 from loopax.facts.rows import row_of, stands_for_all_rows
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.lowering.analysis.atoms import Atom, atoms, whole
 from loopax.lowering.bodies import map_bodies

@@ -41,8 +41,8 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs
 from loopax.ir.effects import Speculation, speculation
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.inner_graph_op import InnerGraphOp
-from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import dims_of

@@ -36,7 +36,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import DenseTensorType
 
 from loopax.ir import Scan
-from loopax.ir.ops.records import UNBOUNDED
+from loopax.ir.ops.calling_convention import UNBOUNDED
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import Dims, dims_of, unconditional_dims_of
 from loopax.lowering.analysis.checked_steps import is_checked

@@ -19,7 +19,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.shape import Shape
 
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.sizes import Dims
 from loopax.lowering.access.trace_reads import Read, Reads, has_rows
 from loopax.lowering.open_loop import Input, OpenLoop, State, Y, replace_outputs

@@ -33,7 +33,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.facts import Errors, Structure, facts_of
 from loopax.ir import Scan
 from loopax.ir.effects import Speculation, errors, speculation
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import trailing_shapes
 from loopax.ir.sizes import DimExpr, Dims, Length, dims_of

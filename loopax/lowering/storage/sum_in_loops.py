@@ -34,8 +34,8 @@ from pytensor.tensor.type import TensorType
 from loopax.base.upstream.pytensor import joined_rows
 from loopax.facts.rows import is_row_wise, stands_for_all_rows
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.ir.ops.checked import Checked
-from loopax.ir.ops.records import INDEX_TYPE
 from loopax.ir.replace import replaced
 from loopax.ir.sizes import unconditional_dims_of
 from loopax.lowering.bodies import map_bodies

@@ -11,8 +11,8 @@ from numba import njit
 from pytensor.graph.fg import FunctionGraph
 from pytensor.tensor.type import DenseTensorType
 
+from loopax.base.compiling.compile_status import with_status
 from loopax.base.compiling.pipeline import EmittedCode, njit_inner
-from loopax.base.compiling.waited_for import waited_for
 from loopax.lowering.scan_to_loop import scan_to_loop
 from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.callable.program import emitted
@@ -61,7 +61,7 @@ def compiled_array_function(graph: FunctionGraph, name: str) -> Any:
     identifier = name if name.isidentifier() and not iskeyword(name) else "program"
     # With all of Numba's wrappers, so that it can be an argument of another function.
     native = njit(array_function(graph, identifier)[0], error_model="numpy", nogil=True)
-    function = waited_for(native)
+    function = with_status(native)
     keep_on_disk(function)
     return function
 

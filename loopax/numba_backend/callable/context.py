@@ -60,7 +60,7 @@ class NumbaContext(SharedContext):
         StatefulFunctionError
             A value is missing, or its name is ambiguous.
         """
-        return [self._values[k] for k in self._places(program)]
+        return [self._values[k] for k in self._positions(program)]
 
     def _kind(self, x: Any) -> str:
         return f"{x.dtype}{list(x.shape)}" if hasattr(x, "dtype") else type(x).__name__

@@ -18,7 +18,7 @@ import numpy as np
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.type import DenseTensorType
 
-from loopax.base.compiling.exact_types import OtherTypes, compile_for
+from loopax.base.compiling.no_recompilation import SignatureMismatch, compile_for
 from loopax.numba_backend.callable.conversion import accept
 from loopax.numba_backend.callable.opaque_arguments import argument
 from loopax.numba_backend.emit.size_specializations import SizeSpecializations
@@ -78,7 +78,7 @@ def entry(
         "find": variants.find,
         "changing": variants.changing,
         "StateChangesShape": StateChangesShape,
-        "OtherTypes": OtherTypes,
+        "OtherTypes": SignatureMismatch,
         "compile_for": compile_for,
         "ndarray": np.ndarray,
         "asarray": np.asarray,

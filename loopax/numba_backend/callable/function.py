@@ -14,7 +14,7 @@ from loopax.base.uninterrupted import import_uninterrupted
 from loopax.calling.arguments import Arguments
 from loopax.calling.backend import backend_named
 from loopax.calling.function import ProgramFunction
-from loopax.calling.kept import KeptValues
+from loopax.calling.memo import MemoizedValues
 from loopax.ir.program import EarlyPart, Program
 from loopax.lowering import NATIVE_PASSES, OPTIMIZERS, passes_with, run_passes
 from loopax.lowering.early_part import early_part
@@ -96,9 +96,9 @@ class NumbaFunction(ProgramFunction):
             graph = self.program.graph if part is None else part.rest
             self._native = program.compile_program(graph, on_missing=self.on_missing)
         if part is None:
-            self._entry_of_all = self._native.entry([*arguments.whats, *arguments.shared_whats])
+            self._entry_of_all = self._native.entry([*arguments.labels, *arguments.shared_labels])
         else:
-            self._early = KeptValues(part.early, _in_order)
+            self._early = MemoizedValues(part.early, _in_order)
             self._residual = self._native.entry(self._labels())
         self.__call__ = self._refuse if self.program.updates else self._direct()
         self._describe(arguments)
@@ -225,8 +225,8 @@ class NumbaFunction(ProgramFunction):
 
     def _labels(self) -> list[str]:
         """Labels of the inputs of the residual program, which excludes the early part."""
-        part, shared_labels = self._part, self._arguments.shared_whats
-        labels = [*self._arguments.whats, *(shared_labels[k] for k in part.left)]
+        part, shared_labels = self._part, self._arguments.shared_labels
+        labels = [*self._arguments.labels, *(shared_labels[k] for k in part.left)]
         return [*labels, *["What follows from shared variables"] * len(part.early.outputs)]
 
     def _direct(self) -> Any:
@@ -236,7 +236,7 @@ class NumbaFunction(ProgramFunction):
         if program.has_flag:
             options["flagged"] = self._not_finite
         if part is None:
-            labels = [*self._arguments.whats, *self._arguments.shared_whats]
+            labels = [*self._arguments.labels, *self._arguments.shared_labels]
             return self._native.entry(labels, cells=[s.storage for s in program.shared], **options)
 
         def whole(*args: Any) -> Any:
@@ -268,7 +268,7 @@ class NumbaFunction(ProgramFunction):
         with TRACING:
             if self._entry_of_all is None:
                 program = compile_program(self.program.graph, on_missing=self.on_missing)
-                labels = [*self._arguments.whats, *self._arguments.shared_whats]
+                labels = [*self._arguments.labels, *self._arguments.shared_labels]
                 self._entry_of_all = program.entry(labels)
         return self._entry_of_all(*values)
 

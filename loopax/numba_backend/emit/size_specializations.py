@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from loopax.base.compiling.exact_types import exact
+from loopax.base.compiling.no_recompilation import no_recompilation
 from loopax.base.lock import TRACING
 from loopax.numba_backend.cache.code_cache import keep_on_disk
 from loopax.numba_backend.emit.emitter import Emitter
@@ -77,7 +77,7 @@ class SizeSpecializations:
                 emit = self._sized(sizes) if sizes else self._general
                 function = compiled(emit.source.function(emit.namespace, emit.keys), self._inner)
                 if not self._inner:  # the cached caller contains its code
-                    keep_on_disk(exact(function))
+                    keep_on_disk(no_recompilation(function))
                 self._functions[key] = function
             if len(self.by_lengths) >= _REMEMBERED:
                 self.by_lengths.clear()

@@ -8,8 +8,8 @@ from typing import Any
 
 from numba import njit
 
+from loopax.base.compiling.compile_status import with_status
 from loopax.base.compiling.pipeline import EmittedCode, InnerEmittedCode, njit_inner
-from loopax.base.compiling.waited_for import waited_for
 
 
 class Source:
@@ -80,4 +80,4 @@ def compiled(function: Any, inner: bool = False) -> Any:
     if inner:
         return njit_inner(function, pipeline_class=InnerEmittedCode, **options)
     options |= {"no_cfunc_wrapper": True, "nogil": True}
-    return waited_for(njit(function, pipeline_class=EmittedCode, **options))
+    return with_status(njit(function, pipeline_class=EmittedCode, **options))

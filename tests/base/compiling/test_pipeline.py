@@ -11,8 +11,8 @@ from pytensor.graph.fg import FunctionGraph
 
 from loopax import jaxify
 from loopax.base.compiling import pipeline
-from loopax.base.compiling.waited_for import compilation_of
-from loopax.base.garbage_collection import uncollected
+from loopax.base.compiling.compile_status import compilation_of
+from loopax.base.gc_pause import gc_paused
 from loopax.lowering import run_passes
 
 x = pt.dvector("x")
@@ -79,12 +79,12 @@ def test_nothing_is_collected_meanwhile():
 
 
 def test_the_collector_is_left_as_it_was():
-    with pytest.raises(KeyError), uncollected():
+    with pytest.raises(KeyError), gc_paused():
         raise KeyError
     assert gc.isenabled()
     gc.disable()
     try:
-        with uncollected():
+        with gc_paused():
             pass
         assert not gc.isenabled()
     finally:

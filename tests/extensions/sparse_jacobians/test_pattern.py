@@ -12,7 +12,7 @@ from loopax.extensions.sparse_jacobians.known import UnknownStructure
 from loopax.extensions.sparse_jacobians.pattern import jacobian_pattern
 from loopax.importer.import_graph import import_graph
 from loopax.ir import evaluate
-from loopax.ir.derivatives.of_graphs import jacobian
+from loopax.ir.derivatives.graph_derivatives import jacobian
 
 N = 6
 x = pt.tensor("x", shape=(N,), dtype="float64")

@@ -11,8 +11,8 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, scan
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate
+from loopax.ir.ops.calling_convention import INDEX_TYPE, ScanOptions
 from loopax.ir.ops.checked import Checked
-from loopax.ir.ops.records import INDEX_TYPE, ScanOptions
 from loopax.lowering import lower
 from loopax.lowering.fusion.fuse_loops import fuse_loops
 from loopax.lowering.redundancy.remove_unused import remove_unused

@@ -11,7 +11,7 @@ from pytensor.graph.fg import FunctionGraph
 from loopax import cond, scan
 from loopax.facts.elementwise import is_elementwise
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, evaluate
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.fold_zeros import fold_zeros
 from tests.lowering.nets_of_loops import INPUTS, net
 from tests.lowering.nets_of_loops import values as values_of

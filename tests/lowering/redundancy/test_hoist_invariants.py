@@ -13,7 +13,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import cond, jaxify, while_loop
 from loopax.ir import BodyArgs, BodyOuts, Cond, Scan, ScanArgs, ScanOptions, evaluate
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.hoist_invariants import hoist_invariants
 from tests.support.compare import loops
 from tests.support.kept import rewritten

@@ -12,7 +12,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import explain, jaxify, scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs, ScanOptions, check, evaluate
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.inline_invariants import inline_invariants
 from tests.support.compare import loops
 from tests.support.kept import rewritten

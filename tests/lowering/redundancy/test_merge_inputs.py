@@ -9,7 +9,7 @@ from pytensor.tensor.random.type import random_generator_type
 
 from loopax import scan
 from loopax.ir import BodyArgs, BodyOuts, Scan, ScanArgs
-from loopax.ir.ops.records import INDEX_TYPE
+from loopax.ir.ops.calling_convention import INDEX_TYPE
 from loopax.lowering.redundancy.merge_inputs import merge_inputs
 from tests.support.compare import loops
 from tests.support.kept import rewritten

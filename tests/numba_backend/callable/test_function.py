@@ -34,7 +34,7 @@ from loopax import (
     jaxify,
     scan,
 )
-from loopax.base.compiling.exact_types import compile_for
+from loopax.base.compiling.no_recompilation import compile_for
 from loopax.jax_backend import JaxContext
 from loopax.numba_backend.callable import entry
 from tests.support.compare import FAST_COMPILE

@@ -38,7 +38,7 @@ from loopax.extensions.parallel.loops.remarks import (
 from loopax.extensions.parallel.loops.semirings import InSemiring
 from loopax.extensions.parallel.loops.trajectory import Equation, trajectory
 from loopax.ir import Scan
-from loopax.ir.places import with_items
+from loopax.ir.sequences import with_items
 from loopax.jax_backend.control_flow.step import initial_states, rows_of, scan_step
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.jax_backend.staging.symbolic import as_length

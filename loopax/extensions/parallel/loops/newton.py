@@ -35,7 +35,7 @@ from loopax.base.errors import ConvergenceError
 from loopax.extensions.parallel.loops.coordinates import Coordinates
 from loopax.extensions.parallel.loops.recurrence import linear_recurrence
 from loopax.extensions.parallel.loops.trajectory import Equation, one_by_one, trajectory
-from loopax.ir.ops.records import Newton
+from loopax.ir.ops.calling_convention import Newton
 from loopax.jax_backend.staging.checked import Failure, checked
 from loopax.jax_backend.staging.evaluate import Site
 from loopax.numerics.manual_axes import cond, while_loop

@@ -16,7 +16,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Prod
 
 from loopax.ir.derivatives.rules.registry import own_pullback, pullback_of
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs, ScanOptions
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs, ScanOptions
 from loopax.ir.ops.scan import Scan
 
 

@@ -1,8 +1,8 @@
-"""What is made of shared variables, kept until one of them has changed.
+"""Results computed from shared variables, kept until one of these changes.
 
-PyTensor's functions change a shared array in place, and so does whoever took it with ``borrow=True``: that
-it is the same object says nothing. So its numbers are compared with a copy, bit by bit. What is made is
-made from that copy.
+PyTensor's functions change a shared array in place, and so does any code that borrowed it
+(``borrow=True``): its identity proves nothing. So its numbers are compared with a copy, bit by bit,
+and results are computed from that copy.
 """
 
 from __future__ import annotations
@@ -18,31 +18,33 @@ from loopax.ir.evaluation.evaluate import evaluate
 # Up to so many bytes two copies are compared as they are: 0.3 us for 1000 numbers, where NumPy takes 3.
 _SHORT = 1 << 16
 _ALIGNED = 64  # bytes: where JAX on CPU reads a NumPy array in place
-_CHUNK = 1 << 15  # numbers that are compared at a time, so that what is written stays in the cache
+_CHUNK = 1 << 15  # numbers compared at a time, so that temporaries stay in the cache
 
 
-class Kept:
-    """What ``make`` gives for NumPy arrays, that of last time where these are still the same.
+class Memo:
+    """The result of ``make`` for NumPy arrays, kept while these have the same_bits bits.
 
-    ``make`` gets copies that nobody changes, and that JAX on CPU holds without another copy.
+    ``make`` gets copies that nobody changes, and that JAX on CPU reads without another copy.
     """
 
     def __init__(self, make: Callable[[list[np.ndarray]], Any]) -> None:
         self._make = make
-        self._last: tuple[list[np.ndarray], Any] | None = None  # one thing, so that threads see one
+        self._last: tuple[list[np.ndarray], Any] | None = (
+            None  # one object: a consistent pair in all threads
+        )
 
     def __call__(self, arrays: Sequence[np.ndarray]) -> Any:
-        last = self._last
-        if last is not None and all(map(same, last[0], arrays)):
-            return last[1]
+        previous = self._last
+        if previous is not None and all(map(same_bits, previous[0], arrays)):
+            return previous[1]
         copies = [aligned_copy(x) for x in arrays]
-        made = self._make(copies)
-        self._last = copies, made
-        return made
+        result = self._make(copies)
+        self._last = copies, result
+        return result
 
 
-class KeptValues(Kept):
-    """The outputs of ``graph``, or None where an op raised. ``convert`` makes of them what is kept."""
+class MemoizedValues(Memo):
+    """The outputs of ``graph`` after ``convert``, or None where an op raised."""
 
     def __init__(self, graph: FunctionGraph, convert: Any = list) -> None:
         def make(copies: list[np.ndarray]) -> Any:
@@ -64,12 +66,12 @@ def aligned_copy(x: np.ndarray) -> np.ndarray:
     return copy
 
 
-def same(kept: np.ndarray, x: np.ndarray) -> bool:
-    if kept.dtype != x.dtype or kept.shape != x.shape:
+def same_bits(copy: np.ndarray, x: np.ndarray) -> bool:
+    if copy.dtype != x.dtype or copy.shape != x.shape:
         return False
     if x.nbytes <= _SHORT or not (x.flags.c_contiguous and x.dtype.isnative):
-        return kept.tobytes() == x.tobytes()
-    a, b = kept.reshape(-1).view(np.uint8), x.reshape(-1).view(np.uint8)
+        return copy.tobytes() == x.tobytes()
+    a, b = copy.reshape(-1).view(np.uint8), x.reshape(-1).view(np.uint8)
     if a.size % 8 == 0:
         a, b = a.view(np.uint64), b.view(np.uint64)
     return all(

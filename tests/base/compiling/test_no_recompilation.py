@@ -6,17 +6,17 @@ import pytest
 from numba import njit
 
 from loopax import jaxify
-from loopax.base.compiling.exact_types import OtherTypes, compile_for, exact
+from loopax.base.compiling.no_recompilation import SignatureMismatch, compile_for, no_recompilation
 
 
 def test_a_function_compiles_for_what_it_is_told_to():
-    function = exact(njit(lambda x: x + 1))
+    function = no_recompilation(njit(lambda x: x + 1))
     for x in (1.0, np.zeros(2)):
-        with pytest.raises(OtherTypes):
+        with pytest.raises(SignatureMismatch):
             function(x)
     compile_for(function, [1.0])
     assert function(1.0) == 2.0
-    with pytest.raises(OtherTypes):
+    with pytest.raises(SignatureMismatch):
         function(1)
     assert len(function.overloads) == 1
 
@@ -49,5 +49,5 @@ def test_what_does_not_fit_is_an_error_without_a_trace_of_the_refusal(value):
     for _ in range(2):
         with pytest.raises(TypeError, match="'x'") as caught:
             f(value)
-        assert not isinstance(caught.value.__context__, OtherTypes)
+        assert not isinstance(caught.value.__context__, SignatureMismatch)
         assert f(np.ones(3)) == 3.0

@@ -18,7 +18,7 @@ def with_items(xs: Iterable[Any], places: Iterable[int], new: Iterable[Any]) -> 
     return found
 
 
-def function_at(
+def partial_at(
     function: Callable[..., Any], xs: Sequence[Any], places: Sequence[int]
 ) -> Callable[..., Any]:
     """``function(*xs)`` as a function of the items at these ``places``; the others are those of ``xs``."""

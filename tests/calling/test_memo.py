@@ -13,7 +13,7 @@ from pytensor.raise_op import Assert
 import loopax
 from loopax import jaxify
 from loopax.base.errors import LoopTypeError
-from loopax.calling import kept as kept_module
+from loopax.calling import memo as kept_module
 from loopax.ir.program import Program
 from loopax.jax_backend.callable import shared_values
 from loopax.lowering.early_part import early_part

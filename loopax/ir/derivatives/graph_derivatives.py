@@ -24,7 +24,7 @@ from pytensor.tensor.type import TensorType
 
 from loopax.ir.derivatives.inner_gradients import is_float, is_null, zeros_for
 from loopax.ir.derivatives.traversal import pull_back, push_forward
-from loopax.ir.ops.records import BodyArgs, BodyOuts, ScanArgs
+from loopax.ir.ops.calling_convention import BodyArgs, BodyOuts, ScanArgs
 from loopax.ir.ops.scan import Scan
 from loopax.ir.replace import replaced
 from loopax.ir.shapes import lengths

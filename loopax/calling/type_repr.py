@@ -14,7 +14,7 @@ from loopax.ir.program import Program
 
 
 class _Word:
-    """A leaf that shows itself as a word, without quotation marks."""
+    """A leaf whose ``repr`` is a word without quotation marks."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -38,9 +38,9 @@ def type_in_words(t: Any) -> str:
     return f"{kind}{getattr(t, 'dtype', t)}[{shape}]"
 
 
-def typed(program: Program, names: Sequence[str]) -> str:
-    """What goes in, by these names, and what comes out."""
-    given = [
+def type_text(program: Program, names: Sequence[str]) -> str:
+    """The signature of a program with the types of its inputs, by these names, and outputs."""
+    inputs = [
         f"{name}: {type_in_words(i.variable.type)}"
         for name, i in zip(names, program.inputs, strict=True)
     ]
@@ -49,4 +49,4 @@ def typed(program: Program, names: Sequence[str]) -> str:
         returned = repr(program.build(leaves))
     except Exception:  # a class of the user's that can only hold arrays
         returned = repr(leaves)
-    return f"{program.name}: ({', '.join(given)}) -> {returned}"
+    return f"{program.name}: ({', '.join(inputs)}) -> {returned}"

@@ -17,9 +17,9 @@ from pytensor.graph.fg import FunctionGraph
 
 import loopax
 from loopax import jaxify, scan
-from loopax.base import showing, waiting
+from loopax.base import showing, status_line
 from loopax.base.showing import Log, Notebook, Rich, Terminal
-from loopax.base.waiting import Line
+from loopax.base.status_line import Line
 from loopax.lowering import run_passes
 
 x = pt.dvector("x")
@@ -143,7 +143,7 @@ def stderr(monkeypatch):
     monkeypatch.setattr(
         showing, "find_spec", lambda name: None
     )  # rich, if it is there, has its own test
-    monkeypatch.setattr(waiting, "AFTER", 0.0)
+    monkeypatch.setattr(status_line, "AFTER", 0.0)
     monkeypatch.setattr(loopax.config, "progress", None)
     return screen
 
@@ -153,7 +153,7 @@ def wait_for(screen):
 
 
 def test_a_terminal_shows_it(stderr):
-    with waiting.waiting("something"):
+    with status_line.waiting("something"):
         wait_for(stderr)
         assert stderr.shown.startswith("loopax: something")
     assert stderr.shown == ""
@@ -164,7 +164,7 @@ def test_where_nobody_looks_there_is_no_line_and_no_thread(stderr, terminal, pro
     stderr.terminal = terminal
     loopax.config.progress = progress
     before = threading.active_count()
-    with waiting.waiting("something") as say:
+    with status_line.waiting("something") as say:
         say("here")
         assert threading.active_count() == before
     assert stderr.getvalue() == ""
@@ -173,7 +173,7 @@ def test_where_nobody_looks_there_is_no_line_and_no_thread(stderr, terminal, pro
 def test_it_is_shown_where_it_is_asked_for(stderr):
     stderr.terminal = False
     loopax.config.progress = True
-    with waiting.waiting("something"):
+    with status_line.waiting("something"):
         wait_for(stderr)
     assert stderr.shown == ""
 
@@ -181,13 +181,13 @@ def test_it_is_shown_where_it_is_asked_for(stderr):
 def test_a_process_without_stderr(monkeypatch):
     monkeypatch.setattr(showing, "stderr", lambda: None)
     monkeypatch.setattr(loopax.config, "progress", None)
-    with waiting.waiting("something"):
+    with status_line.waiting("something"):
         pass
 
 
 def test_a_process_that_is_not_interactive_writes_nothing():
     program = (
-        "import loopax.base.waiting as w, pytensor.tensor as pt, loopax\n"
+        "import loopax.base.status_line as w, pytensor.tensor as pt, loopax\n"
         "w.AFTER = 0.0\n"
         "x = pt.dvector('x')\n"
         "print(loopax.jaxify([x], x.sum(), backend='numba')([1.0, 2.0]))"
@@ -201,7 +201,7 @@ def test_a_process_that_is_not_interactive_writes_nothing():
 def test_rich_draws_it_in_a_terminal(stderr, monkeypatch):
     pytest.importorskip("rich", reason="loopax needs no rich; it draws the line if it is there")
     monkeypatch.setattr(showing, "find_spec", lambda name: name == "rich")
-    place = showing.place_of(None)
+    place = showing.display_of(None)
     assert isinstance(place, Rich)
     place.clear(0.0)
     assert stderr.getvalue() == ""
@@ -233,7 +233,7 @@ def kernel(stderr, monkeypatch):
 
 
 def test_a_notebook_shows_it_as_one_output(kernel, stderr):
-    place = showing.place_of(None)
+    place = showing.display_of(None)
     assert isinstance(place, Notebook)
     place.show("passes", 2.0)
     place.show("passes", 3.0)
@@ -277,15 +277,15 @@ def test_a_thread_knows_the_cell(stderr):
 
 def test_a_server_has_it_in_its_log(stderr, caplog):
     stderr.terminal = False
-    assert showing.place_of(None) is None
+    assert showing.display_of(None) is None
     with caplog.at_level(logging.INFO, "loopax"):
-        place = showing.place_of(None)
+        place = showing.display_of(None)
         assert isinstance(place, Log)
         place.clear(1.0)
         for seconds in (2.0, 3.0, 4.0, 7.9, 8.0):
             place.show("passes", seconds)
         place.clear(9.0)
-        assert showing.place_of(False) is None
+        assert showing.display_of(False) is None
     said = ["passes (2 s)", "passes (4 s)", "passes (8 s)", "passes: done (9 s)"]
     assert [record.getMessage() for record in caplog.records] == said
     assert stderr.getvalue() == ""
@@ -293,7 +293,7 @@ def test_a_server_has_it_in_its_log(stderr, caplog):
 
 FORKED = """
 import os
-from loopax.base.waiting import _LINE, waiting
+from loopax.base.status_line import _LINE, waiting
 
 with _LINE.block("the parent's", None, ticks=False), _LINE._lock:  # as a thread has it that writes
     child = os.fork()
@@ -335,7 +335,7 @@ def heard(monkeypatch, stderr):
             found.append(what)
             return super().block(what, place, ticks=False)
 
-    monkeypatch.setattr(waiting, "_LINE", Listening())
+    monkeypatch.setattr(status_line, "_LINE", Listening())
     return found
 
 
@@ -370,7 +370,7 @@ def test_a_mode_of_pytensor(heard):
 def test_passes_say_which_one_runs(stderr, monkeypatch):
     at = []
     line = Line(lambda: 0.0)
-    monkeypatch.setattr(waiting, "_LINE", line)
+    monkeypatch.setattr(status_line, "_LINE", line)
 
     def one(graph):
         at.append([*line._blocks[-1]])

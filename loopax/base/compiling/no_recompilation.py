@@ -1,0 +1,31 @@
+"""Functions that refuse arguments of other types than they were compiled for.
+
+Numba dispatches each call on the types of all arguments, and compiles where there is no code for
+them. A check in Python that an array has this dtype and rank, is in C order and writeable takes as
+long again as the whole call. So a function without code for its arguments raises, and the caller
+converts them; only then is anything compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+class SignatureMismatch(Exception):
+    """A function was not compiled for the types of its arguments."""
+
+
+def no_recompilation(dispatcher: Any) -> Any:
+    """``dispatcher``, which raises `SignatureMismatch` at a call instead of compiling."""
+    dispatcher._compile_for_args = _refuse
+    return dispatcher
+
+
+def compile_for(dispatcher: Any, args: Sequence[Any]) -> None:
+    """Compile ``dispatcher`` for ``args``, so that it does not refuse them."""
+    dispatcher.compile(tuple(map(dispatcher.typeof_pyval, args)))
+
+
+def _refuse(*args: Any) -> Any:
+    raise SignatureMismatch
