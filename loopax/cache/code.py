@@ -14,8 +14,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def named(value: Any) -> Iterator[str]:
-    """The key of a class, or of a function written in C, by its name, if its module has it under that
-    name.
+    """The key of a class, or of a function written in C, by the name under which its module has it.
 
     Raises
     ------

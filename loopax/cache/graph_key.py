@@ -210,9 +210,7 @@ class Content:
 
 
 def semantic_tags(v: Any) -> dict[str, Any]:
-    """The tags of a variable that mean something: not the user's lines, nor PyTensor's caches on
-    constants.
-    """
+    """The tags of a variable that mean something: no lines of the user, no caches of PyTensor."""
     return {name: x for name, x in vars(v.tag).items() if name in _SEMANTIC_TAGS}
 
 

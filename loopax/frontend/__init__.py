@@ -1,4 +1,4 @@
-"""PyTensor in: whatever `jaxify` accepts becomes a `Program` over the IR."""
+"""The frontend: inputs of `jaxify` as a `Program` over the IR, and loops as its nodes."""
 
 from loopax.frontend.programs.broadcasting import with_declared_lengths
 from loopax.frontend.programs.donation import (

@@ -1,4 +1,4 @@
-"""Mistakes in functions that run on symbols: what Python, PyTensor and JAX say, with what to write."""
+"""Mistakes in functions that run on symbols: errors of Python, PyTensor and JAX, with fixes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMPY = (
     "would even multiply the elements. Write pt.sum(x) for np.sum(x), pt.where for np.where, x @ y."
 )
 
-# What an exception's text begins or ends with, and what to write in the place of what raised it.
+# Parts of an exception's text, with the fix for the code that raised it.
 _FIXES = {
     "cannot be converted to Python boolean": (
         "A Python `if`, `while`, `and`, `or` or `not` needs a number now, and a variable has one only when "
@@ -52,22 +52,23 @@ _FIXES = {
         "pt.vector('x', shape=(3,)). Through all there are when the program runs: "
         "loopax.scan(step, init, x), loopax.map(f, x)."
     ),
-    "_tensor_py_operators": _NUMPY,  # what np.sum calls
-    "setting an array element with a sequence": _NUMPY,  # what np.where says
-    "not supported for the input types": _NUMPY,  # what np.isnan says
-    "'jaxlib._jax.ArrayImpl'": _JAX_ARRAY,  # what x * jnp.ones(3) says
-    "Cannot convert Array(": _JAX_ARRAY,  # what jnp.ones(3) * x says
+    "_tensor_py_operators": _NUMPY,  # called by np.sum
+    "setting an array element with a sequence": _NUMPY,  # from np.where
+    "not supported for the input types": _NUMPY,  # from np.isnan
+    "'jaxlib._jax.ArrayImpl'": _JAX_ARRAY,  # from x * jnp.ones(3)
+    "Cannot convert Array(": _JAX_ARRAY,  # from jnp.ones(3) * x
 }
 
 
 @contextmanager
 def explained(name: str) -> Iterator[None]:
-    """While the function ``name`` of a user runs on variables: errors of type get a way out.
+    """A block that runs the user's function ``name`` on variables, and adds fixes to errors of type.
+
 
     Raises
     ------
     LoopTypeError
-        The exception was one of those that are known.
+        The exception is a known mistake.
     """
     try:
         with numpy_protocols():
@@ -83,8 +84,8 @@ def explained(name: str) -> Iterator[None]:
 
 
 def _fix(error: Exception) -> str | None:
-    """What to write in the place of what raised; None where the mistake is not known."""
-    if _is_of_jax(error):
+    """The fix for the code that raised; None where the mistake is not known."""
+    if _is_from_jax(error):
         return _JAX
     text = str(error)
     if not _is_about_a_variable(error):
@@ -92,11 +93,11 @@ def _fix(error: Exception) -> str | None:
     return next((fix for phrase, fix in _FIXES.items() if phrase in text), None)
 
 
-def _is_of_jax(error: Exception) -> bool:
-    """Whether a function of JAX raised that was given a variable.
+def _is_from_jax(error: Exception) -> bool:
+    """Whether a function of JAX raised because of a variable among its arguments.
 
-    JAX has many wordings for it, which change, so the arguments in its frames decide. Where JAX has removed
-    its frames from the traceback, it says so in a note.
+    JAX has many wordings for it, which change, so the arguments in its frames decide. Where JAX has
+    removed its frames from the traceback, a note says so.
     """
     if any("JAX has removed its internal frames" in n for n in getattr(error, "__notes__", ())):
         return True
@@ -116,7 +117,7 @@ def _has_variable(x: Any) -> bool:
 
 def _is_about_a_variable(error: Exception) -> bool:
     texts = str(error), str(error.__cause__ or "")
-    iterated = texts[0].startswith("Length of ")  # of PyTensor's own
+    iterated = texts[0].startswith("Length of ")  # PyTensor's own message
     return (
         iterated
         or "Array(" in texts[0]
@@ -125,7 +126,7 @@ def _is_about_a_variable(error: Exception) -> bool:
 
 
 def refuse_no_function(argument: Any, call: str, role: str, fix: str) -> None:
-    """Raise where ``given``, the argument ``role`` of ``call``, cannot be called; ``fix`` says what can."""
+    """Raise where ``argument``, the ``role`` in ``call``, is not callable; ``fix`` ends the message."""
     if not callable(argument) or isinstance(argument, Variable):
         raise LoopTypeError(
             f"{role} of {call} is a function, got {argument!r} of type {type(argument).__name__}. {fix}"
@@ -133,7 +134,7 @@ def refuse_no_function(argument: Any, call: str, role: str, fix: str) -> None:
 
 
 def refusing_arguments(fixes: Mapping[str, str]) -> Callable[[F], F]:
-    """A decorator: where an argument is given that is in ``fixes``, an error says what to write."""
+    """A decorator that refuses the keyword arguments in ``fixes``, with the fix in the error."""
 
     def decorate(function: F) -> F:
         @wraps(function)

@@ -1,9 +1,9 @@
 """NumPy's functions on variables, while a function of variables runs.
 
-NumPy asks an argument that is no array of its own what to do with it (NEP 13 and 18). PyTensor's variables
-do not answer, and are taken for objects: ``np.dot(x, y)`` multiplies the elements. In `answered` they
-answer: a function that PyTensor has under the same name, with the same meaning, is PyTensor's; every other
-one raises, with what to write. It can go when PyTensor's variables have these protocols.
+NumPy dispatches on arguments that are not its own arrays (NEP 13 and 18). PyTensor's variables lack
+these protocols, and are taken for objects: ``np.dot(x, y)`` multiplies the elements. In
+`numpy_protocols` they have them: a function of the same name and meaning in PyTensor is called; every
+other one raises, with a fix. It can go when PyTensor's variables have these protocols.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loopax.base.errors import LoopTypeError
 from loopax.base.lock import free_in_children
 from loopax.base.upstream.pytensor import TensorOperators
 
-# PyTensor has them with the meaning, the order and the names of the arguments that NumPy has.
+# Functions with the same meaning, order and names of arguments in PyTensor and NumPy.
 _SAME = (
     *("all", "allclose", "any", "argmax", "argmin", "argsort", "broadcast_to", "concatenate"),
     *("cumprod", "cumsum", "diag", "diagonal", "diff", "dot", "einsum", "expand_dims", "flip"),
@@ -33,7 +33,7 @@ _SAME_IN_LINALG = (
     *("cholesky", "det", "eigh", "eigvalsh", "inv", "matrix_power", "norm", "pinv", "slogdet"),
     *("solve",),
 )
-# What NumPy reads off an argument without its values, shapes among them; it asks for the attributes itself.
+# Functions that need no values, such as shapes: NumPy reads the attributes itself.
 _ABOUT_TYPES = (np.ndim, np.shape, np.size, np.result_type, np.iscomplexobj, np.isrealobj)
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **{getattr(np, name): getattr(pt, name) for name in _SAME if hasattr(pt, name)},
@@ -92,17 +92,17 @@ def _no_meaning(name: str) -> LoopTypeError:
 _PROTOCOLS = {"__array_function__": _array_function, "__array_ufunc__": _array_ufunc}
 _LOCK = Lock()
 free_in_children(_LOCK)
-_inside = 0  # how many functions of variables run
+_inside = 0  # the number of functions running on variables
 
 
 @contextmanager
 def numpy_protocols() -> Iterator[None]:
-    """In the block NumPy's functions on variables are PyTensor's, or are refused in words.
+    """A block in which NumPy's functions on variables are PyTensor's, or raise with a fix.
 
     Raises
     ------
     LoopTypeError
-        From a function that has no meaning on variables.
+        A function has no meaning on variables.
     """
     _count(1)
     try:
@@ -112,7 +112,7 @@ def numpy_protocols() -> Iterator[None]:
 
 
 def _count(change: int) -> None:
-    """Give variables the protocols with the first block, and take them away after the last one."""
+    """Install the protocols on variables with the first block, and remove them after the last one."""
     global _inside
     with _LOCK:
         if _inside == 0:

@@ -1,4 +1,4 @@
-"""`watch` and `breakpoint_if`: what is to be seen of a program, step by step."""
+"""`watch` and `breakpoint_if`: marks on values of a program to observe, step by step."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ T = TypeVar("T")
 
 
 def watch(value: T, name: str) -> T:
-    """``value``, which `loopax.watched` has in its record, under ``name``, with a row for each step.
+    """``value``, which `loopax.watched` records under ``name``, with a row for each step.
 
     ::
 
         watch :: (a, str) -> a
 
-    It is what a program goes on with that is watched: ``s = watch(s, "s")``. In loops, branches, functions,
-    and in the steps of ``pytensor.scan``. In a program that nobody watches there is nothing of it.
+    The program must go on with the result: ``s = watch(s, "s")``. It works in loops, branches,
+    functions, and in the steps of ``pytensor.scan``. A program that nobody watches computes nothing
+    for it.
 
     Parameters
     ----------
     value
         A tensor, or a pytree of tensors, whose leaves are called ``name['mean']``, ``name[0]``.
     name
-        Under which it is recorded. Several values may have one name, if they are in loops in as many loops.
+        The name in the record. Several values may have one name, if they are at the same depth of
+        loops.
 
     Raises
     ------
     LoopTypeError
-        A leaf is no tensor, or ``name`` no string.
+        A leaf is not a tensor, or ``name`` is not a string.
 
     Examples
     --------
@@ -73,16 +75,16 @@ def _watched(x: Any, name: str) -> Any:
 def breakpoint_if(condition: Any, value: Any = None) -> Any:
     """End the record of `loopax.watched` with the first step in which ``condition`` holds.
 
-    So the last rows of the record are what led there. The program itself goes on. Where nobody watches
-    there is nothing of it.
+    So the record ends with the rows that led there. The program itself goes on. A program that nobody
+    watches computes nothing for it.
 
     Parameters
     ----------
     condition
         A bool scalar.
     value
-        In the step of a loop of loopax, or in a branch, there need be none. Elsewhere, in the step of
-        ``pytensor.scan``, what the program goes on with: ``s = breakpoint_if(s > 100, s)``.
+        A value with which the program goes on, ``s = breakpoint_if(s > 100, s)``: required in the
+        step of ``pytensor.scan``, optional in steps and branches of loopax.
 
     Returns
     -------
@@ -119,7 +121,7 @@ def breakpoint_if(condition: Any, value: Any = None) -> Any:
 
 
 class _Open(local):
-    """The conditions of the steps and branches that are traced now, the innermost last."""
+    """The conditions of the steps and branches being traced, the innermost last."""
 
     def __init__(self) -> None:
         self.stack: list[list[Any]] = []
@@ -130,7 +132,7 @@ _open = _Open()
 
 @contextmanager
 def breakpoints() -> Iterator[list[Any]]:
-    """Collects the conditions of breakpoints, while a step or a branch is traced."""
+    """A block that collects the conditions of breakpoints while a step or a branch is traced."""
     conditions: list[Any] = []
     _open.stack.append(conditions)
     try:
@@ -140,7 +142,7 @@ def breakpoints() -> Iterator[list[Any]]:
 
 
 def with_breakpoints(outs: Sequence[Variable], conditions: Sequence[Any]) -> list[Variable]:
-    """``outs`` of a step or branch, on one of which the ``conditions`` are.
+    """``outs`` of a step or branch, one of which carries the ``conditions``.
 
     Raises
     ------

@@ -1,11 +1,12 @@
-"""A word where a program has a gradient that PyTensor has made, and made wrong.
+"""A warning where a program contains a wrong gradient by PyTensor.
 
 ``jaxify(x, pytensor.grad(cost, x))`` transpiles PyTensor's graph: the rules in `ir.derivatives.rules`
-serve loopax's own gradients alone. They also say of which ops PyTensor has a wrong gradient, and where
-(`fault_of`). That a graph has it is seen by its form: it is what the op's own ``pullback`` writes, of the
-op's inputs and outputs, with variables that `pytensor.grad` has made, as their tags say. So what a user
-writes in the same way is not meant. What PyTensor has rewritten, a compiled function, or the step of its
-own `scan`, is not seen: too little of the form, or of the tags, is left.
+serve loopax's own gradients alone. They also record the ops whose gradient is wrong in PyTensor, and
+where (`fault_of`). Such a gradient is recognised by its form: the expression of the op's own
+``pullback`` in the op's inputs and outputs, with tags that show that `pytensor.grad` made its
+variables. So the same expression written by a user does not count. Graphs that PyTensor has
+rewritten, a compiled function or the step of its own `scan`, are not recognised: too little of the
+form, or of the tags, is left.
 """
 
 from __future__ import annotations
@@ -27,12 +28,12 @@ from loopax.ir.derivatives.rules.registry import fault_of
 
 
 def warn_of_wrong_gradients(nodes: Collection[Apply]) -> None:
-    """Warn of each op among ``nodes`` whose gradient, among them too, is PyTensor's, and wrong.
+    """Warn of each op among ``nodes`` whose gradient, also among them, is PyTensor's and wrong.
 
     Warns
     -----
     WrongGradientWarning
-        With the op, what is wrong, the line that takes the gradient, and what to write.
+        With the op, the fault, the line that takes the gradient, and a fix.
     """
     faulty = [(node, fault) for node in nodes if (fault := fault_of(node.op, node)) is not None]
     for node, fault in faulty:
@@ -49,7 +50,7 @@ def warn_of_wrong_gradients(nodes: Collection[Apply]) -> None:
 
 
 def _gradients(node: Apply, position: int, nodes: Collection[Apply]) -> Iterator[Variable]:
-    """What of ``nodes`` is the pullback of ``node`` for an input, by a tagged variable of it."""
+    """The pullbacks of ``node`` for one input among ``nodes``, each as a tagged variable."""
     if not any(_is_tagged(v) for candidate in nodes for v in candidate.outputs):
         return
     for seeds, pattern in _patterns(node, position):
@@ -57,14 +58,14 @@ def _gradients(node: Apply, position: int, nodes: Collection[Apply]) -> Iterator
             bound: dict[Variable, Variable] = {}
             if not _is_alike(pattern, v, seeds, bound):
                 continue
-            # What a rule has written is tagged, unless it was vectorized; so are the cotangents.
+            # A rule's variables are tagged, unless it was vectorized; so are the cotangents.
             tagged = [bound[seed] for seed in seeds] if isinstance(node.op, Blockwise) else [v]
             if all(map(_is_tagged, tagged)):
                 yield tagged[0]
 
 
 def _patterns(node: Apply, position: int) -> Iterator[tuple[Sequence[Variable], Variable]]:
-    """What the pullback writes for an input, with its cotangents: all but the first may be missing."""
+    """The pullback's expressions for an input, with their cotangents, one for each set of these."""
     choices = [(True, False) if is_float(v) else (False,) for v in node.outputs[1:]]
     for chosen in product((True,), *choices):
         cotangents = [
@@ -73,7 +74,7 @@ def _patterns(node: Apply, position: int) -> Iterator[tuple[Sequence[Variable], 
         ]
         try:
             in_cotangent = node.op.pullback(node.inputs, node.outputs, cotangents)[position]
-        except Exception:  # then no program has what it writes
+        except Exception:  # then no program contains its expression
             continue
         if is_connected(in_cotangent) and in_cotangent.owner is not None:
             yield (
@@ -85,7 +86,7 @@ def _patterns(node: Apply, position: int) -> Iterator[tuple[Sequence[Variable], 
 def _is_alike(
     pattern: Any, v: Any, seeds: Sequence[Variable], bound: dict[Variable, Variable]
 ) -> bool:
-    """Whether ``v`` is ``pattern``, with any variable for each of ``seeds``; ``bound`` says which."""
+    """Whether ``v`` matches ``pattern``, with any variables for ``seeds``, which ``bound`` records."""
     if pattern is v:
         return True
     if pattern in bound:
@@ -107,13 +108,13 @@ def _is_alike(
 
 
 def _is_tagged(v: Variable) -> bool:
-    """Whether ``v`` was made inside `pytensor.grad`, which the innermost line that its tag has says."""
+    """Whether ``v`` was made inside `pytensor.grad`, according to the innermost line of its tag."""
     stacks = getattr(v.tag, "trace", None) or ()
     files = [stack[-1][0].replace("\\", "/") for stack in stacks if stack]
     return any(file.endswith("/pytensor/gradient.py") for file in files)
 
 
 def _line_of_gradient(gradient: Variable) -> str:
-    """Where the user asks for the gradient: tags have few lines, and not all of them that one."""
+    """The user's line that takes the gradient: tags have few lines, and not all of them that one."""
     lines = (source_line(v) for v in ancestors([gradient]) if _is_tagged(v))
     return next(filter(None, lines), "")

@@ -51,8 +51,7 @@ class Partition(NamedTuple):
 def partition(
     inputs: Variables, outputs: Variables, cotangents: Variables, in_cotangents: Variables
 ) -> Partition | None:
-    """``inputs -> outputs`` and its pullback, ``[*inputs, *cotangents] -> in_cotangents``, as two
-    graphs.
+    """``inputs -> outputs``, and its pullback to ``in_cotangents``, as two graphs.
 
     None where nothing is worth keeping, or a residual is not an array.
     """

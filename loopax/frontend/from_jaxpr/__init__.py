@@ -1,4 +1,4 @@
-"""Jaxprs into the IR: a table of rules, one file for each family of primitives."""
+"""Import of jaxprs: a table of rules, one file for each family of primitives."""
 
 from loopax.frontend.from_jaxpr import (  # noqa: F401  (they register their rules)
     calls,

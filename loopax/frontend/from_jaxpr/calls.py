@@ -1,4 +1,4 @@
-"""Calls, and functions with derivatives of their own: all transformations have been applied by now."""
+"""Calls, and functions with custom derivatives: all transformations have been applied before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conversions between dtypes, with what XLA makes of values that do not fit."""
+"""Conversions between dtypes, with XLA's results for values that do not fit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _convert(eqn: Any, x: Any) -> Any:
 
 
 def _to_integer(x: Any, target: str) -> Any:
-    """To zero, the nearest integer that there is where it does not fit, and 0 where it is nan."""
+    """``x`` rounded to zero; out of range the nearest integer of the dtype, and 0 for nan."""
     limits = np.iinfo(target)
     # The least float beyond the greatest integer: a power of two, which each float has.
     beyond = np.array(2.0 ** (limits.max.bit_length()), dtype=x.type.dtype)

@@ -1,4 +1,4 @@
-"""Primitives that run along an axis."""
+"""Cumulative sums and products along an axis."""
 
 from __future__ import annotations
 

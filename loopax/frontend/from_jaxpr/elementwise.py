@@ -1,4 +1,4 @@
-"""Elementwise primitives of floats, and those that mean the same of all dtypes."""
+"""Elementwise primitives on floats, and those with one meaning on all dtypes."""
 
 from __future__ import annotations
 
@@ -65,24 +65,24 @@ _ALL = {
 }
 
 
-def _of_floats(eqn: Any, *inputs: Any) -> Any:
+def _float_function(eqn: Any, *inputs: Any) -> Any:
     if not out_dtype(eqn).startswith("float"):
         raise refuse(eqn, f"of {out_dtype(eqn)}")
     return _FLOATS[eqn.primitive.name](*inputs)
 
 
-def _of_numbers(eqn: Any, *inputs: Any) -> Any:
+def _function(eqn: Any, *inputs: Any) -> Any:
     return _ALL[eqn.primitive.name](*inputs)
 
 
-rule(*_FLOATS)(_of_floats)
-rule(*_ALL)(_of_numbers)
-rule("copy", "copy_p", "stop_gradient", "optimization_barrier", keys=True)(_of_numbers)
+rule(*_FLOATS)(_float_function)
+rule(*_ALL)(_function)
+rule("copy", "copy_p", "stop_gradient", "optimization_barrier", keys=True)(_function)
 
 
 @rule("eq")
 def _eq(eqn: Any, x: Any, y: Any) -> Any:
-    # A rewrite would take a value for equal to itself: nan is not.
+    # A rewrite would fold ``x == x`` to True, which is wrong for nan.
     return ~pt.isnan(x) if x is y and x.type.dtype.startswith("float") else pt.eq(x, y)
 
 
@@ -93,7 +93,7 @@ def _ne(eqn: Any, x: Any, y: Any) -> Any:
 
 @rule("lt_to", "le_to", "eq_to")
 def _in_total_order(eqn: Any, x: Any, y: Any) -> Any:
-    """-0 is less than 0, and a nan greater than all else."""
+    """Comparisons in total order: -0 is less than 0, and a nan greater than all other values."""
     name = eqn.primitive.name
     if not x.type.dtype.startswith("float"):
         return {"lt_to": pt.lt, "le_to": pt.le, "eq_to": pt.eq}[name](x, y)
@@ -117,7 +117,7 @@ def _abs(eqn: Any, x: Any) -> Any:
 def _sign(eqn: Any, x: Any) -> Any:
     if x.type.dtype.startswith("complex"):
         raise refuse(eqn, "of complex numbers")
-    # Of a zero it is that zero, of either sign.
+    # The sign of a zero is that zero, of either sign.
     return pt.switch(pt.eq(x, 0), x, pt.sign(x)) if x.type.dtype.startswith("float") else pt.sign(x)
 
 
@@ -131,22 +131,22 @@ def _round(eqn: Any, x: Any) -> Any:
 
 @rule("rsqrt")
 def _rsqrt(eqn: Any, x: Any) -> Any:
-    return pt.reciprocal(pt.sqrt(_of_real(eqn, x)))
+    return pt.reciprocal(pt.sqrt(_require_float(eqn, x)))
 
 
 @rule("log2")
 def _log2(eqn: Any, x: Any) -> Any:
-    return pt.log2(_of_real(eqn, x))
+    return pt.log2(_require_float(eqn, x))
 
 
 @rule("one_minus_square")
 def _one_minus_square(eqn: Any, x: Any) -> Any:
-    return 1 - _of_real(eqn, x) ** 2
+    return 1 - _require_float(eqn, x) ** 2
 
 
 @rule("atan2")
 def _atan2(eqn: Any, y: Any, x: Any) -> Any:
-    return pt.arctan2(_of_real(eqn, y), x)
+    return pt.arctan2(_require_float(eqn, y), x)
 
 
 @rule("is_finite")
@@ -156,7 +156,7 @@ def _is_finite(eqn: Any, x: Any) -> Any:
 
 @rule("integer_pow")
 def _integer_pow(eqn: Any, x: Any) -> Any:
-    """By squaring, as XLA does it."""
+    """A power by repeated squaring, as in XLA."""
     n = eqn.params["y"]
     if n < 0 and not x.type.dtype.startswith(("float", "complex")):
         raise refuse(eqn, "a negative power of an integer")
@@ -171,7 +171,7 @@ def _integer_pow(eqn: Any, x: Any) -> Any:
 
 @rule("pow")
 def _pow(eqn: Any, x: Any, y: Any) -> Any:
-    return pt.pow(_of_real(eqn, x), y.astype(x.type.dtype))
+    return pt.pow(_require_float(eqn, x), y.astype(x.type.dtype))
 
 
 @rule("div")
@@ -180,7 +180,7 @@ def _div(eqn: Any, x: Any, y: Any) -> Any:
         return pt.true_div(x, y)
     if x.type.dtype == "bool":
         raise refuse(eqn, "of bool")
-    # To zero, where the IR's goes down. By zero it is -1, all bits set, in XLA.
+    # XLA rounds a quotient to zero, the IR down; a quotient by zero is -1, all bits set, in XLA.
     quotient = pt.int_div(x, y)
     if not x.type.dtype.startswith("uint"):
         is_inexact = pt.neq(quotient * y, x) & (pt.lt(x, 0) ^ pt.lt(y, 0))
@@ -190,7 +190,7 @@ def _div(eqn: Any, x: Any, y: Any) -> Any:
 
 @rule("rem")
 def _rem(eqn: Any, x: Any, y: Any) -> Any:
-    """The sign is that of ``x``, where the IR's is that of ``y``."""
+    """A remainder with the sign of ``x``; the IR's has that of ``y``."""
     if x.type.dtype.startswith("float"):
         remainder = pt.mod(pt.abs(x), pt.abs(y))
         return pt.switch(pt.lt(x, 0), -remainder, remainder)
@@ -205,7 +205,7 @@ def _rem(eqn: Any, x: Any, y: Any) -> Any:
 
 @rule("select_n", keys=True)
 def _select_n(eqn: Any, which: Any, *cases: Any) -> Any:
-    n_inner_axes = cases[0].type.ndim - which.type.ndim  # by keys, or all where one number chooses
+    n_inner_axes = cases[0].type.ndim - which.type.ndim  # axes of keys, or all axes for a scalar
     which = which.dimshuffle([*range(which.type.ndim), *["x"] * n_inner_axes])
     if which.type.dtype == "bool":
         return pt.switch(which, cases[1], cases[0])
@@ -220,7 +220,7 @@ def _clamp(eqn: Any, low: Any, x: Any, high: Any) -> Any:
     return pt.minimum(pt.maximum(x, low), high)
 
 
-def _of_real(eqn: Any, x: Any) -> Any:
+def _require_float(eqn: Any, x: Any) -> Any:
     if not x.type.dtype.startswith("float"):
         raise refuse(eqn, f"of {x.type.dtype}")
     return x

@@ -1,7 +1,7 @@
-"""Reading and writing at places that are values: slices, and gathers.
+"""Reads and writes at computed positions: dynamic slices, and gathers.
 
-XLA moves a slice that would reach beyond an end back until it fits, and so do the rules here: an index that
-the IR gets is in range.
+XLA moves a slice that would reach beyond an end back until it fits. So do the rules here, and indices
+in the IR are in range.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loopax.frontend.from_jaxpr.shapes import reshaped
 
 
 def clamped(start: Any, n: int, size: int) -> Any:
-    """The beginning of a slice of ``size`` elements of an axis of ``n`` that is asked for at ``start``."""
+    """The start of a slice of ``size`` elements of an axis of length ``n``, moved into range."""
     if n == size:
         return 0
     if isinstance(start, Constant) and start.type.ndim == 0:
@@ -32,14 +32,14 @@ def clamped(start: Any, n: int, size: int) -> Any:
 
 
 def _entry(start: Any, n: int, size: int) -> Any:
-    """The index of a slice of ``size`` elements that begins at ``start``, which is in range."""
+    """The index of a slice of ``size`` elements that begins at ``start``, in range."""
     if size == n:
         return slice(None)
     return start if size == 1 else slice(start, start + size)
 
 
 def window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ...]:
-    """The index of a window of these sizes; an axis of which it has one element is dropped."""
+    """The index of a window of these sizes; an axis of size 1 is dropped."""
     lengths = x.type.shape
     return tuple(
         _entry(clamped(start, n, size), n, size)
@@ -48,7 +48,7 @@ def window(x: Any, starts: Sequence[Any], sizes: Sequence[int]) -> tuple[Any, ..
 
 
 def window_shape(shape: Sequence[int], sizes: Sequence[int]) -> tuple[int, ...]:
-    """The shape of what `window` reads of an array of this shape."""
+    """The shape of the elements at a `window`'s index of an array of this shape."""
     return tuple(size for n, size in zip(shape, sizes, strict=True) if size == n or size != 1)
 
 
@@ -57,7 +57,7 @@ def _dynamic_slice(eqn: Any, x: Any, *starts: Any) -> Any:
     sizes = eqn.params["slice_sizes"]
     if len(starts) != len(sizes):
         raise refuse(eqn, "of a size that is a value")
-    key_lengths = x.type.shape[len(sizes) :]  # by a key
+    key_lengths = x.type.shape[len(sizes) :]  # axes of a key
     return read_window(x, [*starts, *(pt.constant(0) for _ in key_lengths)], [*sizes, *key_lengths])
 
 
@@ -88,11 +88,11 @@ def _dynamic_update_slice(eqn: Any, x: Any, update: Any, *starts: Any) -> Any:
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of an array at places that are values, one for each element of a batch.
+    """Windows of an array at computed positions, one for each element of a batch.
 
-    ``starts`` has the beginning of each axis that is asked for: an array of the batch's shape for each axis
-    of ``axes``, already in range. ``valid`` says for each element of the batch whether its window was in
-    range before, None where all are. ``sizes`` are those of a window, ``batch`` the shape of the batch.
+    ``starts`` has an array of the batch's shape for each axis in ``axes``: the starts of the windows,
+    in range. ``valid`` says for each element of the batch whether its window was in range before; None
+    where all are. ``sizes`` is the shape of a window, ``batch`` that of the batch.
     """
 
     axes: tuple[int, ...]
@@ -109,9 +109,9 @@ def windows_at(
     sizes: Sequence[int],
     batching: Sequence[tuple[int, int]],
 ) -> Windows:
-    """The windows that ``indices``, with the axes of ``mapped`` along its last axis, ask for.
+    """The windows at ``indices``, whose last axis has an entry for each axis in ``mapped``.
 
-    ``batching`` has pairs of an axis of ``x`` and one of ``indices`` that go together.
+    ``batching`` has pairs of a batch axis of ``x`` and the same axis of ``indices``.
     """
     lengths, batch = x.type.shape, indices.type.shape[:-1]
     start_arrays = [indices[..., j] for j in range(len(mapped))]
@@ -144,10 +144,10 @@ def windows_at(
 
 
 def full_index(p: Windows, lengths: Sequence[int]) -> tuple[list[int], list[int], list[Any]]:
-    """The axes that are read at integers, those that are read whole, and the integers.
+    """The axes that are read at integers, the axes that are read whole, and the integers.
 
-    The integers have the axes of the batch first, and behind them one for each axis of which a window has
-    some elements, more than one.
+    The integers have the axes of the batch first, then an axis for each axis of the window with several
+    elements.
     """
     starts = dict(zip(p.axes, p.starts, strict=True))
     whole_axes = [k for k, n in enumerate(lengths) if k not in starts and p.sizes[k] == n]
@@ -185,7 +185,10 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
         window_axes = [k for k in range(x.type.ndim) if k not in dropped]
         wide_axes = [k for k in indexed_axes if sizes[k] != 1]
         result = x.dimshuffle([*indexed_axes, *whole_axes])[tuple(integers)]
-        order = [*wide_axes, *whole_axes]  # the axes of a window, behind those of the batch
+        order = [
+            *wide_axes,
+            *whole_axes,
+        ]  # the axes of a window, which follow the axes of the batch
         rank = len(p.batch)
         result = result.dimshuffle(
             [*range(rank), *(rank + order.index(k) if k in order else "x" for k in window_axes)]
@@ -204,7 +207,7 @@ def _gather(eqn: Any, x: Any, indices: Any) -> Any:
 
 
 def _fill_value(eqn: Any) -> Any:
-    """What a gather gives for an index that is out of range."""
+    """The result of a gather for an index out of range."""
     dtype, value = np.dtype(out_dtype(eqn)), eqn.params["fill_value"]
     if value is None:
         limits = np.iinfo(dtype) if dtype.kind in "iu" else None

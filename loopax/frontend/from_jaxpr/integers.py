@@ -1,4 +1,4 @@
-"""Shifts. The IR has none: they are products and quotients by powers of two, which wrap as XLA's do."""
+"""Shifts, which the IR lacks, as products and quotients by powers of two that wrap as XLA's do."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from loopax.frontend.from_jaxpr.reading import refuse, rule
 
 
 def _shift_count(eqn: Any, n: Any) -> int:
-    """By how many places all elements are shifted.
+    """The number of bits by which all elements are shifted.
 
     Raises
     ------
     NotImportable
-        That is not known, or not the same for all.
+        It is not known, or not the same for all.
     """
     while n.owner is not None and len(n.owner.inputs) == 1:  # a constant in another shape
         n = n.owner.inputs[0]
@@ -27,13 +27,13 @@ def _shift_count(eqn: Any, n: Any) -> int:
 
 
 def shifted_left(x: Any, count: int) -> Any:
-    """``x << places``."""
+    """``x << count``."""
     factor = np.array(2**count % 2 ** _bits(x), dtype=f"uint{_bits(x)}").astype(x.type.dtype)
     return x * factor if 0 <= count < _bits(x) else pt.zeros_like(x)
 
 
 def shifted_right(x: Any, count: int) -> Any:
-    """``x >> places`` of an integer without a sign."""
+    """``x >> count`` for unsigned integers."""
     if not 0 <= count < _bits(x):
         return pt.zeros_like(x)
     return x // np.array(2**count, dtype=x.type.dtype) if count else x
@@ -59,6 +59,6 @@ def _shift_right_arithmetic(eqn: Any, x: Any, n: Any) -> Any:
     count = _shift_count(eqn, n)
     if x.type.dtype.startswith("uint"):
         raise refuse(eqn, "of an integer without a sign")
-    if not 0 <= count < _bits(x) - 1:  # all bits are that of the sign
+    if not 0 <= count < _bits(x) - 1:  # all bits become the sign bit
         return -pt.lt(x, 0).astype(x.type.dtype)
     return x // np.array(2**count, dtype=x.type.dtype) if count else x

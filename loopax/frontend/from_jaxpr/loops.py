@@ -23,7 +23,7 @@ from loopax.ir.ops.calling_convention import INDEX_TYPE
 
 @rule("scan", keys=True)
 def _scan(eqn: Any, *inputs: Any) -> Any:
-    """A row has an axis less than what it is a row of: so the inputs and outputs divide."""
+    """A scan; its sequences and traces have an axis more than their rows, unlike other values."""
     body, length = eqn.params["jaxpr"], eqn.params["length"]
     args, outs = body.jaxpr.invars, body.jaxpr.outvars
     n_rows = sum(_is_row(v, w) for v, w in zip(eqn.invars, args, strict=True))
@@ -54,10 +54,10 @@ def _split_three(xs: Sequence[Any], n: int, m: int) -> tuple[Any, Any, Any]:
 
 @rule("while", keys=True)
 def _while(eqn: Any, *inputs: Any) -> Any:
-    """The IR's loop asks after each step whether to stop, and before the first one by its length.
+    """A while loop: its condition is the IR's stop flag after each step, and its length before the first.
 
-    Of a batch each row has a flag: the loop goes on while any is true, and where it is not the row stays as
-    it is. The flags are a state.
+    In a batch each row has a flag: the loop goes on while any is true, and a row whose flag is false
+    stays as it is. The flags are a state.
     """
     params = eqn.params
     n, m = params["cond_nconsts"], params["body_nconsts"]
@@ -95,7 +95,7 @@ def _any(flags: Any) -> Any:
 
 
 def _spread(flags: Any, ndim: int) -> Any:
-    """``flags`` with axes of length 1 behind their own."""
+    """``flags`` with trailing axes of length 1."""
     return flags.dimshuffle([*range(flags.type.ndim), *["x"] * (ndim - flags.type.ndim)])
 
 
@@ -110,7 +110,7 @@ def _cond(eqn: Any, index: Any, *operands: Any) -> Any:
 def _switch(
     index: Any, operands: Sequence[Any], branches: Sequence[Any], first_index: int
 ) -> list[Any]:
-    """The branch of this index, the last one where it is beyond it, the first where it is below."""
+    """Nested conditionals for a switch: an index out of range selects the first or the last branch."""
     if len(branches) == 1:
         return inner_graph(branches[0], operands)
     inner = [v.type() for v in operands]

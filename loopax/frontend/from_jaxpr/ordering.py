@@ -9,12 +9,12 @@ import pytensor.tensor as pt
 
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 
-_MOST_OF_TOP = 8  # each is a search of its own
+_MOST_OF_TOP = 8  # each element takes a search
 
 
 @rule("sort")
 def _sort(eqn: Any, *operands: Any) -> Any:
-    """The others are put in the order of the first one, in which equal elements stay as they are."""
+    """The operands in the stable order of the first one."""
     axis, x = eqn.params["dimension"], operands[0]
     if eqn.params["num_keys"] != 1:
         raise refuse(eqn, "by several keys")
@@ -33,8 +33,9 @@ def _sort(eqn: Any, *operands: Any) -> Any:
 
 @rule("top_k")
 def _top_k(eqn: Any, x: Any) -> Any:
-    """The largest first, of equal ones the first. A nan is larger than all, as it is to XLA in float64;
-    in float32 XLA puts it anywhere.
+    """The ``k`` largest elements in descending order, of equal ones the first.
+
+    A nan is larger than all other elements, as in XLA in float64; in float32 XLA puts it anywhere.
     """
     k, n = eqn.params["k"], x.type.shape[-1]
     if k > _MOST_OF_TOP or not k or not x.type.dtype.startswith("float"):

@@ -1,7 +1,7 @@
-"""Random bits: counters through the cipher threefry, bit for bit as JAX has them.
+"""Random bits: counters through the cipher threefry, bit for bit JAX's.
 
-What is done with a key is JAX's own, written as a jaxpr of the cipher; the cipher itself is one function of
-four integers (`loopax.ir.ops.threefry`).
+Operations on keys are JAX's own functions, as jaxprs of the cipher; the cipher itself is one function
+of four integers (`loopax.ir.ops.threefry`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _threefry2x32(eqn: Any, key_1: Any, key_2: Any, x: Any, y: Any) -> Any:
 
 @rule("iota_2x32_shape")
 def _counters(eqn: Any) -> Any:
-    """The place of each element, as two integers of 32 bits, the higher ones first."""
+    """The flat index of each element as two integers of 32 bits, the higher bits first."""
     shape = tuple(eqn.params["shape"])
     numbers = np.arange(np.prod(shape, dtype=np.int64), dtype=np.uint64).reshape(shape)
     halves = numbers >> np.uint64(32), numbers & np.uint64(0xFFFFFFFF)
@@ -36,13 +36,13 @@ def _counters(eqn: Any) -> Any:
 
 @rule("random_wrap", "random_unwrap", keys=True)
 def _same_integers(eqn: Any, x: Any) -> Any:
-    """A key is the integers that it holds."""
+    """Conversions between a key and its integers, which are one in the IR."""
     return x
 
 
 @rule("random_bits", "random_split", "random_fold_in", "random_seed", keys=True)
-def _of_keys(eqn: Any, *inputs: Any) -> Any:
-    """By JAX's own function of the integers that a key holds, for each of the keys."""
+def _key_function(eqn: Any, *inputs: Any) -> Any:
+    """JAX's own function of a key's integers, over all keys."""
     name, aval = eqn.primitive.name, eqn.invars[0].aval
     if name == "random_seed" and str(eqn.outvars[0].aval.dtype) != "key<fry>":
         raise refuse(eqn, "of another generator")
@@ -52,13 +52,13 @@ def _of_keys(eqn: Any, *inputs: Any) -> Any:
 
 @rule("random_gamma", keys=True)
 def _gamma(eqn: Any, key: Any, alpha: Any) -> Any:
-    """By JAX's own function, as a loop over the draws: its rejections are a loop for each."""
+    """JAX's own function, as a loop over the draws, with a loop of rejections in each."""
     return inner_graph(implementation_jaxpr(eqn), [key, alpha])
 
 
 @rule("bitcast_convert_type")
 def _bitcast(eqn: Any, x: Any) -> Any:
-    """Reinterpret integers, or random bits behind the exponent of 1, which make a number from 1 to 2."""
+    """A reinterpretation of integers, or of random bits after the exponent of 1 as a float."""
     target = np.dtype(eqn.params["new_dtype"])
     source = np.dtype(x.type.dtype)
     if target.itemsize != source.itemsize:
@@ -73,7 +73,7 @@ def _bitcast(eqn: Any, x: Any) -> Any:
 
 
 def _mantissa(x: Any, target: np.dtype[Any]) -> Any:
-    """The bits of ``x`` behind the exponent, where that is known to be that of 1; else None."""
+    """The mantissa of ``x``, where its exponent is known to be that of 1; else None."""
     bits_of_one = np.array(1, target).view(f"u{target.itemsize}")
     if not is_elementwise(x.owner, ps.OR):
         return None
@@ -92,7 +92,7 @@ def _constant(v: Any) -> Any:
 
 
 def _is_below(bits: Any, limit: int) -> bool:
-    """Whether it is a quotient of an integer without a sign that is too small to reach ``limit``."""
+    """Whether ``bits`` is a quotient of an unsigned integer that is less than ``limit``."""
     while bits.owner is not None and len(bits.owner.inputs) == 1:
         bits = bits.owner.inputs[0]
     if not is_elementwise(bits.owner, ps.IntDiv):

@@ -1,12 +1,12 @@
-"""The table of rules, and a jaxpr as a graph of the IR by them.
+"""The table of rules, and the import of a jaxpr as a graph of the IR.
 
-A rule gets an equation of a jaxpr and variables for its inputs, and returns variables for its outputs. What
-it writes means what XLA makes of the primitive, to rounding: where an op of the IR means something else
-for some arguments (a division by zero, an index out of bounds, a conversion of what does not fit), the rule
-says so in the graph, and where that cannot be said there is no rule.
+A rule takes an equation of a jaxpr and variables for its inputs, and returns variables for its
+outputs. Its graph has XLA's meaning of the primitive, to rounding: where an op of the IR differs for
+some arguments (a division by zero, an index out of bounds, a conversion out of range), the graph
+corrects it, and where that is impossible there is no rule.
 
-Each variable has the dtype and the static shape of its type in the jaxpr. A random key is the array of
-integers that it holds.
+Each variable has the dtype and the static shape of its type in the jaxpr. A random key is the array
+of its integers.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from loopax.base.upstream.jax import Literal
 Rule = Callable[..., Any]
 
 RULES: dict[str, Rule] = {}
-OF_KEYS: set[str] = (
+KEY_PRIMITIVES: set[str] = (
     set()
-)  # the primitives whose rules take random keys, which have an axis more in the IR
+)  # primitives whose rules take random keys, which have a further axis in the IR
 _DTYPES = {"bool", "float32", "float64", "complex64", "complex128"}
 _DTYPES |= {f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)}
 
@@ -38,12 +38,12 @@ class NotImportable(Exception):
 def rule(*primitives: str, keys: bool = False) -> Callable[[Rule], Rule]:
     """Register a function ``(eqn, *inputs) -> output, or a list of outputs`` for primitives.
 
-    With ``keys`` it takes random keys as well.
+    With ``keys`` the function takes random keys as well.
     """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(primitives, function))
-        OF_KEYS.update(primitives if keys else ())
+        KEY_PRIMITIVES.update(primitives if keys else ())
         return function
 
     return register
@@ -55,7 +55,7 @@ def tensor_type(aval: Any) -> TensorType:
     Raises
     ------
     NotImportable
-        It has a dtype that native code does not know, or a length that is a symbol.
+        The value has a dtype without native code, or a symbolic length.
     """
     shape, dtype = getattr(aval, "shape", None), str(getattr(aval, "dtype", aval))
     if dtype == "key<fry>":
@@ -68,7 +68,7 @@ def tensor_type(aval: Any) -> TensorType:
 
 
 def declared(v: Variable, aval: Any) -> Variable:
-    """``v`` as a variable of exactly the type that ``aval`` is in the IR."""
+    """``v`` as a variable of exactly the type of ``aval`` in the IR."""
     declared_type = tensor_type(aval)
     assert v.type.dtype == declared_type.dtype and v.type.ndim == declared_type.ndim, (
         v,
@@ -83,7 +83,7 @@ def declared(v: Variable, aval: Any) -> Variable:
 def read_equations(
     equations: Iterable[Any], variables: Mapping[Any, Variable]
 ) -> dict[Any, Variable]:
-    """``known``, variables for variables of a jaxpr, with those that ``equations`` compute of them.
+    """``variables``, by variable of a jaxpr, with the results of ``equations`` added.
 
     Raises
     ------
@@ -101,7 +101,7 @@ def read_equations(
         name = eqn.primitive.name
         if name not in RULES or eqn.effects:
             raise NotImportable(name)
-        if name not in OF_KEYS and any(map(_is_key, (*eqn.invars, *eqn.outvars))):
+        if name not in KEY_PRIMITIVES and any(map(_is_key, (*eqn.invars, *eqn.outvars))):
             raise NotImportable(f"{name} (of random keys)")
         types = [tensor_type(v.aval) for v in eqn.outvars]
         outs = RULES[name](eqn, *map(read, eqn.invars))
@@ -124,7 +124,7 @@ def constant(value: Any, aval: Any) -> Variable:
 
 
 def inner_graph(jaxpr: Any, inputs: Sequence[Variable]) -> list[Variable]:
-    """The outputs of a closed jaxpr, one that a primitive has among its parameters, for these inputs."""
+    """The outputs of a closed jaxpr, a parameter of a primitive, for these inputs."""
     opened = jaxpr.jaxpr
     variables = dict(zip(opened.invars, inputs, strict=True))
     variables |= {
@@ -142,5 +142,5 @@ def out_dtype(eqn: Any) -> str:
 
 
 def refuse(eqn: Any, why: str) -> NotImportable:
-    """What a rule raises that is not for these arguments."""
+    """The exception of a rule that does not apply to these arguments."""
     return NotImportable(f"{eqn.primitive.name} ({why})")

@@ -1,4 +1,4 @@
-"""Primitives that reduce axes."""
+"""Reductions of axes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _arg(eqn: Any, x: Any) -> Any:
 
 
 def _first_extremum(x: Any, axis: int, largest: bool) -> Any:
-    """The first place of the extremum, or of a nan, if there is one."""
+    """The first index of the extremum, or of a nan, if there is one."""
     best = (pt.max if largest else pt.min)(x, axis=axis, keepdims=True)
     is_best = pt.eq(x, best)
     if x.type.dtype.startswith("float"):

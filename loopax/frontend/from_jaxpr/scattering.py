@@ -1,4 +1,4 @@
-"""Writing at arrays of indices: scatters, in the forms that ``x.at[...]`` makes."""
+"""Writes at arrays of indices: scatters, in the forms of ``x.at[...]``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 
-from loopax.frontend.from_jaxpr.indexing import Windows, full_index, windows_at, read_window
+from loopax.frontend.from_jaxpr.indexing import Windows, full_index, read_window, windows_at
 from loopax.frontend.from_jaxpr.reading import refuse, rule
 from loopax.frontend.from_jaxpr.shapes import reshaped
 
-# What is written of an element and its update, where that is no write and no sum.
+# The functions of an element and its update, except for a write and a sum.
 _COMBINED = {"scatter-mul": pt.mul, "scatter-min": pt.minimum, "scatter-max": pt.maximum}
 _COMBINED |= {name.replace("-", "_"): op for name, op in _COMBINED.items()}
 
@@ -45,12 +45,12 @@ def _scatter(eqn: Any, x: Any, indices: Any, updates: Any) -> Any:
 
 
 def _is_plain_write(function: Any) -> bool:
-    """Whether an element becomes its update, by the function of both that a scatter has."""
+    """Whether a scatter's function of an element and its update returns the update."""
     return function is None or (not function.eqns and function.outvars == function.invars[1:])
 
 
 def _one_window(eqn: Any, x: Any, update: Any, p: Windows, is_dropped: bool) -> Any:
-    """A window that is out of range has no rows, so that nothing is read of ``x`` to leave it as it is."""
+    """A write of one window, which has no rows where it is out of range."""
     starts = {k: reshaped(s, ()) for k, s in zip(p.axes, p.starts, strict=True)}
     if eqn.primitive.name in _COMBINED:
         begin = [starts.get(k, pt.constant(0)) for k in range(x.type.ndim)]
@@ -95,7 +95,7 @@ def _windows(
         valid = p.valid.dimshuffle([*range(rank), *["x"] * (updates.type.ndim - rank)])
         if adds:
             updates = pt.switch(valid, updates, np.array(0, dtype=updates.type.dtype))
-        else:  # to a row of its own, which is cut off
+        else:  # to a spare row, which is cut off
             spare = pt.zeros((1, *transposed.type.shape[1:]), dtype=transposed.type.dtype)
             transposed = pt.join(0, transposed, spare)
             in_range = p.valid.dimshuffle([*range(rank), *["x"] * (integers[0].type.ndim - rank)])

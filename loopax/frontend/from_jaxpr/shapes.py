@@ -1,4 +1,4 @@
-"""Primitives that move elements, or say where they are."""
+"""Primitives that move elements, and arrays of indices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def _broadcast_in_dim(eqn: Any, x: Any, *dynamic: Any) -> Any:
     if dynamic:
         raise refuse(eqn, "to a shape that is a value")
     shape, target_axes = _shape(eqn), tuple(eqn.params["broadcast_dimensions"])
-    target_axes += tuple(range(len(eqn.params["shape"]), len(shape)))  # what a key holds
+    target_axes += tuple(range(len(eqn.params["shape"]), len(shape)))  # the integers of a key
     order = [target_axes.index(k) if k in target_axes else "x" for k in range(len(shape))]
     spread = x.dimshuffle(order) if order != [*range(x.type.ndim)] else x
     return spread if spread.type.shape == tuple(shape) else pt.broadcast_to(spread, shape)
@@ -34,7 +34,7 @@ def _shape(eqn: Any) -> tuple[int, ...]:
 
 
 def reshaped(x: Any, shape: Any) -> Any:
-    """``x`` in another shape; as a change of its axes of length 1, where it is no more."""
+    """``x`` in another shape; by adding and dropping axes of length 1, where that is enough."""
     shape = tuple(shape)
     if x.type.shape == shape:
         return x
@@ -109,7 +109,7 @@ def _stack(eqn: Any, *xs: Any) -> Any:
 
 @rule("empty", "empty2")
 def _empty(eqn: Any) -> Any:
-    """Nobody reads what it is: zeros do."""
+    """An array whose elements nobody reads: zeros."""
     aval = eqn.outvars[0].aval
     return pt.zeros(aval.shape, dtype=str(aval.dtype))
 
@@ -126,7 +126,7 @@ def _iota(eqn: Any, *dynamic: Any) -> Any:
 
 @rule("pad")
 def _pad(eqn: Any, x: Any, value: Any) -> Any:
-    """Written into an array of the padding; what is padded by less than 0 is cut off."""
+    """A write into an array of the padding value; a negative padding cuts elements off."""
     shape = eqn.outvars[0].aval.shape
     source, target = [], []
     for n, (low, high, inner) in zip(x.type.shape, eqn.params["padding_config"], strict=True):

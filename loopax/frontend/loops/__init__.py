@@ -1,1 +1,1 @@
-"""`scan`, `cond` and their kin: nodes of the IR from Python functions."""
+"""Loops and conditionals as nodes of the IR, from Python functions."""

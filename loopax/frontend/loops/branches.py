@@ -23,7 +23,7 @@ from loopax.ir.ops.cond import Cond
 T = TypeVar("T")
 
 
-# A branch that returns a number says nothing of the other one.
+# A branch that returns a number does not determine the type of the other.
 @overload
 def cond(
     pred: Any,
@@ -61,9 +61,9 @@ def cond(
     pred
         A bool scalar.
     true_fn, false_fn
-        From the operands to pytrees of one structure. Each is called once, with symbols. What is made
-        in a branch is computed only where it is taken; what it uses of the graph around it is
-        captured by itself, and computed in any case.
+        Functions from the operands to pytrees of one structure. Each is called once, with symbols.
+        Values created in a branch are computed only where it is taken; variables that it uses from
+        outside are captured automatically, and computed in any case.
 
         The leaves of the two have the same types, by the rules for the carry of a `scan`: a constant
         takes the type of the other leaf where that holds it exactly, floats take the wider type, and
@@ -94,7 +94,7 @@ def cond(
     flag = as_flag(pred, f"The condition of {label}", from_step=False)
     since = age(INDEX_TYPE())
     outer, names, tree = variables_of(operands, "operands")
-    # A constant stays one: its value may make a shape.
+    # A constant stays one: its value may determine a shape.
     dummies = [
         x if isinstance(x, Constant) else x.type(name=n) for x, n in zip(outer, names, strict=True)
     ]
@@ -116,7 +116,7 @@ def cond(
     bindings = [(x, d) for x, d in zip(outer, dummies, strict=True) if x is not d]
     closure = close(outs, [d for _, d in bindings], since)
     bindings += zip(closure.outer, closure.inner, strict=True)
-    # An operand that no branch reads would be computed for nothing.
+    # An operand that no branch reads would be computed in vain.
     read_inputs = {*graph_inputs(closure.outs)}
     bindings = [(x, d) for x, d in bindings if d in read_inputs]
     op = Cond.from_branches(
@@ -137,7 +137,7 @@ def _same_structure(results: list[Any], then: Tree, otherwise: Tree, label: str)
 
 
 def _joined(a: Variable, b: Variable, path: str, label: str) -> tuple[Variable, Variable]:
-    """Both leaves with one type, but for static shapes, which `Cond` joins."""
+    """Both leaves with one type, except for static shapes, which `Cond` joins."""
     s: Any = a.type
     t: Any = b.type
     if s == t or s.is_super(t) or t.is_super(s):

@@ -1,8 +1,8 @@
-"""Closures: what a step uses of the graph around it.
+"""Closures: the variables that a step uses from outside.
 
-A step is called with dummies, root variables that are made for that one call. So whatever depends on a
-dummy is younger than it, and only what is younger has to be looked at: tracing a step costs as much as
-the step, not as much as the graph around it.
+A step is called with dummies, root variables created for that call. So all that depends on a dummy is
+younger, and only younger nodes have to be visited: tracing a step costs as much as the step, not as
+much as the graph around it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from loopax.ir.replace import applied_to
 
 
 def age(variable: Variable) -> int:
-    """A number that grows with each variable that is made.
+    """A number that grows with each variable created.
 
-    PyTensor counts them for their automatic names. Where there is no such number the variable counts
-    as young, which only means that it is looked at.
+    PyTensor numbers variables for their automatic names. A variable without a number counts as young,
+    which only means that it is visited.
     """
     _, _, number = str(variable.auto_name).rpartition("_")
     return int(number) if number.isdecimal() else sys.maxsize
@@ -45,17 +45,19 @@ def close(
     *,
     runs: bool = False,
 ) -> Closure:
-    """``outs`` as a graph of ``dummies`` and of what is captured.
+    """``outs`` as a graph of ``dummies`` and of captured variables.
 
-    Captured are the variables that were there before (``since``) and are no constants. All that a step or
-    a branch makes stays inside, so that one that does not run computes none of it, and raises nothing:
-    what is the same at every step leaves by a pass, under its guard.
+    Captured are variables, not constants, that are older than ``since``. All nodes of a step or a
+    branch stay inside, so that one that does not run computes none of them, and raises nothing: a pass
+    moves invariants out, under their guard.
 
-    Of a step that surely ``runs`` captured is the outermost variable that does not depend on ``dummies``:
-    it is computed once in any case, and a derivative of the loop pulls its cotangent back once, not at
-    every step. A constant is not captured, nor what is made of constants alone, which rewriting folds.
+    For a step that surely ``runs`` the outermost variable that does not depend on ``dummies`` is
+    captured: it is computed once in any case, and a derivative of the loop pulls its cotangent back
+    once, not at every step. Constants are not captured, nor nodes of constants alone, which rewriting
+    folds.
 
-    ``seen_as`` has the dummies that a step saw as something else: a row, as an index into its sequence.
+    ``dummy_of`` has the dummies of values that a step reads in another form: a row, as an index into
+    its sequence.
     """
     dummy_of = dummy_of or {}
     nodes = young_nodes(outs, since, {*dummy_of})
@@ -97,7 +99,7 @@ def _rebuilt(outs: Sequence[Any], nodes: Sequence[Apply], replace: Mapping[Any, 
 def young_nodes(
     outs: Iterable[Variable], since: int, roots: Collection[Variable] = ()
 ) -> list[Apply]:
-    """The nodes behind ``outs``, not behind ``roots``, with outputs made after ``since``, inputs first."""
+    """The nodes younger than ``since`` that ``outs`` depend on, up to ``roots``, inputs first."""
     order: list[Apply] = []
     visited: set[Apply] = set()
     stack = [(v.owner, False) for v in outs if v not in roots]
@@ -138,7 +140,7 @@ def refuse_hidden_draws(outs: Iterable[Variable], since: int, label: str) -> Non
 
 
 def refuse_captures(outer: Sequence[Variable], label: str) -> None:
-    """What ``strict=True`` is for."""
+    """Raise where a step with ``strict=True`` captures variables."""
     if outer:
         lines = "\n".join(f"  - {describe(v)}" for v in outer)
         raise LoopaxError(

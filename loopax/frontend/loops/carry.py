@@ -1,4 +1,4 @@
-"""The types of a carry: found by calling the step until it returns what it got.
+"""The types of a carry: a fixpoint, by calling the step until it returns the types that it got.
 
 A leaf starts with the type of its initial value. Where the step returns another type, the leaf takes
 the join of the two, and the step is called again. A join is one of:
@@ -29,20 +29,20 @@ from loopax.frontend.loops.leaves import as_variable, exact_in, is_weak
 from loopax.frontend.loops.trees import Tree, flatten, leaf_names
 from loopax.frontend.loops.widened_starts import collected_messages, warn_of_widened_starts
 
-# Above all that can be joined: one change for each dtype of PyTensor that a leaf can rise to.
+# A bound: one change for each dtype of PyTensor to which a leaf can rise.
 _DTYPES = 14
 _KINDS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 2}
 
 
 class Slot:
-    """One leaf of a carry: one state of the loop, of a type that may still rise.
+    """One leaf of a carry: one state of the loop, whose type may still rise.
 
     `Lagged` (in lags.py) is the other kind, a leaf that is a window of past values.
     """
 
     def __init__(self, path: str, x: Any) -> None:
         self.path = path
-        # The smallest type, which gives way to that of whatever it meets; see `settle`.
+        # The smallest type, which yields to the type of any value that it is joined with; see `settle`.
         self.weak = is_weak(x)
         self.init: Any = as_variable(x, path)
         if self.weak:
@@ -50,7 +50,7 @@ class Slot:
         self.type: Any = self.init.type
 
     def enter(self, count: Any) -> None:
-        """Make new dummies. ``count`` is the number of steps taken before this one."""
+        """Create new dummies. ``count`` is the number of steps taken before this one."""
         self.states = [self.type(name=self.path)]
         self.view: Any = self.states[0]
 
@@ -61,11 +61,11 @@ class Slot:
         return [fitted(result, self.type)]
 
     def final(self, finals: Sequence[Any], n_done: Any) -> Any:
-        """What the loop returns for this leaf, given the final states."""
+        """The loop's result for this leaf, from the final states."""
         return finals[0]
 
     def emitted(self, result: Variable) -> Variable:
-        """What a step emits where the carries of all steps are asked for."""
+        """The row of a step where the loop returns the carries of all steps."""
         return fitted(result, self.type)
 
     def all_rows(self, trace: Any, reverse: bool) -> Any:
@@ -79,12 +79,12 @@ class Slot:
 
 
 def in_order(initial_rows: Any, trace: Any, reverse: bool) -> Any:
-    """Rows ``before`` the first step and the ``trace`` of a loop, which goes back with ``reverse``."""
+    """The rows before the first step and the ``trace`` of a loop, in the order of the rows."""
     return pt.concatenate([trace, initial_rows] if reverse else [initial_rows, trace])
 
 
 class Traced(NamedTuple):
-    """What a call of a step gave, and the dummies that it was called with."""
+    """The result of a call of a step, and the dummies of that call."""
 
     i: Variable
     rows: list[Variable]
@@ -101,10 +101,11 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], label: str) -> 
 
     ``trace`` is given a function that makes the slots' dummies.
 
-    Every call but the last two raises the type of a slot, and a type only rises: its dtype in the order
-    of `_rank`, which has `_DTYPES` places, a dimension of its shape from known to unknown, once, and a
-    weak integer to int64, once. So there are at most as many calls as the bound below says; in practice
-    two. The last but one is for what was let through inside because of types that were not settled.
+    Every call but the last two raises the type of a slot, and a type only rises: its dtype in the
+    order of `_rank`, which has `_DTYPES` levels, a dimension of its shape from known to unknown,
+    once, and a weak integer to int64, once. So the number of calls has the bound below; in practice
+    it is two. The last call but one is for inner loops that were lenient because of types that had
+    not settled.
     """
     bound = 3 + sum(_DTYPES + 1 + getattr(s.type, "ndim", 0) for s in slots)
     lenient = True
@@ -124,19 +125,19 @@ def settle(slots: Sequence[Any], trace: Callable[[Any], Traced], label: str) -> 
             try:
                 joint_type = joined(slot, result, label)
             except LoopTypeError as error:
-                # It counts once all other slots have settled: the result may depend on them.
+                # The error counts once all other slots have settled: the result may depend on them.
                 faults.append(error)
             else:
                 changed += [slot] * (slot.type != joint_type)
                 slot.type = joint_type
-        # What is an integer still gets the width that a Python int has everywhere else.
+        # A remaining weak integer gets the width of a Python int.
         changed = changed or [s for s in slots if s.weak and _widened(s)]
         if changed:
             continue
         if faults:
             raise faults[0]
         if leniences:
-            lenient = False  # types have settled: now everything inside has to be as it is
+            lenient = False  # types have settled: inner loops must accept them now
             continue
         warn_of_widened_starts(slots, label, messages)
         return traced
@@ -153,7 +154,7 @@ def _widened(slot: Any) -> bool:
 
 
 def carry_leaves(result: Any, names: Sequence[str], tree: Tree, label: str) -> list[Variable]:
-    """The leaves of the carry that a step returned; it must have the structure of the one it got."""
+    """The leaves of the carry that a step returned, which must have the structure of the one it got."""
     leaves, result_tree = flatten(result)
     if result_tree != tree:
         expected_names, result_names = [*names], ["carry" + name for name in leaf_names(result)]
@@ -218,7 +219,7 @@ def _short(v: Constant) -> str:
 
 
 def _rank(dtype: str) -> tuple[int, int, bool]:
-    """The order in which dtypes rise."""
+    """The rank of a dtype in the order in which dtypes rise."""
     d = np.dtype(dtype)
     return _KINDS[d.kind], d.itemsize, d.kind == "u"
 
@@ -272,17 +273,17 @@ def may_rise(slot: Any) -> bool:
 
 
 def mark_unsettled(dummies: Sequence[Variable], leniences: list[Any]) -> None:
-    """Say that the dtype of ``dummies`` is not known yet.
+    """Mark the dtype of ``dummies`` as not known yet.
 
-    An inner loop that starts from one, or a branch that returns one, must then not refuse it for being
-    an integer; if it makes it a float it says so in ``leniences``.
+    An inner loop that starts from one, or a branch that returns one, must then not refuse it for
+    being an integer; if it turns it into a float it records that in ``leniences``.
     """
     for v in dummies:
         v.tag.leniences = leniences
 
 
 def is_unsettled(v: Variable) -> bool:
-    """Whether ``v`` hangs on a dummy whose dtype is not known yet. It counts as a lenience."""
+    """Whether ``v`` depends on a dummy whose dtype is not known yet, which records a lenience."""
     records = [x.tag.leniences for x in ancestors([v]) if hasattr(x.tag, "leniences")]
     for leniences in records:
         leniences.append(v)
@@ -290,7 +291,7 @@ def is_unsettled(v: Variable) -> bool:
 
 
 def fitted(v: Variable, kind: Any) -> Any:
-    """``v`` as a value of type ``kind``, which `joined` found to hold it."""
+    """``v`` as a value of type ``kind``, which holds it by `joined`."""
     if isinstance(v.type, TensorType) and v.type.dtype != kind.dtype:
         if isinstance(v, Constant):
             return pt.constant(np.asarray(v.data).astype(kind.dtype), name=v.name)

@@ -1,4 +1,4 @@
-"""``Fixed``: an argument that is no array, by its value."""
+"""``Fixed``: an argument that is not an array, compared by value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Fixed:
-    """A value; two are equal if a function cannot tell them apart. Without a hash: if they are one."""
+    """A value, equal to another if no function can tell the two apart; without a hash, by identity."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -26,9 +26,9 @@ class Fixed:
 
 
 def identity(value: Any) -> Any:
-    """What two values have in common that a function cannot tell apart, hashable.
+    """A hashable key of a value, equal only for values that no function can tell apart.
 
-    1, 1.0 and True are equal to Python, and 0.0 and -0.0.
+    To Python 1, 1.0 and True are equal, and 0.0 and -0.0.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Lags and leads: a step that looks back at several past values, or ahead in a sequence.
+"""Lags and leads: several past values of a carry, or several rows ahead in a sequence.
 
-``lag(x0, [1, 12])`` in the carry is one leaf. ``x0`` holds the last ``max(lags)`` values in order; the step
-gets a tuple of the wanted ones and returns one new value. The values are a `Window` (see windows.py):
-few of them are states in a shift register, more than that are rows of a ring buffer.
+``lag(x0, [1, 12])`` in the carry is one leaf. ``x0`` holds the last ``max(lags)`` values in order;
+the step gets a tuple of the selected ones and returns one new value. The values are a `Window`
+(`loopax.ir.windows`): few of them are states in a shift register, more are rows of a ring buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from loopax.ir.windows import may_be_cut, window
 
 
 class Lag:
-    """What `lag` returns: a leaf of ``init``."""
+    """The result of `lag`: a leaf of ``init``."""
 
     def __init__(self, x0: Any, lags: tuple[int, ...]) -> None:
         self.x0, self.lags = x0, lags
@@ -32,7 +32,7 @@ class Lag:
 
 
 class Lead:
-    """What `lead` returns: a leaf of ``xs``."""
+    """The result of `lead`: a leaf of ``xs``."""
 
     def __init__(self, xs: Any, offsets: tuple[int, ...]) -> None:
         self.xs, self.offsets = xs, offsets
@@ -54,15 +54,15 @@ def lag(x0: Any, lags: Sequence[int]) -> Any:
         The values before the first step, the oldest first: a tensor with a leading axis of
         ``max(lags)`` rows.
     lags
-        Which past values the step gets, in this order: 1 is the value that the step before returned, 12
-        that of twelve steps before. They are counted in steps: in a loop with ``reverse=True`` the
-        step before has the next row of ``xs``, and ``x0`` has, last, the value behind the last row.
+        The past values that the step gets, in this order: 1 is the value of the previous step, 12 of
+        twelve steps before. They are counted in steps: in a loop with ``reverse=True`` the previous
+        step has the next row of ``xs``, and ``x0`` ends with the value after the last row.
 
     Returns
     -------
     Lag
-        Put it into ``init``. The final carry has there the last ``max(lags)`` values, the oldest first,
-        as an array: it can be given to `lag` again, to go on.
+        A leaf for ``init``. The final carry has in its place an array of the last ``max(lags)``
+        values, the oldest first, which `lag` takes again to continue.
 
     Raises
     ------
@@ -100,9 +100,9 @@ def lead(xs: Any, offsets: Sequence[int]) -> Any:
     xs
         A tensor with a leading axis (or a typed list).
     offsets
-        Which rows step ``t`` gets, in this order: 0 is ``xs[t]``, 1 is ``xs[t + 1]``. They are counted
-        in rows, whatever the direction of the loop. The sequence then has ``max(offsets)`` steps
-        fewer than rows, but never fewer than 0.
+        The rows that step ``t`` gets, in this order: 0 is ``xs[t]``, 1 is ``xs[t + 1]``. They are
+        counted in rows, whatever the direction of the loop. The sequence then has ``max(offsets)``
+        fewer steps than rows, but at least 0.
 
     Raises
     ------
@@ -163,7 +163,7 @@ class Lagged:
     def enter(self, count: Any) -> None:
         rows = fitted(self.init, self.type)
         if rows.type.shape[0] is None:
-            # Not by specify_shape: a rewrite forgets it where single rows are read, another one fails.
+            # Not by specify_shape: one rewrite drops it where single rows are read, another one fails.
             message = f"{self.path} is lag(x0, {[*self.lags]}): x0 must have {self.size} rows."
             rows = Checked(AssertionError, message)(rows, pt.eq(rows.shape[0], self.size))
         if may_be_cut(self.size, self.type, self.truncate_gradient):

@@ -1,4 +1,4 @@
-"""A leaf of a pytree as a variable: what counts as one, and of which type a number is."""
+"""Leaves of pytrees as variables: values that count as leaves, and the types of Python numbers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from loopax.frontend.loops.trees import Tree, flatten, is_traced, leaf_names
 
 
 def as_variable(x: Any, path: str) -> Variable:
-    """``x`` as a variable; ``path`` says where it is.
+    """``x`` as a variable; ``path`` names it in errors.
 
-    A Python int is an int64 and a float has ``config.floatX``: how PyTensor stores a number (``0`` in
-    an int8, ``0.5`` in a float32) follows from its value, and would overflow in a loop.
+    A Python int is an int64 and a float has ``config.floatX``: PyTensor's dtype for a number (``0``
+    in an int8, ``0.5`` in a float32) follows from its value, and would overflow in a loop.
 
     Raises
     ------
@@ -53,7 +53,7 @@ def as_variable(x: Any, path: str) -> Variable:
     if hasattr(x, "__array__"):
         return _constant(np.asarray(x), path)
     try:
-        return as_symbolic(x)  # what PyTensor takes besides: sparse matrices
+        return as_symbolic(x)  # other types of PyTensor's: sparse matrices
     except (NotImplementedError, TypeError):
         raise LoopTypeError(
             f"{path} is {x!r} of type {type(x).__name__}: a leaf is a PyTensor variable, an array or a "
@@ -77,12 +77,12 @@ def _constant(x: np.ndarray, path: str) -> Variable:
 
 
 def is_weak(x: Any) -> bool:
-    """Whether ``x`` is a Python int: nobody chose its width."""
+    """Whether ``x`` is a Python int, whose width nobody chose."""
     return isinstance(x, int) and not isinstance(x, bool)
 
 
 def as_flag(x: Any, label: str, *, from_step: bool = True) -> Variable:
-    """``x``, which must be a bool scalar; and no plain bool where it is one ``from_step`` to step."""
+    """``x``, which must be a bool scalar, and not a Python bool in a flag ``from_step``."""
     if from_step and isinstance(x, bool):
         raise LoopTypeError(
             f"{label} is the Python bool {x}, the same at every step. `==` and `!=` of PyTensor variables "
@@ -106,7 +106,7 @@ def exact_in(x: Constant, dtype: str) -> bool:
     """Whether the values of a constant are the same numbers in ``dtype``."""
     value = np.asarray(x.data)
     if value.dtype.kind == "c" and np.dtype(dtype).kind != "c":
-        return False  # who writes 2 + 0j means a complex number
+        return False  # 2 + 0j is meant as a complex number
     with np.errstate(all="ignore"):
         cast = value.astype(dtype)
         round_trip = (cast if value.dtype.kind == "c" else cast.real).astype(value.dtype)

@@ -1,4 +1,4 @@
-"""`run`: the loop of a step function as one `Scan`, for `scan` and all that is like it."""
+"""`build_loop`: the loop of a step function as one `Scan`, for `scan` and similar functions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from loopax.ir.ops.scan import Scan
 
 
 class Emitted(NamedTuple):
-    """What a step returns."""
+    """The result of a step."""
 
     carry: Any
     y: Any = None
@@ -47,9 +47,10 @@ class Emitted(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What a loop returns. ``stopped`` is None where it cannot stop.
+    """The result of a loop.
 
-    ``final`` has a row for each step, and one more, where the carries of all steps were asked for.
+    ``stopped`` is None where it cannot stop. With the carries of all steps, ``final`` has one row
+    more than there are steps.
     """
 
     final: Any
@@ -108,14 +109,13 @@ def build_loop(
     Parameters
     ----------
     go_on
-        Called with a carry, it says whether another step follows. It is asked before the first step
-        too: where it says no there, the loop takes none.
+        The condition, from a carry, for another step. It is tested before the first step too.
     own
-        Variables that ``step`` captures on our account, so that ``strict`` has nothing to say.
+        Variables that loopax's own ``step`` captures, which ``strict`` allows.
     carried
-        What the function of the user's calls the carry.
+        The name of the carry in the user's function.
     all_carries
-        Whether the result has the carries of all steps, and not only the final one.
+        Whether the result has the carries of all steps instead of the final one.
     """
     leaves, tree = flatten(init)
     names = ["carry" + name for name in leaf_names(init)]
@@ -150,7 +150,7 @@ def build_loop(
             condition = go_on(tree.build([s.view for s in slots]))
         flag = as_flag(condition, f"The condition of {label}")
         refuse_hidden_draws([flag], since, label)
-        # It is traced on the dummies, so that it sees neither the initial values nor the step.
+        # It is traced on the dummies, so that it depends on neither the initial values nor the step.
         (flag_before,) = substitute(
             [flag], {i: pt.constant(0, dtype="int64"), **_pairs(states, inits)}, since
         )
@@ -189,7 +189,7 @@ def build_loop(
 
 
 def _labels(slots: Sequence[Any], traced: Traced, carried: str) -> tuple[str, ...]:
-    """What the states, and the rows of the traces, are called: by their names, or by where they are."""
+    """The labels of the states and the rows of the traces: their names, or else their paths."""
     paths = [carried + s.path.removeprefix("carry") for s in slots]
     named = [
         v.name if v.name and v.owner is not None and v not in traced.row_views else path

@@ -1,4 +1,4 @@
-"""The sequences of a loop: what it slices, how many steps that makes, what a step sees.
+"""The sequences of a loop: their slices, the number of steps, and the rows of a step.
 
 A typed list of tensors is captured whole and indexed in the step; everything else is sliced.
 """
@@ -38,8 +38,8 @@ class Rows:
         Raises
         ------
         LoopTypeError
-            There is neither ``length`` nor a sequence, or two known lengths differ. What is not known
-            yet is checked when the loop runs.
+            There is neither ``length`` nor a sequence, or two known lengths differ. Other lengths are
+            checked when the loop runs.
         """
         static_lengths = [
             (leaf.name, leaf.steps) for leaf in self.leaves if isinstance(leaf.steps, int)
@@ -70,7 +70,7 @@ class Rows:
         return static_lengths[0][1] if static_lengths else self.leaves[0].steps
 
     def checked(self, n_steps: Any) -> Any:
-        """``n_steps``, which raises when it runs unless the lists that are indexed have as many rows."""
+        """``n_steps`` with a check, at run time, that lists that are indexed have as many rows."""
         for leaf in self.leaves:
             if leaf.indexed and leaf.steps is not n_steps:
                 message = f"{leaf.name} of {self.label} has another number of rows than the loop has steps."
@@ -78,9 +78,9 @@ class Rows:
         return n_steps
 
     def with_unread_checked(self, n_steps: Any, unread: Sequence[bool]) -> Any:
-        """``n_steps``, which raises when it runs unless the sequences that no step reads have as many rows.
+        """``n_steps`` with a check, at run time, that sequences that no step reads have as many rows.
 
-        What is not read is removed from the loop, and the loop's own check with it.
+        An unread sequence is removed from the loop, and the loop's own check with it.
         """
         for x, skipped in zip(self.sequences(), unread, strict=True):
             is_static = (
@@ -102,9 +102,10 @@ class Rows:
         return [t(name=leaf.name) for leaf in self.leaves for t in leaf.row_types()]
 
     def as_indices(self, dummies: Sequence[Variable], i: Variable) -> list[Any]:
-        """``dummies`` as the step with row ``i`` sees them: a row of a tensor is an index into it.
+        """``dummies`` in the form that step ``i`` reads: a row of a tensor is an index into it.
 
-        So a derivative in the step goes through the row to what the sequence was made from.
+        So a derivative in the step goes through the row to the variables that the sequence depends
+        on.
         """
         views = [
             leaf.x[i + k if k else i] if isinstance(leaf.x.type, TensorType) else None
@@ -118,7 +119,7 @@ class Rows:
         return [d if row is None else row for row, d in zip(views, dummies, strict=True)]
 
     def build(self, rows: Sequence[Any], i: Variable) -> Any:
-        """What the step with row ``i`` is given, ``rows`` and rows of what is indexed."""
+        """The argument of step ``i``: ``rows``, and rows of lists that are indexed."""
         remaining = iter(rows)
         arguments: list[Any] = []
         for leaf in self.leaves:
@@ -136,7 +137,7 @@ class _Leaf:
         self.offsets = x.offsets if isinstance(x, Lead) else (0,)
         self.x: Any = as_variable(x.xs if isinstance(x, Lead) else x, name)
         is_list = isinstance(self.x.type, TypedListType)
-        # A list of tensors may have unequal ones, which cannot be stacked to a sequence.
+        # Tensors in a list may have different shapes, and cannot be stacked to a sequence.
         self.indexed = is_list and isinstance(self.x.type.ttype, TensorType)
         if not is_list and not (isinstance(self.x.type, TensorType) and self.x.type.ndim):
             raise LoopTypeError(

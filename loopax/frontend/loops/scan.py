@@ -12,7 +12,7 @@ from pytensor.tensor.type import DenseTensorType
 from loopax.base.errors import LoopTypeError, describe
 from loopax.base.extensions import required
 from loopax.frontend.loops.leaves import as_flag
-from loopax.frontend.loops.loop import Emitted, Result, make_options, parameter, build_loop
+from loopax.frontend.loops.loop import Emitted, Result, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.loops.trees import flatten, leaf_names
 from loopax.frontend.mistakes import refuse_no_function, refusing_arguments
@@ -23,7 +23,7 @@ from loopax.ir.ops.calling_convention import (
     ScanOptions,
 )
 
-# What people give that have used `pytensor.scan`, which jaxify takes as it is.
+# Arguments of `pytensor.scan`, whose graphs jaxify takes as they are.
 _IN_PLACE_OF = {
     "fn": "the step comes first, and takes (carry, x): scan(step, init, xs)",
     "sequences": "they are called xs: scan(step, init, xs)",
@@ -35,8 +35,8 @@ _IN_PLACE_OF = {
 }
 
 
-# What the step returns, and in the same structure what the loop does. What it takes is not said to be the
-# same: mypy would take the c of `lambda c, x: (2 * c, x)` for an int.
+# The type of the results of the step and of the loop, which have one structure. The step's arguments
+# are not typed: mypy would infer int for the c of `lambda c, x: (2 * c, x)`.
 R = TypeVar("R", bound=tuple[Any, Any] | tuple[Any, Any, Any])
 
 
@@ -194,7 +194,7 @@ def scan(
         _refuse_in_parallel(result, label)
     if result.stopped is None:
         if is_open:
-            rows.steps(None)  # says what is missing
+            rows.steps(None)  # raises
         return result.final, result.ys  # type: ignore[return-value]
     return result  # type: ignore[return-value]
 
@@ -202,7 +202,7 @@ def scan(
 def _method(
     parallel: Any, tol: Any, max_iters: Any, otherwise: Any, options: ScanOptions
 ) -> Newton | None:
-    """How all steps are run at once, checked."""
+    """The options of Newton's method, checked; None without it."""
     settings = {"tol": tol, "max_iters": max_iters, "otherwise": otherwise}
     settings = {k: v for k, v in settings.items() if v is not None}
     if parallel is None:

@@ -1,7 +1,7 @@
 """Pytrees of PyTensor variables: nested tuples, lists, dicts, named tuples, dataclasses, None.
 
-`jax.tree` takes a dataclass that nobody registered for a leaf. Here it is a node, of the fields that
-its constructor takes, without being registered for everybody.
+`jax.tree` takes an unregistered dataclass for a leaf. Here it is a node of the fields that its
+constructor takes, without being registered globally.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from loopax.ir.named_axes import axis_names, with_names, without_names
 class Tree(NamedTuple):
     """The structure of a pytree whose leaves are variables or values. Hashable.
 
-    ``boxes`` has, where a leaf of ``treedef`` is a dataclass, a tensor with named axes or a value that is
-    part of the structure, how to build it; None elsewhere; and nothing at all where there is no such leaf.
+    ``boxes`` has a builder for each leaf of ``treedef`` that is a dataclass, a tensor with named axes
+    or a static value, and None for other leaves; it is empty without such leaves.
     """
 
     treedef: Any
     boxes: tuple[Any, ...] = ()
 
     def build(self, leaves: Any, axis_name: str = "step") -> Any:
-        """The pytree with ``leaves`` in it; ``over`` names an axis that one has more, in front."""
+        """The pytree of ``leaves``; ``axis_name`` names a further leading axis."""
         if not self.boxes:
             return jax.tree.unflatten(self.treedef, leaves)
         remaining = iter(leaves)
@@ -41,13 +41,7 @@ class Tree(NamedTuple):
         return jax.tree.unflatten(self.treedef, children)
 
     def leaves_of(self, tree: Any) -> list[Any]:
-        """What ``tree``, which begins with this structure, has in the places of the leaves.
-
-        Raises
-        ------
-        ValueError, AttributeError
-            It begins with another one.
-        """
+        """The subtrees of ``tree`` in the places of this structure's leaves."""
         tops = self.treedef.flatten_up_to(tree)
         if not self.boxes:
             return list(tops)
@@ -59,7 +53,7 @@ class Tree(NamedTuple):
 
     @property
     def axis_name(self) -> str:
-        """The name of the axis that a loop over rows goes along."""
+        """The name of the axis along which a loop takes rows."""
         named = [box for box in self.boxes if isinstance(box, _Named) and box.names]
         return named[0].names[0] if named else "step"
 
@@ -71,7 +65,7 @@ class Tree(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """A dataclass that is no registered pytree."""
+    """A dataclass that is not a registered pytree."""
 
     kind: type
     names: tuple[str, ...]
@@ -93,7 +87,7 @@ class _Box(NamedTuple):
 
 
 class _Named(NamedTuple):
-    """A tensor with named axes, whose leaf is the plain one."""
+    """A tensor with named axes, whose leaf is the plain tensor."""
 
     names: tuple[str, ...]
     n_leaves = 1
@@ -102,7 +96,7 @@ class _Named(NamedTuple):
         return f"axes ({', '.join(self.names)})"
 
     def build(self, leaves: Iterator[Any], axis_name: str) -> Any:
-        """It, a row of it, or one for each row of a loop; an array is what it is."""
+        """The tensor, a row of it, or a stack with a row for each step; an array as it is."""
         x = next(leaves)
         if not isinstance(x, Variable) or not hasattr(x.type, "ndim"):
             return x
@@ -115,7 +109,7 @@ class _Named(NamedTuple):
 
 
 class _Value(NamedTuple):
-    """A static argument: it has no leaves."""
+    """A static argument, without leaves."""
 
     fixed: Fixed
     n_leaves = 0
@@ -131,7 +125,7 @@ class _Value(NamedTuple):
 
 
 def flatten(tree: Any) -> tuple[list[Any], Tree]:
-    """The leaves of ``tree``, left to right, and its structure. A variable is a leaf, so is a matrix."""
+    """The leaves of ``tree``, variables and sparse matrices among them, and its structure."""
     tops, treedef = jax.tree.flatten(tree, is_leaf=_is_leaf)
     leaves: list[Any] = []
     boxes: list[_Box | _Named | _Value | None] = []
@@ -153,7 +147,7 @@ def flatten(tree: Any) -> tuple[list[Any], Tree]:
 
 
 def leaf_names(tree: Any) -> list[str]:
-    """The path to each leaf, as ``a``, ``a[0]``, ``a['key']`` under the names at the top."""
+    """The paths to the leaves, as in ``a``, ``a[0]``, ``a['key']``."""
     paths, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_leaf)
     all_names = []
     for path, leaf in paths:
@@ -172,7 +166,7 @@ def is_traced(x: Any) -> bool:
 
 
 def is_sparse(x: Any) -> bool:
-    """Whether ``x`` is JAX's sparse matrix, which JAX itself takes for a tree of arrays."""
+    """Whether ``x`` is a sparse matrix of JAX, which JAX itself takes for a tree of arrays."""
     return isinstance(x, BCOO)
 
 
@@ -189,14 +183,14 @@ def _names(x: Any) -> tuple[str, ...]:
 
 
 def match_prefix(prefix: Any, tree: Any, label: str) -> list[Any]:
-    """For each leaf of ``tree`` what ``prefix``, a pytree that ``tree`` begins with, has for it.
+    """The entry of ``prefix``, a prefix of the pytree ``tree``, for each leaf of ``tree``.
 
     None is a leaf of ``prefix``.
 
     Raises
     ------
     LoopTypeError
-        ``tree`` does not begin with ``prefix``; ``label`` names it.
+        ``prefix`` is no prefix of ``tree``; ``label`` names it.
     """
     if prefix is None or isinstance(prefix, int):
         return [prefix] * len(flatten(tree)[0])

@@ -1,4 +1,4 @@
-"""Loops with fewer words, each a `scan` with something fixed.
+"""Special cases of `scan`.
 
 - `map` has no carry, `reduce` collects nothing;
 - `filter` is a map to flags, and the rows where they are true;
@@ -20,13 +20,13 @@ from pytensor.typed_list.type import TypedListType
 from loopax.base.errors import LoopTypeError, describe
 from loopax.frontend.loops.branches import cond
 from loopax.frontend.loops.leaves import as_flag, as_variable
-from loopax.frontend.loops.loop import Emitted, make_options, parameter, build_loop
+from loopax.frontend.loops.loop import Emitted, build_loop, make_options, parameter
 from loopax.frontend.loops.rows import Rows
 from loopax.frontend.mistakes import refuse_no_function
 from loopax.ir.ops.calling_convention import INDEX_TYPE, UNBOUNDED, Checkpoint
 
-# What a step returns is what a loop does. What it takes is not said to be the same: mypy would take the c
-# of `lambda c: 2 * c` for an int.
+# The type of the results of a step and of the loop. Arguments are not typed: mypy would infer int for
+# the c of `lambda c: 2 * c`.
 C = TypeVar("C")
 Y = TypeVar("Y")
 
@@ -197,7 +197,7 @@ def filter(
 
 
 def _chosen(x: Any, is_kept: Variable) -> Any:
-    """The rows of ``x`` where ``kept``."""
+    """The rows of ``x`` where ``is_kept``."""
     if not isinstance(x.type, TypedListType):
         return x[pt.nonzero(is_kept)[0]]
     empty = x[:0]
@@ -239,11 +239,11 @@ def fori_loop(
     body
         From the index, an int64 scalar, and a carry to a carry.
     max_steps
-        After how many steps it ends in any case, an integer or an integer scalar variable. Reverse mode
-        in JAX's operations (``jaxify(..., loops="xla")``, a GPU) needs it where ``hi - lo`` is known only
-        when the program runs, and nothing in the program says how large it can be: it makes room for the
-        root of ``max_steps`` states, and takes time in proportion to the steps taken. The index of a loop
-        around has a bound of its own, and so has ``pt.minimum(n, 100)``.
+        A bound on the number of steps, an integer or an integer scalar variable. Reverse mode in
+        JAX's operations (``jaxify(..., loops="xla")``, a GPU) needs it where ``hi - lo`` is known
+        only when the program runs, and nothing in the program says how large it can be: it makes room
+        for the root of ``max_steps`` states, and takes time in proportion to the steps taken. The
+        index of a loop around has a bound of its own, and so has ``pt.minimum(n, 100)``.
     init, unroll, checkpoint, truncate_gradient, strict, name
         As in `scan`.
 
@@ -337,7 +337,7 @@ def while_loop(
     body
         From a carry to a carry.
     max_steps
-        After how many steps it ends in any case, an integer or an integer scalar variable. A gradient
+        A bound on the number of steps, an integer or an integer scalar variable. A gradient
         (``pytensor.grad``, `loopax.grad`) needs it, and costs time and memory in proportion to it, not
         to the steps taken.
     init, checkpoint, strict, name

@@ -1,11 +1,11 @@
-"""A warning where a loop goes on in more digits than its initial value has.
+"""A warning where a loop computes in more digits than its initial value has.
 
-``pt.full((3,), -np.inf)`` is float32, because PyTensor stores a constant in the smallest dtype that holds
-it; what is written into it is rounded. The carry of a float64 loop takes such a start (`carry.joined`), and
-nothing in the result would say that half of its digits are gone.
+``pt.full((3,), -np.inf)`` is float32, because PyTensor stores a constant in the smallest dtype that
+holds it; values written into it are rounded. The carry of a float64 loop accepts such a start
+(`carry.joined`), and nothing in the result would show that half of its digits are lost.
 
-A step is traced several times while the types of its carry are found out, and a loop inside it each time
-anew: what is said of inner loops waits until the outer one has settled.
+A step is traced several times while the types of its carry settle, and a loop inside it each time
+anew: messages of inner loops wait until the outer one has settled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _waiting: ContextVar[list[str] | None] = ContextVar("messages of inner loops", d
 
 @contextmanager
 def collected_messages() -> Iterator[list[str]]:
-    """The messages of the loops that are built in the block, none of which is issued."""
+    """A block that collects the messages of loops built in it, and issues none."""
     messages: list[str] = []
     token = _waiting.set(messages)
     try:
@@ -39,7 +39,7 @@ def collected_messages() -> Iterator[list[str]]:
 
 
 def warn_of_widened_starts(slots: Sequence[Any], label: str, inner: Sequence[str] = ()) -> None:
-    """Say what ``inner`` loops say, and which leaves of a settled carry began with fewer digits."""
+    """Warn of leaves of a settled carry that began with fewer digits, in ``inner`` loops too."""
     messages = [*inner, *(_message(s, label) for s in slots if _lost_digits(s))]
     waiting = _waiting.get()
     if waiting is not None:
@@ -50,7 +50,7 @@ def warn_of_widened_starts(slots: Sequence[Any], label: str, inner: Sequence[str
 
 
 def _lost_digits(slot: Any) -> bool:
-    """Whether the initial value may have been rounded: it is no constant and has the fewer digits."""
+    """Whether the initial value may have been rounded: it is no constant and has fewer digits."""
     initial_type, settled_type = slot.init.type, slot.type
     if not (isinstance(initial_type, TensorType) and isinstance(settled_type, TensorType)):
         return False

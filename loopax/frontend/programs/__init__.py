@@ -1,1 +1,1 @@
-"""Whatever `jaxify` accepts becomes a `Program`."""
+"""Inputs of `jaxify` read into a `Program`."""

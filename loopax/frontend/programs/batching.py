@@ -1,11 +1,11 @@
 """Outputs over a batch of their inputs: all rows at once, or row by row in a loop.
 
-All at once is PyTensor's ``vectorize_graph``. Two kinds of programs have no such form, and are a `Scan`
-over the rows, whose step is the program of one row:
+PyTensor's ``vectorize_graph`` computes all at once. Two kinds of programs have no such form, and
+become a `Scan` over the rows, whose step is the program of one row:
 
-- what has a length that follows from values, ``x[x > 0]``, ``x[:n]``, ``arange(n)``, or that of the trace
-  of a loop that stops: it differs from row to row, and no array holds it;
-- what is made of values that have no axes: typed lists, sparse matrices.
+- values whose length depends on values, ``x[x > 0]``, ``x[:n]``, ``arange(n)``, or the trace of a
+loop that stops: the length differs from row to row, and no array holds the rows;
+- functions of values without axes: typed lists, sparse matrices.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ from loopax.ir.ops.rows import KeepRows
 from loopax.ir.replace import replaced
 from loopax.ir.sequences import with_items
 
-# Ops whose lengths follow from the values of all their inputs. In a batch PyTensor puts a `Blockwise`
-# around them, which stacks the results of the rows.
-_OF_VALUES = (ARange, Nonzero, Unique)
+# Ops whose output lengths depend on the values of all their inputs. In a batch PyTensor wraps them in
+# a `Blockwise`, which stacks the results of the rows.
+_VALUE_DEPENDENT = (ARange, Nonzero, Unique)
 
 
 def batched_outputs(
     outputs: Sequence[Variable], rows: Mapping[Variable, Variable]
 ) -> list[Variable]:
-    """``outputs`` over the batch ``rows``; what follows from none of its rows is as it was.
+    """``outputs`` over the batch ``rows``; an output that depends on none of its rows is unchanged.
 
     Parameters
     ----------
     outputs
-        Those of one row.
+        The outputs of one row.
     rows
-        For each variable that stands for a row the batch of them, with one axis more, in front; or what
-        it is in all rows, of its own type.
+        For each variable of a row its batch, with a further leading axis; or its value in all rows,
+        of its own type.
 
     Raises
     ------
     NotImplementedError, TypeError
-        An op has no form for a batch, and the outputs none for a loop over rows.
+        An op cannot be batched, and the outputs cannot be computed in a loop over rows.
     """
     changed = {row: batch for row, batch in rows.items() if row is not batch}
     try:
         batched = vectorized(outputs, changed)
-    except (NotImplementedError, TypeError) as error:  # the latter from types without axes
+    except (NotImplementedError, TypeError) as error:  # TypeError: a type without axes
         try:
             return _row_by_row(outputs, changed)
         except (LoopaxError, NotImplementedError, TypeError):
@@ -72,7 +72,7 @@ def batched_outputs(
                 for k, v in enumerate(batched)
             ]
         except (LoopaxError, NotImplementedError, TypeError):
-            pass  # a generator, say, which a loop over rows would have to hand on: the lengths may be equal
+            pass  # a generator, say, which a loop over rows would have to carry: the lengths may be equal
     return batched
 
 
@@ -90,12 +90,12 @@ def _row_by_row(outputs: Sequence[Variable], rows: Mapping[Variable, Variable]) 
 
 
 def _may_stack_lengths(node: Apply) -> bool:
-    """Whether ``node`` stacks what it makes of each row, of lengths that may differ, or loops over such."""
+    """Whether ``node`` stacks results of rows whose lengths may differ, or loops over such rows."""
     op = node.op
     if op == EQUAL_STEPS:
         return True
     if any(map(is_padded, node.inputs)):
-        return not isinstance(op, KeepRows)  # it is told how many there are
+        return not isinstance(op, KeepRows)  # its count is an input
     if not isinstance(op, Blockwise):
         return False
     ndim = op.batch_ndim(node)
@@ -105,11 +105,11 @@ def _may_stack_lengths(node: Apply) -> bool:
 
 
 def _sizes(core_op: Any, node: Apply) -> Sequence[Any]:
-    """The inputs of ``node``, a `Blockwise` of ``core_op``, whose values make the lengths of its output."""
+    """The inputs of ``node``, a `Blockwise` of ``core_op``, that determine its output's lengths."""
     if isinstance(core_op, IncSubtensor):
-        return []  # it has those of what is written into
+        return []  # its lengths are those of the array that it writes into
     if isinstance(core_op, AdvancedSubtensor):
         return [v for v in node.inputs[1:] if v.type.dtype == "bool"]
-    if isinstance(core_op, _OF_VALUES):
+    if isinstance(core_op, _VALUE_DEPENDENT):
         return node.inputs
     return facts_of(core_op).lengths(CoreNode.of(node))

@@ -1,7 +1,7 @@
-"""Programs whose arguments are broadcast where they have length 1, as NumPy's are.
+"""Programs that broadcast axes of length 1 of their arguments, as NumPy does.
 
-PyTensor broadcasts by type, and its rewrites rely on that: the length of ``x + y`` is ``x``'s. So lengths
-of 1 are declared before anything is rewritten, once for each pattern of them.
+PyTensor broadcasts by type, and its rewrites rely on that: the length of ``x + y`` is ``x``'s. So
+lengths of 1 are declared before any rewrite, once for each pattern of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from loopax.frontend.loops.trees import flatten
 
 
 def with_declared_lengths(inputs: Any, outputs: Any, name: str | None) -> Callable[..., Any]:
-    """A function of variables: ``outputs`` with these in the place of ``inputs``, types as they come."""
+    """A function from variables of any static shapes, in the place of ``inputs``, to ``outputs``."""
     specs = inputs if isinstance(inputs, Sequence) else [inputs]
     variables = [v.variable if isinstance(v, In) else v for v in specs]
     leaves, tree = flatten(outputs)
@@ -52,7 +52,7 @@ def _as_input(v: Any, x: Any) -> Any:
     """``x`` in the dtype of ``v``, with the lengths that either declares."""
     if not isinstance(v.type, DenseTensorType):
         return v.type.filter_variable(x)
-    x = as_tensor_variable(x)  # a list came as its elements
+    x = as_tensor_variable(x)  # a list arrives as a tuple of elements
     if getattr(x.type, "ndim", None) != v.type.ndim:
         raise LoopTypeError(f"{describe(v)} has {v.type.ndim} axes; the argument is a {x.type}.")
     exact = np.can_cast(x.type.dtype, v.type.dtype)

@@ -72,7 +72,7 @@ def _lazy_blocks(call: Symbols, outs: Sequence[Any], build: Callable[[Any], Any]
 
 
 def _sparse_blocks(call: Symbols, outs: Sequence[Any], is_symmetric: bool = False) -> Any:
-    """For each output a sparse matrix for each symbol to differentiate with respect to."""
+    """The sparse blocks of the Jacobian: for each output a matrix for each variable of ``call.wrt``."""
     extension = required(
         "sparse_jacobians", "sparse=True", "a dense matrix, sparse=False, the default"
     )
@@ -92,7 +92,7 @@ def jvp(
 def _pushed(
     call: Symbols, outs: Sequence[Any], tangents: Sequence[Any], lazy: bool, name: str
 ) -> list[Any]:
-    """``outs`` at the arguments, and their derivatives along ``tangents``."""
+    """``outs`` at the arguments, followed by their derivatives along ``tangents``."""
     if lazy and call.wrt:
         return Pushforward.of(call.roots, call.leaves, call.wrt, outs, tangents, name)
     symbols = [v.type() for v in call.wrt]
@@ -127,7 +127,7 @@ def vjp(
     in_cotangents = [] if lazy else graph_derivatives.pulled_back(call.wrt, outs, symbols)
 
     def pullback(cotangents: Any) -> tuple[Any, ...]:
-        """The cotangents of the primals, from one of the structure, shapes and dtypes of the result."""
+        """The cotangents of the primals, from one of the result's structure, shapes and dtypes."""
         values, structure = flatten(cotangents)
         if structure != tree:
             raise LoopTypeError(
@@ -150,13 +150,13 @@ def vjp(
 def _at_arguments(
     call: Symbols, results: Any, symbols: Sequence[Any], values: Sequence[Any]
 ) -> list[Any]:
-    """``results`` at the arguments, with ``given`` for other symbols that they follow from."""
+    """``results`` at the arguments, with ``values`` for the other ``symbols`` that they depend on."""
     replace = dict(zip([*call.roots, *symbols], [*call.leaves, *values], strict=True))
     return replaced(results, replace)
 
 
 def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
-    """Raise where the arguments of a product along tangents are not in a tuple."""
+    """Raise where primals or tangents are not in a tuple."""
     for name, values in (("primals", primals), ("tangents", tangents)):
         if not isinstance(values, list | tuple):
             raise LoopTypeError(
@@ -166,7 +166,7 @@ def refuse_no_tuples(primals: Any, tangents: Any, label: str) -> None:
 
 
 def _with_tangents(primals: Any, tangents: Any, label: str) -> tuple[Symbols, list[Any]]:
-    """The symbols of a call, to be differentiated along the arguments that have a tangent; the tangents."""
+    """The symbols of a call, differentiated along the arguments with a tangent; and the tangents."""
     refuse_no_tuples(primals, tangents, label)
     if len(primals) != len(tangents):
         raise LoopTypeError(
@@ -201,7 +201,7 @@ def _checked(values: Sequence[Any], like: Sequence[Any], names: Sequence[str]) -
 
 
 def _nested(call: Symbols, blocks: Sequence[Sequence[Any]], build: Callable[[Any], Any]) -> Any:
-    """A block for each output and each variable, in the structure of the ones around that of the others."""
+    """The blocks in the structure of the outputs, each entry in the structure of the arguments."""
     placed = call.placed([block for row in blocks for block in row])
     n = len(call.wrt)
     return build([call.built(placed[k : k + n]) for k in range(0, len(placed), n)] if n else [])

@@ -1,4 +1,4 @@
-"""Which inputs a call gives away, `jaxify(..., donate=)`: of what is asked, the inputs of a `Program`."""
+"""Donated inputs, `jaxify(..., donate=)`: from arguments by name or number to inputs of a `Program`."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Donated = tuple[int | str, ...]  # arguments by their numbers and names
 
 
 def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
-    """``donate`` as numbers and names of arguments; a variable is the number that it has in ``inputs``.
+    """``donate`` as numbers and names of arguments; a variable becomes its number in ``inputs``.
 
     Raises
     ------
     MissingInputError
         A variable is not among ``inputs``.
     TypeError
-        Something is no variable, name or number.
+        An entry is no variable, name or number.
     """
     if donate is None:
         return ()
@@ -54,7 +54,7 @@ def donated_arguments(donate: Any, inputs: Any = ()) -> Donated:
 
 
 def donating(program: Program, arguments: Donated) -> Program:
-    """``program``, each of whose inputs is an argument, where the inputs in ``asked`` are given away.
+    """``program``, each of whose inputs is an argument, with the inputs in ``arguments`` donated.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def donating_leaves(
     args: Any,
     kwargs: Mapping[str, Any],
 ) -> Program:
-    """`donating` where a call of ``fn`` has arguments with leaves, and each leaf is an input.
+    """`donating` for a function ``fn`` whose arguments are pytrees, and each leaf is an input.
 
     ``args`` and ``kwargs`` have the numbers of the inputs in the places of the leaves.
     """
@@ -82,12 +82,12 @@ def donating_leaves(
 
 
 def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
-    """The arguments of ``fn`` in ``asked``, by number, or by name where they have none.
+    """The donated ``arguments`` of ``fn``, by number, or by name where they have none.
 
     Raises
     ------
     MissingInputError
-        It has no such argument.
+        The function has no such argument.
     """
     parameters = signature(fn).parameters
     kinds = {p.kind for p in parameters.values()}
@@ -104,7 +104,7 @@ def arguments_of(fn: Callable[..., Any], arguments: Donated) -> set[int | str]:
 
 
 def _names(fn: Callable[..., Any]) -> list[str]:
-    """The names of the arguments that have a number."""
+    """The names of the positional arguments."""
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     return [p.name for p in signature(fn).parameters.values() if p.kind in numbered]
 

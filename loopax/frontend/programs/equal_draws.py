@@ -1,4 +1,4 @@
-"""A word where every call of a program makes the same draws."""
+"""A warning where every call of a program makes the same draws."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pytensor.tensor.random.type import RandomType
 
 from loopax.ir.program import Program
 
-_LEVEL = 4  # of whom calls `jaxify`
+_LEVEL = 4  # the stack level of the caller of `jaxify`
 
 
 def warn_of_equal_draws(program: Program) -> None:
-    """Warn where a program draws from shared generators that nothing moves on.
+    """Warn where a program draws from shared generators that nothing updates.
 
-    ``pytensor.function`` makes equal draws there as well. Who gets the next generator among the outputs
-    moves it on himself.
+    ``pytensor.function`` makes equal draws there as well. A caller who gets the next generator among
+    the outputs updates it himself.
     """
     if any(isinstance(v.type, RandomType) for v in program.graph.outputs[: program.n_returned]):
         return

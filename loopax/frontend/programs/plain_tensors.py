@@ -1,4 +1,4 @@
-"""Inputs, shared variables and outputs with named axes, as plain tensors: arrays cross by position."""
+"""Variables of programs with named axes as plain tensors: arrays have axes by position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from loopax.ir.replace import replaced
 
 
 def with_plain_tensors(program: Program) -> Program:
-    """``program``, with plain tensors for its inputs and outputs; itself where they are."""
+    """``program`` with plain tensors for its inputs and outputs; itself where it has no named axes."""
     graph = program.graph
     if all(axis_names(v) is None for v in [*graph.inputs, *graph.outputs]):
         return program

@@ -1,4 +1,4 @@
-"""A `Program` transformed as a graph: the program of ``grad(f)`` where ``f`` is that of a program."""
+"""Transformations of a `Program` as a graph: from the program of ``f`` to that of ``grad(f)``."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ def transformed(
     Parameters
     ----------
     program
-        It has no updates, and ``as_read``: what the passes leave can be neither differentiated nor batched.
+        A program without updates and with ``as_read``: the graph after the passes can be neither
+        differentiated nor batched.
     transform
-        Takes and returns a function of variables.
+        A transformation of functions of variables.
     types
-        Those of the new program's inputs, where they are others.
+        The types of the new program's inputs, where they differ.
     inputs
-        The types and names of the new program's inputs, where there are others or more.
+        The types and names of the new program's inputs, where their number differs.
 
     Raises
     ------
     LoopTypeError
-        As ``transform`` does.
+        From ``transform``.
     """
     assert program.as_read is not None and not program.updates
     old_inputs, outputs = program.as_read[0], program.as_read[1][: program.n_returned]
@@ -69,8 +70,8 @@ def transformed(
 def batched_types(program: Program, in_axes: Any) -> list[Any]:
     """The types of a program's inputs with the axis that ``vmap`` maps over.
 
-    Where ``in_axes`` has no such axis, a type is as it was, or has one more somewhere: `loopax.vmap` says
-    what is wrong.
+    For an axis of ``in_axes`` that is invalid a type is unchanged, or has a further axis somewhere:
+    `loopax.vmap` raises.
     """
     n = len(program.inputs)
     axes = list(in_axes) if isinstance(in_axes, list | tuple) else [in_axes] * n

@@ -19,12 +19,12 @@ from loopax.ir.program import Program
 
 
 def has_pytrees(inputs: Any) -> bool:
-    """Whether an argument is a pytree of variables, and no variable itself."""
+    """Whether an argument is a pytree of variables other than a variable."""
     return any(not isinstance(x, In) and _is_pytree(x) for x in _arguments(inputs))
 
 
 def _arguments(inputs: Any) -> list[Any]:
-    """One for each argument: a dict is one, and a list has several."""
+    """The arguments as a list: a dict is one argument, a list has several."""
     return list(inputs) if isinstance(inputs, list | tuple) else [inputs]
 
 
@@ -37,14 +37,14 @@ def _is_pytree(x: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class PytreeInputs:
-    """A program with ``inputs`` in pytrees. Called with variables in their places it gives its outputs.
+    """A program with ``inputs`` in pytrees. Called with variables it returns its outputs at these.
 
     Raises
     ------
     LoopTypeError
         The arguments of a call have another structure.
     StatefulFunctionError
-        It is called with variables, and updates something.
+        It is called with variables, and has updates.
     """
 
     inputs: Any
@@ -73,10 +73,12 @@ class PytreeInputs:
         return flatten(tuple(variables))
 
     def __getstate__(self) -> dict[str, Any]:
-        return {f.name: getattr(self, f.name) for f in fields(self)}  # the rest follows from these
+        return {
+            f.name: getattr(self, f.name) for f in fields(self)
+        }  # other attributes are computed from these
 
     def program(self) -> Program:
-        """It, of the leaves of its arguments."""
+        """The program from the leaves of the arguments."""
         return read_variables(self._flat[0], self.outputs, self.updates, self.givens, self.name)
 
     def numbered(self) -> tuple[Any, ...]:
@@ -85,7 +87,7 @@ class PytreeInputs:
         return tree.build(list(range(len(leaves))))
 
     def leaves_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """The leaves of a call's arguments: a list of numbers in the place of a vector is one."""
+        """The leaves of a call's arguments; a list of numbers in the place of a vector is one leaf."""
         bound = self.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
         _, tree = self._flat

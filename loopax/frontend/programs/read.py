@@ -1,4 +1,4 @@
-"""What `jaxify` accepts, read into a `Program`: a compiled function, a graph, inputs and outputs."""
+"""Readers of `jaxify`'s inputs: a compiled function, a graph, inputs and outputs become a `Program`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from loopax.ir.program import Input, Program, Shared
 
 
 def read_function(function: Function) -> Program:
-    """A compiled ``pytensor.function``, as its mode's rewrites left it.
+    """The program of a compiled ``pytensor.function``, after its mode's rewrites.
 
-    Not the graph it was made from: rewriting changed that graph's nodes in place.
+    The user's graph is not read: rewriting changed its nodes in place.
     """
     maker = function.maker
     graph = thaw(maker.fgraph)
@@ -38,7 +38,8 @@ def read_function(function: Function) -> Program:
             order.append(k)
             inputs.append(Input(variable, spec.name))
     shared_positions = [k for k, _ in shared]
-    # Behind the outputs returned are next values. That of an input which every call gives has no effect.
+    # Next values follow the returned outputs. The next value of an input that is an argument has no
+    # effect.
     next_of = {k: j for k, j in maker.fgraph.update_mapping.items() if j in shared_positions}
     for k in reversed(range(len(maker.outputs), len(graph.outputs))):
         if k not in next_of:
@@ -59,7 +60,7 @@ def read_function(function: Function) -> Program:
 
 
 def read_graph(graph: FunctionGraph) -> Program:
-    """A `FunctionGraph`: one output is one value, more are a list."""
+    """The program of a `FunctionGraph`: one output is one value, several are a list."""
     cells = [v.container.storage if _is_shared(v) else [] for v in graph.inputs]
     program, _ = read_linked(graph, cells)
     return replace(program, build=_first) if len(graph.outputs) == 1 else program
@@ -68,15 +69,15 @@ def read_graph(graph: FunctionGraph) -> Program:
 def read_linked(
     graph: FunctionGraph, cells: Sequence[list[Any]]
 ) -> tuple[Program, list[list[Any]]]:
-    """The graph of a function that PyTensor links: all outputs as a list, what is stored of them too.
+    """The program of a graph that PyTensor links: its outputs, updates among them, as a list.
 
     Parameters
     ----------
     graph
-        As its mode's rewrites left it.
+        The graph after its mode's rewrites.
     cells
-        For each input a list whose only element is the value at a call. Shared variables are read there,
-        and not where they hold their own: a copy of a function may have others.
+        For each input a list whose only element is the value at a call. Shared variables are read
+        there, not in their own containers: a copy of a function may have others.
 
     Returns
     -------
@@ -102,7 +103,7 @@ def read_linked(
 def read_variables(
     inputs: Any, outputs: Any, updates: Any = None, givens: Any = None, name: str | None = None
 ) -> Program:
-    """Input variables (or `In`), and a pytree of output variables, as ``pytensor.function`` has them.
+    """The program of input variables (or `In`) and a pytree of outputs, as in ``pytensor.function``.
 
     Raises
     ------
@@ -120,8 +121,8 @@ def read_variables(
     leaves = [_as_variable(v) for v in leaves]
     _refuse_missing(specs, leaves, updates, givens)
     if updates or givens or any(s.update is not None for s in specs) or _default_updates(leaves):
-        # PyTensor's own reading of givens and updates. It clones node by node, which takes as long
-        # as lowering does: only where there is something for it to do.
+        # PyTensor's own reading of givens and updates, only where there are some: it clones node by
+        # node, which takes as long as lowering does.
         wrapped, leaves = construct_function_ins_and_outs(
             specs, leaves, updates=updates, givens=givens, rebuild_strict=False
         )
@@ -203,7 +204,7 @@ def _as_variable(v: Any) -> Variable:
 
 
 def _refuse_missing(specs: Any, leaves: Any, updates: Any, givens: Any) -> None:
-    """Name every missing input at once; PyTensor stops at the first, without the others."""
+    """Raise with the names of all missing inputs; PyTensor stops at the first."""
     pairs = givens.items() if isinstance(givens, dict) else (givens or ())
     replaced = {a for a, _ in pairs}
     next_values = [

@@ -1,7 +1,7 @@
-"""`jaxify(..., static_argnames=)`: arguments of a Python function that are values to it.
+"""Static arguments, `jaxify(..., static_argnames=)`: plain values for a Python function.
 
-In a call they are marked, as `Fixed`: what has no leaves, and is part of the structure that a trace is of.
-The function itself, and no transformation of it, takes the mark off.
+In a call they are marked as `Fixed`, which has no leaves and is part of the structure of a trace. The
+function itself, and no transformation of it, removes the mark.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple
     Raises
     ------
     MissingInputError
-        One is no argument of ``fn``.
+        A name is no argument of ``fn``.
     TypeError
-        One is no name.
+        An entry is no string.
     """
     names = (argnames,) if isinstance(argnames, str) else tuple(argnames)
     parameters = _parameters(fn)
@@ -50,7 +50,7 @@ def static_names(fn: Callable[..., Any], argnames: str | Sequence[str]) -> tuple
 
 
 def with_open_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """``fn``, which sees the values of arguments that are marked."""
+    """``fn``, which reads the values of marked arguments."""
 
     @wraps(fn)
     def opened(*args: Any, **kwargs: Any) -> Any:
@@ -62,12 +62,12 @@ def with_open_arguments(fn: Callable[..., Any]) -> Callable[..., Any]:
 def with_static(
     fn: Callable[..., Any], names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call of ``fn``, those in ``names`` marked.
+    """The arguments of a call of ``fn``, with those in ``names`` marked.
 
     Raises
     ------
     LoopTypeError
-        One has no hash, or no value.
+        An argument has no hash, or is traced.
     """
     numbered = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     positional_names = [p.name for p in _parameters(fn).values() if p.kind in numbered]
@@ -88,7 +88,7 @@ def _parameters(fn: Any) -> Mapping[str, Parameter]:
 
 
 def _marked(x: Any, name: str, fn: Callable[..., Any]) -> Fixed:
-    if isinstance(x, Fixed):  # by a function around this one
+    if isinstance(x, Fixed):  # marked by a caller
         return x
     label = f"The argument {name!r} of {name_of(fn)} is static"
     if is_traced(x):

@@ -1,4 +1,4 @@
-"""A function of variables called with fresh symbols, to be differentiated with respect to some of them."""
+"""Calls of a function of variables with fresh symbols, for derivatives with respect to some of them."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Symbols:
     Parameters
     ----------
     leaves, names, roots
-        The leaves of the arguments as variables, how they are called in an error, and their symbols.
+        The leaves of the arguments as variables, their names for errors, and their symbols.
     args, kwargs
         The symbols in the structure of the arguments.
     chosen
-        Of each argument to differentiate with respect to its symbols and its structure.
+        The symbols and the structure of each argument to differentiate with respect to.
     single
-        Whether one argument was asked for by its number, and not a tuple.
+        Whether ``argnums`` was a number, not a tuple.
     """
 
     leaves: list[Any]
@@ -55,7 +55,7 @@ class Symbols:
         Raises
         ------
         LoopTypeError
-            There is no such argument, or it is no float.
+            There is no such argument, or it is not a float.
         """
         leaves, names, tree = arguments(args, kwargs)
         roots = [x.type() for x in leaves]
@@ -85,12 +85,12 @@ class Symbols:
         return [v for variables, _ in self.chosen for v in variables]
 
     def called(self, f: Callable[..., Any]) -> Any:
-        """What ``f`` returns of the symbols."""
+        """The result of ``f`` at the symbols."""
         with explained(name_of(f)):
             return f(*self.args, **self.kwargs)
 
     def value(self, f: Callable[..., Any], has_aux: bool) -> tuple[Any, list[Any], Any]:
-        """The float scalar that ``f`` returns, and what it returns besides: leaves and structure."""
+        """The float scalar that ``f`` returns, with the leaves and structure of its auxiliary result."""
         with explained(name_of(f)):
             value = without_names(f(*self.args, **self.kwargs))
         aux: Any = None
@@ -115,12 +115,12 @@ class Symbols:
         return value, [as_variable(x, "aux") for x in leaves], tree
 
     def outputs(self, f: Callable[..., Any], label: str) -> tuple[list[Any], Any]:
-        """The leaves of what ``f`` returns, tensors of floats, and their structure.
+        """The leaves of the result of ``f``, tensors of floats, and their structure.
 
         Raises
         ------
         LoopTypeError
-            One is no float.
+            A leaf is not a float.
         """
         outs, names, tree = variables_of(self.called(f), "result")
         for v, name in zip(outs, names, strict=True):
@@ -132,11 +132,11 @@ class Symbols:
         return outs, tree
 
     def placed(self, variables: Sequence[Any]) -> list[Any]:
-        """``variables``, which follow from the symbols, of the arguments."""
+        """``variables``, which depend on the symbols, at the arguments."""
         return replaced(variables, dict(zip(self.roots, self.leaves, strict=True)))
 
     def built(self, values: Sequence[Any]) -> Any:
-        """One of ``found`` for each of `wrt`, in the structure of the arguments that were asked for."""
+        """``values``, one for each of `wrt`, in the structure of the arguments in ``argnums``."""
         remaining = iter(values)
         arguments = [
             tree.build([next(remaining) for _ in variables]) for variables, tree in self.chosen

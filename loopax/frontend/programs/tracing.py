@@ -1,9 +1,8 @@
-"""A plain Python function of PyTensor variables -> a `Program`, one for each signature.
+"""Traces of plain Python functions of PyTensor variables: a `Program` for each signature.
 
 As with `jax.jit`, the function runs once per signature, on symbols. A signature is the structure of
-the arguments, and the type of each leaf: of an array the dtype and rank, and which of its axes have
-length 1, since PyTensor broadcasts by type; generators, sparse matrices and slices have types of their
-own.
+the arguments and the type of each leaf: for an array the dtype, the rank and the axes of length 1,
+since PyTensor broadcasts by type; generators, sparse matrices and slices have their own types.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from loopax.ir.program import Program
 
 
 class Signature(NamedTuple):
-    """What a traced graph depends on: hashable."""
+    """The key of a traced graph: hashable."""
 
     tree: Tree
     leaves: tuple[Type, ...]
@@ -50,7 +49,7 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature,
 
 
 def trace(fn: Callable[..., Any], sig: Signature) -> Program:
-    """Run ``fn`` on symbols of the types in ``at``."""
+    """Run ``fn`` on symbols of the types in ``sig``."""
     names = leaf_names(sig.tree.build(list(range(len(sig.leaves)))))
     symbols = [t(name=_plain(name)) for t, name in zip(sig.leaves, names, strict=True)]
     args, kwargs = sig.tree.build(symbols)
@@ -83,7 +82,7 @@ def _leaf_type(x: Any, k: int, tree: Any) -> Type:
     dtype = getattr(x, "dtype", None)
     if shape == () and getattr(
         x, "weak_type", False
-    ):  # a Python number, under a jax.jit of the caller's
+    ):  # a Python number, under the caller's jax.jit
         return TensorType({"i": "int64", "f": config.floatX}.get(dtype.kind, str(dtype)), ())
     if shape is None or dtype is None:
         x = np.asarray(x)

@@ -39,7 +39,7 @@ def vmap(f: Callable[..., Any], in_axes: Any, out_axes: Any) -> Callable[..., An
         axes = match_prefix(
             tuple(in_axes) if isinstance(in_axes, list) else in_axes, args, "in_axes"
         )
-        axes += [0] * (len(leaves) - len(axes))  # what is given by name, as in JAX
+        axes += [0] * (len(leaves) - len(axes))  # keyword arguments, as in JAX
         _check_axes(axes, names, "in_axes")
         if all(a is None for a in axes):
             raise LoopTypeError("vmap has no axis to map over: in_axes is None for every argument.")
@@ -99,7 +99,7 @@ def _check_axes(axes: Sequence[Any], names: Sequence[str], label: str) -> None:
 
 
 def _check_lengths(mapped: dict[str, Any]) -> None:
-    """What is known of them; the rest shows when the program runs."""
+    """Raise where known lengths differ; others are checked when the program runs."""
     lengths = {n: x.type.shape[0] for n, x in mapped.items() if x.type.shape[0] is not None}
     if len({*lengths.values()}) > 1:
         listed = ", ".join(f"{length} of {name}" for name, length in lengths.items())
@@ -122,7 +122,7 @@ def _first(x: Any, axis: int, name: str) -> Any:
 
 
 def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
-    """A result with its mapped axis where it was asked for."""
+    """A result with its mapped axis at ``axis``."""
     mapped = getattr(batch.type, "ndim", 0) > getattr(row.type, "ndim", 0)
     if axis is None:
         if mapped:
@@ -133,7 +133,7 @@ def _placed(batch: Any, row: Any, axis: int | None, size: Any) -> Any:
         return batch
     if not mapped:
         if not isinstance(batch.type, TensorType):
-            return batch  # a random generator, say: there is one for all rows
+            return batch  # a random generator, say, which all rows share
         batch = pt.broadcast_to(batch, (size, *(batch.shape[k] for k in range(batch.type.ndim))))
     if not -batch.type.ndim <= axis < batch.type.ndim:
         raise LoopTypeError(
